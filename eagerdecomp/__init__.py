@@ -1,0 +1,28 @@
+"""eagerdecomp: run eager PyTorch on a small set of operators."""
+
+from eagerdecomp.backend import Backend
+from eagerdecomp.cache import ProgramCache
+from eagerdecomp.errors import EagerDecompError, OpSetError, ProgramError, RuleError, UnsupportedOpError
+from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.opset import OpSet, core_aten, infra, prims
+from eagerdecomp.rules import Rule, register_decomposition
+from eagerdecomp.stats import OpStats, Stats
+
+__all__ = [
+    "Backend",
+    "EagerDecompError",
+    "EagerDecompMode",
+    "OpSet",
+    "OpSetError",
+    "OpStats",
+    "ProgramCache",
+    "ProgramError",
+    "Rule",
+    "RuleError",
+    "Stats",
+    "UnsupportedOpError",
+    "core_aten",
+    "infra",
+    "prims",
+    "register_decomposition",
+]

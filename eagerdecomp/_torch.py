@@ -1,0 +1,162 @@
+"""What the library uses of torch's private API: all of it, here, each piece with a test in ``tests/test_torch_private.py``.
+
+A new torch version is checked by running that one file; each name below says what it stands for.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._C import _SetExcludeDispatchKeyGuard as _ExcludeKey
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+
+__all__ = [
+    "BINARY_SCALAR_TYPES",
+    "FakeTensor",
+    "HigherOrderOperator",
+    "OpOverload",
+    "OpOverloadPacket",
+    "PLAIN_TORCH_DISPATCH",
+    "ambient_facts",
+    "builtin",
+    "call_at_key",
+    "core_table",
+    "full_table",
+    "has_kernel",
+    "lazy_bits_seen_by_kernels",
+    "lazy_bits_visible",
+    "op_names",
+    "overload",
+    "packet_overloads",
+    "pop_mode",
+    "push_mode",
+    "sdp_facts",
+    "skip_dynamo",
+    "without_modes",
+    "without_torch_function",
+]
+
+#: Python types a `Scalar`, or a wrapped number in a `Tensor` slot, arrives as.
+BINARY_SCALAR_TYPES = (bool, int, float, complex)
+
+_DispatchKey = torch._C.DispatchKey
+_LAZY_KEYS = (_DispatchKey.Conjugate, _DispatchKey.Negative, _DispatchKey.ZeroTensor)
+
+#: What `__torch_dispatch__` is on tensors that do not take operators apart themselves.
+PLAIN_TORCH_DISPATCH = torch._C._disabled_torch_dispatch_impl
+
+#: Removes every `__torch_function__` mode and subclass hook while it is held: ambient modes such as
+#: `torch.set_default_device` act on the user's calls, never on the calls a rule makes.
+without_torch_function = torch._C.DisableTorchFunction
+
+#: Removes every dispatch mode while it is held: what runs under it reaches no mode.
+without_modes = torch._C._DisableTorchDispatch
+
+
+def builtin(op: OpOverload) -> Callable[..., Any]:
+    """The C function behind an overload: cheaper to hash (0.02 against 0.06 us) and to call than the overload."""
+    return op._op
+
+
+def overload(qualified: str) -> OpOverload | None:
+    """The overload for a dispatcher name such as ``"aten::add.Tensor"``; None where Python cannot see it."""
+    namespace, _, rest = qualified.partition("::")
+    packet_name, _, overload_name = rest.partition(".")
+    packet = getattr(getattr(torch.ops, namespace), packet_name, None)
+    found = getattr(packet, overload_name or "default", None)
+    return found if isinstance(found, OpOverload) else None
+
+
+def packet_overloads(qualified: str) -> tuple[OpOverload, ...]:
+    """The dispatcher's overloads of a packet such as ``"aten::add"``; TorchScript-only ones, on strings and lists, are left out."""
+    namespace, _, packet_name = qualified.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), packet_name, None)
+    if not isinstance(packet, OpOverloadPacket):
+        return ()
+    found = (getattr(packet, name) for name in packet.overloads())
+    return tuple(op for op in found if torch._C._dispatch_has_kernel(op.name()))
+
+
+def op_names() -> list[str]:
+    """Every name the dispatcher knows, sorted; not cached, since libraries register ops at any time."""
+    return sorted(torch._C._dispatch_get_all_op_names())
+
+
+def has_kernel(op: OpOverload, key: str) -> bool:
+    """Whether a kernel is registered for the op directly at this dispatch key or alias key."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key))
+
+
+def call_at_key(op: OpOverload, key: str) -> Callable[..., Any]:
+    """The kernel registered for the op at a key, as a function. Only for keys where `has_kernel` holds: torch crashes otherwise."""
+    return functools.partial(op._op_dk, getattr(_DispatchKey, key))
+
+
+@functools.cache
+def full_table() -> Mapping[Any, Callable[..., Any]]:
+    """torch's whole decomposition table, refs included."""
+    from torch._decomp import decomposition_table
+
+    return decomposition_table
+
+
+@functools.cache
+def core_table() -> Mapping[Any, Callable[..., Any]]:
+    """torch's Core ATen decompositions, made plain: the shipped table is lazy and its ``get`` always answers None."""
+    from torch._decomp import core_aten_decompositions
+
+    lazy = core_aten_decompositions()
+    return {op: lazy[op] for op in lazy}
+
+
+def push_mode(mode: Any) -> None:
+    """Enter a dispatch mode without the process-global flags that `TorchDispatchMode.__enter__` leaves wrong between threads."""
+    torch._C._push_on_torch_dispatch_stack(mode)
+
+
+def pop_mode() -> None:
+    """Leave the mode that was entered last."""
+    torch._C._pop_torch_dispatch_stack(None)
+
+
+def lazy_bits_seen_by_kernels(op: OpOverload) -> bool:
+    """Whether conj, neg or zero-tensor inputs reach this op's kernels as they are.
+
+    Elsewhere torch resolves the bit before a mode sees the call. Only these ops need `lazy_bits_visible` when decomposed.
+    """
+    return any(has_kernel(op, key) for key in ("Conjugate", "Negative", "ZeroTensor"))
+
+
+@contextmanager
+def lazy_bits_visible() -> Iterator[None]:
+    """Let conj, neg and zero-tensor fallbacks act again: inside a mode's handler torch excludes them, so that an op composed
+    of others there is silently wrong on such inputs. A guard held around the ``with mode`` has no effect; it is taken per call."""
+    guards = [_ExcludeKey(key, False) for key in _LAZY_KEYS]
+    try:
+        yield
+    finally:
+        while guards:
+            guards.pop()
+
+
+def skip_dynamo(function: Callable[..., Any]) -> None:
+    """Tell Dynamo never to compile this function nor what it calls: otherwise it compiles our handler under every compiled region."""
+    import torch._C._dynamo.eval_frame as frames
+
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+
+
+def ambient_facts() -> tuple[Callable[[], Any], ...]:
+    """Cheap readers of process state that any rule may read: default dtype, deterministic algorithms."""
+    return (torch.get_default_dtype, torch._C._get_deterministic_algorithms)
+
+
+def sdp_facts() -> tuple[Callable[[], Any], ...]:
+    """Readers of the switches by which `scaled_dot_product_attention` chooses its kernel."""
+    return (torch._C._get_flash_sdp_enabled, torch._C._get_math_sdp_enabled, torch._C._get_mem_efficient_sdp_enabled)

@@ -1,0 +1,167 @@
+"""The cache: recorded programs by op and key, bounded, shared, safe between threads, and able to say why a call missed."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from eagerdecomp._torch import OpOverload
+
+__all__ = ["CacheInfo", "OpPrograms", "ProgramCache", "shared_cache"]
+
+# After so many recordings without a program, an op's rule is run directly.
+_VAIN_RECORDINGS = 3
+
+
+@dataclass(frozen=True)
+class CacheInfo:
+    """Counts of one cache: programs held and evicted, and the bound on programs of one op."""
+
+    programs: int
+    evictions: int
+    limit_per_op: int
+
+
+class OpPrograms:
+    """The programs of one op. Reads (`programs`) take no lock: a dict lookup is atomic; every change takes the cache's.
+
+    Attributes:
+        programs: key -> what runs the call; handlers hold this very dict.
+        offsets: whether keys hold storage offsets; see `read_offsets`.
+        listings: key -> the program, for people.
+    """
+
+    __slots__ = ("_churn", "_limit", "_lock", "_seen", "_vain", "evictions", "listings", "offsets", "programs")
+
+    def __init__(self, limit: int, lock: threading.RLock) -> None:
+        self.programs: dict[Any, Callable[..., Any]] = {}
+        self.listings: dict[Any, Any] = {}
+        self.offsets = False
+        self.evictions = 0
+        self._limit = limit
+        self._lock = lock
+        # Keys met once while the op is in churn; a key met again is worth a program.
+        self._seen: deque[int] = deque(maxlen=4 * limit)
+        self._churn = False
+        self._vain = 0
+
+    def worth_recording(self, key: Any) -> bool:
+        """Whether a missed call should be recorded. Once the bound has been reached, only a key met before is: an op whose shapes
+        keep changing then runs its rule directly, and neither fills the cache nor pays for recording. Nor does an op whose
+        recordings have never yielded a program."""
+        with self._lock:
+            if self._vain >= _VAIN_RECORDINGS and not self.programs:
+                return False
+            if len(self.programs) < self._limit and not self._churn:
+                return True
+            self._churn = True
+            mark = hash(key)
+            if mark in self._seen:
+                return True
+            self._seen.append(mark)
+            return False
+
+    def store(self, key: Any, run: Callable[..., Any], listing: Any) -> None:
+        """Keep a program; the oldest goes when the bound is reached."""
+        with self._lock:
+            if key not in self.programs and len(self.programs) >= self._limit:
+                oldest = next(iter(self.programs))
+                del self.programs[oldest]
+                self.listings.pop(oldest, None)
+                self.evictions += 1
+            self.programs[key] = run
+            self.listings[key] = listing
+
+    def read_offsets(self) -> None:
+        """A rule of the op turned out to read storage offsets: from now on keys hold them. Handlers made before keep an empty
+        table, and so find their programs by the slower way."""
+        with self._lock:
+            if not self.offsets:
+                self.offsets = True
+                self.programs.clear()
+                self.listings.clear()
+                self.programs = {}
+
+    def recorded_in_vain(self) -> None:
+        """Note that a recording could not become a program (it reads data, or has effects)."""
+        with self._lock:
+            self._vain += 1
+
+    def replace(self, key: Any, run: Callable[..., Any]) -> None:
+        """Put a compiled function in the place of a recorded program, unless that was evicted meanwhile."""
+        with self._lock:
+            if key in self.programs:
+                self.programs[key] = run
+
+    def why_missed(self, key: Any) -> str:
+        """Which facts of `key` no stored key shares; the nearest stored key is the one compared."""
+        with self._lock:
+            stored = list(self.programs)
+        if not stored:
+            return "the first call of this op"
+        nearest = max(stored, key=lambda other: sum(a == b for a, b in zip(key, other, strict=False)))
+        changed = [f"{old!r} became {new!r}" for old, new in zip(nearest, key, strict=False) if old != new]
+        return "; ".join(changed) or "evicted"
+
+
+class ProgramCache:
+    """Programs of one backend. Give one to several modes (``cache=``) to share it beyond what equal backends share anyway.
+
+    Args:
+        limit_per_op: how many programs one op may hold; the oldest goes first.
+    """
+
+    def __init__(self, limit_per_op: int = 256) -> None:
+        if limit_per_op < 1:
+            raise ValueError(f"limit_per_op must be at least 1, not {limit_per_op}")
+        self._limit = limit_per_op
+        self._lock = threading.RLock()
+        self._spaces: dict[Hashable, dict[OpOverload, OpPrograms]] = {}
+
+    def space(self, owner: Hashable) -> dict[OpOverload, OpPrograms]:
+        """The programs made for one backend and one set of rules; others never see them."""
+        with self._lock:
+            return self._spaces.setdefault(owner, {})
+
+    def of(self, space: dict[OpOverload, OpPrograms], op: OpOverload) -> OpPrograms:
+        """The programs of an op, an empty table at first."""
+        with self._lock:
+            found = space.get(op)
+            if found is None:
+                found = space[op] = OpPrograms(self._limit, self._lock)
+            return found
+
+    def info(self) -> CacheInfo:
+        """How full the cache is."""
+        with self._lock:
+            tables = [table for space in self._spaces.values() for table in space.values()]
+            return CacheInfo(sum(len(t.programs) for t in tables), sum(t.evictions for t in tables), self._limit)
+
+    def clear(self) -> None:
+        """Forget every program; the modes that use the cache record anew."""
+        with self._lock:
+            for space in self._spaces.values():
+                for table in space.values():
+                    table.programs.clear()
+                    table.listings.clear()
+
+
+_SHARED_LIMIT = 16
+_shared: OrderedDict[Hashable, ProgramCache] = OrderedDict()
+_shared_lock = threading.Lock()
+
+
+def shared_cache(owner: Hashable) -> ProgramCache:
+    """The cache that modes with an equal backend and rules share; the least recently asked for of 16 is dropped.
+
+    It changes no result, only cost, and keeps a ``with`` inside a training loop from starting cold at each step.
+    """
+    with _shared_lock:
+        cache = _shared.pop(owner, None) or ProgramCache()
+        _shared[owner] = cache
+        if len(_shared) > _SHARED_LIMIT:
+            _shared.popitem(last=False)
+        return cache

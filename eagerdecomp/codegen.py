@@ -1,0 +1,120 @@
+"""Codegen: a program as plain Python, one line per kernel call, temporaries dropped as soon as they are dead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.program import KernelCall, Program, Slot, slots_in
+
+__all__ = ["generate", "source_of"]
+
+
+def source_of(program: Program) -> str:
+    """The Python source a program compiles to, for people."""
+    return _Writer(program).source
+
+
+def generate(program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]]) -> Callable[..., Any]:
+    """Compile a program: a function of its parameters, kernels and constants bound as globals of that function alone."""
+    writer = _Writer(program)
+    namespace = dict(writer.values)
+    namespace.update((name, kernel_of(op)) for name, op in writer.kernels.items())
+    exec(compile(writer.source, f"<program of {program.op}>", "exec"), namespace)
+    compiled: Callable[..., Any] = namespace["program"]
+    return compiled
+
+
+class _Writer:
+    """Builds the source of one program, and the table of what its names stand for."""
+
+    def __init__(self, program: Program) -> None:
+        self.kernels: dict[str, OpOverload] = {}
+        self.values: dict[str, Any] = {}
+        self._names: dict[Slot, str] = {}
+        self._literals: dict[str, str] = {}
+        self.source = "\n".join(self._lines(program)) + "\n"
+
+    def _lines(self, program: Program) -> Iterator[str]:
+        parameters = [f"a{number}" for number in range(len(program.parameters))]
+        yield f"def program({', '.join(parameters)}):  # {program.op}"
+        for slot, value in program.constants:
+            self._names[slot] = f"c{len(self.values)}"
+            self.values[self._names[slot]] = value
+        for name, parameter in zip(parameters, program.parameters, strict=True):
+            if isinstance(parameter, Slot):
+                self._names.setdefault(parameter, name)
+            elif parameter:
+                yield f"    {self._unpack(name, parameter)} = {name}"
+        last = _last_reads(program)
+        for index, call in enumerate(program.calls):
+            yield f"    {self._call(call)}"
+            dead = [self._names[slot] for slot in _dying(call, index, last)]
+            if dead:
+                yield f"    del {', '.join(dead)}"
+        yield f"    return {self._text(program.result)}"
+
+    def _unpack(self, name: str, parameter: list[Slot]) -> str:
+        for number, slot in enumerate(parameter):
+            # The same tensor twice in a list has one slot: its first place names it.
+            self._names.setdefault(slot, f"{name}_{number}")
+        return ", ".join(f"{name}_{number}" for number in range(len(parameter))) + ","
+
+    def _call(self, call: KernelCall) -> str:
+        args = [self._text(arg) for arg in call.args] + [f"{name}={self._text(value)}" for name, value in call.kwargs]
+        text = f"{self._kernel(call.op)}({', '.join(args)})"
+        if not any(call.results):
+            return text
+        names = []
+        for slot in call.results:
+            if slot is not None:
+                self._names[slot] = f"v{slot.number}"
+            names.append("_" if slot is None else self._names[slot])
+        return f"{', '.join(names)}{',' if call.packed and len(names) == 1 else ''} = {text}"
+
+    def _kernel(self, op: OpOverload) -> str:
+        name = str(op).replace(".", "_")
+        self.kernels[name] = op
+        return name
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, Slot):
+            return self._names[value]
+        if type(value) is list:
+            return f"[{', '.join(map(self._text, value))}]"
+        if type(value) is tuple:
+            inner = ", ".join(map(self._text, value))
+            return f"({inner},)" if len(value) == 1 else f"({inner})"
+        if value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value)):
+            return repr(value)
+        return self._literal(value)
+
+    def _literal(self, value: Any) -> str:
+        """A name for a value that has no spelling in plain Python: a dtype, a device, an infinity, a complex number."""
+        if isinstance(value, torch.dtype):
+            name = str(value).replace(".", "_")
+        else:
+            name = self._literals.setdefault(f"{type(value).__name__} {value!r}", f"k{len(self._literals)}")
+        self.values[name] = value
+        return name
+
+
+def _last_reads(program: Program) -> dict[Slot, int]:
+    """For each slot the index of the call that reads it last; slots of the result are never dead."""
+    last: dict[Slot, int] = {}
+    for index, call in enumerate(program.calls):
+        for slot in (*call.results, *call.reads()):
+            if slot is not None:
+                last[slot] = index
+    for slot in (*slots_in(program.result), *slots_in(program.parameters), *(slot for slot, _ in program.constants)):
+        last.pop(slot, None)
+    return last
+
+
+def _dying(call: KernelCall, index: int, last: dict[Slot, int]) -> list[Slot]:
+    here = dict.fromkeys(slot for slot in (*call.reads(), *call.results) if slot is not None)
+    return [slot for slot in here if last.get(slot) == index]

@@ -1,0 +1,120 @@
+"""Every error the library raises by itself; the errors of a user's program stay those of eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Attempt", "EagerDecompError", "OpSetError", "ProgramError", "RuleError", "UnsupportedOpError"]
+
+
+class EagerDecompError(RuntimeError):
+    """Root of the library's own errors.
+
+    Cause: a request that the library cannot carry out. Cure: the message says what to change.
+    """
+
+
+class OpSetError(EagerDecompError, ValueError):
+    """An op set names an operator that this torch does not have, or gives a kernel or predicate for an op outside it.
+
+    Cause: a misspelt name, or a kernel without its op. Cure: take one of the names the message offers.
+    """
+
+
+class RuleError(EagerDecompError, ValueError):
+    """A rule cannot be used as it was given.
+
+    Cause: two rules of one table for the same overload, or a rule that is not callable. Cure: the message names both places.
+    """
+
+
+class ProgramError(EagerDecompError):
+    """A recorded program is malformed: a value is read before it is made, or an output is missing.
+
+    Cause: a fault of this library or of a pass, never of the caller. Cure: report it with the listing in the message.
+    """
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One rule the planner tried for an op, and why it led nowhere."""
+
+    op: str
+    rule: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.op} by {self.rule}: {self.reason}"
+
+
+class UnsupportedOpError(EagerDecompError, NotImplementedError):
+    """An operator is not in the op set and no route leads from it to ops of the set.
+
+    Cause: the backend lacks a kernel that every decomposition of the op ends in. Cure: add one of `openers` to the op set,
+    give a rule of your own with ``rules=``, or accept native execution with ``on_unsupported="fallback"``.
+
+    Attributes:
+        op: the operator that was called, as a string such as ``"aten.sort.stable"``.
+        call: how it was called: dtypes, shapes and scalars.
+        chain: the ops between the user's call and the op without a route, outermost first.
+        missing: the op (or ops) at which the routes ended.
+        tried: the routes that were tried, each with the reason it failed.
+        openers: the fewest kernels that would open a route for this call, each entry one alternative.
+        op_set: what the set calls itself.
+    """
+
+    def __init__(
+        self,
+        op: str,
+        call: str,
+        *,
+        chain: Sequence[str] = (),
+        missing: Sequence[str] = (),
+        tried: Sequence[Attempt] = (),
+        openers: Sequence[Sequence[str]] = (),
+        op_set: str = "",
+    ) -> None:
+        self.op = op
+        self.call = call
+        self.chain = tuple(chain)
+        self.missing = tuple(missing)
+        self.tried = tuple(tried)
+        self.openers = tuple(tuple(names) for names in openers)
+        self.op_set = op_set
+        super().__init__(self._report())
+
+    def _report(self) -> str:
+        lines = [f"{self.op} is not in {self.op_set or 'the op set'}, and no route leads from it to supported ops."]
+        lines.append(f"  called as: {self.call}")
+        if len(self.chain) > 1:
+            lines.append(f"  reached by: {' -> '.join(self.chain)}")
+        if self.tried:
+            lines.append("  routes tried:")
+            lines.extend(f"    - {attempt}" for attempt in self.tried)
+        else:
+            lines.append("  routes tried: none; no rule for it is known")
+        if self.openers:
+            lines.append("  fewest kernels that would open it (any one line):")
+            lines.extend(f"    - {', '.join(names)}" for names in self.openers)
+        lines.append(
+            "  what to do: add one of these lines to the op set, pass a rule of your own (rules=), "
+            'or run it natively with on_unsupported="fallback".'
+        )
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        state = (self.op, self.call, self.chain, self.missing, self.tried, self.openers, self.op_set)
+        return (_rebuild_unsupported, state)
+
+
+def _rebuild_unsupported(
+    op: str,
+    call: str,
+    chain: tuple[str, ...],
+    missing: tuple[str, ...],
+    tried: tuple[Attempt, ...],
+    openers: tuple[tuple[str, ...], ...],
+    op_set: str,
+) -> UnsupportedOpError:
+    return UnsupportedOpError(op, call, chain=chain, missing=missing, tried=tried, openers=openers, op_set=op_set)

@@ -1,0 +1,136 @@
+"""The mode: ``with EagerDecompMode(supported_ops)``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from eagerdecomp._torch import HigherOrderOperator, pop_mode, push_mode, skip_dynamo
+from eagerdecomp.backend import Backend, Kernel, as_backend
+from eagerdecomp.cache import ProgramCache, shared_cache
+from eagerdecomp.decomps import own_rules, schema_rules
+from eagerdecomp.opset import OpLike, OpSet
+from eagerdecomp.planner import Planner
+from eagerdecomp.report import unsupported_error
+from eagerdecomp.rules import NoRoute, Rule, index_rules
+from eagerdecomp.runtime import Entry, Runtime
+from eagerdecomp.sources import shipped_rules
+from eagerdecomp.stats import Stats
+from eagerdecomp.tracer import desugars_first
+
+__all__ = ["EagerDecompMode"]
+
+
+class EagerDecompMode(TorchDispatchMode):
+    """Brings every eager op to the ops a backend supports: ``with EagerDecompMode(core_aten()): train()``.
+
+    Args:
+        supported_ops: an `OpSet`, an iterable of overloads, packets or names, or a `Backend`.
+        kernels: op -> callable, over those a `Backend` brings; a supported op without one runs its native kernel.
+        on_unsupported: ``"error"`` raises `UnsupportedOpError` for a call without a route; ``"fallback"`` runs it natively, counts it,
+            and warns once per op.
+        rules: your own decompositions (`register_decomposition`); each comes before all others for its op.
+        cache: where programs are kept; by default modes with an equal backend and rules share one.
+
+    Raises:
+        OpSetError: for an unknown op name, or a kernel for an op outside the set.
+        RuleError: for two rules for one op.
+
+    A mode can be entered again, nested, and used from several threads at once (each enters it for itself).
+    """
+
+    supports_higher_order_operators = True
+
+    # Dynamo compiles regions under the mode with the mode off and runs them with it on; otherwise it skips them in silence, for good.
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    # Torch otherwise wraps the handler in a Dynamo guard that costs 0.6 us an op; `skip_dynamo` below does its work for nothing.
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __init__(
+        self,
+        supported_ops: Backend | OpSet | Iterable[OpLike],
+        *,
+        kernels: Mapping[OpLike, Kernel] | None = None,
+        on_unsupported: Literal["error", "fallback"] = "error",
+        rules: Iterable[Rule] = (),
+        cache: ProgramCache | None = None,
+    ) -> None:
+        super().__init__()
+        if on_unsupported not in ("error", "fallback"):
+            raise ValueError(f'on_unsupported must be "error" or "fallback", not {on_unsupported!r}')
+        self.backend = as_backend(supported_ops, kernels)
+        self.on_unsupported = on_unsupported
+        user = index_rules(rules)
+        owner = (self.backend.ops, frozenset(self.backend.kernels.items()), frozenset(user.values()))
+        self.cache = cache if cache is not None else shared_cache(owner)
+        planner = Planner(self.backend, user, (own_rules, schema_rules, shipped_rules))
+        self._runtime = Runtime(planner, self.cache, owner)
+        self._entries = self._runtime.entries
+        self._warned: set[Any] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if types and desugars_first(types):
+            return NotImplemented
+        try:
+            entry = self._entries[func._op]
+        except (KeyError, AttributeError):
+            if isinstance(func, HigherOrderOperator):
+                return self._higher_order(func, args, kwargs or {})
+            entry = self._runtime.entry(func)
+        entry.calls += 1
+        try:
+            return entry.run(*args, **kwargs) if kwargs else entry.run(*args)
+        except NoRoute as failure:
+            return self._unsupported(entry, args, kwargs or {}, failure)
+
+    # torch's own __enter__ keeps process-global flags that threads leave wrong.
+    def __enter__(self) -> EagerDecompMode:
+        push_mode(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pop_mode()
+
+    def stats(self) -> Stats:
+        """Counts per op since the mode was made; prints as a table."""
+        entries = sorted(self._entries.values(), key=lambda entry: str(entry.op))
+        info = self.cache.info()
+        return Stats({str(entry.op): entry.stats() for entry in entries}, info.programs, info.evictions)
+
+    def _unsupported(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute) -> Any:
+        if self.on_unsupported == "error":
+            raise unsupported_error(self._runtime.planner, entry.op, args, kwargs, failure) from None
+        entry.fell_back += 1
+        if entry.op not in self._warned:
+            self._warned.add(entry.op)
+            warnings.warn(f"{entry.op} has no route to {self.backend.ops!r} and runs natively", UserWarning, stacklevel=3)
+        return entry.op(*args, **kwargs)
+
+    def _higher_order(self, func: HigherOrderOperator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run `torch.cond` and its kin with this mode on inside the functions they are given."""
+
+        def under_mode(value: Any) -> Any:
+            return self._entering(value) if callable(value) and not isinstance(value, torch.Tensor) else value
+
+        return func(*map(under_mode, args), **{name: under_mode(value) for name, value in kwargs.items()})
+
+    def _entering(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def entered(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return entered
+
+
+skip_dynamo(EagerDecompMode.__torch_dispatch__)

@@ -1,0 +1,226 @@
+"""Op sets: which operators a backend supports, as immutable values."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import torch
+
+from eagerdecomp._torch import OpOverload, OpOverloadPacket, op_names, overload, packet_overloads
+from eagerdecomp.errors import OpSetError
+
+__all__ = ["OpLike", "OpSet", "Predicate", "as_op_set", "core_aten", "infra", "prims", "resolve_ops"]
+
+Predicate: TypeAlias = Callable[..., bool]
+OpLike: TypeAlias = "OpOverload | OpOverloadPacket | str"
+
+#: Storage plumbing without arithmetic that any eager backend needs: 26 overloads.
+INFRA_NAMES = (
+    # allocation and storage
+    "aten::empty.memory_format",
+    "aten::empty_strided",
+    "aten::resize_",
+    "aten::set_",
+    "aten::set_.source_Storage",
+    "aten::set_.source_Storage_storage_offset",
+    "aten::set_.source_Tensor",
+    # copies, and scalars in and out
+    "aten::copy_",
+    "aten::_to_copy",
+    "aten::_local_scalar_dense",
+    "aten::scalar_tensor",
+    "aten::lift_fresh",
+    # views of the same storage that carry no arithmetic
+    "aten::detach",
+    "aten::alias",
+    "aten::_reshape_alias",
+    "aten::view.dtype",
+    "aten::view_as_real",
+    "aten::view_as_complex",
+    "aten::_conj",
+    "aten::_neg_view",
+    # queries
+    "aten::is_pinned",
+    "aten::is_same_size",
+)
+
+
+class OpSet:
+    """An immutable set of op overloads, each with an optional predicate that narrows it to some calls.
+
+    Build one with `core_aten`, `prims`, `infra`, or ``OpSet(["aten.add.Tensor", torch.ops.aten.mul, ...])``: a name or packet
+    without an overload stands for all of the packet's overloads. Sets combine with ``|`` and ``-``; iteration is sorted by name.
+
+    Raises:
+        OpSetError: for a name that this torch does not have; the message offers close matches.
+    """
+
+    __slots__ = ("_label", "_ops", "_predicates", "_sorted")
+
+    def __init__(self, ops: Iterable[OpLike] = (), *, label: str = "") -> None:
+        self._ops: frozenset[OpOverload] = frozenset(resolve_ops(ops))
+        self._sorted: tuple[OpOverload, ...] = tuple(sorted(self._ops, key=str))
+        self._predicates: dict[OpOverload, Predicate] = {}
+        self._label = label
+
+    @classmethod
+    def _make(cls, ops: Iterable[OpOverload], predicates: Mapping[OpOverload, Predicate], label: str) -> OpSet:
+        made = cls(ops, label=label)
+        made._predicates = {op: when for op, when in predicates.items() if op in made._ops}
+        return made
+
+    def with_predicate(self, op: OpLike, when: Predicate) -> OpSet:
+        """This set with `op` in it, taken as supported only for calls where ``when(*args, **kwargs)`` is true.
+
+        The predicate sees the op's own arguments; where it is false the op is decomposed like any other.
+        """
+        if not callable(when):
+            raise OpSetError(f"when= for {op} must be a function of the op's arguments, not {when!r}")
+        added = resolve_ops([op])
+        return self._make(self._ops.union(added), {**self._predicates, **dict.fromkeys(added, when)}, self._label)
+
+    def predicate(self, op: OpOverload) -> Predicate | None:
+        """The predicate of `op`, or None where every call of it is supported."""
+        return self._predicates.get(op)
+
+    def __contains__(self, op: object) -> bool:
+        if isinstance(op, OpOverload):
+            return op in self._ops
+        if isinstance(op, (str, OpOverloadPacket)):
+            return all(found in self._ops for found in resolve_ops([op]))
+        return False
+
+    def __iter__(self) -> Iterator[OpOverload]:
+        return iter(self._sorted)
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def __or__(self, other: OpSet | Iterable[OpLike]) -> OpSet:
+        right = as_op_set(other)
+        label = self._label if right._ops <= self._ops else " | ".join(filter(None, (self._label, right._label)))
+        return self._make(self._ops | right._ops, _either(self, right), label)
+
+    __ror__ = __or__
+
+    def __sub__(self, other: OpSet | OpLike | Iterable[OpLike]) -> OpSet:
+        removed = as_op_set([other] if isinstance(other, (str, OpOverload, OpOverloadPacket)) else other)
+        gone = removed._ops & self._ops
+        label = f"{self._label} - {len(gone)} ops" if gone and self._label else self._label
+        return self._make(self._ops - gone, self._predicates, label)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, OpSet):
+            return NotImplemented
+        return self._ops == other._ops and self._predicates == other._predicates
+
+    def __hash__(self) -> int:
+        return hash((self._ops, frozenset(self._predicates)))
+
+    def __repr__(self) -> str:
+        narrowed = f", {len(self._predicates)} with a predicate" if self._predicates else ""
+        if self._label:
+            return f"OpSet({self._label}: {len(self)} ops{narrowed})"
+        shown = ", ".join(map(str, self._sorted[:4])) + (", ..." if len(self) > 4 else "")
+        return f"OpSet({shown or 'empty'}: {len(self)} ops{narrowed})"
+
+
+def _either(left: OpSet, right: OpSet) -> dict[OpOverload, Predicate]:
+    """Predicates of a union: a call is supported when either side supports it."""
+    merged: dict[OpOverload, Predicate] = {}
+    for op in left._ops | right._ops:
+        ours, theirs = left._predicates.get(op), right._predicates.get(op)
+        if op not in right._ops:
+            chosen = ours
+        elif op not in left._ops:
+            chosen = theirs
+        elif ours is None or theirs is None:
+            chosen = None  # one side takes every call
+        elif ours is theirs:
+            chosen = ours
+        else:
+            chosen = _any_of(ours, theirs)
+        if chosen is not None:
+            merged[op] = chosen
+    return merged
+
+
+def _any_of(first: Predicate, second: Predicate) -> Predicate:
+    def either(*args: Any, **kwargs: Any) -> bool:
+        return first(*args, **kwargs) or second(*args, **kwargs)
+
+    return either
+
+
+def as_op_set(ops: OpSet | Iterable[OpLike]) -> OpSet:
+    """An `OpSet` as it is, or one made of an iterable of overloads, packets and names."""
+    if isinstance(ops, OpSet):
+        return ops
+    if isinstance(ops, (str, OpOverload, OpOverloadPacket)):
+        raise OpSetError(f"an op set is made of several ops: write [{ops!r}] for a set of one")
+    return OpSet(ops)
+
+
+def resolve_ops(ops: Iterable[OpLike]) -> list[OpOverload]:
+    """The overloads that overloads, packets and names (``"aten.add.Tensor"``, ``"aten::add"``) stand for."""
+    found: list[OpOverload] = []
+    for op in ops:
+        if isinstance(op, OpOverload):
+            found.append(op)
+        elif isinstance(op, OpOverloadPacket):
+            found.extend(packet_overloads(op._qualified_op_name))
+        elif isinstance(op, str):
+            found.extend(_named(op))
+        else:
+            raise OpSetError(f"not an operator: {op!r}; give an overload, a packet, or a name such as 'aten.add.Tensor'")
+    return found
+
+
+def _named(name: str) -> list[OpOverload]:
+    text = name.strip().removeprefix("torch.ops.")
+    namespace, _, rest = text.replace("::", ".", 1).partition(".")
+    packet_name, _, overload_name = rest.partition(".")
+    qualified = f"{namespace}::{packet_name}"
+    if overload_name:
+        op = overload(qualified if overload_name == "default" else f"{qualified}.{overload_name}")
+        if op is not None:
+            return [op]
+    elif packet_name:
+        found = packet_overloads(qualified)
+        if found:
+            return list(found)
+    raise OpSetError(_unknown(name, f"{namespace}.{rest}"))
+
+
+def _unknown(given: str, dotted: str) -> str:
+    known = {name.replace("::", ".", 1) for name in op_names()}
+    known |= {name.rpartition(".")[0] if name.count(".") > 1 else name for name in known}
+    close = difflib.get_close_matches(dotted, sorted(known), n=3)
+    hint = f"; did you mean {', '.join(close)}?" if close else "; names look like 'aten.add.Tensor'"
+    return f"no operator is called {given!r} in torch {torch.__version__}{hint}"
+
+
+@functools.cache
+def infra() -> OpSet:
+    """Storage plumbing that any eager backend needs: allocation, copy, storage views, scalar read. No arithmetic."""
+    return OpSet._make([op for op in map(overload, INFRA_NAMES) if op is not None], {}, "infra")
+
+
+@functools.cache
+def core_aten() -> OpSet:
+    """Core ATen: every overload that torch tags `torch.Tag.core`, and `infra`."""
+    named = (overload(name) for name in op_names() if name.startswith("aten::"))
+    tagged = [op for op in named if op is not None and torch.Tag.core in op.tags]
+    return OpSet._make(set(tagged) | set(infra()), {}, "core_aten")
+
+
+@functools.cache
+def prims() -> OpSet:
+    """Prims: every overload of the `prims` namespace, and `infra`."""
+    import torch._prims  # registers the namespace
+
+    named = (overload(name) for name in op_names() if name.startswith("prims::"))
+    return OpSet._make({op for op in named if op is not None} | set(infra()), {}, "prims")

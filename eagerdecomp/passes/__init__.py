@@ -1,0 +1,25 @@
+"""The passes, in order, each ``Program -> Program``; the reason for each position stands beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eagerdecomp.passes.common_subexpressions import common_subexpressions
+from eagerdecomp.passes.dead_code import dead_code
+from eagerdecomp.passes.view_chains import view_chains
+from eagerdecomp.program import Program, check
+
+__all__ = ["PIPELINE", "optimise"]
+
+PIPELINE: tuple[tuple[str, Callable[[Program], Program]], ...] = (
+    ("common_subexpressions", common_subexpressions),  # first: equal calls are easiest to see while nothing is rewritten
+    ("view_chains", view_chains),  # leaves the inner views of a chain without readers
+    ("dead_code", dead_code),  # last: removes what the others left unread
+)
+
+
+def optimise(program: Program) -> Program:
+    """The program after every pass, checked after each."""
+    for _, apply in PIPELINE:
+        program = check(apply(program))
+    return program

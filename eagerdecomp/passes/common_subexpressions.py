@@ -1,0 +1,73 @@
+"""Common subexpressions: one call where a program makes the same call twice.
+
+Needs a program without writes (it leaves others as they are), since a write may come between two equal calls. Never merges random
+calls, nor values that the caller gets: eager hands out distinct tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from eagerdecomp.program import KernelCall, Program, Slot, map_slots, slots_in
+from eagerdecomp.schema import facts_of
+
+__all__ = ["common_subexpressions"]
+
+
+def common_subexpressions(program: Program) -> Program:
+    if any(facts_of(call.op).mutated for call in program.calls):
+        return program
+    escaping = _escaping(program)
+    known: dict[Any, tuple[Slot | None, ...]] = {}
+    merged: dict[Slot, Slot] = {}
+    kept: list[KernelCall] = []
+    for call in program.calls:
+        call = _renamed(call, merged)
+        identity = _identity(call)
+        if identity is None or any(slot in escaping for slot in call.results):
+            kept.append(call)
+        elif identity in known:
+            merged.update((mine, first) for mine, first in zip(call.results, known[identity], strict=True) if mine and first)
+        else:
+            known[identity] = call.results
+            kept.append(call)
+    return replace(program, calls=tuple(kept))
+
+
+def _renamed(call: KernelCall, merged: dict[Slot, Slot]) -> KernelCall:
+    if not any(slot in merged for slot in call.reads()):
+        return call
+
+    def rename(slot: Slot) -> Slot:
+        return merged.get(slot, slot)
+
+    args = tuple(map_slots(arg, rename) for arg in call.args)
+    return replace(call, args=args, kwargs=tuple((name, map_slots(value, rename)) for name, value in call.kwargs))
+
+
+def _escaping(program: Program) -> set[Slot]:
+    """Slots the caller gets, and those they may be views of."""
+    escaping = set(slots_in(program.result))
+    for call in reversed(program.calls):
+        if facts_of(call.op).returns_alias and any(slot in escaping for slot in call.results):
+            escaping.update(call.reads())
+    return escaping
+
+
+def _identity(call: KernelCall) -> Any:
+    """What makes two calls equal; None where equal calls may give different values."""
+    if facts_of(call.op).is_random or not all(call.results):
+        return None
+    return (call.op, _typed(call.args), _typed(call.kwargs))
+
+
+def _typed(value: Any) -> Any:
+    """A literal with its type, since ``1 == 1.0 == True``; by text where equality is not sameness (-0.0, NaN)."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_typed(item) for item in value)
+    if isinstance(value, (Slot, torch.Generator)):
+        return value
+    return (type(value), repr(value))

@@ -1,0 +1,26 @@
+"""Dead code: remove calls whose results nobody reads.
+
+Needs nothing; leaves every call read, written for, or random. Random calls stay: a replay must draw as often as the recording did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eagerdecomp.program import KernelCall, Program, Slot, slots_in
+from eagerdecomp.schema import facts_of
+
+__all__ = ["dead_code"]
+
+
+def dead_code(program: Program) -> Program:
+    needed: set[Slot] = set(slots_in(program.result))
+    kept: list[KernelCall] = []
+    for call in reversed(program.calls):
+        facts = facts_of(call.op)
+        if facts.mutated or facts.is_random or any(slot in needed for slot in call.results):
+            kept.append(call)
+            needed.update(call.reads())
+    kept.reverse()
+    constants = tuple((slot, value) for slot, value in program.constants if slot in needed)
+    return replace(program, calls=tuple(kept), constants=constants)

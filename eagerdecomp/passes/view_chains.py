@@ -1,0 +1,60 @@
+"""View chains: a view of a view reads the first tensor.
+
+``permute(permute(x, a), b)`` becomes one permute, and whatever reads ``alias(x)`` or ``detach(x)`` reads `x`; in a program that writes
+nothing a view is only a name. Leaves the inner views, now unread, to `dead_code`; a view that the caller gets stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from eagerdecomp.program import KernelCall, Program, Slot, map_slots
+from eagerdecomp.schema import facts_of
+
+__all__ = ["view_chains"]
+
+aten = torch.ops.aten
+
+_RENAMINGS = (aten.alias.default, aten.detach.default)
+
+
+def view_chains(program: Program) -> Program:
+    if any(facts_of(call.op).mutated for call in program.calls):
+        return program
+    made: dict[Slot, KernelCall] = {}
+    calls: list[KernelCall] = []
+    for call in program.calls:
+        call = _past_renamings(call, made)
+        if call.op is aten.permute.default:
+            call = _past_permute(call, made)
+        for slot in call.results:
+            if slot is not None:
+                made[slot] = call
+        calls.append(call)
+    return replace(program, calls=tuple(calls))
+
+
+def _past_renamings(call: KernelCall, made: dict[Slot, KernelCall]) -> KernelCall:
+    def source(slot: Slot) -> Slot:
+        inner = made.get(slot)
+        while inner is not None and inner.op in _RENAMINGS:
+            slot = inner.args[0]
+            inner = made.get(slot)
+        return slot
+
+    if all(source(slot) == slot for slot in call.reads()):
+        return call
+    args = tuple(map_slots(arg, source) for arg in call.args)
+    return replace(call, args=args, kwargs=tuple((name, map_slots(value, source)) for name, value in call.kwargs))
+
+
+def _past_permute(call: KernelCall, made: dict[Slot, KernelCall]) -> KernelCall:
+    inner = made.get(call.args[0])
+    if inner is None or inner.op is not aten.permute.default:
+        return call
+    first, second = inner.args[1], call.args[1]
+    rank = len(first)
+    combined = [first[dim % rank] for dim in second]
+    return replace(call, args=(inner.args[0], combined))

@@ -1,0 +1,153 @@
+"""Programs: a decomposition as a short SSA list of kernel calls, with its printer, evaluator and checker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.errors import ProgramError
+from eagerdecomp.schema import facts_of
+
+__all__ = ["KernelCall", "Program", "Slot", "check", "evaluate", "map_slots", "slots_in"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A value of a program, by number: inputs first, then results in the order they are made."""
+
+    number: int
+
+    def __repr__(self) -> str:
+        return f"%{self.number}"
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One call of a kernel. Arguments are literals, `Slot`s, or lists of both; `results` has one slot (or None) per value returned."""
+
+    op: OpOverload
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+    results: tuple[Slot | None, ...]
+    #: the kernel returns a list or tuple, even of one
+    packed: bool
+
+    def reads(self) -> Iterator[Slot]:
+        yield from slots_in(self.args)
+        for _, value in self.kwargs:
+            yield from slots_in(value)
+
+    def writes(self) -> Iterator[Slot]:
+        """The slots among the arguments that the op's schema says it writes."""
+        facts = facts_of(self.op)
+        named = dict(self.kwargs)
+        for position in facts.mutated:
+            argument = facts.arguments[position]
+            if position < len(self.args):
+                yield from slots_in(self.args[position])
+            elif argument.name in named:
+                yield from slots_in(named[argument.name])
+
+    def __repr__(self) -> str:
+        shown = [repr(arg) for arg in self.args] + [f"{name}={value!r}" for name, value in self.kwargs]
+        left = ", ".join("_" if slot is None else repr(slot) for slot in self.results)
+        return f"{left or '_'} = {self.op}({', '.join(shown)})"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A decomposition of one call: what it takes, the kernel calls in order, and what it answers.
+
+    Attributes:
+        op: the op the program computes.
+        parameters: one entry per tensor or generator argument of the op, in schema order: a slot, or a list of slots.
+        constants: tensors made by the rule outside any recorded call, each with the slot that stands for it.
+        calls: the kernel calls in order; each slot is made before it is read.
+        result: the value answered: a slot, a literal, or lists and tuples of both.
+    """
+
+    op: OpOverload
+    parameters: tuple[Any, ...]
+    constants: tuple[tuple[Slot, Any], ...]
+    calls: tuple[KernelCall, ...]
+    result: Any
+
+    def __str__(self) -> str:
+        lines = [f"{self.op}({', '.join(map(repr, self.parameters))}):"]
+        lines.extend(f"  {slot!r} = constant {tuple(value.shape)} {value.dtype}" for slot, value in self.constants)
+        lines.extend(f"  {call!r}" for call in self.calls)
+        lines.append(f"  return {self.result!r}")
+        return "\n".join(lines)
+
+
+def slots_in(value: Any) -> Iterator[Slot]:
+    """Every slot in a nested argument, in order."""
+    if isinstance(value, Slot):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from slots_in(item)
+
+
+def map_slots(value: Any, replace: Callable[[Slot], Any]) -> Any:
+    """The nested argument with each slot replaced."""
+    if isinstance(value, Slot):
+        return replace(value)
+    if type(value) is list:
+        return [map_slots(item, replace) for item in value]
+    if type(value) is tuple:
+        return tuple(map_slots(item, replace) for item in value)
+    return value
+
+
+def evaluate(program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]], arguments: Sequence[Any]) -> Any:
+    """Run a program call by call: the meaning of a program, which compiled code must equal."""
+    values: dict[Slot, Any] = dict(program.constants)
+    _bind(program.parameters, arguments, values)
+    for call in program.calls:
+        args = [map_slots(arg, values.__getitem__) for arg in call.args]
+        kwargs = {name: map_slots(value, values.__getitem__) for name, value in call.kwargs}
+        answer = kernel_of(call.op)(*args, **kwargs)
+        for slot, value in zip(call.results, answer if call.packed else (answer,), strict=True):
+            if slot is not None:
+                values[slot] = value
+    return map_slots(program.result, values.__getitem__)
+
+
+def _bind(parameters: Sequence[Any], arguments: Sequence[Any], values: dict[Slot, Any]) -> None:
+    for parameter, argument in zip(parameters, arguments, strict=True):
+        if isinstance(parameter, Slot):
+            values.setdefault(parameter, argument)
+        elif isinstance(parameter, (list, tuple)):
+            _bind(parameter, argument, values)
+
+
+def check(program: Program) -> Program:
+    """The program itself when it is well formed.
+
+    Raises:
+        ProgramError: with the lines around the faulty one, when a slot is read before it is made, made twice, or missing at the end.
+    """
+    made = set(slots_in(program.parameters)) | {slot for slot, _ in program.constants}
+    for index, call in enumerate(program.calls):
+        for slot in call.reads():
+            if slot not in made:
+                raise ProgramError(_fault(program, index, f"{slot!r} is read before it is made"))
+        for made_here in call.results:
+            if made_here is not None and made_here in made:
+                raise ProgramError(_fault(program, index, f"{made_here!r} is made twice"))
+            if made_here is not None:
+                made.add(made_here)
+    for slot in slots_in(program.result):
+        if slot not in made:
+            raise ProgramError(_fault(program, len(program.calls), f"the result {slot!r} is never made"))
+    return program
+
+
+def _fault(program: Program, index: int, what: str) -> str:
+    lines = [repr(call) for call in program.calls] + [f"return {program.result!r}"]
+    first = max(0, index - 3)
+    shown = [f"{'>>' if n == index else '  '} {lines[n]}" for n in range(first, min(len(lines), index + 4))]
+    return f"malformed program for {program.op}: {what}\n" + "\n".join(shown)

@@ -1,0 +1,145 @@
+"""Rules: one way each to express an op by other ops. Values only; choosing among them is the planner's work."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.errors import RuleError
+from eagerdecomp.opset import OpLike, resolve_ops
+
+__all__ = ["Call", "NoRoute", "Rule", "first_answer", "index_rules", "linked", "own", "register_decomposition"]
+
+#: Gives what runs an op: the kernel or handler when a rule is linked, the op itself when its calls are recorded.
+Call: TypeAlias = Callable[[OpOverload], Callable[..., Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """One way to express `op` by other ops.
+
+    A plain rule's `fn` takes the op's own arguments and answers its result, or ``NotImplemented`` for a call it does not cover.
+    A linked rule's `fn` takes a `Call` and answers such a function; it must cover every call, since its kernels are bound once.
+
+    Attributes:
+        op: the overload the rule expresses.
+        fn: the rule's function, as above.
+        source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table`` or ``explicit``.
+        where: for people: module and line of the function.
+        linked: which of the two kinds `fn` is.
+        effects: it does more than its calls show (exchanges generator state, warns): never recorded.
+        keeps_lazy_bits: made of calls that hand conj and neg bits through untouched, so it needs no guard for them.
+    """
+
+    op: OpOverload
+    fn: Callable[..., Any]
+    source: str
+    where: str
+    linked: bool = False
+    effects: bool = False
+    keeps_lazy_bits: bool = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Apply the rule to the op's arguments, each op it uses called through the dispatcher."""
+        return self.bind(_itself)(*args, **kwargs)
+
+    def bind(self, call: Call) -> Callable[..., Any]:
+        """The rule as a function of the op's arguments, each op it uses run by what `call` gives for it."""
+        return self.fn(call) if self.linked else self.fn
+
+    def __str__(self) -> str:
+        return f"{self.source} rule {self.where}"
+
+
+class NoRoute(Exception):
+    """Raised inside the library when a call cannot be brought to the op set; the way in turns it into `UnsupportedOpError`."""
+
+    def __init__(self, op: OpOverload, attempts: tuple[tuple[Rule, str, NoRoute | None], ...] = ()) -> None:
+        super().__init__(op)
+        self.op = op
+        self.attempts = attempts
+
+
+def first_answer(
+    op: OpOverload, rules: Iterable[Rule], apply: Callable[[Rule], Any], undo: Callable[[], None] | None = None
+) -> Any:
+    """What the first rule that covers the call answers; after one that does not, `undo` is called.
+
+    Raises:
+        NoRoute: when none does. Any other exception of a rule is the user's error and goes on.
+    """
+    attempts: list[tuple[Rule, str, NoRoute | None]] = []
+    for rule in rules:
+        try:
+            answer = apply(rule)
+        except NoRoute as failure:
+            attempts.append((rule, "", failure))
+        else:
+            if answer is not NotImplemented:
+                return answer
+            attempts.append((rule, "does not cover this call", None))
+        if undo is not None:
+            undo()
+    raise NoRoute(op, tuple(attempts))
+
+
+def _itself(op: OpOverload) -> Callable[..., Any]:
+    return op
+
+
+def _where(fn: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    line = f":{code.co_firstlineno}" if code is not None else ""
+    return f"{getattr(fn, '__module__', None) or '?'}.{getattr(fn, '__qualname__', type(fn).__name__)}{line}"
+
+
+def own(op: OpOverload, fn: Callable[..., Any], *, effects: bool = False) -> Rule:
+    """A plain rule of the library's own tables."""
+    return Rule(op, fn, "own", _where(fn), effects=effects)
+
+
+def linked(
+    op: OpOverload, fn: Callable[[Call], Callable[..., Any]], *, source: str = "own", keeps_lazy_bits: bool = False
+) -> Rule:
+    """A linked rule: `fn` binds the kernels it needs once and answers the function that runs each call."""
+    return Rule(op, fn, source, _where(fn), linked=True, keeps_lazy_bits=keeps_lazy_bits)
+
+
+def register_decomposition(op: OpLike) -> Callable[[Callable[..., Any]], Rule]:
+    """Make a decomposition of your own: the decorated function becomes a `Rule` to pass in ``EagerDecompMode(..., rules=[...])``.
+
+    The function takes the op's own arguments and calls other ops; it may answer ``NotImplemented`` to leave a call to the next rule.
+    Nothing global changes: only modes that are given the rule use it.
+
+        @register_decomposition("aten.silu.default")
+        def silu(x):
+            return x * torch.sigmoid(x)
+
+    Raises:
+        RuleError: when `op` names several overloads, since a rule is for one signature.
+    """
+    overloads = resolve_ops([op])
+    if len(overloads) != 1:
+        raise RuleError(f"{op} has several overloads ({', '.join(map(str, overloads))}): a rule is for one of them")
+
+    def decorate(fn: Callable[..., Any]) -> Rule:
+        if not callable(fn):
+            raise RuleError(f"a decomposition of {overloads[0]} must be a function, not {fn!r}")
+        return Rule(overloads[0], fn, "user", _where(fn))
+
+    return decorate
+
+
+def index_rules(rules: Iterable[Rule]) -> Mapping[OpOverload, Rule]:
+    """The rules by op. A second rule for one overload is an error that names both places."""
+    found: dict[OpOverload, Rule] = {}
+    for rule in rules:
+        if not isinstance(rule, Rule):
+            raise RuleError(f"not a rule: {rule!r}; make one with eagerdecomp.register_decomposition(op)(function)")
+        if rule.op in found:
+            raise RuleError(f"two rules for {rule.op}: {found[rule.op].where} and {rule.where}")
+        found[rule.op] = rule
+    return found

@@ -1,0 +1,319 @@
+"""The runtime: op -> handler. Joins planner, cache and compiler; what runs on every call is short and stands first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from eagerdecomp._torch import (
+    FakeTensor,
+    OpOverload,
+    builtin,
+    lazy_bits_seen_by_kernels,
+    lazy_bits_visible,
+    pop_mode,
+    push_mode,
+    skip_dynamo,
+    without_torch_function,
+)
+from eagerdecomp.cache import OpPrograms, ProgramCache
+from eagerdecomp.compiler import install_program
+from eagerdecomp.key import key_of, make_handler, program_arguments
+from eagerdecomp.planner import Decision, Planner
+from eagerdecomp.rules import NoRoute, Rule, first_answer
+from eagerdecomp.schema import call_of
+from eagerdecomp.stats import OpStats
+from eagerdecomp.tracer import Chain, Recorder, desugars_first
+
+__all__ = ["Entry", "Runtime"]
+
+
+class Entry:
+    """One op's handler and its counts.
+
+    `run` takes the op's own arguments. Only `calls` is touched on the hot path; what a call turned out to be is noted when it is not
+    a hit. Plain ``+=`` is exact between threads where the interpreter switches threads at calls only, as CPython's does.
+    """
+
+    __slots__ = ("bypassed", "calls", "declined", "direct", "fell_back", "misses", "op", "run", "seen", "why_bypassed")
+
+    def __init__(self, op: OpOverload) -> None:
+        self.op = op
+        self.run: Callable[..., Any]
+        self.calls = 0
+        self.misses = 0
+        self.bypassed = 0
+        self.fell_back = 0
+        self.declined = 0  # calls that a predicate left to the rules
+        self.direct = False
+        self.seen = -1  # the call (by number) last counted as miss or bypass, so that one call counts once
+        self.why_bypassed = ""
+
+    def missed(self) -> None:
+        """Count the current call as one that was recorded."""
+        if self.seen != self.calls:
+            self.seen = self.calls
+            self.misses += 1
+
+    def passed_by(self, why: str) -> None:
+        """Count the current call as one that ran its rule without a program."""
+        self.why_bypassed = why
+        if self.seen != self.calls:
+            self.seen = self.calls
+            self.bypassed += 1
+
+    def stats(self) -> OpStats:
+        """The counts as a value."""
+        decomposed = self.declined if self.direct else self.calls - self.fell_back
+        hits = max(0, decomposed - self.misses - self.bypassed)
+        direct = self.calls - decomposed - self.fell_back
+        return OpStats(
+            self.calls, direct, decomposed, hits, self.misses, self.bypassed, self.fell_back, self.why_bypassed
+        )
+
+
+class _Nested(TorchDispatchMode):
+    """Under it a rule runs when it is not recorded: what the rule calls goes to the runtime's handlers."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__()
+        self._runtime = runtime
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if types and desugars_first(types):
+            return NotImplemented
+        return self._runtime.nested(func).run(*args, **(kwargs or {}))
+
+
+skip_dynamo(_Nested.__torch_dispatch__)
+
+
+class Runtime:
+    """Handlers of one backend, made as ops are met.
+
+    Args:
+        planner: decides for each op.
+        cache: where recorded programs are kept.
+        owner: what the programs depend on besides the call: the backend and the rules.
+    """
+
+    def __init__(self, planner: Planner, cache: ProgramCache, owner: Hashable) -> None:
+        self.planner = planner
+        self.cache = cache
+        #: op (its C function) -> entry, for calls of the user's program.
+        self.entries: dict[Callable[..., Any], Entry] = {}
+        self._nested: dict[Callable[..., Any], Entry] = {}
+        self._space = cache.space(owner)
+        self._lock = threading.RLock()
+        self._linking: list[OpOverload] = []
+        self._running = threading.local()
+        self._nested_mode = _Nested(self)
+
+    # -- op -> entry ----------------------------------------------------------------------------------------------
+
+    def entry(self, op: OpOverload) -> Entry:
+        """The entry of an op the user's program calls."""
+        return self._entry(self.entries, op)
+
+    def nested(self, op: OpOverload) -> Entry:
+        """The entry of an op that a rule calls; counted apart."""
+        found = self._nested.get(builtin(op))
+        return found if found is not None else self._entry(self._nested, op)
+
+    def _entry(self, entries: dict[Callable[..., Any], Entry], op: OpOverload) -> Entry:
+        with self._lock:
+            entry = entries.get(builtin(op))
+            if entry is None:
+                entry = Entry(op)
+                entry.direct = self.planner.decide(op).kernel is not None or self.planner.decide(op).plumbing
+                entry.run = self._handler(op, entry)
+                entries[builtin(op)] = entry
+            return entry
+
+    def _handler(self, op: OpOverload, entry: Entry) -> Callable[..., Any]:
+        try:
+            handler = self._link(op, entry)
+        except NoRoute as failure:
+            return _raises(failure)
+        device = self.planner.backend.device_type
+        return handler if device is None else _on_device(device, handler, builtin(op))
+
+    def _link(self, op: OpOverload, entry: Entry) -> Callable[..., Any]:
+        """What runs an op, its counts kept in `entry`. Raises NoRoute when no rule can be linked or recorded."""
+        decision = self.planner.decide(op)
+        if decision.plumbing:
+            return builtin(op)
+        if decision.kernel is not None and decision.when is None:
+            return decision.kernel
+        if op in self._linking:
+            raise NoRoute(op)
+        self._linking.append(op)
+        try:
+            decomposed = self._decomposed(op, decision.rules, entry)
+        except NoRoute as failure:
+            if decision.kernel is None:
+                raise
+            decomposed = _raises(failure)
+        finally:
+            self._linking.pop()
+        if decision.kernel is None:
+            return decomposed
+        return _where(decision, decomposed, entry)
+
+    def _decomposed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry) -> Callable[..., Any]:
+        attempts: list[tuple[Rule, str, NoRoute | None]] = []
+        for number, rule in enumerate(rules):
+            if not rule.linked:
+                return self._recorded(op, rules[number:], entry)
+            try:
+                run = rule.bind(lambda used: self._link(used, entry))
+            except NoRoute as failure:
+                attempts.append((rule, "", failure))
+                continue
+            if rule.keeps_lazy_bits or not lazy_bits_seen_by_kernels(op):
+                return run
+            return self._guarded(op, (rule,), run, entry)
+        raise NoRoute(op, tuple(attempts))
+
+    # -- recorded programs -----------------------------------------------------------------------------------------
+
+    def _recorded(self, op: OpOverload, rules: Sequence[Rule], entry: Entry) -> Callable[..., Any]:
+        """The handler of an op by recorded programs: key, lookup, call; anything else goes to `_cold`."""
+        table = self.cache.of(self._space, op)
+
+        def cold(*values: Any) -> Any:
+            return self._cold(op, rules, entry, table, values)
+
+        run = make_handler(op, offsets=table.offsets)(table.programs, cold)
+        return self._guarded(op, rules, run, entry) if lazy_bits_seen_by_kernels(op) else run
+
+    def _cold(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, table: OpPrograms, values: Sequence[Any]) -> Any:
+        """A call without a program at hand: find one the slower way, record one, or run the rule as it is."""
+        key = _hashable(key_of(op, values, offsets=table.offsets))
+        found = table.programs.get(key)
+        if found is not None:
+            return found(*program_arguments(op, values))
+        args, kwargs = call_of(op, values)
+        if key is None:
+            return self._direct(op, rules, entry, args, kwargs, "symbolic sizes have no key")
+        if _any_tensor(values, lambda tensor: isinstance(tensor, FakeTensor)):
+            return self._direct(op, rules, entry, args, kwargs, "fake tensors are not recorded")
+        if not table.worth_recording(key):
+            return self._direct(op, rules, entry, args, kwargs, entry.why_bypassed or "its shapes or scalars keep changing")
+        recorder = Recorder(self.planner.decide, op, program_arguments(op, values))
+        with without_torch_function(), lazy_bits_visible():
+            result = recorder.run(rules, args, kwargs)
+        recording = recorder.recording(result)
+        if recording.program is None:
+            entry.passed_by(recording.why_not)
+            table.recorded_in_vain()
+            return result
+        entry.missed()
+        if recording.reads_offsets and not table.offsets:
+            table.read_offsets()
+            key = key_of(op, values, offsets=True)
+        install_program(table, key, recording.program, self._kernel_of)
+        return result
+
+    def _kernel_of(self, op: OpOverload) -> Callable[..., Any]:
+        return self.planner.decide(op).kernel or builtin(op)
+
+    # -- rules run as they are ---------------------------------------------------------------------------------------
+
+    def _direct(
+        self, op: OpOverload, rules: Sequence[Rule], entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], why: str
+    ) -> Any:
+        """Run a rule without recording it; the ops it calls go to their own handlers."""
+        entry.passed_by(why)
+        chain = self._running.__dict__.setdefault("chain", Chain())
+
+        def apply(rule: Rule) -> Any:
+            with chain.entered(rule, args, kwargs):
+                push_mode(self._nested_mode)
+                try:
+                    return rule(*args, **kwargs)
+                finally:
+                    pop_mode()
+
+        with without_torch_function(), lazy_bits_visible():
+            return first_answer(op, rules, apply)
+
+    def _guarded(self, op: OpOverload, rules: Sequence[Rule], run: Callable[..., Any], entry: Entry) -> Callable[..., Any]:
+        """For an op whose kernels see conj, neg and zero-tensor bits: a call that brings one runs its rule with the bits resolved."""
+
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            if _any_tensor((*args, *kwargs.values()), _has_lazy_bit):
+                return self._direct(op, rules, entry, args, kwargs, "conj, neg or zero-tensor bits are set")
+            return run(*args, **kwargs)
+
+        return guarded
+
+
+def _has_lazy_bit(tensor: Tensor) -> bool:
+    return tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor()
+
+
+def _any_tensor(values: Iterable[Any], holds: Callable[[Tensor], bool]) -> bool:
+    for value in values:
+        if isinstance(value, Tensor):
+            if holds(value):
+                return True
+        elif isinstance(value, (list, tuple)) and _any_tensor(value, holds):
+            return True
+    return False
+
+
+def _hashable(key: Any) -> Any:
+    """The key, or None where it holds a symbolic size, which has no hash."""
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _raises(failure: NoRoute) -> Callable[..., Any]:
+    """The handler of an op that has no route for any call."""
+
+    def unsupported(*args: Any, **kwargs: Any) -> Any:
+        raise NoRoute(failure.op, failure.attempts)
+
+    return unsupported
+
+
+def _where(decision: Decision, decomposed: Callable[..., Any], entry: Entry) -> Callable[..., Any]:
+    """The kernel where its predicate holds, the rules elsewhere."""
+    kernel, when = decision.kernel, decision.when
+    assert kernel is not None and when is not None
+
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        if when(*args, **kwargs):
+            return kernel(*args, **kwargs)
+        entry.declined += 1
+        return decomposed(*args, **kwargs)
+
+    return chosen
+
+
+def _on_device(device_type: str, handler: Callable[..., Any], native: Callable[..., Any]) -> Callable[..., Any]:
+    """The handler for calls that touch the backend's device; others are left alone."""
+
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        device = kwargs.get("device")
+        here = device is not None and torch.device(device).type == device_type
+        if here or _any_tensor((*args, *kwargs.values()), lambda tensor: tensor.device.type == device_type):
+            return handler(*args, **kwargs)
+        return native(*args, **kwargs)
+
+    return chosen

@@ -1,0 +1,56 @@
+"""What torch ships, seen as rules: its two decomposition tables, its composite kernels, its composite-explicit kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from eagerdecomp._torch import OpOverload, call_at_key, core_table, full_table, has_kernel
+from eagerdecomp.rules import Rule
+from eagerdecomp.schema import facts_of, is_composite
+
+__all__ = ["DROPPED", "shipped_rules"]
+
+aten = torch.ops.aten
+
+#: Shipped table entries that are not used, each with its fault. `tests/test_sources.py` shows every fault in torch, so that an
+#: entry that torch repairs is noticed.
+DROPPED: dict[str, str] = {
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": "answers the softmax where the log-sum-exp belongs: wrong gradients",
+    "aten.take.default": "answers a view of the input for a 0-dim index",
+    "aten.geometric.default": "draws a uniform in the input's dtype, so integers raise",
+    "aten.nll_loss.default": "reads the positional reduction as size_average",
+    "aten.margin_ranking_loss.default": "wants the reduction as a string",
+    "aten.hinge_embedding_loss.default": "wants the reduction as a string",
+    "aten.std_mean.default": "answers a named tuple where the operator answers a plain one",
+    "aten.std_mean.correction": "answers a named tuple where the operator answers a plain one",
+    "aten.std_mean.dim": "takes one positional argument where the operator takes three",
+}
+
+
+def shipped_rules(op: OpOverload) -> Iterator[Rule]:
+    """torch's own rules for an op, most trusted first.
+
+    A composite kernel is what eager itself runs, so it comes first; the tables follow, then the composite-explicit kernels, which
+    are written for any backend but often in more steps. In-place and ``out=`` table entries are never used: they accept what eager
+    rejects, and `decomps.mutation` derives those ops from their functional twins.
+    """
+    if is_composite(op):
+        yield Rule(op, call_at_key(op, "CompositeImplicitAutograd"), "composite", f"{op} (C++ composite)")
+    facts = facts_of(op)
+    if str(op) not in DROPPED and not (facts.is_inplace or facts.is_out):
+        core = core_table().get(op)
+        if core is not None:
+            yield _table_rule(op, core, "core")
+        entry = full_table().get(op)
+        if entry is not None and entry is not core:
+            yield _table_rule(op, entry, "table")
+    if has_kernel(op, "CompositeExplicitAutograd"):
+        yield Rule(op, call_at_key(op, "CompositeExplicitAutograd"), "explicit", f"{op} (C++ composite-explicit kernel)")
+
+
+def _table_rule(op: OpOverload, entry: Callable[..., Any], source: str) -> Rule:
+    where = f"{getattr(entry, '__module__', '?')}.{getattr(entry, '__qualname__', getattr(entry, '__name__', '?'))}"
+    return Rule(op, entry, source, where)

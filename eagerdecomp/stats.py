@@ -1,0 +1,92 @@
+"""Counts of what a mode did, per op, and the table they print as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+
+__all__ = ["OpStats", "Stats"]
+
+
+@dataclass(frozen=True)
+class OpStats:
+    """Counts for one op.
+
+    Attributes:
+        calls: how often the program called it.
+        direct: of those, run by the kernel the op set holds, or passed as plumbing.
+        decomposed: of those, run by a rule.
+        hits: decomposed calls that ran a stored program or a linked rule, with nothing planned or recorded.
+        misses: decomposed calls that were recorded.
+        bypassed: decomposed calls that ran their rule anew: it reads data, has effects, or its shapes keep changing.
+        fell_back: calls run natively although unsupported, under ``on_unsupported="fallback"``.
+        why_bypassed: the reason of the last bypass, or "".
+    """
+
+    calls: int = 0
+    direct: int = 0
+    decomposed: int = 0
+    hits: int = 0
+    misses: int = 0
+    bypassed: int = 0
+    fell_back: int = 0
+    why_bypassed: str = ""
+
+    def __add__(self, other: OpStats) -> OpStats:
+        counts = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self) if f.name != "why_bypassed"}
+        return OpStats(**counts, why_bypassed=self.why_bypassed or other.why_bypassed)
+
+
+_COLUMNS = ("calls", "direct", "decomposed", "hits", "misses", "bypassed", "fell_back")
+
+
+@dataclass(frozen=True)
+class Stats(Mapping[str, OpStats]):
+    """Counts per op name (``"aten.add.Tensor"``), a mapping; `total` sums them; `str` gives a table.
+
+    Attributes:
+        ops: the counts by op name.
+        programs: programs held by the cache.
+        evictions: programs the cache dropped at its bound.
+    """
+
+    ops: Mapping[str, OpStats]
+    programs: int = 0
+    evictions: int = 0
+
+    @property
+    def total(self) -> OpStats:
+        """The sum over all ops."""
+        total = OpStats()
+        for one in self.ops.values():
+            total = total + one
+        return total
+
+    def __getitem__(self, op: object) -> OpStats:
+        return self.ops[str(op)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.ops)
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def __str__(self) -> str:
+        return table(self)
+
+
+def table(stats: Stats) -> str:
+    """The counts as a text table, most called first, with a line of totals and one about the cache."""
+    rows = sorted(stats.ops.items(), key=lambda item: (-item[1].calls, item[0]))
+    cells = [("op", *_COLUMNS)]
+    cells += [(name, *(str(getattr(one, column)) for column in _COLUMNS)) for name, one in (*rows, ("total", stats.total))]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    lines = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))) for row in cells]
+    lines.insert(1, "-" * len(lines[0]))
+    lines.insert(-1, "-" * len(lines[0]))
+    lines.append(f"cache: {stats.programs} programs held, {stats.evictions} evicted")
+    reasons = sorted({f"{name}: {one.why_bypassed}" for name, one in rows if one.why_bypassed})
+    if reasons:
+        lines.append("bypassed the cache:")
+        lines.extend(f"  {reason}" for reason in reasons)
+    return "\n".join(lines)

@@ -1,0 +1,216 @@
+"""The tracer: runs a rule once on the real arguments, brings every call to kernels, and keeps those calls as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from eagerdecomp._torch import PLAIN_TORCH_DISPATCH, FakeTensor, OpOverload, pop_mode, push_mode, skip_dynamo
+from eagerdecomp.key import key_of
+from eagerdecomp.planner import Decision
+from eagerdecomp.program import KernelCall, Program, Slot
+from eagerdecomp.rules import NoRoute, Rule, first_answer
+from eagerdecomp.schema import arguments_of, facts_of
+
+__all__ = ["Chain", "Recorder", "Recording", "desugars_first"]
+
+# A rule may meet its own op again on smaller arguments; deeper than this it is taken for endless.
+_MAX_DEPTH = 64
+
+# Calls whose arguments carry a storage offset that the rule may have read from an input.
+_OFFSET_OPS = frozenset({"aten::as_strided", "aten::as_strided_", "aten::as_strided_scatter", "aten::as_strided_copy"})
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What one run of a rule left behind: a program, or the reason why there is none."""
+
+    program: Program | None
+    why_not: str = ""
+    reads_offsets: bool = False
+
+
+def desugars_first(types: Sequence[type]) -> bool:
+    """Whether a call holds a tensor subclass that takes operators apart itself: it goes first, and we see what it calls."""
+    return not all(issubclass(kind, FakeTensor) or kind.__torch_dispatch__ is PLAIN_TORCH_DISPATCH for kind in types)
+
+
+class Chain:
+    """The rules under way, outermost first; cuts one that meets its own op again with the same facts, since it would never end."""
+
+    def __init__(self) -> None:
+        self._rules: list[tuple[Rule, Sequence[Any], dict[str, Any]]] = []
+
+    @contextmanager
+    def entered(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[None]:
+        """Hold a rule in the chain while it runs.
+
+        Raises:
+            NoRoute: when the rule is under way already for the same call, or the chain has grown past any sensible depth.
+        """
+        met = [(args, kwargs) for other, args, kwargs in self._rules if other is rule]
+        if met:
+            facts = _facts(rule.op, args, kwargs)
+            if len(self._rules) > _MAX_DEPTH or any(_facts(rule.op, *call) == facts for call in met):
+                raise NoRoute(rule.op, ((rule, "leads back to itself", None),))
+        self._rules.append((rule, args, kwargs))
+        try:
+            yield
+        finally:
+            self._rules.pop()
+
+
+def _facts(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    return key_of(op, arguments_of(op, args, kwargs))
+
+
+class Recorder(TorchDispatchMode):
+    """A mode under which one rule runs: calls of supported ops are made and noted, others expanded by their own rules.
+
+    Args:
+        decide: the planner's decision for an op.
+        op: the op whose rule runs.
+        arguments: its tensor and generator arguments, in schema order (`key.program_arguments`).
+    """
+
+    supports_higher_order_operators = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __init__(self, decide: Callable[[OpOverload], Decision], op: OpOverload, arguments: Sequence[Any]) -> None:
+        super().__init__()
+        self._decide = decide
+        self._op = op
+        self._slots: dict[int, Slot] = {}
+        # Every tensor seen stays alive until the recording is done, so that no address is used twice.
+        self._alive: list[Any] = []
+        self._calls: list[KernelCall] = []
+        self._constants: list[tuple[Slot, Any]] = []
+        self._made = 0
+        self._why_not = ""
+        self._chain = Chain()
+        self._parameters = tuple(self._name(argument) for argument in arguments)
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def run(self, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The op's result by the first of its rules that leads to supported ops for this call.
+
+        Raises:
+            NoRoute: when none does; every other exception is the user's own error.
+        """
+        return self._expand(self._op, rules, args, kwargs)
+
+    def recording(self, result: Any) -> Recording:
+        """The program that computes `result`, once the rule has run."""
+        encoded = self._encode(result)
+        offsets = any(call.op._schema.name in _OFFSET_OPS for call in self._calls)
+        if not self._why_not and any(slot in dict(self._constants) for call in self._calls for slot in call.writes()):
+            self._why_not = "writes to a tensor that its rule made outside any operator"
+        if self._why_not:
+            return Recording(None, self._why_not)
+        program = Program(self._op, self._parameters, tuple(self._constants), tuple(self._calls), encoded)
+        return Recording(program, reads_offsets=offsets)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if types and desugars_first(types):
+            return NotImplemented
+        kwargs = kwargs or {}
+        decision = self._decide(func)
+        if decision.kernel is not None and (decision.when is None or decision.when(*args, **kwargs)):
+            return self._note(func, decision.kernel, args, kwargs)
+        if decision.plumbing:
+            return func(*args, **kwargs)
+        return self._expand(func, decision.rules, args, kwargs)
+
+    def _expand(self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        calls, constants, why_not = len(self._calls), len(self._constants), self._why_not
+
+        def undo() -> None:
+            del self._calls[calls:], self._constants[constants:]
+            self._why_not = why_not
+
+        return first_answer(op, rules, lambda rule: self._apply(rule, args, kwargs), undo)
+
+    def _apply(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        with self._chain.entered(rule, args, kwargs):
+            push_mode(self)
+            try:
+                result = rule(*args, **kwargs)
+            finally:
+                pop_mode()
+        if rule.effects:
+            self._why_not = f"{rule} has effects beside its calls"
+        return result
+
+    # -- noting -------------------------------------------------------------------------------------------------
+
+    def _note(self, op: OpOverload, kernel: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        encoded = tuple(self._encode(arg) for arg in args)
+        named = tuple((name, self._encode(value)) for name, value in kwargs.items())
+        answer = kernel(*args, **kwargs)
+        facts = facts_of(op)
+        if facts.reads_data and not self._why_not and _reads_data(op, args):
+            self._why_not = f"reads the data of a tensor ({op})"
+        packed = isinstance(answer, (tuple, list))
+        results = tuple(self._result(value) for value in (answer if packed else (answer,)))
+        self._calls.append(KernelCall(op, encoded, named, results, packed))
+        return answer
+
+    def _result(self, value: Any) -> Slot | None:
+        """A slot for a value a kernel made; None for what is no tensor, or a tensor known already (an argument handed back)."""
+        if not isinstance(value, Tensor) or id(value) in self._slots:
+            return None
+        return self._name(value)
+
+    def _name(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self._name(item) for item in value]
+        known = self._slots.get(id(value)) if value is not None else None
+        slot = known or Slot(self._made)
+        if known is None:
+            self._made += 1
+            if value is not None:
+                self._slots[id(value)] = slot
+                self._alive.append(value)
+        return slot
+
+    def _encode(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self._slots.get(id(value)) or self._constant(value)
+        if isinstance(value, (list, tuple)):
+            items = [self._encode(item) for item in value]
+            return items if isinstance(value, list) else tuple(items)
+        if isinstance(value, torch.Generator):
+            return self._slots.get(id(value), value)
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            self._why_not = "has symbolic sizes"
+        return value
+
+    def _constant(self, value: Tensor) -> Slot:
+        slot = self._name(value)
+        if type(value) is not Tensor:
+            self._why_not = f"holds a {type(value).__name__} that its rule made outside any operator"
+        assert isinstance(slot, Slot)
+        self._constants.append((slot, value))
+        return slot
+
+
+skip_dynamo(Recorder.__torch_dispatch__)
+
+
+def _reads_data(op: OpOverload, args: Sequence[Any]) -> bool:
+    """Whether the result's shape or value came from data: `index` does so for masks only."""
+    if op._schema.name == "aten::index":
+        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+    return True

@@ -1,0 +1,160 @@
+"""Writing a functional result into a caller's tensor, with the checks that ATen makes, and answering the caller's own object."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.rules import Call
+
+__all__ = ["can_cast", "check_overlap", "inplace_writer", "out_writer"]
+
+aten = torch.ops.aten
+
+# Names as ATen's messages spell them.
+_SCALAR_TYPE_NAMES = {
+    torch.bool: "Bool",
+    torch.uint8: "Byte",
+    torch.int8: "Char",
+    torch.int16: "Short",
+    torch.int32: "Int",
+    torch.int64: "Long",
+    torch.float16: "Half",
+    torch.float32: "Float",
+    torch.float64: "Double",
+    torch.bfloat16: "BFloat16",
+    torch.complex32: "ComplexHalf",
+    torch.complex64: "ComplexFloat",
+    torch.complex128: "ComplexDouble",
+}
+
+
+@functools.cache
+def can_cast(source: torch.dtype, target: torch.dtype) -> bool:
+    """`torch.can_cast`, tabulated: the original is an operator and would reach the backend."""
+    if source.is_complex and not target.is_complex:
+        return False
+    if source.is_floating_point and not (target.is_floating_point or target.is_complex):
+        return False
+    return source is torch.bool or target is not torch.bool
+
+
+def _name(dtype: torch.dtype) -> str:
+    return _SCALAR_TYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
+
+
+def _shape(shape: Iterable[int]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def _check_cast(result: Tensor, target: Tensor) -> None:
+    if result.dtype is not target.dtype and not can_cast(result.dtype, target.dtype):
+        raise RuntimeError(
+            f"result type {_name(result.dtype)} can't be cast to the desired output type {_name(target.dtype)}"
+        )
+
+
+def _has_internal_overlap(tensor: Tensor) -> bool:
+    """ATen's `has_internal_overlap`, its certain case: an expanded dimension."""
+    return any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """ATen's `is_non_overlapping_and_dense`: the strides are a permutation of contiguous ones."""
+    if tensor.is_contiguous():
+        return True
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _partially_overlap(left: Tensor, right: Tensor) -> bool:
+    """ATen's `get_overlap_status` is Partial, for two tensors of one storage."""
+    if left is right or not left.numel() or not right.numel() or not (_is_dense(left) and _is_dense(right)):
+        return False
+    begin_left = left.storage_offset() * left.element_size()
+    begin_right = right.storage_offset() * right.element_size()
+    end_left = begin_left + left.numel() * left.element_size()
+    end_right = begin_right + right.numel() * right.element_size()
+    if begin_left == begin_right and end_left == end_right:
+        return left.stride() != right.stride()
+    return begin_left < end_right and begin_right < end_left
+
+
+def check_overlap(target: Tensor, inputs: Iterable[Any]) -> None:
+    """Reject a write that eager rejects: into an expanded tensor, or into memory that an input shares in part."""
+    if not target.is_contiguous() and _has_internal_overlap(target):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "Please clone() the tensor before performing the operation."
+        )
+    for given in inputs:
+        if isinstance(given, Tensor) and torch._C._is_alias_of(target, given) and _partially_overlap(target, given):
+            raise RuntimeError(
+                "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory "
+                "location. Please clone() the tensor before performing the operation."
+            )
+
+
+def inplace_writer(call: Call) -> Callable[[Tensor, Tensor, Iterable[Any]], Tensor]:
+    """``write(self, result, other_inputs)``: what an in-place op does once its functional result is there; answers `self`."""
+    copy_ = call(aten.copy_.default)
+
+    def write(target: Tensor, result: Tensor, inputs: Iterable[Any]) -> Tensor:
+        if result.shape != target.shape:
+            raise RuntimeError(
+                f"output with shape {_shape(target.shape)} doesn't match the broadcast shape {_shape(result.shape)}"
+            )
+        _check_cast(result, target)
+        check_overlap(target, inputs)
+        copy_(target, result)
+        return target
+
+    return write
+
+
+def out_writer(call: Call) -> Callable[[Tensor, Tensor, Iterable[Any]], Tensor]:
+    """``write(out, result, inputs)``: cast check, resize with eager's warning, copy; answers `out` itself."""
+    copy_ = call(aten.copy_.default)
+
+    def write(target: Tensor, result: Tensor, inputs: Iterable[Any]) -> Tensor:
+        _check_cast(result, target)
+        if result.device != target.device:
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found at least two devices, {result.device} and {target.device}!"
+            )
+        if result.shape != target.shape:
+            _warn_resize(target, result)
+            # Bound here, not above: most out= calls need neither, and a set without them still serves those.
+            call(aten.resize_.default)(target, result.shape)
+            if target.stride() != result.stride() and _is_dense(result):
+                restride_ = call(aten.set_.source_Storage_storage_offset)
+                restride_(target, target.untyped_storage(), target.storage_offset(), result.shape, result.stride())
+        check_overlap(target, inputs)
+        copy_(target, result)
+        return target
+
+    return write
+
+
+def _warn_resize(target: Tensor, result: Tensor) -> None:
+    if target.numel():
+        warnings.warn(
+            "An output with one or more elements was resized since it had shape "
+            f"{_shape(target.shape)}, which does not match the required output shape {_shape(result.shape)}. "
+            "This behavior is deprecated, and in a future PyTorch release outputs will not be resized unless they have "
+            "zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements with "
+            "t.resize_(0).",
+            UserWarning,
+            stacklevel=4,
+        )
