@@ -8,15 +8,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C import _SetExcludeDispatchKeyGuard as _ExcludeKey
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = [
-    "BINARY_SCALAR_TYPES",
+    "DispatchMode",
     "FakeTensor",
     "HigherOrderOperator",
     "OpOverload",
@@ -36,13 +40,10 @@ __all__ = [
     "pop_mode",
     "push_mode",
     "sdp_facts",
-    "skip_dynamo",
+    "same_storage",
     "without_modes",
     "without_torch_function",
 ]
-
-#: Python types a `Scalar`, or a wrapped number in a `Tensor` slot, arrives as.
-BINARY_SCALAR_TYPES = (bool, int, float, complex)
 
 _DispatchKey = torch._C.DispatchKey
 _LAZY_KEYS = (_DispatchKey.Conjugate, _DispatchKey.Negative, _DispatchKey.ZeroTensor)
@@ -78,7 +79,7 @@ def packet_overloads(qualified: str) -> tuple[OpOverload, ...]:
     packet = getattr(getattr(torch.ops, namespace), packet_name, None)
     if not isinstance(packet, OpOverloadPacket):
         return ()
-    found = (getattr(packet, name) for name in packet.overloads())
+    found = (getattr(packet, name) for name in packet.overloads())  # type: ignore[no-untyped-call]
     return tuple(op for op in found if torch._C._dispatch_has_kernel(op.name()))
 
 
@@ -89,7 +90,7 @@ def op_names() -> list[str]:
 
 def has_kernel(op: OpOverload, key: str) -> bool:
     """Whether a kernel is registered for the op directly at this dispatch key or alias key."""
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key))
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key))  # type: ignore[no-untyped-call]
 
 
 def call_at_key(op: OpOverload, key: str) -> Callable[..., Any]:
@@ -144,12 +145,42 @@ def lazy_bits_visible() -> Iterator[None]:
             guards.pop()
 
 
-def skip_dynamo(function: Callable[..., Any]) -> None:
-    """Tell Dynamo never to compile this function nor what it calls: otherwise it compiles our handler under every compiled region."""
+def _skip_dynamo(function: Callable[..., Any]) -> None:
+    """Tell Dynamo never to compile this function nor what it calls: otherwise it compiles our handler in every compiled region."""
     import torch._C._dynamo.eval_frame as frames
 
     skip = frames._FrameAction.SKIP
     frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+
+
+class DispatchMode(TorchDispatchMode):
+    """A `TorchDispatchMode` with a short way in: no wrapper around the handler, no process-global flags at enter and exit.
+
+    torch wraps a mode's handler in a Dynamo guard, which costs 0.6 us an op; here Dynamo is told once, when the class is made.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()  # type: ignore[no-untyped-call]
+        _skip_dynamo(cls.__torch_dispatch__)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __enter__(self) -> Self:
+        push_mode(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pop_mode()
+
+
+def same_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors share memory's owner. `torch._C._is_alias_of` says the same at fifteen times the cost."""
+    return bool(left.untyped_storage()._cdata == right.untyped_storage()._cdata)
 
 
 def ambient_facts() -> tuple[Callable[[], Any], ...]:

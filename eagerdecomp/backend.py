@@ -70,13 +70,13 @@ def _kernels_of(ops: OpSet, kernels: Mapping[OpLike, Kernel]) -> dict[OpOverload
     return found
 
 
-def as_backend(
-    supported: Backend | OpSet | Iterable[OpLike], kernels: Mapping[OpLike, Kernel] | None = None
-) -> Backend:
+def as_backend(supported: Backend | OpSet | Iterable[OpLike], kernels: Mapping[OpLike, Kernel] | None = None) -> Backend:
     """The backend itself, or an anonymous one around an op set; `kernels` adds to, and wins over, those it has."""
     if not isinstance(supported, Backend):
         return Backend("anonymous", supported, kernels)
     if not kernels:
         return supported
-    merged = {**supported.kernels, **_kernels_of(supported.ops, kernels)}
+    merged: dict[OpLike, Kernel] = {}
+    for op, kernel in (*supported.kernels.items(), *_kernels_of(supported.ops, kernels).items()):
+        merged[op] = kernel
     return Backend(supported.name, supported.ops, merged, supported.compile, supported.device_type)

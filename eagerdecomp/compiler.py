@@ -1,8 +1,8 @@
-"""The compiler: one run of a rule becomes a recording, the recording a program, the program a function once it has proved useful."""
+"""The compiler: a recording becomes a program, and the program a function once it has proved useful."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from eagerdecomp._torch import OpOverload
@@ -17,9 +17,7 @@ __all__ = ["install_program"]
 _HITS_BEFORE_CODEGEN = 1
 
 
-def install_program(
-    table: OpPrograms, key: Any, program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]]
-) -> None:
+def install_program(table: OpPrograms, key: Any, program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]]) -> None:
     """Store a program under its key: replayed call by call at first, compiled after `_HITS_BEFORE_CODEGEN` hits."""
     check(program)
     hits = 0

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from eagerdecomp._torch import HigherOrderOperator, pop_mode, push_mode, skip_dynamo
+from eagerdecomp._torch import DispatchMode, HigherOrderOperator
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache, shared_cache
 from eagerdecomp.decomps import own_rules, schema_rules
@@ -25,14 +24,14 @@ from eagerdecomp.tracer import desugars_first
 __all__ = ["EagerDecompMode"]
 
 
-class EagerDecompMode(TorchDispatchMode):
+class EagerDecompMode(DispatchMode):
     """Brings every eager op to the ops a backend supports: ``with EagerDecompMode(core_aten()): train()``.
 
     Args:
         supported_ops: an `OpSet`, an iterable of overloads, packets or names, or a `Backend`.
         kernels: op -> callable, over those a `Backend` brings; a supported op without one runs its native kernel.
-        on_unsupported: ``"error"`` raises `UnsupportedOpError` for a call without a route; ``"fallback"`` runs it natively, counts it,
-            and warns once per op.
+        on_unsupported: ``"error"`` raises `UnsupportedOpError` for a call without a route; ``"fallback"`` runs it natively,
+            counts it, and warns once per op.
         rules: your own decompositions (`register_decomposition`); each comes before all others for its op.
         cache: where programs are kept; by default modes with an equal backend and rules share one.
 
@@ -45,15 +44,10 @@ class EagerDecompMode(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    # Dynamo compiles regions under the mode with the mode off and runs them with it on; otherwise it skips them in silence, for good.
+    # Dynamo compiles regions under the mode with the mode off and runs them with it on; otherwise it skips them for good.
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         return True
-
-    # Torch otherwise wraps the handler in a Dynamo guard that costs 0.6 us an op; `skip_dynamo` below does its work for nothing.
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
     def __init__(
         self,
@@ -94,14 +88,6 @@ class EagerDecompMode(TorchDispatchMode):
         except NoRoute as failure:
             return self._unsupported(entry, args, kwargs or {}, failure)
 
-    # torch's own __enter__ keeps process-global flags that threads leave wrong.
-    def __enter__(self) -> EagerDecompMode:
-        push_mode(self)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        pop_mode()
-
     def stats(self) -> Stats:
         """Counts per op since the mode was made; prints as a table."""
         entries = sorted(self._entries.values(), key=lambda entry: str(entry.op))
@@ -131,6 +117,3 @@ class EagerDecompMode(TorchDispatchMode):
                 return function(*args, **kwargs)
 
         return entered
-
-
-skip_dynamo(EagerDecompMode.__torch_dispatch__)

@@ -220,7 +220,6 @@ def core_aten() -> OpSet:
 @functools.cache
 def prims() -> OpSet:
     """Prims: every overload of the `prims` namespace, and `infra`."""
-    import torch._prims  # registers the namespace
 
     named = (overload(name) for name in op_names() if name.startswith("prims::"))
     return OpSet._make({op for op in named if op is not None} | set(infra()), {}, "prims")

@@ -25,7 +25,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class KernelCall:
-    """One call of a kernel. Arguments are literals, `Slot`s, or lists of both; `results` has one slot (or None) per value returned."""
+    """One call of a kernel: arguments are literals, slots, or lists of both; `results` has a slot (or None) per value returned."""
 
     op: OpOverload
     args: tuple[Any, ...]
@@ -128,7 +128,7 @@ def check(program: Program) -> Program:
     """The program itself when it is well formed.
 
     Raises:
-        ProgramError: with the lines around the faulty one, when a slot is read before it is made, made twice, or missing at the end.
+        ProgramError: with the lines around the faulty one: a slot read before it is made, made twice, or missing at the end.
     """
     made = set(slots_in(program.parameters)) | {slot for slot, _ in program.constants}
     for index, call in enumerate(program.calls):

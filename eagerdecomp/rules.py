@@ -101,9 +101,7 @@ def own(op: OpOverload, fn: Callable[..., Any], *, effects: bool = False) -> Rul
     return Rule(op, fn, "own", _where(fn), effects=effects)
 
 
-def linked(
-    op: OpOverload, fn: Callable[[Call], Callable[..., Any]], *, source: str = "own", keeps_lazy_bits: bool = False
-) -> Rule:
+def linked(op: OpOverload, fn: Callable[[Call], Callable[..., Any]], *, source: str = "own", keeps_lazy_bits: bool = False) -> Rule:
     """A linked rule: `fn` binds the kernels it needs once and answers the function that runs each call."""
     return Rule(op, fn, source, _where(fn), linked=True, keeps_lazy_bits=keeps_lazy_bits)
 
@@ -111,7 +109,7 @@ def linked(
 def register_decomposition(op: OpLike) -> Callable[[Callable[..., Any]], Rule]:
     """Make a decomposition of your own: the decorated function becomes a `Rule` to pass in ``EagerDecompMode(..., rules=[...])``.
 
-    The function takes the op's own arguments and calls other ops; it may answer ``NotImplemented`` to leave a call to the next rule.
+    The function takes the op's own arguments and calls other ops; it may leave a call to the next rule by ``NotImplemented``.
     Nothing global changes: only modes that are given the rule use it.
 
         @register_decomposition("aten.silu.default")

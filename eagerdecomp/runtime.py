@@ -8,17 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from eagerdecomp._torch import (
+    DispatchMode,
     FakeTensor,
     OpOverload,
     builtin,
     lazy_bits_seen_by_kernels,
     lazy_bits_visible,
-    pop_mode,
-    push_mode,
-    skip_dynamo,
     without_torch_function,
 )
 from eagerdecomp.cache import OpPrograms, ProgramCache
@@ -36,8 +33,8 @@ __all__ = ["Entry", "Runtime"]
 class Entry:
     """One op's handler and its counts.
 
-    `run` takes the op's own arguments. Only `calls` is touched on the hot path; what a call turned out to be is noted when it is not
-    a hit. Plain ``+=`` is exact between threads where the interpreter switches threads at calls only, as CPython's does.
+    `run` takes the op's own arguments. The hot path touches `calls` alone; what a call turned out to be is noted when it is
+    no hit. Plain ``+=`` is exact between threads where the interpreter switches threads at calls only, as CPython's does.
     """
 
     __slots__ = ("bypassed", "calls", "declined", "direct", "fell_back", "misses", "op", "run", "seen", "why_bypassed")
@@ -72,17 +69,11 @@ class Entry:
         decomposed = self.declined if self.direct else self.calls - self.fell_back
         hits = max(0, decomposed - self.misses - self.bypassed)
         direct = self.calls - decomposed - self.fell_back
-        return OpStats(
-            self.calls, direct, decomposed, hits, self.misses, self.bypassed, self.fell_back, self.why_bypassed
-        )
+        return OpStats(self.calls, direct, decomposed, hits, self.misses, self.bypassed, self.fell_back, self.why_bypassed)
 
 
-class _Nested(TorchDispatchMode):
+class _Nested(DispatchMode):
     """Under it a rule runs when it is not recorded: what the rule calls goes to the runtime's handlers."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__()
@@ -94,9 +85,6 @@ class _Nested(TorchDispatchMode):
         if types and desugars_first(types):
             return NotImplemented
         return self._runtime.nested(func).run(*args, **(kwargs or {}))
-
-
-skip_dynamo(_Nested.__torch_dispatch__)
 
 
 class Runtime:
@@ -239,18 +227,14 @@ class Runtime:
         chain = self._running.__dict__.setdefault("chain", Chain())
 
         def apply(rule: Rule) -> Any:
-            with chain.entered(rule, args, kwargs):
-                push_mode(self._nested_mode)
-                try:
-                    return rule(*args, **kwargs)
-                finally:
-                    pop_mode()
+            with chain.entered(rule, args, kwargs), self._nested_mode:
+                return rule(*args, **kwargs)
 
         with without_torch_function(), lazy_bits_visible():
             return first_answer(op, rules, apply)
 
     def _guarded(self, op: OpOverload, rules: Sequence[Rule], run: Callable[..., Any], entry: Entry) -> Callable[..., Any]:
-        """For an op whose kernels see conj, neg and zero-tensor bits: a call that brings one runs its rule with the bits resolved."""
+        """For an op whose kernels see conj, neg and zero-tensor bits: a call with one runs its rule with the bits resolved."""
 
         def guarded(*args: Any, **kwargs: Any) -> Any:
             if _any_tensor((*args, *kwargs.values()), _has_lazy_bit):
@@ -295,7 +279,8 @@ def _raises(failure: NoRoute) -> Callable[..., Any]:
 def _where(decision: Decision, decomposed: Callable[..., Any], entry: Entry) -> Callable[..., Any]:
     """The kernel where its predicate holds, the rules elsewhere."""
     kernel, when = decision.kernel, decision.when
-    assert kernel is not None and when is not None
+    assert kernel is not None
+    assert when is not None
 
     def chosen(*args: Any, **kwargs: Any) -> Any:
         if when(*args, **kwargs):

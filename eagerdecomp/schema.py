@@ -145,9 +145,9 @@ def is_composite(op: OpOverload) -> bool:
 
 @functools.cache
 def functional_twin(op: OpOverload) -> OpOverload | None:
-    """The functional op that computes what an in-place or ``out=`` op writes, found among the op's namesakes and confirmed by schema.
+    """The functional op that computes what an in-place or ``out=`` op writes: one of its namesakes, confirmed by schema.
 
-    The twin takes the same arguments (less the written keyword-only ones), writes none, and returns one fresh value per written one.
+    The twin takes the same arguments, less the written keyword-only ones; it writes none and returns a fresh value for each.
     """
     facts = facts_of(op)
     if not facts.mutated or torch.Tag.inplace_view in op.tags:

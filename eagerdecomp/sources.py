@@ -18,7 +18,7 @@ aten = torch.ops.aten
 #: Shipped table entries that are not used, each with its fault. `tests/test_sources.py` shows every fault in torch, so that an
 #: entry that torch repairs is noticed.
 DROPPED: dict[str, str] = {
-    "aten._scaled_dot_product_flash_attention_for_cpu.default": "answers the softmax where the log-sum-exp belongs: wrong gradients",
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": "answers the softmax in the log-sum-exp's place: wrong gradients",
     "aten.take.default": "answers a view of the input for a 0-dim index",
     "aten.geometric.default": "draws a uniform in the input's dtype, so integers raise",
     "aten.nll_loss.default": "reads the positional reduction as size_average",

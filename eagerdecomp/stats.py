@@ -78,10 +78,10 @@ class Stats(Mapping[str, OpStats]):
 def table(stats: Stats) -> str:
     """The counts as a text table, most called first, with a line of totals and one about the cache."""
     rows = sorted(stats.ops.items(), key=lambda item: (-item[1].calls, item[0]))
-    cells = [("op", *_COLUMNS)]
+    cells: list[tuple[str, ...]] = [("op", *_COLUMNS)]
     cells += [(name, *(str(getattr(one, column)) for column in _COLUMNS)) for name, one in (*rows, ("total", stats.total))]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-    lines = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))) for row in cells]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
     lines.insert(1, "-" * len(lines[0]))
     lines.insert(-1, "-" * len(lines[0]))
     lines.append(f"cache: {stats.programs} programs held, {stats.evictions} evicted")

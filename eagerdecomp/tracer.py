@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from eagerdecomp._torch import PLAIN_TORCH_DISPATCH, FakeTensor, OpOverload, pop_mode, push_mode, skip_dynamo
+from eagerdecomp._torch import PLAIN_TORCH_DISPATCH, DispatchMode, FakeTensor, OpOverload
 from eagerdecomp.key import key_of
 from eagerdecomp.planner import Decision
 from eagerdecomp.program import KernelCall, Program, Slot
@@ -38,7 +37,9 @@ class Recording:
 
 def desugars_first(types: Sequence[type]) -> bool:
     """Whether a call holds a tensor subclass that takes operators apart itself: it goes first, and we see what it calls."""
-    return not all(issubclass(kind, FakeTensor) or kind.__torch_dispatch__ is PLAIN_TORCH_DISPATCH for kind in types)
+    return not all(
+        issubclass(kind, FakeTensor) or getattr(kind, "__torch_dispatch__", None) is PLAIN_TORCH_DISPATCH for kind in types
+    )
 
 
 class Chain:
@@ -70,7 +71,7 @@ def _facts(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     return key_of(op, arguments_of(op, args, kwargs))
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(DispatchMode):
     """A mode under which one rule runs: calls of supported ops are made and noted, others expanded by their own rules.
 
     Args:
@@ -78,12 +79,6 @@ class Recorder(TorchDispatchMode):
         op: the op whose rule runs.
         arguments: its tensor and generator arguments, in schema order (`key.program_arguments`).
     """
-
-    supports_higher_order_operators = False
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
     def __init__(self, decide: Callable[[OpOverload], Decision], op: OpOverload, arguments: Sequence[Any]) -> None:
         super().__init__()
@@ -143,12 +138,8 @@ class Recorder(TorchDispatchMode):
         return first_answer(op, rules, lambda rule: self._apply(rule, args, kwargs), undo)
 
     def _apply(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        with self._chain.entered(rule, args, kwargs):
-            push_mode(self)
-            try:
-                result = rule(*args, **kwargs)
-            finally:
-                pop_mode()
+        with self._chain.entered(rule, args, kwargs), self:
+            result = rule(*args, **kwargs)
         if rule.effects:
             self._why_not = f"{rule} has effects beside its calls"
         return result
@@ -171,14 +162,16 @@ class Recorder(TorchDispatchMode):
         """A slot for a value a kernel made; None for what is no tensor, or a tensor known already (an argument handed back)."""
         if not isinstance(value, Tensor) or id(value) in self._slots:
             return None
-        return self._name(value)
+        return self._slot(value)
 
     def _name(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [self._name(item) for item in value]
-        known = self._slots.get(id(value)) if value is not None else None
-        slot = known or Slot(self._made)
-        if known is None:
+        """A parameter: a slot, or a list of slots for a list; an absent tensor has a slot that nothing reads."""
+        return [self._name(item) for item in value] if isinstance(value, (list, tuple)) else self._slot(value)
+
+    def _slot(self, value: Any) -> Slot:
+        slot = self._slots.get(id(value)) if value is not None else None
+        if slot is None:
+            slot = Slot(self._made)
             self._made += 1
             if value is not None:
                 self._slots[id(value)] = slot
@@ -198,15 +191,11 @@ class Recorder(TorchDispatchMode):
         return value
 
     def _constant(self, value: Tensor) -> Slot:
-        slot = self._name(value)
+        slot = self._slot(value)
         if type(value) is not Tensor:
             self._why_not = f"holds a {type(value).__name__} that its rule made outside any operator"
-        assert isinstance(slot, Slot)
         self._constants.append((slot, value))
         return slot
-
-
-skip_dynamo(Recorder.__torch_dispatch__)
 
 
 def _reads_data(op: OpOverload, args: Sequence[Any]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch import same_storage
 from eagerdecomp.rules import Call
 
 __all__ = ["can_cast", "check_overlap", "inplace_writer", "out_writer"]
@@ -54,9 +55,7 @@ def _shape(shape: Iterable[int]) -> str:
 
 def _check_cast(result: Tensor, target: Tensor) -> None:
     if result.dtype is not target.dtype and not can_cast(result.dtype, target.dtype):
-        raise RuntimeError(
-            f"result type {_name(result.dtype)} can't be cast to the desired output type {_name(target.dtype)}"
-        )
+        raise RuntimeError(f"result type {_name(result.dtype)} can't be cast to the desired output type {_name(target.dtype)}")
 
 
 def _has_internal_overlap(tensor: Tensor) -> bool:
@@ -99,7 +98,7 @@ def check_overlap(target: Tensor, inputs: Iterable[Any]) -> None:
             "Please clone() the tensor before performing the operation."
         )
     for given in inputs:
-        if isinstance(given, Tensor) and torch._C._is_alias_of(target, given) and _partially_overlap(target, given):
+        if isinstance(given, Tensor) and same_storage(target, given) and _partially_overlap(target, given):
             raise RuntimeError(
                 "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory "
                 "location. Please clone() the tensor before performing the operation."
@@ -112,9 +111,7 @@ def inplace_writer(call: Call) -> Callable[[Tensor, Tensor, Iterable[Any]], Tens
 
     def write(target: Tensor, result: Tensor, inputs: Iterable[Any]) -> Tensor:
         if result.shape != target.shape:
-            raise RuntimeError(
-                f"output with shape {_shape(target.shape)} doesn't match the broadcast shape {_shape(result.shape)}"
-            )
+            raise RuntimeError(f"output with shape {_shape(target.shape)} doesn't match the broadcast shape {_shape(result.shape)}")
         _check_cast(result, target)
         check_overlap(target, inputs)
         copy_(target, result)
@@ -131,7 +128,8 @@ def out_writer(call: Call) -> Callable[[Tensor, Tensor, Iterable[Any]], Tensor]:
         _check_cast(result, target)
         if result.device != target.device:
             raise RuntimeError(
-                f"Expected all tensors to be on the same device, but found at least two devices, {result.device} and {target.device}!"
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"{result.device} and {target.device}!"
             )
         if result.shape != target.shape:
             _warn_resize(target, result)

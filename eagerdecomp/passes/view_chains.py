@@ -1,7 +1,7 @@
 """View chains: a view of a view reads the first tensor.
 
-``permute(permute(x, a), b)`` becomes one permute, and whatever reads ``alias(x)`` or ``detach(x)`` reads `x`; in a program that writes
-nothing a view is only a name. Leaves the inner views, now unread, to `dead_code`; a view that the caller gets stays as it is.
+``permute(permute(x, a), b)`` becomes one permute, and whatever reads ``alias(x)`` or ``detach(x)`` reads `x`: in a program that
+writes nothing they are only names. Leaves the inner views, now unread, to `dead_code`; a view that the caller gets stays as it is.
 """
 
 from __future__ import annotations
