@@ -1,0 +1,49 @@
+"""The audit: what really reached the backend, seen by a mode outside ours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from eagerdecomp._torch import DispatchMode, OpOverload
+from eagerdecomp.opset import OpLike, OpSet, as_op_set
+from eagerdecomp.planner import PLUMBING_NAMESPACES, PLUMBING_OPS
+
+__all__ = ["BackendRecorder"]
+
+
+class BackendRecorder(DispatchMode):
+    """Counts every op that comes out of what is entered after it: ``with BackendRecorder() as seen, EagerDecompMode(ops): ...``.
+
+    It believes nothing the library says of itself: it is one more mode on torch's stack, further out, so it is handed exactly the
+    calls that would have reached the device. Kernels that a `Backend` brings as Python callables are seen as the ops they call.
+
+    Attributes:
+        ops: op -> how often it was called.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: Counter[OpOverload] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if isinstance(func, OpOverload):
+            self.ops[func] += 1
+        return func(*args, **(kwargs or {}))
+
+    def plumbing(self, op_set: OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
+        """Of the ops seen, those outside the set that carry no computation (profiler ranges, metadata queries, collectives)."""
+        ops = as_op_set(op_set)
+        return Counter({op: count for op, count in self.ops.items() if op not in ops and _is_plumbing(op)})
+
+    def outside(self, op_set: OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
+        """Of the ops seen, those that are neither in the set nor plumbing: empty where the promise holds."""
+        ops = as_op_set(op_set)
+        return Counter({op: count for op, count in self.ops.items() if op not in ops and not _is_plumbing(op)})
+
+
+def _is_plumbing(op: OpOverload) -> bool:
+    return op.namespace in PLUMBING_NAMESPACES or str(op) in PLUMBING_OPS
