@@ -1,5 +1,6 @@
 """eagerdecomp: run eager PyTorch on a small set of operators."""
 
+from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.backend import Backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.errors import EagerDecompError, OpSetError, ProgramError, RuleError, UnsupportedOpError
@@ -10,6 +11,7 @@ from eagerdecomp.stats import OpStats, Stats
 
 __all__ = [
     "Backend",
+    "BackendRecorder",
     "EagerDecompError",
     "EagerDecompMode",
     "OpSet",

@@ -23,6 +23,13 @@ class BackendRecorder(DispatchMode):
         ops: op -> how often it was called.
     """
 
+    supports_higher_order_operators = True
+
+    # As in `EagerDecompMode`: Dynamo otherwise skips, for good, a function that it meets under a mode.
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
     def __init__(self) -> None:
         super().__init__()
         self.ops: Counter[OpOverload] = Counter()
@@ -30,9 +37,10 @@ class BackendRecorder(DispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        # A higher-order op is no kernel call: the functions it is given call ops, which arrive by themselves.
         if isinstance(func, OpOverload):
             self.ops[func] += 1
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs) if kwargs else func(*args)
 
     def plumbing(self, op_set: OpSet | Iterable[OpLike]) -> Counter[OpOverload]:
         """Of the ops seen, those outside the set that carry no computation (profiler ranges, metadata queries, collectives)."""

@@ -1,0 +1,194 @@
+"""The judge: one call made eagerly and under the mode, and every way in which the two differ.
+
+Knows nothing of OpInfos: `scoreboard` gives it functions and arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
+
+from eagerdecomp import BackendRecorder
+
+__all__ = ["Arguments", "Observed", "clone_arguments", "differences", "observe", "stride_differences"]
+
+#: Positional and keyword arguments of a call.
+Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+
+# Ops that hand out memory as it is: their values mean nothing.
+_UNINITIALISED = frozenset(
+    f"aten::{name}"
+    for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize", "resize_")
+)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What one call left behind.
+
+    Attributes:
+        leaves: the values answered, flattened.
+        spec: how they were nested.
+        inputs: the tensors given, as the call left them.
+        shares: for each leaf the numbers of the inputs whose storage it shares.
+        same: for each leaf the number of the input that it is, or -1.
+        gradients: of each input that requires one, where asked for; None where the call left none.
+        random: an op that draws took part, or one that leaves memory as it was.
+    """
+
+    leaves: list[Any]
+    spec: TreeSpec
+    inputs: list[Tensor]
+    shares: list[tuple[int, ...]]
+    same: list[int]
+    gradients: list[Tensor | None] = field(default_factory=list)
+    random: bool = False
+
+
+def clone_arguments(arguments: Arguments) -> Arguments:
+    """The arguments with every tensor copied: same strides, same sharing of storage, the values apart from the originals."""
+    tensors: dict[int, Tensor] = {}
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def clone(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) not in tensors:
+            tensors[id(value)] = _clone_tensor(value, storages)
+        return tensors[id(value)]
+
+    cloned: Arguments = tree_map(clone, arguments)
+    return cloned
+
+
+def _clone_tensor(value: Tensor, storages: dict[int, torch.UntypedStorage]) -> Tensor:
+    plain = value.detach()
+    if plain.layout is not torch.strided or plain.is_conj() or plain.is_neg() or type(plain) is not Tensor:
+        copy = plain.clone()
+    else:
+        storage = plain.untyped_storage()
+        if storage._cdata not in storages:
+            storages[storage._cdata] = storage.clone()
+        copy = torch.empty(0, dtype=plain.dtype)
+        copy.set_(storages[storage._cdata], plain.storage_offset(), plain.shape, plain.stride())
+    return copy.requires_grad_(value.requires_grad)
+
+
+def observe(
+    function: Callable[..., Any],
+    arguments: Arguments,
+    modes: Sequence[Any] = (),
+    *,
+    backward: bool = False,
+) -> Observed:
+    """Call `function` under `modes` (outermost first) from a fixed seed, on copies of the arguments, and note what it did.
+
+    Args:
+        backward: also take the gradients of the inputs, inside the modes.
+    """
+    args, kwargs = clone_arguments(arguments)
+    inputs = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)]
+    recorder = BackendRecorder()
+    entered: list[Any] = []
+    gradients: list[Tensor | None] = []
+    torch.manual_seed(0)
+    try:
+        for mode in (recorder, *modes):
+            mode.__enter__()
+            entered.append(mode)
+        answer = function(*args, **kwargs)
+        if backward:
+            gradients = _backward(answer, inputs)
+    finally:
+        while entered:
+            entered.pop().__exit__(None, None, None)
+    leaves, spec = tree_flatten(answer)
+    shares = [tuple(i for i, given in enumerate(inputs) if _is_alias(leaf, given)) for leaf in leaves]
+    same = [next((i for i, given in enumerate(inputs) if leaf is given), -1) for leaf in leaves]
+    random = any(torch.Tag.nondeterministic_seeded in op.tags or op._schema.name in _UNINITIALISED for op in recorder.ops)
+    return Observed(leaves, spec, inputs, shares, same, gradients, random)
+
+
+def _backward(answer: Any, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    wanted = [given for given in inputs if given.requires_grad]
+    outputs = [leaf for leaf in tree_flatten(answer)[0] if isinstance(leaf, Tensor) and leaf.requires_grad]
+    if not wanted or not outputs:
+        return []
+    return list(torch.autograd.grad(outputs, wanted, [_cotangent(leaf) for leaf in outputs], allow_unused=True))
+
+
+def _cotangent(leaf: Tensor) -> Tensor:
+    """Uneven on purpose: a gradient of ones hides transposed and misplaced ones. Made outside every mode, so it is not judged."""
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
+        flat = torch.linspace(0.5, 1.5, max(1, leaf.numel()), dtype=torch.float64)[: leaf.numel()]
+        return flat.reshape(leaf.shape).to(leaf.dtype)
+
+
+def _is_alias(leaf: Any, given: Tensor) -> bool:
+    strided = isinstance(leaf, Tensor) and leaf.layout is torch.strided and given.layout is torch.strided
+    return strided and torch._C._is_alias_of(leaf, given)
+
+
+def differences(expected: Observed, got: Observed) -> list[str]:
+    """Every way, strides apart, in which `got` is not what eager gave; empty where it is."""
+    if expected.spec != got.spec:
+        return [f"nesting: {got.spec} for {expected.spec}"]
+    found: list[str] = []
+    compare_values = not expected.random
+    for number, (want, have) in enumerate(zip(expected.leaves, got.leaves, strict=True)):
+        found += _leaf_differences(f"result {number}", want, have, compare_values)
+    found += _list_differences("storage shared with inputs", expected.shares, got.shares)
+    found += _list_differences("input that the result is", expected.same, got.same)
+    for number, (want, have) in enumerate(zip(expected.inputs, got.inputs, strict=True)):
+        found += _leaf_differences(f"input {number} afterwards", want, have, compare_values)
+    if len(expected.gradients) != len(got.gradients):
+        return [*found, f"{len(got.gradients)} gradients for {len(expected.gradients)}"]
+    for number, (grad, have_grad) in enumerate(zip(expected.gradients, got.gradients, strict=True)):
+        found += _leaf_differences(f"gradient {number}", grad, have_grad, compare_values)
+    return found
+
+
+def _leaf_differences(what: str, want: Any, have: Any, compare_values: bool) -> list[str]:
+    if not isinstance(want, Tensor) or not isinstance(have, Tensor):
+        same = type(want) is type(have) and (not compare_values or want == have or want != want)
+        return [] if same else [f"{what}: {_short(have)} for {_short(want)}"]
+    for fact in ("dtype", "shape", "layout", "device", "requires_grad"):
+        if getattr(want, fact) != getattr(have, fact):
+            return [f"{what}: {fact} {getattr(have, fact)} for {getattr(want, fact)}"]
+    if not compare_values or want.device.type == "meta":
+        return []
+    try:
+        torch.testing.assert_close(have.detach(), want.detach(), equal_nan=True, check_stride=False)
+    except AssertionError as error:
+        return [f"{what}: {' '.join(str(error).split())[:160]}"]
+    return []
+
+
+def _list_differences(what: str, want: Sequence[Any], have: Sequence[Any]) -> list[str]:
+    return [] if want == have else [f"{what}: {have} for {want}"]
+
+
+def _short(value: Any) -> str:
+    return f"a {type(value).__name__}" if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"[:60]
+
+
+def stride_differences(expected: Observed, got: Observed) -> list[str]:
+    """Results and gradients whose strides differ; dimensions of size 1 and tensors without elements do not count."""
+    found: list[str] = []
+    groups = (("result", expected.leaves, got.leaves), ("gradient", expected.gradients, got.gradients))
+    for what, wanted, had in groups:
+        for number, (want, have) in enumerate(zip(wanted, had, strict=False)):
+            if isinstance(want, Tensor) and isinstance(have, Tensor) and _strides(want) != _strides(have):
+                found.append(f"{what} {number}: strides {have.stride()} for {want.stride()} of shape {tuple(want.shape)}")
+    return found
+
+
+def _strides(tensor: Tensor) -> tuple[int, ...]:
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return ()
+    return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1)
