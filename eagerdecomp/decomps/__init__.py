@@ -6,12 +6,12 @@ import functools
 from collections.abc import Iterator, Mapping
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.decomps import mutation
+from eagerdecomp.decomps import attention, mutation
 from eagerdecomp.rules import Rule, index_rules
 
 __all__ = ["FAMILIES", "own_rules", "schema_rules"]
 
-FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = ()
+FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (("attention", attention.RULES),)
 
 
 @functools.cache

@@ -1,0 +1,69 @@
+"""Running calls on Core ATen and comparing them with plain eager: what every test of a rule needs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from compare import assert_same, outcome
+
+import eagerdecomp as ed
+
+CORE = ed.core_aten()
+
+
+def on_core(run: Callable[[], Any], ops: ed.OpSet = CORE, *, cache: ed.ProgramCache | None = None) -> Any:
+    """What `run` gives under the mode; nothing outside the set may have reached the backend."""
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops, cache=cache):
+        result = run()
+    assert not seen.outside(ops), f"reached the backend from outside the set: {seen.outside(ops)}"
+    return result
+
+
+def kernel_calls(run: Callable[[], Any], ops: ed.OpSet = CORE) -> int:
+    """How many kernels `run` calls once it is warm."""
+    on_core(run, ops)
+    on_core(run, ops)
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops):
+        run()
+    return seen.ops.total()
+
+
+def check(
+    run: Callable[..., Any], *args: Any, ops: ed.OpSet = CORE, strides: bool = True, exact: bool = False, **kwargs: Any
+) -> None:
+    """`run(*args, **kwargs)` is eager's, result and arguments alike, each of three times: recorded, compiled, hit.
+
+    Every call gets copies of the arguments; where eager raises, the same type of error must be raised.
+    """
+    cache = ed.ProgramCache()
+    for _ in range(3):
+        (theirs, their_named), (ours, our_named) = _copies(args, kwargs), _copies(args, kwargs)
+        kind, want = outcome(lambda: run(*theirs, **their_named))  # noqa: B023 - called at once
+        got_kind, got = outcome(lambda: on_core(lambda: run(*ours, **our_named), ops, cache=cache))  # noqa: B023
+        assert got_kind == kind, f"eager: {want!r}; ours: {got!r}"
+        if kind == "error":
+            assert isinstance(got, type(want)), f"eager raised {want!r}; got {got!r}"
+            assert not isinstance(got, ed.EagerDecompError), f"eager raised {want!r}; got {got!r}"
+        else:
+            assert_same(got, want, strides=strides, exact=exact)
+            assert_same(list(ours), list(theirs), strides=strides, exact=exact)
+            assert _aliases(got, ours) == _aliases(want, theirs), "shares storage with other arguments than eager"
+
+
+def _copies(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Copies with strides, offsets and shared storages kept (one memo for all arguments)."""
+    return copy.deepcopy((list(args), kwargs))
+
+
+def _flat(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [tensor for item in value for tensor in _flat(item)] if isinstance(value, (list, tuple)) else []
+
+
+def _aliases(result: Any, args: Any) -> list[tuple[bool, bool]]:
+    """For each result and argument: whether they are one object, and whether they share storage."""
+    return [(r is a, torch._C._is_alias_of(r, a)) for r in _flat(result) for a in _flat(args) if r.layout is a.layout]
