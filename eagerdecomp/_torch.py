@@ -14,7 +14,8 @@ import torch
 from torch._C import _SetExcludeDispatchKeyGuard as _ExcludeKey
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DispatchMode",
     "FakeTensor",
+    "FakeTensorMode",
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
@@ -34,6 +36,7 @@ __all__ = [
     "has_kernel",
     "lazy_bits_seen_by_kernels",
     "lazy_bits_visible",
+    "no_current_modes",
     "op_names",
     "overload",
     "packet_overloads",
@@ -41,7 +44,6 @@ __all__ = [
     "push_mode",
     "sdp_facts",
     "same_storage",
-    "without_modes",
     "without_torch_function",
 ]
 
@@ -55,8 +57,8 @@ PLAIN_TORCH_DISPATCH = torch._C._disabled_torch_dispatch_impl
 #: `torch.set_default_device` act on the user's calls, never on the calls a rule makes.
 without_torch_function = torch._C.DisableTorchFunction
 
-#: Removes every dispatch mode while it is held: what runs under it reaches no mode.
-without_modes = torch._C._DisableTorchDispatch
+#: Takes every dispatch mode off the stack while it is held, so that modes entered under it are the only ones.
+no_current_modes = _disable_current_modes
 
 
 def builtin(op: OpOverload) -> Callable[..., Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.errors import Attempt, UnsupportedOpError
+from eagerdecomp.diagnosis import attempts, ends, openers, path
+from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.planner import Planner
 from eagerdecomp.rules import NoRoute
 
@@ -39,43 +40,13 @@ def unsupported_error(
     planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute
 ) -> UnsupportedOpError:
     """The error for a call that has no route, from what the search left behind."""
-    chain = _chain(failure)
-    ends = list(dict.fromkeys(_ends(failure)))
-    openers = list(dict.fromkeys([*((str(end),) for end in ends), (str(op),)])) if len(ends) == 1 else [(str(op),)]
+    steps = path(failure)
     return UnsupportedOpError(
         str(op),
         describe_call(op, args, kwargs),
-        chain=[str(step) for step in ([op] if chain[0] is not op else []) + chain],
-        missing=[str(end) for end in ends],
-        tried=list(dict.fromkeys(_attempts(failure))),
-        openers=openers,
+        chain=[str(step) for step in (steps if steps[0] is op else [op, *steps])],
+        missing=[str(end) for end in ends(failure)],
+        tried=list(dict.fromkeys(attempts(failure))),
+        openers=[[str(kernel) for kernel in kernels] for kernels in openers(planner, op, args, kwargs, failure)],
         op_set=repr(planner.backend.ops),
     )
-
-
-def _chain(failure: NoRoute) -> list[OpOverload]:
-    """The ops on the way to the first op without a route."""
-    chain = [failure.op]
-    while failure.attempts:
-        nested = [inner for _, _, inner in failure.attempts if inner is not None]
-        if not nested:
-            break
-        failure = nested[0]
-        if failure.op is not chain[-1]:
-            chain.append(failure.op)
-    return chain
-
-
-def _ends(failure: NoRoute) -> Iterator[OpOverload]:
-    nested = [inner for _, _, inner in failure.attempts if inner is not None]
-    if not nested:
-        yield failure.op
-    for inner in nested:
-        yield from _ends(inner)
-
-
-def _attempts(failure: NoRoute) -> Iterator[Attempt]:
-    for rule, reason, inner in failure.attempts:
-        yield Attempt(str(failure.op), str(rule), reason or f"needs {inner.op if inner else '?'}, which has no route")
-        if inner is not None:
-            yield from _attempts(inner)

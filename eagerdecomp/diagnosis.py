@@ -1,0 +1,100 @@
+"""Why a call has no route, and which kernels would open one: the search replayed on fake tensors, so that no kernel runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from eagerdecomp._torch import FakeTensorMode, OpOverload, builtin, lazy_bits_visible, no_current_modes, without_torch_function
+from eagerdecomp.errors import Attempt
+from eagerdecomp.key import program_arguments
+from eagerdecomp.planner import Decision, Planner
+from eagerdecomp.rules import NoRoute
+from eagerdecomp.schema import arguments_of
+from eagerdecomp.tracer import Recorder
+
+__all__ = ["attempts", "ends", "openers", "path"]
+
+
+def path(failure: NoRoute) -> list[OpOverload]:
+    """The ops from the failed call down to the first op without a route."""
+    steps = [failure.op]
+    while True:
+        inner = next((nested for _, _, nested in failure.attempts if nested is not None), None)
+        if inner is None or inner.op in steps:
+            return steps
+        steps.append(inner.op)
+        failure = inner
+
+
+def failed_ops(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[OpOverload]:
+    """Every op in the search that has no route, in the order it was met."""
+    yield failure.op
+    for _, _, inner in failure.attempts:
+        if inner is not None and inner.op not in (*above, failure.op):
+            yield from failed_ops(inner, (*above, failure.op))
+
+
+def ends(failure: NoRoute) -> list[OpOverload]:
+    """The ops at which the search ended: those whose rules, if any, led to no other op; of a mere circle, its ops."""
+    asked = {inner.op for inner in _walk(failure) if not any(nested for _, _, nested in inner.attempts)}
+    found = dict.fromkeys(failed_ops(failure))
+    return [op for op in found if op in asked] or list(found)
+
+
+def _walk(failure: NoRoute) -> Iterator[NoRoute]:
+    yield failure
+    for _, _, inner in failure.attempts:
+        if inner is not None:
+            yield from _walk(inner)
+
+
+def attempts(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[Attempt]:
+    """Every rule that was tried, with the reason it led nowhere; a rule met again further down is told once."""
+    for rule, reason, inner in failure.attempts:
+        if inner is None:
+            yield Attempt(str(failure.op), str(rule), reason)
+        elif inner.op in (*above, failure.op):
+            yield Attempt(str(failure.op), str(rule), f"leads back to {inner.op}")
+        else:
+            yield Attempt(str(failure.op), str(rule), f"needs {inner.op}, which has no route")
+            yield from attempts(inner, (*above, failure.op))
+
+
+def openers(
+    planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute
+) -> list[tuple[OpOverload, ...]]:
+    """The fewest kernels that would open this call, each entry one alternative: the op itself, and every op without a
+    route that alone would close the call. Proved by running the rules on fake tensors as if the set held the op."""
+    candidates = dict.fromkeys(failed for failed in failed_ops(failure) if failed is not op)
+    return [(op,), *((failed,) for failed in candidates if _opens(planner, failed, op, args, kwargs))]
+
+
+def _opens(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    def decide(asked: OpOverload) -> Decision:
+        decision = planner.decide(asked)
+        if asked is added or decision.kernel is not None:
+            # The native op stands for a backend's kernel: only that has an answer for fake tensors.
+            return replace(decision, kernel=builtin(asked), when=None if asked is added else decision.when)
+        return decision
+
+    with no_current_modes(), FakeTensorMode(allow_non_fake_inputs=True) as fake, without_torch_function(), lazy_bits_visible():
+        values = [_fake(fake, value) for value in args]
+        named = {name: _fake(fake, value) for name, value in kwargs.items()}
+        recorder = Recorder(decide, op, program_arguments(op, arguments_of(op, values, named)))
+        try:
+            recorder.run(planner.decide(op).rules, values, named)
+        except (NoRoute, RuntimeError, NotImplementedError):
+            return False  # still closed, or not to be known without data: nothing is claimed
+    return True
+
+
+def _fake(mode: Any, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return mode.from_tensor(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_fake(mode, item) for item in value)
+    return value

@@ -1,0 +1,12 @@
+"""Shared settings: one thread, since the tests are spread over processes; hypothesis without deadlines, since machines are noisy."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import HealthCheck, settings
+
+torch.set_num_threads(1)
+
+settings.register_profile("ci", deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ci")
