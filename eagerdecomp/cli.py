@@ -1,0 +1,295 @@
+"""The command line: a table of commands, each a function that returns an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from eagerdecomp.errors import EagerDecompError, OpSetError
+from eagerdecomp.opfile import NAMED_SETS, op_set_from
+from eagerdecomp.runscript import Script, ScriptNotFound, run_script
+from eagerdecomp.summary import RunFacts, run_facts, summary_json, summary_table
+
+__all__ = ["COMMANDS", "Command", "main"]
+
+FAILED = 1
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+_EXIT_CODES = f"""exit codes: 0 success; {USAGE_ERROR} the command line, an op file or the script's name is wrong;
+{INTERRUPTED} interrupted (Ctrl-C)"""
+
+
+class UsageError(Exception):
+    """A request that cannot be carried out: told on stderr in a line or two, with exit code 2."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: its name, a line of help, how to read its arguments, and what runs it."""
+
+    name: str
+    help: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+    epilog: str = ""
+
+
+# -- demo ------------------------------------------------------------------------------------------------------------
+
+
+def _configure_demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--steps", type=_positive, default=400, metavar="N", help="training steps (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of weights, batches and dropout (default %(default)s)")
+    _add_ops(parser)
+    _add_json(parser)
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from eagerdecomp.demo import Demo
+
+    ops = op_set_from(args.ops)
+    with _json_file(args.json) as write:
+        demo = Demo(ops, steps=args.steps, seed=args.seed)
+        interrupted = False
+        try:
+            demo.train(sys.stdout)
+        except KeyboardInterrupt:
+            if not demo.started:
+                raise
+            interrupted = True
+        facts = demo.facts()
+        print(summary_table(facts))
+        write(facts, {})
+    return INTERRUPTED if interrupted else 0
+
+
+# -- run -------------------------------------------------------------------------------------------------------------
+
+
+def _configure_run(parser: argparse.ArgumentParser) -> None:
+    _add_ops(parser)
+    parser.add_argument(
+        "--on-unsupported",
+        choices=("error", "fallback"),
+        default="error",
+        help="an op without a route to the set: raise, or run it natively and count it (default %(default)s)",
+    )
+    parser.add_argument("--baseline", action="store_true", help="run the script in plain eager first, and tell both times")
+    parser.add_argument(
+        "--no-record",
+        action="store_true",
+        help="do not watch from outside what reaches the backend: the table has less, the run is faster",
+    )
+    parser.add_argument("--full-trace", action="store_true", help="keep this library's frames in the script's tracebacks")
+    parser.add_argument("--quiet", action="store_true", help="no closing table")
+    _add_json(parser)
+    parser.add_argument("--plain-seconds-to", help=argparse.SUPPRESS)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE [ARGS ...]", help="run a module, as python -m does"
+    )
+    what.add_argument("script", nargs="?", metavar="SCRIPT", help="the script to run; what follows it is its own")
+    parser.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help=argparse.SUPPRESS)
+
+
+_RUN_EPILOG = f"""examples:
+  eagerdecomp run train.py --epochs 1              every op of train.py reaches Core ATen, or the run stops
+  eagerdecomp run --ops prims -m package.train     a module, brought to prims
+  eagerdecomp run --ops my_ops.txt train.py        a set of your own: one op a line (aten.add.Tensor, or aten.mul
+                                                   for all its overloads), # comments, @core @prims @infra include a set
+  eagerdecomp run --on-unsupported fallback --json gaps.json train.py
+  eagerdecomp run --baseline --quiet --json times.json train.py
+
+Options go before the script; all after it is the script's own. The table goes to stdout, after the script's own output.
+Python threads that the script starts are brought to the set too, and so are forked children, which print no table of their
+own; spawned processes are not. --baseline runs the script once more, in plain eager: output dropped, stdin empty, but its
+other effects happen twice.
+
+{_EXIT_CODES}; else the script's own"""
+
+
+def _run(args: argparse.Namespace) -> int:
+    script = _script_of(args)
+    if args.plain_seconds_to:
+        outcome = run_script(script, nullcontext)
+        Path(args.plain_seconds_to).write_text(repr(outcome.seconds), encoding="utf-8")
+        return outcome.exit_code
+    from eagerdecomp.audit import BackendRecorder
+    from eagerdecomp.mode import EagerDecompMode
+
+    ops = op_set_from(args.ops)
+    with _json_file(args.json) as write:
+        plain, notes = _baseline(script) if args.baseline else (None, [])
+        mode = EagerDecompMode(ops, on_unsupported=args.on_unsupported)
+        seen = None if args.no_record else BackendRecorder()
+
+        @contextmanager
+        def inside() -> Iterator[None]:
+            with nullcontext() if seen is None else seen, mode:
+                yield
+
+        process = os.getpid()
+        outcome = run_script(script, inside, full_trace=args.full_trace)
+        if os.getpid() != process:
+            return outcome.exit_code  # a child that the script forked, and that left it by sys.exit
+        if args.baseline and seen is not None:
+            notes.append("the time under the mode includes recording what reached the backend; --no-record leaves that out")
+        facts = run_facts(ops, mode.stats(), seen, seconds=outcome.seconds, plain_seconds=plain, notes=notes)
+        if not args.quiet:
+            _print_last(summary_table(facts))
+        write(facts, {"script": script.name, "exit_code": outcome.exit_code})
+    return outcome.exit_code
+
+
+def _script_of(args: argparse.Namespace) -> Script:
+    if args.module is not None:
+        if not args.module:
+            raise UsageError("-m needs the name of a module")
+        return Script(args.module[0], tuple(args.module[1:]), is_module=True)
+    return Script(args.script, tuple(args.args))
+
+
+def _baseline(script: Script) -> tuple[float | None, list[str]]:
+    """Seconds of the script in plain eager, in a process of its own; None with a note where it failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder, "seconds")
+        command = [
+            sys.executable,
+            "-m",
+            "eagerdecomp",
+            "run",
+            "--plain-seconds-to",
+            str(told),
+            *(["-m"] if script.is_module else []),
+        ]
+        quiet = subprocess.DEVNULL
+        ended = subprocess.run([*command, script.name, *script.args], stdin=quiet, stdout=quiet, stderr=quiet, check=False)
+        if ended.returncode == 0 and told.exists():
+            return float(told.read_text(encoding="utf-8")), []
+    return None, [f"the plain run ended with exit code {ended.returncode}, so its time says nothing"]
+
+
+def _print_last(text: str) -> None:
+    """To the stdout that the process began with: the script may have put another in its place, or closed it."""
+    for stream in (sys.stdout, sys.__stdout__):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            continue
+    try:
+        if sys.__stdout__ is not None:
+            print(text, file=sys.__stdout__, flush=True)
+    except (OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
+
+
+# -- opset -----------------------------------------------------------------------------------------------------------
+
+
+def _configure_opset(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ops", nargs="?", default="core", metavar="core|prims|infra|FILE", help="which set (default %(default)s)")
+
+
+_OPSET_EPILOG = """The output is an op file: eagerdecomp opset core > my_ops.txt gives one to cut down for run --ops my_ops.txt."""
+
+
+def _opset(args: argparse.Namespace) -> int:
+    ops = op_set_from(args.ops)
+    print(f"# {ops!r}")
+    for op in ops:
+        print(op)
+    return 0
+
+
+# -- the table, and what its commands share -----------------------------------------------------------------------------
+
+COMMANDS: tuple[Command, ...] = (
+    Command(
+        "demo", "train a small transformer under the mode and in plain eager, side by side", _configure_demo, _demo, _EXIT_CODES
+    ),
+    Command("run", "run any script with every op brought to an op set", _configure_run, _run, _RUN_EPILOG),
+    Command("opset", "list the ops of a set, one a line", _configure_opset, _opset, _OPSET_EPILOG),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; the exit code."""
+    args = _parser().parse_args(argv)
+    command: Command = args.command
+    try:
+        return command.run(args)
+    except (UsageError, OpSetError, ScriptNotFound) as error:
+        print(f"eagerdecomp {command.name}: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except EagerDecompError as error:
+        print(f"eagerdecomp {command.name}: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="eagerdecomp", description="Run eager PyTorch on a small set of operators.", epilog=_EXIT_CODES, allow_abbrev=False
+    )
+    raw = argparse.RawDescriptionHelpFormatter
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        sub = commands.add_parser(
+            command.name,
+            help=command.help,
+            description=command.help,
+            epilog=command.epilog,
+            formatter_class=raw,
+            allow_abbrev=False,
+        )
+        command.configure(sub)
+        sub.set_defaults(command=command)
+    return parser
+
+
+def _add_ops(parser: argparse.ArgumentParser) -> None:
+    names = ", ".join(NAMED_SETS)
+    parser.add_argument(
+        "--ops", default="core", metavar="SET", help=f"the op set: {names}, or a FILE of op names (default %(default)s)"
+    )
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", metavar="FILE", help="write the closing table there as JSON as well")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+@contextmanager
+def _json_file(name: str | None) -> Iterator[Callable[[RunFacts, dict[str, object]], None]]:
+    """A function that writes facts as JSON. A path that cannot be written is told before the run, not after it."""
+    if name is None:
+        yield lambda facts, more: None
+        return
+    target = Path(name).absolute()  # the script may change the working directory
+    try:
+        target.open("a", encoding="utf-8").close()
+    except OSError as error:
+        raise UsageError(f"--json {name}: cannot be written: {error.strerror}") from None
+
+    def write(facts: RunFacts, more: dict[str, object]) -> None:
+        target.write_text(json.dumps({**more, **summary_json(facts)}, indent=2) + "\n", encoding="utf-8")
+
+    yield write

@@ -1,0 +1,271 @@
+"""The demo: a small character-level transformer trained under the mode and in plain eager, step by step side by side."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import sys
+import sysconfig
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.opset import OpSet
+from eagerdecomp.progress import Progress
+from eagerdecomp.summary import RunFacts, run_facts
+
+__all__ = ["CharTransformer", "Demo", "source_text"]
+
+WIDTH, HEADS, LAYERS, CONTEXT, BATCH = 128, 4, 2, 64, 16
+DROPOUT, LEARNING_RATE, CLIP = 0.1, 3e-3, 1.0
+
+# A recorder outside the mode slows the step it watches: these steps are recorded and not timed, the others timed and not recorded.
+RECORD_EVERY = 25
+
+
+def source_text(limit: int = 1_000_000) -> str:
+    """The source of the running Python's own standard library, read where it lies; `limit` characters of it at most."""
+    parts: list[str] = []
+    size = 0
+    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
+        parts.append(path.read_text(encoding="utf-8", errors="ignore"))
+        size += len(parts[-1])
+        if size >= limit:
+            break
+    text = "".join(char for char in "".join(parts)[:limit] if char == "\n" or " " <= char <= "~")
+    if len(text) <= CONTEXT:
+        raise RuntimeError("this Python keeps no source of its standard library to train on")
+    return text
+
+
+class _Block(nn.Module):
+    """Causal self-attention and a feed-forward layer, each behind a layer norm and beside a residual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm_1, self.norm_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.dropout = nn.Dropout(DROPOUT)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        heads = self.qkv(self.norm_1(x)).view(batch, length, 3, HEADS, width // HEADS)
+        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind()
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.dropout(self.out(mixed.transpose(1, 2).reshape(batch, length, width)))
+        fed = self.down(F.gelu(self.up(self.norm_2(x))))
+        result: Tensor = x + self.dropout(fed)
+        return result
+
+
+class CharTransformer(nn.Module):
+    """Characters in, logits of the next character out."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.characters = nn.Embedding(vocabulary, WIDTH)
+        self.positions = nn.Embedding(CONTEXT, WIDTH)
+        self.dropout = nn.Dropout(DROPOUT)
+        self.blocks = nn.ModuleList(_Block() for _ in range(LAYERS))
+        self.norm = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, vocabulary)
+
+    def forward(self, characters: Tensor) -> Tensor:
+        positions = torch.arange(characters.shape[1], device=characters.device)
+        x = self.dropout(self.characters(characters) + self.positions(positions))
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.head(self.norm(x))
+        return logits
+
+
+def _loss(model: nn.Module, batch: Tensor) -> Tensor:
+    logits = model(batch[:, :-1])
+    return F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+
+
+class _Run:
+    """One training run with random state of its own, so that two runs can take turns and each goes as if it were alone.
+
+    Everything of it, from building the model to drawing batches, happens inside `inside`.
+    """
+
+    def __init__(self, codes: Sequence[int], vocabulary: int, seed: int, inside: AbstractContextManager[object]) -> None:
+        self._inside = inside
+        self._starts = random.Random(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            with inside:
+                self.data = torch.tensor(codes)
+                self.model = CharTransformer(vocabulary)
+                # foreach=True is what AdamW takes by itself on accelerators; on CPU it has to be said.
+                self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE, foreach=True)
+            self._random = torch.get_rng_state()
+        self.losses: list[float] = []
+        self.seconds: list[float] = []
+
+    def step(self) -> None:
+        """Train on one batch."""
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self._random)
+            started = time.perf_counter()
+            with self._inside:
+                loss = _loss(self.model, self.batch())
+                self._optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+                self._optimizer.step()
+                value = loss.item()
+            self.seconds.append(time.perf_counter() - started)
+            self.losses.append(value)
+            self._random = torch.get_rng_state()
+
+    def batch(self) -> Tensor:
+        """The next batch: windows of the text, their starts drawn by Python."""
+        starts = [self._starts.randrange(len(self.data) - CONTEXT) for _ in range(BATCH)]
+        return torch.stack([self.data[start : start + CONTEXT + 1] for start in starts])
+
+
+class _Under:
+    """The mode, entered anew for each step, with the recorder around it for the steps that are recorded."""
+
+    def __init__(self, mode: EagerDecompMode) -> None:
+        self.mode = mode
+        self.seen = BackendRecorder()
+        self.recording = True
+        self._entered = ExitStack()
+
+    def __enter__(self) -> None:
+        if self.recording:
+            self._entered.enter_context(self.seen)
+        self._entered.enter_context(self.mode)
+
+    def __exit__(self, *exc: object) -> None:
+        self._entered.close()
+
+
+@dataclass
+class Demo:
+    """The demo from start to closing table; after an interrupt it holds the steps that were done, and the table tells of those.
+
+    Attributes:
+        op_set: the set that the run under the mode is brought to.
+        steps: how many steps to train.
+        seed: of the weights, the batches and dropout.
+        started: whether there is a first step to tell of.
+        finished: whether all steps were done.
+    """
+
+    op_set: OpSet
+    steps: int = 400
+    seed: int = 0
+    started: bool = False
+    finished: bool = False
+    _timed: list[int] = field(default_factory=list)
+
+    def train(self, stream: TextIO = sys.stdout) -> None:
+        """Train both runs in turn, a step of each, with a progress line on `stream`.
+
+        Raises:
+            KeyboardInterrupt: on Ctrl-C; `facts` then tells of the steps done so far.
+        """
+        text = source_text()
+        alphabet = sorted(set(text))
+        index = {char: code for code, char in enumerate(alphabet)}
+        codes = [index[char] for char in text]
+        stream.write(f"training on {len(text):,} characters of Python's standard library, {len(alphabet)} distinct\n")
+        self._under = _Under(EagerDecompMode(self.op_set))
+        self._plain = _Run(codes, len(alphabet), self.seed, nullcontext())
+        self._ours = _Run(codes, len(alphabet), self.seed, self._under)
+        self._initial = _largest_difference(self._plain.model.parameters(), self._ours.model.parameters())
+        parameters = sum(parameter.numel() for parameter in self._ours.model.parameters())
+        stream.write(f"{parameters:,} parameters; {self.steps} steps, each in plain eager and on {self.op_set!r}\n")
+        progress = Progress(self.steps, stream)
+        try:
+            for step in range(self.steps):
+                self._under.recording = step % RECORD_EVERY == 0
+                self._plain.step()
+                self._ours.step()
+                self.started = True
+                if not self._under.recording:
+                    self._timed.append(step)
+                progress.step(step + 1, f"loss {self._ours.losses[-1]:.3f}")
+        finally:
+            progress.close()
+        self.finished = True
+
+    def facts(self) -> RunFacts:
+        """What the closing table tells."""
+        plain, ours = self._plain, self._ours
+        stats = self._under.mode.stats()  # before the checks below add to it
+        done = len(ours.losses)
+        timed = self._timed or range(done)
+        apart = max((abs(a - b) for a, b in zip(plain.losses, ours.losses, strict=False)), default=0.0)
+        rows = [(f"steps done{'' if self.finished else ' before the interrupt'}", str(done))]
+        values: dict[str, object] = {"steps": done, "finished": self.finished}
+        rows += [
+            ("loss, first and last step", f"{ours.losses[0]:.4f} -> {ours.losses[-1]:.4f}"),
+            ("loss in plain eager", f"{plain.losses[0]:.4f} -> {plain.losses[done - 1]:.4f}"),
+        ]
+        values |= {"loss": ours.losses, "plain_loss": plain.losses[:done]}
+        gradients = self._gradient_difference()
+        rows += [
+            ("largest difference, starting weights", f"{self._initial:.1e}"),
+            ("largest difference, loss of any step", f"{apart:.1e}"),
+            ("largest difference, gradients of one batch*", f"{gradients:.1e}"),
+        ]
+        values |= {"largest_difference": {"starting_weights": self._initial, "loss": apart, "gradients": gradients}}
+        return run_facts(
+            self.op_set,
+            stats,
+            self._under.seen,
+            seconds=statistics.median(ours.seconds[step] for step in timed),
+            plain_seconds=statistics.median(plain.seconds[step] for step in timed),
+            timed="median step",
+            rows=rows,
+            values=values,
+            notes=["* same weights, same batch, no dropout; relative to the largest gradient", *self._notes()],
+        )
+
+    def _notes(self) -> list[str]:
+        notes = [f"times are of {len(self._timed)} steps taken in turn; every {RECORD_EVERY}th step was recorded instead of timed"]
+        if not self._same_dropout():
+            notes.append("dropout draws other masks of the same distribution than plain eager: the losses of the two runs part")
+        return notes
+
+    def _same_dropout(self) -> bool:
+        """Whether a dropout mask drawn under the mode is the one plain eager draws from the same seed."""
+        masks = []
+        for inside in (nullcontext(), self._under.mode):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self.seed)
+                with inside:
+                    masks.append(F.dropout(torch.ones(4096), DROPOUT))
+        return bool(torch.equal(*masks))
+
+    def _gradient_difference(self) -> float:
+        """Gradients of one batch at the trained weights, both ways: their largest difference over the largest gradient."""
+        model = CharTransformer(self._plain.model.head.out_features).eval()
+        model.load_state_dict(self._ours.model.state_dict())
+        batch = self._plain.batch()
+        found: list[list[Tensor]] = []
+        for inside in (nullcontext(), self._under.mode):
+            with inside:
+                found.append(list(torch.autograd.grad(_loss(model, batch), list(model.parameters()))))
+        largest = max(gradient.abs().max().item() for gradient in found[0])
+        return _largest_difference(*found) / largest if largest else 0.0
+
+
+def _largest_difference(left: Iterable[Tensor], right: Iterable[Tensor]) -> float:
+    with torch.no_grad():
+        return max(((a - b).abs().max().item() for a, b in zip(left, right, strict=True)), default=0.0)

@@ -1,0 +1,64 @@
+"""Op sets from the command line: ``core``, ``prims``, or a file with one op a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from eagerdecomp.errors import OpSetError
+from eagerdecomp.opset import OpSet, core_aten, infra, prims
+
+__all__ = ["NAMED_SETS", "op_set_from", "parse_ops"]
+
+#: The sets that ``--ops`` knows by name; ``@name`` includes one in a file.
+NAMED_SETS: dict[str, Callable[[], OpSet]] = {"core": core_aten, "prims": prims, "infra": infra}
+
+
+def op_set_from(spec: str) -> OpSet:
+    """The set that ``--ops SPEC`` stands for: a named set, or the ops of a file.
+
+    Raises:
+        OpSetError: where there is no such file, it cannot be read, or a line names no operator; the message says which line.
+    """
+    named = NAMED_SETS.get(spec)
+    if named is not None:
+        return named()
+    path = Path(spec)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise OpSetError(f"--ops {spec}: no such file, and no set of that name; sets are {', '.join(NAMED_SETS)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise OpSetError(f"--ops {spec}: cannot be read: {reason}") from None
+    return parse_ops(text.splitlines(), source=spec, label=path.name)
+
+
+def parse_ops(lines: Iterable[str], *, source: str, label: str = "") -> OpSet:
+    """The set that the lines of an op file describe.
+
+    A line holds one op (``aten.add.Tensor``), a packet for all its overloads (``aten.add``), or ``@core``, ``@prims``, ``@infra``
+    for that whole set; ``#`` starts a comment. Nothing else is added: a file of arithmetic ops wants ``@infra``.
+
+    Raises:
+        OpSetError: for a line that names no operator, with its number and close matches; for a file without any op.
+    """
+    found = OpSet()
+    for number, line in enumerate(lines, 1):
+        entry = line.partition("#")[0].strip()
+        if not entry:
+            continue
+        try:
+            found |= _included(entry) if entry.startswith("@") else OpSet([entry])
+        except OpSetError as error:
+            raise OpSetError(f"{source}:{number}: {error}") from None
+    if not len(found):
+        raise OpSetError(f"{source}: names no operator; write one a line, such as aten.add.Tensor, or @core")
+    return OpSet(found, label=label)
+
+
+def _included(entry: str) -> OpSet:
+    named = NAMED_SETS.get(entry[1:])
+    if named is None:
+        raise OpSetError(f"no set is called {entry}; sets are {', '.join('@' + name for name in NAMED_SETS)}")
+    return named()

@@ -1,0 +1,72 @@
+"""Progress of a long run: one line that renews itself on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+__all__ = ["Progress"]
+
+_REDRAW_SECONDS = 0.1
+_PLAIN_LINES = 10
+
+
+class Progress:
+    """Shows ``step 40/300  loss 2.913  12.1 steps/s  21 s left``.
+
+    Args:
+        total: how many steps there will be.
+        stream: where the line goes; whether it is a terminal is asked of it.
+        clock: seconds, for tests.
+    """
+
+    def __init__(self, total: int, stream: TextIO, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._total = total
+        self._stream = stream
+        self._clock = clock
+        self._terminal = stream.isatty()
+        self._started = clock()
+        self._drawn_at = float("-inf")
+        self._width = 0
+
+    def step(self, done: int, text: str = "") -> None:
+        """Tell that `done` steps are done; most calls draw nothing."""
+        now = self._clock()
+        last = done >= self._total
+        if self._terminal:
+            if not last and now - self._drawn_at < _REDRAW_SECONDS:
+                return
+        elif not last and done % max(1, self._total // _PLAIN_LINES):
+            return
+        self._drawn_at = now
+        self._draw(self._line(done, now - self._started, text))
+
+    def close(self) -> None:
+        """Leave the terminal's line as it stands, so that what follows starts on its own line. Does nothing the second time."""
+        if self._width:
+            self._stream.write("\n")
+            self._stream.flush()
+            self._width = 0
+
+    def _line(self, done: int, elapsed: float, text: str) -> str:
+        parts = [f"step {done}/{self._total}", text]
+        if elapsed > 0 and done:
+            rate = done / elapsed
+            parts.append(f"{rate:.1f} steps/s")
+            parts.append(f"{_short(max(0, self._total - done) / rate)} left")
+        return "  ".join(filter(None, parts))
+
+    def _draw(self, line: str) -> None:
+        if self._terminal:
+            # Padded to the line it replaces: a shorter one would leave that one's end on the screen.
+            self._stream.write("\r" + line.ljust(self._width))
+            self._width = len(line)
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+
+def _short(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"

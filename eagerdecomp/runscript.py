@@ -1,0 +1,229 @@
+"""A script run as Python itself would run it, whole inside a context that its threads enter too."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import io
+import os
+import runpy
+import sys
+import threading
+import time
+import types
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+__all__ = ["Outcome", "Script", "ScriptNotFound", "run_script", "threads_entering"]
+
+Entering: TypeAlias = "Callable[[], AbstractContextManager[object]]"
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+class ScriptNotFound(Exception):
+    """There is no such script or module to run."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What to run: a file, a directory or zip with a ``__main__``, or a module; and its arguments."""
+
+    name: str
+    args: tuple[str, ...] = ()
+    is_module: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a script ended: the exit code Python would have given, and the seconds it took. `interrupted` means Ctrl-C."""
+
+    exit_code: int
+    seconds: float
+    interrupted: bool = False
+
+
+def run_script(script: Script, entering: Entering, *, full_trace: bool = False) -> Outcome:
+    """Run a script as ``__main__``, with the ``sys.argv`` and ``sys.path[0]`` that Python would give it, inside `entering()`.
+
+    An exception is reported as Python would, through ``sys.excepthook``, less the frames of this library unless `full_trace`.
+    Ends when the script's own (non-daemon) threads have ended.
+
+    Raises:
+        ScriptNotFound: where there is nothing to run.
+    """
+    if not script.is_module and not os.path.exists(script.name):
+        raise ScriptNotFound(f"can't open {script.name!r}: no such file")
+    code, interrupted = 0, False
+    started = time.perf_counter()
+    with _as_python_would(script), threads_entering(entering):
+        try:
+            with entering():
+                _execute(script)
+        except SystemExit as leaving:
+            code = _exit_code(leaving)
+        except KeyboardInterrupt as error:
+            code, interrupted = 130, True
+            _report(error, full_trace)
+        except BaseException as error:
+            if script.is_module and isinstance(error, ImportError) and _own_frames(error.__traceback__) is None:
+                raise ScriptNotFound(str(error)) from None
+            code = 1
+            _report(error, full_trace)
+        interrupted = _join_threads() or interrupted
+    return Outcome(130 if interrupted else code, time.perf_counter() - started, interrupted)
+
+
+@contextmanager
+def threads_entering(entering: Entering) -> Iterator[None]:
+    """Make every `threading.Thread` started meanwhile run inside `entering()`; torch's modes are per thread, and are not inherited.
+
+    Undone on leaving; threads already started keep it to their end.
+    """
+    plain_start = threading.Thread.start
+
+    def start(self: threading.Thread) -> None:
+        thread, run = self, self.run
+
+        def entered() -> None:
+            # The thread is to look as it would without us once it runs, and the cycle thread -> entered -> thread to be gone.
+            thread.__dict__.pop("run", None)
+            with entering():
+                run()
+
+        thread.run = entered  # type: ignore[method-assign]
+        try:
+            plain_start(thread)
+        except BaseException:
+            thread.__dict__.pop("run", None)
+            raise
+
+    threading.Thread.start = start  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        threading.Thread.start = plain_start  # type: ignore[method-assign]
+
+
+@contextmanager
+def _as_python_would(script: Script) -> Iterator[None]:
+    """``sys.argv``, ``sys.path[0]`` and ``sys.modules["__main__"]`` as the script would find them; put back afterwards."""
+    argv, path, main = sys.argv, list(sys.path), sys.modules.get("__main__")
+    sys.argv = [script.name, *script.args]
+    if not getattr(sys.flags, "safe_path", False):  # with -P or -I Python puts nothing in front
+        if script.is_module:
+            sys.path[:1] = [os.getcwd()]
+        elif _is_source(script.name):
+            sys.path[:1] = [os.path.dirname(os.path.realpath(script.name))]
+        else:
+            del sys.path[:1]  # runpy puts the directory or zip itself in front
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = argv, path
+        if main is not None:
+            sys.modules["__main__"] = main
+
+
+def _is_source(name: str) -> bool:
+    return not (os.path.isdir(name) or name.endswith(".pyc") or zipfile.is_zipfile(name))
+
+
+def _execute(script: Script) -> None:
+    if script.is_module:
+        runpy.run_module(script.name, run_name="__main__", alter_sys=True)
+    elif _is_source(script.name):
+        _execute_source(os.path.abspath(script.name))
+    else:
+        runpy.run_path(script.name, run_name="__main__")
+
+
+def _execute_source(path: str) -> None:
+    """Not by runpy: it would make ``sys.argv[0]`` the absolute path that ``__file__`` has to be."""
+    main = types.ModuleType("__main__")
+    main.__file__ = path
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    main.__dict__.update(__builtins__=sys.modules["builtins"], __cached__=None, __annotations__={})
+    with io.open_code(path) as source:
+        code = compile(source.read(), path, "exec", dont_inherit=True)
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
+
+
+def _exit_code(leaving: SystemExit) -> int:
+    """What the interpreter makes of a `SystemExit`."""
+    if leaving.code is None:
+        return 0
+    if isinstance(leaving.code, int):
+        return leaving.code & 0xFF
+    print(leaving.code, file=sys.stderr)
+    return 1
+
+
+def _join_threads() -> bool:
+    """Wait for the script's threads, as the interpreter does at its end; whether Ctrl-C cut the wait short."""
+    try:
+        for thread in threading.enumerate():
+            if not thread.daemon and thread is not threading.current_thread() and thread is not threading.main_thread():
+                thread.join()
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _report(error: BaseException, full_trace: bool) -> None:
+    """Print an exception as the script's own: without the frames that led into it, and without ours below it."""
+    hidden = False
+    if not full_trace:
+        seen: set[int] = set()
+        chain: list[BaseException | None] = [error]
+        while chain:
+            one = chain.pop()
+            if one is None or id(one) in seen:
+                continue
+            seen.add(id(one))
+            kept = _own_frames(one.__traceback__)
+            hidden |= _count(kept) < _count(_after_entry(one.__traceback__))
+            one.__traceback__ = kept
+            chain += [one.__cause__, one.__context__]
+    sys.excepthook(type(error), error, error.__traceback__)
+    if hidden:
+        print("(frames inside eagerdecomp are left out; --full-trace shows them)", file=sys.stderr)
+
+
+def _own_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """The traceback without the frames of this library, of the programs it writes, and of what starts a script."""
+    kept = [step for step in _steps(_after_entry(trace)) if not _is_ours(step)]
+    linked: types.TracebackType | None = None
+    for step in reversed(kept):
+        linked = types.TracebackType(linked, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    return linked
+
+
+def _after_entry(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """The traceback from the script's first frame on."""
+    while trace is not None and (_is_ours(trace) or _is_starter(trace)):
+        trace = trace.tb_next
+    return trace
+
+
+def _is_ours(step: types.TracebackType) -> bool:
+    name = step.tb_frame.f_code.co_filename
+    return name.startswith((_PACKAGE, "<program of ", "<key of "))
+
+
+def _is_starter(step: types.TracebackType) -> bool:
+    name = step.tb_frame.f_code.co_filename
+    return name in (runpy.__file__, "<frozen runpy>") or name.startswith("<frozen importlib")
+
+
+def _steps(trace: types.TracebackType | None) -> Iterator[types.TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _count(trace: types.TracebackType | None) -> int:
+    return sum(1 for _ in _steps(trace))

@@ -1,0 +1,140 @@
+"""The closing table of a run: facts in, text or JSON out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eagerdecomp.audit import BackendRecorder, is_plumbing_name
+from eagerdecomp.opset import OpSet
+from eagerdecomp.stats import OpStats, Stats
+
+__all__ = ["RunFacts", "run_facts", "summary_json", "summary_table"]
+
+_NAMES_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a run under the mode came to; the table and the JSON file are two views of it.
+
+    Attributes:
+        op_set: what the set calls itself.
+        called: computing op -> calls, as the program made them.
+        reached: op of the set -> calls, as a recorder outside the mode saw them; None where nothing was recorded.
+        outside: op outside the set -> calls that reached the backend all the same; None where nothing was recorded.
+        plumbing: ops without computation that pass natively (profiler ranges, metadata queries, collectives) -> calls.
+        total: the mode's counts over all ops.
+        programs: programs that the cache holds.
+        seconds: time of the run, or of one step, under the mode.
+        plain_seconds: the same in plain eager; None where it was not measured.
+        timed: what `seconds` is the time of.
+        rows: label and text of lines that belong to this run alone; they come first.
+        values: what those lines say, as plain values for JSON.
+        notes: sentences under the table.
+    """
+
+    op_set: str
+    called: Mapping[str, int]
+    reached: Mapping[str, int] | None
+    outside: Mapping[str, int] | None
+    plumbing: Mapping[str, int]
+    total: OpStats
+    programs: int
+    seconds: float
+    plain_seconds: float | None = None
+    timed: str = "the whole run"
+    rows: Sequence[tuple[str, str]] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+def run_facts(op_set: OpSet, stats: Stats, seen: BackendRecorder | None, *, seconds: float, **more: Any) -> RunFacts:
+    """The facts of a run, from the mode's own counts and from what a recorder outside it saw (None: nothing was recorded)."""
+    calls = {name: one.calls for name, one in stats.items() if one.calls}
+    called = {name: count for name, count in calls.items() if not is_plumbing_name(name)}
+    passed = {name: count for name, count in calls.items() if name not in called}
+    reached: dict[str, int] | None = None
+    outside: dict[str, int] | None = None
+    if seen is not None:
+        reached = {str(op): count for op, count in sorted(seen.ops.items(), key=_by_name) if op in op_set}
+        outside = {str(op): count for op, count in sorted(seen.outside(op_set).items(), key=_by_name)}
+    return RunFacts(repr(op_set), called, reached, outside, passed, stats.total, stats.programs, seconds, **more)
+
+
+def summary_table(facts: RunFacts) -> str:
+    """The closing table."""
+    rows = [*facts.rows, *_op_rows(facts), _cache_row(facts), _time_row(facts)]
+    width = max(len(label) for label, _ in rows)
+    lines = [f"{label.ljust(width)}  {value}" for label, value in rows]
+    rule = "-" * max(map(len, lines))
+    return "\n".join([f"eagerdecomp on {facts.op_set}", rule, *lines, rule, *facts.notes])
+
+
+def summary_json(facts: RunFacts) -> dict[str, Any]:
+    """The same facts as plain values for a JSON file."""
+    total = facts.total
+    return {
+        "op_set": facts.op_set,
+        **facts.values,
+        "ops_called": len(facts.called),
+        "ops_reached": None if facts.reached is None else len(facts.reached) + len(facts.outside or {}),
+        "ops_outside": None if facts.outside is None else len(facts.outside),
+        "calls": {
+            "called": dict(facts.called),
+            "reached": None if facts.reached is None else dict(facts.reached),
+            "outside": None if facts.outside is None else dict(facts.outside),
+            "plumbing": dict(facts.plumbing),
+        },
+        "fell_back": total.fell_back,
+        "cache": {"hits": total.hits, "misses": total.misses, "bypassed": total.bypassed, "programs": facts.programs},
+        "timed": facts.timed,
+        "seconds": facts.seconds,
+        "plain_seconds": facts.plain_seconds,
+        "time_ratio": facts.seconds / facts.plain_seconds if facts.plain_seconds else None,
+        "notes": list(facts.notes),
+    }
+
+
+def _op_rows(facts: RunFacts) -> Iterable[tuple[str, str]]:
+    yield "distinct ops the program called", str(len(facts.called))
+    if facts.reached is None or facts.outside is None:
+        yield "distinct ops that reached the backend", "not recorded"
+    else:
+        yield "distinct ops that reached the backend", str(len(facts.reached) + len(facts.outside))
+        yield "  of those outside the set", _count_and_names(facts.outside)
+    if facts.total.fell_back:
+        yield "calls that fell back to native", str(facts.total.fell_back)
+    if facts.plumbing:
+        spaces = sorted({name.partition(".")[0] for name in facts.plumbing})
+        yield "ops without computation, passed", f"{len(facts.plumbing)} ({', '.join(spaces)})"
+
+
+def _cache_row(facts: RunFacts) -> tuple[str, str]:
+    total = facts.total
+    bypassed = f" / {total.bypassed} bypassed" if total.bypassed else ""
+    return "cache", f"{total.hits} hits / {total.misses} misses{bypassed} / {facts.programs} programs"
+
+
+def _time_row(facts: RunFacts) -> tuple[str, str]:
+    label, ours, plain = f"time, {facts.timed}", _duration(facts.seconds), facts.plain_seconds
+    if not plain:
+        return label, ours
+    return label, f"{ours}, {facts.seconds / plain:.2f} times plain eager ({_duration(plain)})"
+
+
+def _count_and_names(counts: Mapping[str, int]) -> str:
+    if not counts:
+        return "0"
+    names = list(counts)[:_NAMES_SHOWN]
+    more = ", ..." if len(counts) > _NAMES_SHOWN else ""
+    return f"{len(counts)} ({', '.join(names)}{more})"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def _by_name(item: tuple[Any, int]) -> str:
+    return str(item[0])
