@@ -13,7 +13,7 @@ from torch import Tensor
 from eagerdecomp._torch import PLAIN_TORCH_DISPATCH, DispatchMode, FakeTensor, OpOverload
 from eagerdecomp.key import key_of
 from eagerdecomp.planner import Decision
-from eagerdecomp.program import KernelCall, Program, Slot
+from eagerdecomp.program import KernelCall, Program, Slot, slots_in
 from eagerdecomp.rules import NoRoute, Rule, first_answer
 from eagerdecomp.schema import arguments_of, facts_of
 
@@ -24,6 +24,18 @@ _MAX_DEPTH = 64
 
 # Calls whose arguments carry a storage offset that the rule may have read from an input.
 _OFFSET_OPS = frozenset({"aten::as_strided", "aten::as_strided_", "aten::as_strided_scatter", "aten::as_strided_copy"})
+
+
+# Ops that hand out memory as it is. Whoever gives such memory away has filled it, if not by an op then behind our back.
+_ALLOCATIONS = frozenset(
+    f"aten::{name}" for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+)
+
+# Functional ops that take a tensor for its metadata and overwrite every value of it.
+_OVERWRITES = frozenset({"aten::fill", "aten::copy"})
+
+# Composite kernels that take a tensor for its shape or dtype alone; any other that leaves an argument to no op may read its memory.
+_METADATA_READERS = frozenset(f"aten::{name}" for name in ("type_as", "view_as", "reshape_as", "expand_as", "resize_as_"))
 
 
 @dataclass(frozen=True)
@@ -86,7 +98,7 @@ class Recorder(DispatchMode):
         self._op = op
         self._slots: dict[int, Slot] = {}
         # Every tensor seen stays alive until the recording is done, so that no address is used twice.
-        self._alive: list[Any] = []
+        self._values: dict[Slot, Any] = {}
         self._calls: list[KernelCall] = []
         self._constants: list[tuple[Slot, Any]] = []
         self._made = 0
@@ -110,6 +122,7 @@ class Recorder(DispatchMode):
         offsets = any(call.op._schema.name in _OFFSET_OPS for call in self._calls)
         if not self._why_not and any(slot in dict(self._constants) for call in self._calls for slot in call.writes()):
             self._why_not = "writes to a tensor that its rule made outside any operator"
+        self._why_not = self._why_not or self._hidden_work(encoded)
         if self._why_not:
             return Recording(None, self._why_not)
         program = Program(self._op, self._parameters, tuple(self._constants), tuple(self._calls), encoded)
@@ -129,20 +142,70 @@ class Recorder(DispatchMode):
         return self._expand(func, decision.rules, args, kwargs)
 
     def _expand(self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        calls, constants, why_not = len(self._calls), len(self._constants), self._why_not
+        calls, constants, made, why_not = len(self._calls), len(self._constants), self._made, self._why_not
 
         def undo() -> None:
             del self._calls[calls:], self._constants[constants:]
+            # A tensor that outlives the abandoned rule (one kept by a module) must not stand for a call that is gone.
+            self._slots = {key: slot for key, slot in self._slots.items() if slot.number < made}
             self._why_not = why_not
 
         return first_answer(op, rules, lambda rule: self._apply(rule, args, kwargs), undo)
 
     def _apply(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        start = len(self._calls)
         with self._chain.entered(rule, args, kwargs), self:
             result = rule(*args, **kwargs)
+        # C++ kernels alone can reach a tensor's memory without an op (`_pack_padded_sequence` reads its lengths so): what they
+        # computed from it is in the recording as a constant.
+        native = rule.source in ("composite", "explicit") and rule.op._schema.name not in _METADATA_READERS
+        if native and not self._all_read((*args, *kwargs.values()), start, result):
+            self._why_not = f"{rule} may read a tensor's memory without an operator"
         if rule.effects:
             self._why_not = f"{rule} has effects beside its calls"
         return result
+
+    # -- work that no call shows ------------------------------------------------------------------------------------
+
+    def _all_read(self, values: Sequence[Any], start: int, result: Any) -> bool:
+        """Whether every tensor among the values is an argument of a call noted since `start`, or is answered itself."""
+        read = {slot for call in self._calls[start:] for slot in call.reads()}
+        answered = {id(value) for value in _tensors(result)}
+        return all(self._slots.get(id(t)) in read or id(t) in answered or not t.numel() for t in _tensors(values))
+
+    def _hidden_work(self, result: Any) -> str:
+        """Why the calls are not all of the work, or "": memory is used that no call filled, or constants stand in for inputs."""
+        given = {slot for slot in slots_in(self._parameters) if isinstance(self._values.get(slot), Tensor)}
+        if self._constants and not given <= self._needed(result):
+            return "made a tensor outside any operator, perhaps from one that no operator read"
+        blank: set[int] = set()
+        for call in self._calls:
+            written = set(call.writes())
+            name = call.op._schema.name
+            reads = not (facts_of(call.op).returns_alias or name in _ALLOCATIONS or name in _OVERWRITES)
+            if reads and any(self._memory(slot) in blank for slot in call.reads() if slot not in written):
+                return f"{call.op} reads memory that no operator filled"
+            blank.difference_update(map(self._memory, written))
+            if name in _ALLOCATIONS:
+                blank.update(memory for slot in call.results if slot is not None and (memory := self._memory(slot)))
+        if self._op._schema.name not in _ALLOCATIONS and any(self._memory(slot) in blank for slot in slots_in(result)):
+            return "answers memory that no operator filled"
+        return ""
+
+    def _needed(self, result: Any) -> set[Slot]:
+        """The slots that the result or a write depends on."""
+        needed = set(slots_in(result))
+        for call in reversed(self._calls):
+            if facts_of(call.op).mutated or any(slot in needed for slot in call.results):
+                needed.update(call.reads())
+        return needed
+
+    def _memory(self, slot: Slot) -> int:
+        """What tells a tensor's storage from others; 0 for tensors without elements, which share nothing."""
+        value = self._values.get(slot)
+        if not isinstance(value, Tensor) or value.layout is not torch.strided or not value.numel():
+            return 0
+        return int(value.untyped_storage()._cdata)
 
     # -- noting -------------------------------------------------------------------------------------------------
 
@@ -175,7 +238,7 @@ class Recorder(DispatchMode):
             self._made += 1
             if value is not None:
                 self._slots[id(value)] = slot
-                self._alive.append(value)
+                self._values[slot] = value
         return slot
 
     def _encode(self, value: Any) -> Any:
@@ -196,6 +259,14 @@ class Recorder(DispatchMode):
             self._why_not = f"holds a {type(value).__name__} that its rule made outside any operator"
         self._constants.append((slot, value))
         return slot
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
 
 
 def _reads_data(op: OpOverload, args: Sequence[Any]) -> bool:

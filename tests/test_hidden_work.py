@@ -1,0 +1,87 @@
+"""A recording holds calls. Work that a rule does beside them (reading or writing memory itself) must not be replayed from it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence
+
+import eagerdecomp as ed
+from eagerdecomp.rules import NoRoute
+
+
+def test_a_kernel_that_reads_lengths_from_memory_is_not_replayed() -> None:
+    sequences = torch.arange(15.0).reshape(5, 3, 1)
+    lengths = [torch.tensor(values) for values in ([5, 4, 1], [5, 4, 1], [5, 4, 1], [5, 3, 2], [5, 2, 2])]
+    with ed.EagerDecompMode(ed.core_aten()) as mode:
+        packed = [pack_padded_sequence(sequences, one) for one in lengths]
+    for one, got in zip(lengths, packed, strict=True):
+        expected = pack_padded_sequence(sequences, one)
+        torch.testing.assert_close(got.batch_sizes, expected.batch_sizes, rtol=0, atol=0)
+        torch.testing.assert_close(got.data, expected.data, rtol=0, atol=0)
+    assert "may read a tensor's memory" in mode.stats()["aten._pack_padded_sequence.default"].why_bypassed
+
+
+def test_a_composite_that_reads_indices_from_memory_is_not_replayed() -> None:
+    # Only in inference mode does the composite arrive whole.
+    x = torch.arange(6.0)
+    with torch.inference_mode(), ed.EagerDecompMode(ed.core_aten()):
+        sizes = [[len(part) for part in torch.tensor_split(x, torch.tensor(at))] for at in ([1, 3], [1, 3], [1, 3], [2, 5])]
+    assert sizes == [[1, 2, 3], [1, 2, 3], [1, 2, 3], [2, 3, 1]]
+
+
+def test_a_rule_that_computes_outside_torch_is_not_replayed() -> None:
+    @ed.register_decomposition("aten.special_i0e.default")
+    def by_numpy(x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(x.numpy() * 2)
+
+    inputs = [torch.full((3,), float(value)) for value in range(4)]
+    with ed.EagerDecompMode(ed.core_aten(), rules=[by_numpy]):
+        results = [torch.special.i0e(x) for x in inputs]
+    assert [result[0].item() for result in results] == [0.0, 2.0, 4.0, 6.0]
+
+
+def test_memory_filled_by_no_operator_is_not_replayed() -> None:
+    @ed.register_decomposition("aten.special_i0e.default")
+    def through_a_buffer(x: torch.Tensor) -> torch.Tensor:
+        buffer = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
+        buffer.numpy()[:] = x.numpy()
+        return buffer + x
+
+    inputs = [torch.full((3,), float(value)) for value in range(4)]
+    with ed.EagerDecompMode(ed.core_aten(), rules=[through_a_buffer]):
+        results = [torch.special.i0e(x) for x in inputs]
+    assert [result[0].item() for result in results] == [0.0, 2.0, 4.0, 6.0]
+
+
+def test_a_buffer_that_operators_fill_is_replayed() -> None:
+    @ed.register_decomposition("aten.special_i0e.default")
+    def through_a_buffer(x: torch.Tensor) -> torch.Tensor:
+        buffer = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)
+        return buffer.copy_(x) * 2
+
+    inputs = [torch.full((3,), float(value)) for value in range(4)]
+    with ed.EagerDecompMode(ed.core_aten(), rules=[through_a_buffer]) as mode:
+        results = [torch.special.i0e(x) for x in inputs]
+    assert [result[0].item() for result in results] == [0.0, 2.0, 4.0, 6.0]
+    assert mode.stats()["aten.special_i0e.default"].hits == 3
+
+
+def test_a_tensor_kept_by_an_abandoned_rule_does_not_stand_for_its_call() -> None:
+    kept: list[torch.Tensor] = []
+
+    @ed.register_decomposition("aten.special_i0e.default")
+    def given_up(x: torch.Tensor) -> torch.Tensor:
+        kept.append(x + 1)
+        return NotImplemented
+
+    @ed.register_decomposition("aten.special_i1e.default")
+    def second(x: torch.Tensor) -> torch.Tensor:
+        with pytest.raises(NoRoute):
+            torch.special.i0e(x)
+        return kept[-1] * 2
+
+    x = torch.ones(2)
+    with ed.EagerDecompMode(ed.core_aten(), rules=[given_up, second]):
+        results = [torch.special.i1e(x) for _ in range(3)]
+    assert [result[0].item() for result in results] == [4.0, 4.0, 4.0]
