@@ -55,11 +55,11 @@ class Row:
 
 
 def opinfos(match: str = "") -> list[Any]:
-    """torch's OpInfos whose full name the regular expression finds, in torch's order."""
+    """torch's OpInfos that run on the CPU and whose full name the regular expression finds, in torch's order."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     pattern = re.compile(match)
-    return [info for info in op_db if pattern.search(full_name(info))]
+    return [info for info in op_db if info.dtypes and pattern.search(full_name(info))]
 
 
 def full_name(info: Any) -> str:
@@ -68,11 +68,9 @@ def full_name(info: Any) -> str:
 
 
 def _dtype_of(info: Any, wanted: torch.dtype) -> torch.dtype:
-    """The dtype asked for, or the first that the op supports."""
-    if wanted in info.dtypes:
-        return wanted
-    first: torch.dtype = min(info.dtypes, key=str)
-    return first
+    """The dtype asked for, or the most usual that the op supports."""
+    usual = (wanted, torch.float32, torch.int64, torch.complex64)
+    return next((dtype for dtype in usual if dtype in info.dtypes), None) or min(info.dtypes, key=str)
 
 
 def _samples(info: Any, dtype: torch.dtype, grad: bool, seed: int, count: int) -> Iterator[tuple[Callable[..., Any], Arguments]]:
