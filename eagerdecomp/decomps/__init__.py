@@ -6,12 +6,15 @@ import functools
 from collections.abc import Iterator, Mapping
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.decomps import attention, mutation
+from eagerdecomp.decomps import attention, foreach, mutation
 from eagerdecomp.rules import Rule, index_rules
 
 __all__ = ["FAMILIES", "own_rules", "schema_rules"]
 
-FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (("attention", attention.RULES),)
+FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
+    ("attention", attention.RULES),
+    ("foreach", foreach.RULES),
+)
 
 
 @functools.cache

@@ -1,0 +1,267 @@
+"""Foreach ops: the per-tensor op in a loop over the lists, for every ``_foreach_*`` overload, derived from its schema.
+
+What a foreach kernel calls per tensor is read off its name: ``_foreach_lerp_.ScalarList`` is ``lerp_.Scalar`` with one scalar for
+each tensor. The tables below hold the exceptions; `tests/decomps/test_foreach.py` compares every overload with torch's own loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from eagerdecomp._torch import OpOverload, op_names, overload, packet_overloads
+from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.schema import facts_of, functional_twin
+from eagerdecomp.writeback import out_writer
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+_PREFIX = "aten::_foreach_"
+
+#: Per-tensor packets that are not the foreach packet's own name.
+_RENAMED = {
+    # On the CPU `maximum` and `minimum` are the clamps, which reject booleans and promote scalars their own way.
+    "maximum": "clamp_min",
+    "maximum_": "clamp_min_",
+    "minimum": "clamp_max",
+    "minimum_": "clamp_max_",
+    "norm": "linalg_vector_norm",
+    "powsum": "linalg__powsum",
+}
+
+#: The per-tensor overload for a foreach overload; where the packet has no such overload, its default.
+_OVERLOADS = {"List": "Tensor", "Tensor": "Tensor", "Scalar": "Scalar", "ScalarList": "Scalar", "default": "default"}
+_OVERLOADS_OF_POW = {"List": "Tensor_Tensor", "Scalar": "Tensor_Scalar", "ScalarList": "Tensor_Scalar", "ScalarAndTensor": "Scalar"}
+
+#: Left to torch's own kernel, which is made of per-tensor ops: they answer a copy of their argument under another name.
+_SKIPPED = frozenset({"copy", "zero"})
+
+
+def _per_tensor(packet: str, overload_name: str) -> OpOverload | None:
+    """The op that a foreach overload applies to each tensor."""
+    wanted = (_OVERLOADS_OF_POW if packet == "pow" else _OVERLOADS).get(overload_name)
+    name = f"aten::{_RENAMED.get(packet, packet)}"
+    if wanted is None:
+        return None
+    found = overload(name if wanted == "default" else f"{name}.{wanted}")
+    return found if found is not None or packet == "pow" else overload(name)
+
+
+# -- checks, with ATen's messages ---------------------------------------------------------------------------------------
+
+
+def _check_lists(tensors: Sequence[Any], others: Sequence[Sequence[Any]], scalars: Sequence[Any] | None = None) -> None:
+    if not tensors:
+        raise RuntimeError("Tensor list must have at least one tensor.")
+    for other in others:
+        if len(other) != len(tensors):
+            raise RuntimeError(f"Tensor lists must have the same number of tensors, got {len(tensors)} and {len(other)}")
+    if scalars is not None and len(scalars) != len(tensors):
+        raise RuntimeError("Tensor list must have same number of elements as scalar list.")
+
+
+def _check_scalar_tensor(other: torch.Tensor) -> None:
+    if other.dim() != 0 or other.numel() != 1:
+        raise RuntimeError(f"scalar tensor expected to be 0 dim but it has {other.dim()} dimensions and {other.numel()} elements.")
+
+
+def _check_packed_scalars(scalars: torch.Tensor, length: int) -> None:
+    if scalars.device.type != "cpu":
+        raise RuntimeError(f"Expected scalars to be on CPU, got {scalars.device} instead.")
+    if not scalars.is_contiguous():
+        raise RuntimeError("Expected scalars to be contiguous.")
+    if scalars.dim() != 1:
+        raise RuntimeError(f"Expected packed scalar Tensor to be of dimension 1. Got {scalars.dim()} instead.")
+    if scalars.size(0) != length:
+        raise RuntimeError(f"Expected length of scalars to match input of length {length} but got {scalars.size(0)} instead.")
+
+
+# -- the loops ----------------------------------------------------------------------------------------------------------
+
+#: ``make(call, one) -> run``: `one` runs the per-tensor op, `run` the foreach op functionally or in place; it answers a list.
+_Make = Callable[[Call, Callable[..., Any]], Callable[..., Any]]
+
+
+def _over_tensor_lists(count: int) -> _Make:
+    """`count` lists of tensors side by side; what follows them is the same for each."""
+
+    def make(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
+        def run_one_list(tensors: Any, *shared: Any, **named: Any) -> list[Any]:
+            _check_lists(tensors, ())
+            return [one(tensor, *shared, **named) for tensor in tensors]
+
+        def run(*args: Any, **named: Any) -> list[Any]:
+            lists, shared = args[:count], args[count:]
+            _check_lists(lists[0], lists[1:])
+            return [one(*items, *shared, **named) for items in zip(*lists, strict=True)]
+
+        return run_one_list if count == 1 else run
+
+    return make
+
+
+def _over_scalars(count: int) -> _Make:
+    """`count` lists of tensors and one of scalars."""
+
+    def make(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> list[Any]:
+            _check_lists(args[0], args[1:count], args[count])
+            return [one(*items) for items in zip(*args, strict=True)]
+
+        return run
+
+    return make
+
+
+def _with_scalar_tensor(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
+    """A list and one tensor without dimensions for all of it."""
+
+    def run(tensors: Any, other: Any, **named: Any) -> list[Any]:
+        _check_scalar_tensor(other)
+        _check_lists(tensors, ())
+        return [one(tensor, other, **named) for tensor in tensors]
+
+    return run
+
+
+def _with_packed_scalars(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
+    """Lists, and the scalar of each tensor packed in one tensor, which eager reads too."""
+    select, item = call(aten.select.int), call(aten._local_scalar_dense.default)
+
+    def run(tensors: Any, first: Any, second: Any, scalars: Any) -> list[Any]:
+        _check_packed_scalars(scalars, len(tensors))
+        _check_lists(tensors, (first, second))
+        values = [item(select(scalars, 0, position)) for position in range(len(tensors))]
+        return [one(*items) for items in zip(tensors, first, second, values, strict=True)]
+
+    return run
+
+
+def _scalar_to_powers(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
+    def run(base: Any, exponents: Any) -> list[Any]:
+        _check_lists(exponents, ())
+        return [one(base, exponent) for exponent in exponents]
+
+    return run
+
+
+def _products(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
+    def run(left: Any, right: Any) -> list[Any]:
+        if not left or not right:
+            raise RuntimeError("_foreach_mm requires non-empty tensor lists")
+        if len(left) != len(right):
+            raise RuntimeError("_foreach_mm: self and mat2 must have the same number of tensors")
+        return [one(*pair) for pair in zip(left, right, strict=True)]
+
+    return run
+
+
+def _maxima(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
+    def run(tensors: Any) -> list[Any]:
+        _check_lists(tensors, ())
+        if not all(tensor.numel() for tensor in tensors):
+            raise RuntimeError("_foreach_max cannot compute the maximum of an empty tensor; max over zero elements is undefined.")
+        return [one(tensor) for tensor in tensors]
+
+    return run
+
+
+# -- per-tensor ops whose arguments stand elsewhere ---------------------------------------------------------------------
+
+
+def _value_by_name(one: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda tensor, first, second, value=1: one(tensor, first, second, value=value)
+
+
+def _whole_norm(one: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda tensor, order=2, dtype=None: one(tensor, order, dtype=dtype)
+
+
+_ADAPTED: Mapping[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "addcmul": _value_by_name,
+    "addcmul_": _value_by_name,
+    "addcdiv": _value_by_name,
+    "addcdiv_": _value_by_name,
+    "norm": _whole_norm,
+    "powsum": _whole_norm,
+}
+
+_OWN_LOOPS: Mapping[str, _Make] = {
+    "aten._foreach_pow.ScalarAndTensor": _scalar_to_powers,
+    "aten._foreach_mm.default": _products,
+    "aten._foreach_max.default": _maxima,
+}
+
+
+# -- from schemas to rules ----------------------------------------------------------------------------------------------
+
+
+def _loop(op: OpOverload) -> _Make:
+    """The loop that an op's argument types ask for."""
+    own_loop = _OWN_LOOPS.get(str(op))
+    if own_loop is not None:
+        return own_loop
+    arguments = facts_of(op).arguments
+    tensor_lists = sum(argument.is_list and argument.holds_tensors for argument in arguments)
+    if any(argument.is_list and not argument.holds_tensors for argument in arguments):
+        return _over_scalars(tensor_lists)
+    if any(argument.holds_tensors and not argument.is_list for argument in arguments):
+        return _with_scalar_tensor if tensor_lists == 1 else _with_packed_scalars
+    return _over_tensor_lists(tensor_lists)
+
+
+def _list_rule(op: OpOverload, packet: str, one: OpOverload) -> Rule:
+    make, adapt, writes = _loop(op), _ADAPTED.get(packet), bool(facts_of(op).mutated)
+
+    def link(call: Call) -> Callable[..., Any]:
+        kernel = call(one)
+        run = make(call, adapt(kernel) if adapt is not None else kernel)
+
+        def in_place(*args: Any, **kwargs: Any) -> None:
+            run(*args, **kwargs)
+
+        return in_place if writes else run
+
+    return linked(op, link)
+
+
+def _out_rule(op: OpOverload, twin: OpOverload) -> Rule:
+    """``out=`` a list: the functional op, then each result into its tensor, whose dtype has to be the result's own."""
+
+    def link(call: Call) -> Callable[..., Any]:
+        functional, write = call(twin), out_writer(call)
+
+        def run(*args: Any, out: Any, **kwargs: Any) -> None:
+            results = functional(*args, **kwargs)
+            if len(out) != len(results):
+                raise RuntimeError(f"out= has {len(out)} tensors for {len(results)} results")
+            for target, result in zip(out, results, strict=True):
+                if target.dtype is not result.dtype:
+                    wanted, found = (str(dtype).removeprefix("torch.") for dtype in (result.dtype, target.dtype))
+                    raise RuntimeError(f"Expected out tensor to have dtype {wanted}, but got {found} instead")
+                write(target, result, ())
+
+        return run
+
+    return linked(op, link)
+
+
+def _rules() -> Iterator[Rule]:
+    for packet_name in sorted({name.partition(".")[0] for name in op_names() if name.startswith(_PREFIX)}):
+        packet = packet_name.removeprefix(_PREFIX)
+        for op in packet_overloads(packet_name):
+            if facts_of(op).is_out:
+                twin = functional_twin(op)
+                if twin is not None:
+                    yield _out_rule(op, twin)
+            elif packet not in _SKIPPED:
+                one = _per_tensor(packet, op._overloadname)
+                if one is not None:
+                    yield _list_rule(op, packet, one)
+
+
+RULES: tuple[Rule, ...] = tuple(_rules())

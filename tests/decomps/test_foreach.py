@@ -1,0 +1,195 @@
+"""Foreach ops on Core ATen: every overload runs torch's own per-tensor ops, in place where it says so, with torch's errors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+from on_core import CORE, check, on_core
+from torch import Tensor
+
+import eagerdecomp as ed
+from eagerdecomp._torch import DispatchMode, OpOverload, call_at_key, has_kernel, op_names, packet_overloads
+from eagerdecomp.decomps import foreach
+from eagerdecomp.schema import facts_of
+
+aten = torch.ops.aten
+
+EVERY_OVERLOAD = [
+    op
+    for name in sorted({name.partition(".")[0] for name in op_names() if name.startswith("aten::_foreach_")})
+    for op in packet_overloads(name)
+]
+FUNCTIONAL_AND_INPLACE = [op for op in EVERY_OVERLOAD if not facts_of(op).is_out]
+OUT = [op for op in EVERY_OVERLOAD if facts_of(op).is_out]
+RULES = {rule.op: rule for rule in foreach.RULES}
+
+#: Left to torch's own kernels.
+WITHOUT_RULE = {"aten._foreach_copy.default", "aten._foreach_zero.default"}
+
+#: No route to Core ATen yet for the per-tensor op.
+MISSING = {"lgamma", "erfc", "max"}
+
+
+def of_size(*shape: int) -> Tensor:
+    return torch.rand(shape) * 0.8 + 0.1
+
+
+def sample(op: OpOverload, count: int = 3) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments of `op` for lists of `count` tensors: a matrix, its transpose, one without elements, then vectors."""
+    args: list[Any] = []
+    named: dict[str, Any] = {}
+    some = lambda: [of_size(2, 2), of_size(2, 2).t(), of_size(0, 2), of_size(3)][:count]  # noqa: E731
+    for argument in facts_of(op).arguments:
+        if argument.name in ("memory_format", "dtype", "non_blocking", "out"):
+            continue
+        if argument.holds_tensors and argument.is_list:
+            value: Any = some()[:2] if op._schema.name in ("aten::_foreach_mm", "aten::_foreach_max") else some()
+        elif argument.holds_tensors:
+            value = torch.tensor([1.5] * count) if "addc" in str(op) else torch.tensor(1.5)
+        else:
+            value = [1.25, 2, 3.0, -1][:count] if argument.is_list else 1.25
+        if argument.kwarg_only:
+            named[argument.name] = value
+        else:
+            args.append(value)
+    return args, named
+
+
+class Calls(DispatchMode):
+    """Notes each op with its arguments, tensors by shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        shown = {k: v for k, v in (kwargs or {}).items() if v is not None}
+        self.made.append((str(func), [tuple(a.shape) if isinstance(a, Tensor) else a for a in args], shown))
+        return func(*args, **(kwargs or {}))
+
+
+def test_every_overload_has_a_rule() -> None:
+    assert {str(op) for op in EVERY_OVERLOAD} - {str(op) for op in RULES} <= WITHOUT_RULE | {
+        str(op) for op in OUT if "_copy.out" in str(op) or "_zero.out" in str(op)
+    }
+
+
+@pytest.mark.parametrize("op", [op for op in FUNCTIONAL_AND_INPLACE if op in RULES], ids=str)
+def test_calls_per_tensor_what_torchs_own_loop_calls(op: OpOverload) -> None:
+    if not has_kernel(op, "CompositeExplicitAutograd"):
+        pytest.skip("torch has no loop of its own")
+    args, named = sample(op)
+    ours, theirs = Calls(), Calls()
+    with theirs:
+        call_at_key(op, "CompositeExplicitAutograd")(*args, **named)
+    args, named = sample(op)
+    with ours:
+        RULES[op](*args, **named)
+    reads = ("aten.select.int", "aten._local_scalar_dense.default")
+    assert [made for made in ours.made if made[0] not in reads] == theirs.made
+
+
+@pytest.mark.parametrize("op", FUNCTIONAL_AND_INPLACE, ids=str)
+def test_is_eagers_on_core_aten(op: OpOverload) -> None:
+    if op._schema.name.removeprefix("aten::_foreach_").removesuffix("_") in MISSING:
+        pytest.skip("the per-tensor op has no route yet")
+    args, named = sample(op)
+    check(op, *args, **named)
+
+
+@pytest.mark.parametrize("op", OUT, ids=str)
+def test_out_lists_are_written_and_nothing_is_answered(op: OpOverload) -> None:
+    if op._schema.name.removeprefix("aten::_foreach_") in MISSING:
+        pytest.skip("the per-tensor op has no route yet")
+    args, named = sample(op, count=2)
+    right = [torch.empty(2, 2).t(), torch.empty(0)]
+    if op._schema.name in ("aten::_foreach_norm", "aten::_foreach_max", "aten::_foreach_powsum"):
+        right = [torch.empty(()), torch.empty(0)]
+    check(op, *args, out=right, **named)
+    check(op, *args, out=[torch.empty(2, 2, dtype=torch.int32)] * 2, **named)
+
+
+@pytest.mark.parametrize("op", FUNCTIONAL_AND_INPLACE, ids=str)
+def test_list_lengths_are_checked_with_torchs_message(op: OpOverload) -> None:
+    lists = [position for position, argument in enumerate(facts_of(op).arguments) if argument.is_list]
+    if str(op) in WITHOUT_RULE or op._schema.name.removeprefix("aten::_foreach_").removesuffix("_") in MISSING:
+        pytest.skip("not ours")
+    for short in [(position,) for position in lists] if len(lists) > 1 else []:
+        args, named = sample(op, count=2)
+        for position in short:
+            args[position] = args[position][:1]
+        assert_same_error(op, args, named)
+    args, named = sample(op, count=2)
+    assert_same_error(op, [[] if isinstance(arg, list) else arg for arg in args], named)
+
+
+def assert_same_error(op: OpOverload, args: list[Any], named: dict[str, Any]) -> None:
+    with pytest.raises(RuntimeError) as eager:
+        op(*args, **named)
+    with pytest.raises(RuntimeError) as ours:
+        on_core(lambda: op(*args, **named))
+    assert not isinstance(ours.value, ed.EagerDecompError)
+    assert str(ours.value) == str(eager.value)
+
+
+@pytest.mark.parametrize(
+    "scalars", [torch.tensor(1.0), torch.ones(1, 2), torch.ones(3), torch.ones(4)[::2]], ids=["0-dim", "2-dim", "long", "strided"]
+)
+def test_packed_scalars_are_checked(scalars: Tensor) -> None:
+    lists = [[of_size(2), of_size(2)] for _ in range(3)]
+    assert_same_error(aten._foreach_addcmul.Tensor, [*lists, scalars], {})
+
+
+@pytest.mark.parametrize("op", [aten._foreach_add.Tensor, aten._foreach_mul_.Tensor, aten._foreach_div.Tensor], ids=str)
+def test_a_tensor_for_all_has_no_dimensions(op: OpOverload) -> None:
+    assert_same_error(op, [[of_size(2)], of_size(1)], {})
+    assert_same_error(op, [[of_size(2)], of_size(2, 2)], {})
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.bfloat16, torch.float64, torch.complex64])
+@pytest.mark.parametrize("scalar", [2, 2.5, True], ids=repr)
+def test_types_promote_as_in_eager(dtype: torch.dtype, scalar: Any) -> None:
+    tensors = [torch.tensor([1, 0, 3]).to(dtype), torch.tensor([[2, 4]]).to(dtype).t()]
+    others = [torch.tensor([1.5, 2.5, -1.0]), torch.tensor([[2, 4]]).t()]
+    for op in (aten._foreach_add, aten._foreach_mul, aten._foreach_div, aten._foreach_sub, aten._foreach_maximum):
+        check(op.Scalar, tensors, scalar)
+        check(op.ScalarList, tensors, [scalar, 3])
+        check(op.List, tensors, others)
+        in_place = getattr(aten, f"{op.__name__}_")
+        check(in_place.Scalar, tensors, scalar)
+        check(in_place.List, tensors, others)
+
+
+def test_in_place_writes_the_callers_own_memory_through_views() -> None:
+    def step(base: Tensor) -> Any:
+        parts = [base[::2], base.t()[1]]
+        answer = torch._foreach_mul_(parts, 3.0)
+        return base, all(mine is given for mine, given in zip(answer, parts, strict=True))
+
+    check(step, of_size(4, 4))
+
+
+def test_optimizers_step_as_in_eager() -> None:
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+
+    def train(make: Any) -> list[Tensor]:
+        model = copy.deepcopy(network)
+        optimizer = make(model.parameters())
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(3, 4)).square().sum().backward()
+            optimizer.step()
+        return [parameter.detach() for parameter in model.parameters()]
+
+    for make in (
+        lambda p: torch.optim.AdamW(p, lr=0.1, foreach=True, amsgrad=True),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, foreach=True),
+        lambda p: torch.optim.RMSprop(p, lr=0.1, centered=True, foreach=True),
+    ):
+        assert_same(on_core(lambda: train(make), CORE), train(make))  # noqa: B023 - called at once
