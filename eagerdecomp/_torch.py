@@ -139,12 +139,10 @@ def lazy_bits_seen_by_kernels(op: OpOverload) -> bool:
 def lazy_bits_visible() -> Iterator[None]:
     """Let conj, neg and zero-tensor fallbacks act again: inside a mode's handler torch excludes them, so that an op composed
     of others there is silently wrong on such inputs. A guard held around the ``with mode`` has no effect; it is taken per call."""
-    guards = [_ExcludeKey(key, False) for key in _LAZY_KEYS]
-    try:
+    conjugate, negative, zero = _LAZY_KEYS
+    # Each guard acts when it is entered, not when it is made.
+    with _ExcludeKey(conjugate, False), _ExcludeKey(negative, False), _ExcludeKey(zero, False):
         yield
-    finally:
-        while guards:
-            guards.pop()
 
 
 def _skip_dynamo(function: Callable[..., Any]) -> None:

@@ -16,7 +16,7 @@ from eagerdecomp.rules import NoRoute
 from eagerdecomp.schema import arguments_of
 from eagerdecomp.tracer import Recorder
 
-__all__ = ["attempts", "ends", "openers", "path"]
+__all__ = ["attempts", "ends", "failed_ops", "openers", "path"]
 
 
 def path(failure: NoRoute) -> list[OpOverload]:

@@ -62,6 +62,7 @@ class UnsupportedOpError(EagerDecompError, NotImplementedError):
         tried: the routes that were tried, each with the reason it failed.
         openers: the fewest kernels that would open a route for this call, each entry one alternative.
         op_set: what the set calls itself.
+        hint: a word of advice for this op, or "".
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class UnsupportedOpError(EagerDecompError, NotImplementedError):
         tried: Sequence[Attempt] = (),
         openers: Sequence[Sequence[str]] = (),
         op_set: str = "",
+        hint: str = "",
     ) -> None:
         self.op = op
         self.call = call
@@ -82,6 +84,7 @@ class UnsupportedOpError(EagerDecompError, NotImplementedError):
         self.tried = tuple(tried)
         self.openers = tuple(tuple(names) for names in openers)
         self.op_set = op_set
+        self.hint = hint
         super().__init__(self._report())
 
     def _report(self) -> str:
@@ -97,6 +100,8 @@ class UnsupportedOpError(EagerDecompError, NotImplementedError):
         if self.openers:
             lines.append("  fewest kernels that would open it (any one line):")
             lines.extend(f"    - {', '.join(names)}" for names in self.openers)
+        if self.hint:
+            lines.append(f"  note: {self.hint}")
         lines.append(
             "  what to do: add one of these lines to the op set, pass a rule of your own (rules=), "
             'or run it natively with on_unsupported="fallback".'
@@ -104,7 +109,7 @@ class UnsupportedOpError(EagerDecompError, NotImplementedError):
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[object, ...]:
-        state = (self.op, self.call, self.chain, self.missing, self.tried, self.openers, self.op_set)
+        state = (self.op, self.call, self.chain, self.missing, self.tried, self.openers, self.op_set, self.hint)
         return (_rebuild_unsupported, state)
 
 
@@ -116,5 +121,6 @@ def _rebuild_unsupported(
     tried: tuple[Attempt, ...],
     openers: tuple[tuple[str, ...], ...],
     op_set: str,
+    hint: str,
 ) -> UnsupportedOpError:
-    return UnsupportedOpError(op, call, chain=chain, missing=missing, tried=tried, openers=openers, op_set=op_set)
+    return UnsupportedOpError(op, call, chain=chain, missing=missing, tried=tried, openers=openers, op_set=op_set, hint=hint)

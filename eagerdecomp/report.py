@@ -8,8 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.diagnosis import attempts, ends, openers, path
+from eagerdecomp.diagnosis import attempts, ends, failed_ops, openers, path
 from eagerdecomp.errors import UnsupportedOpError
+from eagerdecomp.opset import infra
 from eagerdecomp.planner import Planner
 from eagerdecomp.rules import NoRoute
 
@@ -49,4 +50,12 @@ def unsupported_error(
         tried=list(dict.fromkeys(attempts(failure))),
         openers=[[str(kernel) for kernel in kernels] for kernels in openers(planner, op, args, kwargs, failure)],
         op_set=repr(planner.backend.ops),
+        hint=_hint(failure),
     )
+
+
+def _hint(failure: NoRoute) -> str:
+    plumbing = [str(op) for op in dict.fromkeys(failed_ops(failure)) if op in infra()]
+    if not plumbing:
+        return ""
+    return f"{', '.join(plumbing)}: storage plumbing that every eager backend needs; `| eagerdecomp.infra()` adds it all"

@@ -1,19 +1,18 @@
 """No stale program ever runs: a program warmed by call A never answers a call B that differs in a fact it depends on.
 
-A is called three times (recorded, compiled, hit), then B, which differs from A in one fact; B must be eager's B. The facts are those
-that a rule may read: shape, strides, dtype, device, storage offset, identity of arguments, scalars by type and sign, absent tensors,
-lists, generators and the ambient switches.
+A is called three times (recorded, compiled, hit), then B, which differs from A in one fact; B must be eager's B. The facts are
+those that a rule may read: shape, strides, dtype, storage offset, identity of arguments, scalars by type and sign, absent tensors,
+lists; `test_mode` has the ambient switches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from compare import assert_same, assert_same_outcome, outcome
+from compare import assert_same, outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,7 +68,11 @@ SCALARS = (True, False, 0, 1, 2, -1, 0.0, -0.0, 1.0, 2.0, 0.5, -1.5, float("nan"
 
 tensors = st.builds(_make, st.sampled_from(SHAPES), st.sampled_from(DTYPES), st.sampled_from(LAYOUTS), st.integers(0, 1))
 floats = st.builds(
-    _make, st.sampled_from([shape for shape in SHAPES if 0 not in shape]), st.sampled_from(DTYPES[:4]), st.sampled_from(LAYOUTS), st.just(0)
+    _make,
+    st.sampled_from([shape for shape in SHAPES if 0 not in shape]),
+    st.sampled_from(DTYPES[:4]),
+    st.sampled_from(LAYOUTS),
+    st.just(0),
 )
 wide_floats = floats.map(lambda x: x if x.dtype is torch.float64 else x.float())
 scalars = st.sampled_from(SCALARS)

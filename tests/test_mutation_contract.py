@@ -1,0 +1,241 @@
+"""In-place, ``out=`` and view ops inside the mode: the same object, checks, warnings and storage as eager."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from compare import significant_strides
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+NO_VIEWS = ed.core_aten() - ["aten.select.int", "aten.slice.Tensor", "aten.unsqueeze", "aten.squeeze.dims", "aten.diagonal"]
+
+
+def base() -> torch.Tensor:
+    return torch.arange(12.0).reshape(3, 4).clone()
+
+
+# Each a function of fresh tensors that writes in place and answers (the tensor written, what the call answered).
+IN_PLACE: dict[str, Callable[[torch.Tensor], Any]] = {
+    "addcmul_": lambda x: x.addcmul_(torch.ones(3, 4), torch.full((4,), 2.0), value=3),
+    "add_ scalar": lambda x: x.add_(2, alpha=3),
+    "add_ broadcast": lambda x: x.add_(torch.ones(4)),
+    "add_ itself": lambda x: x.add_(x),
+    "mul_ integer": lambda x: x.mul_(torch.arange(4)),
+    "lerp_": lambda x: x.lerp_(torch.ones(3, 4), 0.25),
+    "zero_": lambda x: x.zero_(),
+    "fill_": lambda x: x.fill_(True),
+    "clamp_": lambda x: x.clamp_(2, 5),
+    "masked_fill_": lambda x: x.masked_fill_(x > 4, -1.0),
+    "index_fill_": lambda x: x.index_fill_(0, torch.tensor([0, 2]), 7.0),
+    "eq_ casts a bool result": lambda x: x.eq_(3.0),
+    "silu_": lambda x: torch.nn.functional.silu(x, inplace=True),
+    "relu_": lambda x: x.relu_(),
+    "sqrt_": lambda x: x.sqrt_(),
+    "transposed self": lambda x: x.t().add_(torch.ones(4, 3)),
+    "strided self": lambda x: x[:, ::2].mul_(3),
+    "addmm_": lambda x: x.addmm_(torch.ones(3, 2), torch.ones(2, 4)),
+    "tril_": lambda x: x.tril_(),
+    "rsub into view": lambda x: x[1].sub_(1),
+    "cumsum_": lambda x: x.cumsum_(0),
+    "scatter_add_": lambda x: x.scatter_add_(0, torch.zeros(1, 4, dtype=torch.long), torch.ones(1, 4)),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_in_place_ops_write_what_eager_writes_and_answer_the_same_object(name: str) -> None:
+    write = IN_PLACE[name]
+    want, got = base(), base()
+    write(want)
+    with ed.BackendRecorder() as recorder, ed.EagerDecompMode(ed.core_aten()):
+        version = got._version
+        answered = write(got)
+    torch.testing.assert_close(got, want)
+    assert answered is got or answered._base is got
+    assert got._version == version + 1
+    assert not recorder.outside(ed.core_aten())
+
+
+REJECTED: dict[str, Callable[[], Any]] = {
+    "result does not fit": lambda: torch.ones(3).add_(torch.ones(2, 3)),
+    "smaller self": lambda: torch.ones(1).mul_(torch.ones(3)),
+    "float into int": lambda: torch.ones(3, dtype=torch.int64).addcmul_(torch.ones(3), torch.ones(3)),
+    "division into int": lambda: torch.ones(3, dtype=torch.int64).div_(2),
+    "complex into float": lambda: torch.ones(3).mul_(torch.ones(3, dtype=torch.complex64)),
+    "expanded self": lambda: torch.ones(1, 3).expand(2, 3).add_(1),
+    "partly overlapping input": lambda: (lambda x: x[1:].add_(x[:-1]))(torch.arange(5.0)),
+    "leaf that requires grad": lambda: torch.ones(3, requires_grad=True).add_(1),
+    "out of a smaller dtype": lambda: torch.add(torch.ones(3), 1.5, out=torch.empty(3, dtype=torch.int64)),
+    "out that requires grad": lambda: torch.add(torch.ones(3), 1, out=torch.empty(3, requires_grad=True)),
+    "expanded out": lambda: torch.mul(torch.ones(2, 3), 2, out=torch.empty(1, 3).expand(2, 3)),
+    "partly overlapping out": lambda: (lambda x: torch.addcmul(x[:-1], x[:-1], x[:-1], out=x[1:]))(torch.arange(5.0)),
+    "inference tensor outside": lambda: _inference_tensor().add_(torch.ones(3, requires_grad=True)),
+    "bad dimension": lambda: torch.ones(2, 3).unsqueeze_(5),
+}
+
+
+def _inference_tensor() -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.ones(3)
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_what_eager_rejects_is_rejected_with_eagers_words(name: str) -> None:
+    call = REJECTED[name]
+    with pytest.raises(Exception, match="") as want:
+        call()
+    with ed.EagerDecompMode(ed.core_aten()), pytest.raises(type(want.value)) as got:
+        call()
+    assert _first_sentence(got.value) == _first_sentence(want.value)
+    assert got.value.__context__ is None or got.value.__suppress_context__
+
+
+def _first_sentence(error: BaseException) -> str:
+    return str(error).split("\n")[0].split(". ")[0]
+
+
+OUT: dict[str, Callable[[torch.Tensor], Any]] = {
+    "addcmul": lambda out: torch.addcmul(base(), base(), base(), out=out),
+    "lerp": lambda out: torch.lerp(base(), base() * 2, 0.5, out=out),
+    "add": lambda out: torch.add(base(), 1, alpha=2, out=out),
+    "transposed": lambda out: torch.mul(base().t(), 2.0, out=out),
+    "sum": lambda out: torch.sum(base(), 1, out=out),
+    "mm": lambda out: torch.mm(base(), base().t(), out=out),
+    "cat": lambda out: torch.cat([base(), base()], out=out),
+    "arange": lambda out: torch.arange(5, out=out),
+    "full": lambda out: torch.full((2, 2), 3.0, out=out),
+    "eye": lambda out: torch.eye(3, out=out),
+    "linspace": lambda out: torch.linspace(0, 1, 5, out=out),
+}
+
+
+@pytest.mark.parametrize("start", [(0,), (3, 4), (2, 5)])
+@pytest.mark.parametrize("name", OUT)
+def test_out_is_filled_resized_and_answered_as_eager_does(name: str, start: tuple[int, ...]) -> None:
+    call = OUT[name]
+    want, got = torch.full(start, 9.0), torch.full(start, 9.0)
+    with warnings.catch_warnings(record=True) as eager_warnings:
+        warnings.simplefilter("always")
+        call(want)
+    with (
+        warnings.catch_warnings(record=True) as our_warnings,
+        ed.BackendRecorder() as recorder,
+        ed.EagerDecompMode(ed.core_aten()),
+    ):
+        warnings.simplefilter("always")
+        answered = call(got)
+    assert answered is got
+    torch.testing.assert_close(got, want)
+    assert significant_strides(got) == significant_strides(want)
+    assert [_resized(w) for w in our_warnings] == [_resized(w) for w in eager_warnings]
+    assert not recorder.outside(ed.core_aten())
+
+
+def _resized(warning: warnings.WarningMessage) -> tuple[type, str]:
+    return warning.category, str(warning.message).split(" (Triggered")[0]
+
+
+def test_out_with_several_results_answers_the_tensors_given() -> None:
+    values, indices = torch.empty(0), torch.empty(0, dtype=torch.long)
+    with ed.EagerDecompMode(ed.core_aten()):
+        answered = torch.max(base(), 1, out=(values, indices))
+    assert answered[0] is values
+    assert answered[1] is indices
+    assert values.tolist() == [3, 7, 11]
+    assert indices.tolist() == [3, 3, 3]
+
+
+VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "t": lambda x: x.t(),
+    "transpose": lambda x: x.transpose(0, -1),
+    "select": lambda x: x[1],
+    "slice": lambda x: x[1:, ::2],
+    "unsqueeze": lambda x: x.unsqueeze(1),
+    "squeeze": lambda x: x[:, :1].squeeze(),
+    "diagonal": lambda x: x.diagonal(),
+    "unbind": lambda x: x.unbind(1)[2],
+    "split": lambda x: x.split(2, 1)[1],
+    "chunk": lambda x: x.chunk(2, 1)[1],
+    "unfold": lambda x: x.unfold(1, 2, 1),
+    "expand": lambda x: x[:1].expand(3, 4),
+    "movedim": lambda x: x.movedim(0, 1),
+    "view_as": lambda x: x.view_as(torch.empty(4, 3)),
+    "flatten": lambda x: x.flatten(),
+    "narrow": lambda x: x.narrow(1, 1, 2),
+    "swapaxes": lambda x: x.swapaxes(0, 1),
+    "detach": lambda x: x.detach(),
+    "real": lambda x: torch.view_as_complex(x.reshape(3, 2, 2)).real,
+    "ravel": lambda x: x.ravel(),
+    "reshape": lambda x: x.reshape(2, 6),
+    "hsplit": lambda x: x.hsplit(2)[1],
+    "mT": lambda x: x.mT,
+    "broadcast_to": lambda x: x[:, :1].broadcast_to(3, 4),
+}
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("op_set", [ed.core_aten(), NO_VIEWS], ids=["core", "few views"])
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_stay_views_of_the_same_storage(name: str, op_set: ed.OpSet, inference: bool) -> None:
+    view = VIEWS[name]
+    with torch.inference_mode(inference):
+        source = base()
+        want = view(source)
+        for offset in (0, 2):
+            # A program recorded without an offset must not answer a call with one.
+            padded = torch.cat([torch.zeros(offset), source.reshape(-1)])[offset:].view(3, 4)
+            with ed.BackendRecorder() as recorder, ed.EagerDecompMode(op_set):
+                for _ in range(3):
+                    got = view(padded)
+            assert got.untyped_storage().data_ptr() == padded.untyped_storage().data_ptr()
+            assert significant_strides(got) == significant_strides(want)
+            assert got.storage_offset() - offset == want.storage_offset()
+            torch.testing.assert_close(got, want)
+            assert not recorder.outside(op_set)
+
+
+METADATA: dict[str, Callable[[torch.Tensor], Any]] = {
+    "t_": lambda x: x.t_(),
+    "transpose_": lambda x: x.transpose_(0, 1),
+    "unsqueeze_": lambda x: x.unsqueeze_(0),
+    "squeeze_": lambda x: x.unsqueeze_(0).squeeze_(),
+    "squeeze_ dim": lambda x: x.unsqueeze_(0).squeeze_(0),
+    "swapaxes_": lambda x: x.swapaxes_(0, 1),
+    "as_strided_": lambda x: x.as_strided_((2, 2), (1, 2), 1),
+    "resize_": lambda x: x.resize_(2, 2),
+    "detach_": lambda x: x.detach_(),
+}
+
+
+@pytest.mark.parametrize("name", METADATA)
+def test_in_place_views_change_the_object_itself(name: str) -> None:
+    change = METADATA[name]
+    want, got = base(), base()
+    change(want)
+    with ed.BackendRecorder() as recorder, ed.EagerDecompMode(ed.core_aten()):
+        answered = change(got)
+    assert answered is got
+    assert (got.shape, got.stride(), got.storage_offset()) == (want.shape, want.stride(), want.storage_offset())
+    assert torch.equal(got, want)
+    assert not recorder.outside(ed.core_aten())
+
+
+def test_writes_through_a_view_reach_the_base_and_its_gradient() -> None:
+    def run() -> tuple[torch.Tensor, torch.Tensor]:
+        leaf = torch.arange(6.0, requires_grad=True)
+        x = leaf * 2
+        x[1:3].mul_(3)
+        x.view(2, 3)[0].add_(1)
+        (x * x).sum().backward()
+        assert leaf.grad is not None
+        return x.detach(), leaf.grad
+
+    want = run()
+    with ed.EagerDecompMode(NO_VIEWS):
+        got = run()
+    torch.testing.assert_close(got, want)

@@ -1,0 +1,79 @@
+"""Op sets from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import eagerdecomp as ed
+from eagerdecomp.opfile import NAMED_SETS, op_set_from, parse_ops
+
+aten = torch.ops.aten
+
+
+def test_names_stand_for_the_library_s_own_sets() -> None:
+    assert op_set_from("core") == ed.core_aten()
+    assert op_set_from("prims") == ed.prims()
+    assert op_set_from("infra") == ed.infra()
+
+
+def test_a_line_is_an_overload_or_a_packet() -> None:
+    ops = parse_ops(["aten.add.Tensor", "aten.mul", "  aten::relu  "], source="f")
+    assert aten.add.Tensor in ops
+    assert aten.add.Scalar not in ops
+    assert {aten.mul.Tensor, aten.mul.Scalar, aten.mul.out} <= set(ops)
+    assert aten.relu.default in ops
+
+
+def test_comments_and_empty_lines_say_nothing() -> None:
+    assert list(parse_ops(["# all of it", "", "aten.add.Tensor # the one", "   "], source="f")) == [aten.add.Tensor]
+
+
+@pytest.mark.parametrize("name", sorted(NAMED_SETS))
+def test_a_set_is_included_by_name(name: str) -> None:
+    ops = parse_ops([f"@{name}", "aten.sort.stable"], source="f")
+    assert set(ops) == {*NAMED_SETS[name](), aten.sort.stable}
+
+
+def test_nothing_is_added_that_the_file_does_not_name() -> None:
+    assert aten.detach.default not in parse_ops(["aten.add.Tensor"], source="f")
+
+
+def test_an_unknown_op_is_told_with_its_line_and_close_matches() -> None:
+    with pytest.raises(ed.OpSetError, match=r"^ops\.txt:3: .*'aten\.adds\.Tensor'.*did you mean .*aten\.add") as caught:
+        parse_ops(["aten.mul", "", "aten.adds.Tensor"], source="ops.txt")
+    assert len(str(caught.value).splitlines()) <= 2
+
+
+def test_an_unknown_set_is_told_with_its_line_and_the_sets_there_are() -> None:
+    with pytest.raises(ed.OpSetError, match=r"^ops\.txt:1: no set is called @cores; sets are @core, @prims, @infra$"):
+        parse_ops(["@cores"], source="ops.txt")
+
+
+def test_a_file_without_ops_is_an_error() -> None:
+    with pytest.raises(ed.OpSetError, match="names no operator"):
+        parse_ops(["# nothing"], source="ops.txt")
+
+
+def test_a_file_is_read_and_names_the_set(tmp_path: Path) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text("aten.add.Tensor\n", encoding="utf-8")
+    ops = op_set_from(str(file))
+    assert list(ops) == [aten.add.Tensor]
+    assert "mine.txt" in repr(ops)
+
+
+def test_a_file_that_is_not_there_is_told_with_the_names_of_sets() -> None:
+    with pytest.raises(ed.OpSetError, match="--ops cores: no such file, and no set of that name; sets are core, prims, infra"):
+        op_set_from("cores")
+
+
+def test_a_file_that_cannot_be_read_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(ed.OpSetError, match="cannot be read"):
+        op_set_from(str(tmp_path))
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ed.OpSetError, match="not UTF-8"):
+        op_set_from(str(binary))

@@ -1,0 +1,75 @@
+"""README's own examples and commands."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from eagerdecomp.cli import COMMANDS, main
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_examples_run_in_the_order_they_stand() -> None:
+    namespace: dict[str, Any] = {}
+    assert blocks("python")
+    for number, block in enumerate(blocks("python")):
+        exec(compile(block, f"README example {number}", "exec"), namespace)
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_the_two_commands_are_the_first_in_it_and_a_line_each() -> None:
+    first, second = blocks("sh")[:2]
+    assert first.count("\n") == second.count("\n") == 1
+    assert first.startswith("python3 -m venv .venv && ")
+    assert first.endswith("eagerdecomp demo\n")
+    assert " pytest" in second
+
+
+def test_ci_runs_the_second_command_as_it_stands(tmp_path: Path) -> None:
+    (tmp_path / ".ci").mkdir()
+    script = tmp_path / ".ci" / "run"
+    script.write_text((ROOT / ".ci" / "run").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "README.md").write_text(README, encoding="utf-8")
+    # A python3 that tells how it was called and fails: the line ends there.
+    fake = tmp_path / "bin" / "python3"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\necho "called: $*"\nexit 7\n', encoding="utf-8")
+    fake.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{fake.parent}{os.pathsep}{os.environ['PATH']}", "CI": "true"}
+    done = subprocess.run(["bash", str(script)], capture_output=True, text=True, env=environment, cwd="/", check=False)
+    assert done.returncode == 7
+    assert done.stdout.splitlines() == ["+ " + blocks("sh")[1].strip(), "called: -m venv .venv"]
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_ci_refuses_a_readme_without_one_such_line(tmp_path: Path, count: int) -> None:
+    (tmp_path / ".ci").mkdir()
+    script = tmp_path / ".ci" / "run"
+    script.write_text((ROOT / ".ci" / "run").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "README.md").write_text("python3 -m venv .venv && false pytest\n" * count, encoding="utf-8")
+    done = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"it holds {count}" in done.stderr
+
+
+def test_every_command_in_it_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    used = {match for block in blocks("sh") for match in re.findall(r"\beagerdecomp (\w+)", block)}
+    assert used
+    assert used <= {command.name for command in COMMANDS}
+    for name in sorted(used):
+        with pytest.raises(SystemExit) as left:
+            main([name, "--help"])
+        assert left.value.code == 0
+    assert "usage: eagerdecomp" in capsys.readouterr().out

@@ -1,0 +1,121 @@
+"""The closing table, as a function of facts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import torch
+
+import eagerdecomp as ed
+from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.stats import OpStats, Stats
+from eagerdecomp.summary import RunFacts, run_facts, summary_json, summary_table
+
+aten = torch.ops.aten
+
+FACTS = RunFacts(
+    op_set="OpSet(mine: 2 ops)",
+    called={"aten.silu.default": 3, "aten.add.Tensor": 1},
+    reached={"aten.mul.Tensor": 3, "aten.sigmoid.default": 3},
+    outside={},
+    plumbing={},
+    total=OpStats(calls=4, direct=1, decomposed=3, hits=2, misses=1),
+    programs=5,
+    seconds=3.0,
+)
+
+
+def line(facts: RunFacts, label: str) -> str:
+    """What the table says behind a label."""
+    (found,) = [text for text in summary_table(facts).splitlines() if text.strip().startswith(label)]
+    return found.strip().removeprefix(label).strip()
+
+
+def test_the_table_tells_ops_called_reached_and_outside() -> None:
+    assert summary_table(FACTS).splitlines()[0] == "eagerdecomp on OpSet(mine: 2 ops)"
+    assert line(FACTS, "distinct ops the program called") == "2"
+    assert line(FACTS, "distinct ops that reached the backend") == "2"
+    assert line(FACTS, "of those outside the set") == "0"
+
+
+def test_ops_outside_the_set_are_counted_among_those_that_reached_the_backend_and_named() -> None:
+    facts = replace(FACTS, outside={f"aten.op{n}.default": 1 for n in range(6)})
+    assert line(facts, "distinct ops that reached the backend") == "8"
+    assert (
+        line(facts, "of those outside the set") == "6 (aten.op0.default, aten.op1.default, aten.op2.default, aten.op3.default, ...)"
+    )
+
+
+def test_what_was_not_recorded_is_said_and_not_shown_as_nought() -> None:
+    facts = replace(FACTS, reached=None, outside=None)
+    assert line(facts, "distinct ops that reached the backend") == "not recorded"
+    assert "outside" not in summary_table(facts)
+    assert summary_json(facts)["ops_outside"] is None
+
+
+def test_the_table_tells_of_the_cache_and_of_bypasses_only_where_there_are_any() -> None:
+    assert line(FACTS, "cache") == "2 hits / 1 misses / 5 programs"
+    assert "4 bypassed" in line(replace(FACTS, total=replace(FACTS.total, bypassed=4)), "cache")
+
+
+def test_calls_that_fell_back_are_told() -> None:
+    assert "fell back" not in summary_table(FACTS)
+    assert line(replace(FACTS, total=replace(FACTS.total, fell_back=7)), "calls that fell back to native") == "7"
+
+
+def test_time_is_told_and_against_plain_eager_where_that_was_measured() -> None:
+    assert line(FACTS, "time, the whole run") == "3.00 s"
+    facts = replace(FACTS, plain_seconds=0.5, timed="median step")
+    assert line(facts, "time, median step") == "3.00 s, 6.00 times plain eager (500.0 ms)"
+
+
+def test_rows_of_the_run_come_first_and_notes_last() -> None:
+    lines = summary_table(replace(FACTS, rows=[("loss", "1 -> 0")], notes=["as measured"])).splitlines()
+    assert lines[2].split() == ["loss", "1", "->", "0"]
+    assert lines[-1] == "as measured"
+
+
+def test_values_stand_in_one_column() -> None:
+    body = summary_table(FACTS).splitlines()[2:-1]
+    label = len("distinct ops that reached the backend")
+    assert all(text[label : label + 2] == "  " and text[label + 2] != " " for text in body)
+
+
+def test_the_json_holds_what_the_table_tells() -> None:
+    facts = replace(FACTS, plain_seconds=1.5, values={"loss": [2.0, 1.0]}, plumbing={"profiler.x.default": 1})
+    told = json.loads(json.dumps(summary_json(facts)))
+    assert told["ops_called"] == 2
+    assert told["ops_reached"] == 2
+    assert told["ops_outside"] == 0
+    assert told["time_ratio"] == 2.0
+    assert told["loss"] == [2.0, 1.0]
+    assert told["cache"] == {"hits": 2, "misses": 1, "bypassed": 0, "programs": 5}
+    assert told["calls"]["reached"] == {"aten.mul.Tensor": 3, "aten.sigmoid.default": 3}
+    assert told["calls"]["plumbing"] == {"profiler.x.default": 1}
+
+
+def test_facts_come_from_the_mode_s_counts_and_from_what_was_seen_outside_it() -> None:
+    ops = ed.OpSet(["aten.mul.Tensor", "aten.sigmoid.default"])
+    seen = BackendRecorder()
+    seen.ops.update({aten.mul.Tensor: 2, aten.exp.default: 1, torch.ops.profiler._record_function_exit._RecordFunction: 1})
+    stats = Stats({"aten.silu.default": OpStats(2), "aten.add.Tensor": OpStats(0), "profiler.x.default": OpStats(1)}, programs=3)
+    facts = run_facts(ops, stats, seen, seconds=1.0)
+    assert facts.called == {"aten.silu.default": 2}
+    assert facts.plumbing == {"profiler.x.default": 1}
+    assert facts.reached == {"aten.mul.Tensor": 2}
+    assert facts.outside == {"aten.exp.default": 1}
+    assert facts.programs == 3
+
+
+def test_a_run_under_the_mode_and_a_recorder_gives_facts_that_hold() -> None:
+    ops = ed.core_aten()
+    mode, seen = ed.EagerDecompMode(ops, cache=ed.ProgramCache()), BackendRecorder()
+    with seen, mode:
+        torch.nn.functional.silu(torch.arange(3.0))
+    facts = run_facts(ops, mode.stats(), seen, seconds=1.0)
+    assert "aten.silu.default" in facts.called
+    assert facts.reached is not None
+    assert "aten.sigmoid.default" in facts.reached
+    assert "aten.silu.default" not in facts.reached
+    assert facts.outside == {}
