@@ -133,7 +133,7 @@ class Runtime:
         try:
             handler = self._link(op, entry)
         except NoRoute as failure:
-            return _raises(failure)
+            handler = _raises(failure)
         device = self.planner.backend.device_type
         return handler if device is None else _on_device(device, handler, builtin(op))
 

@@ -158,8 +158,10 @@ class Recorder(DispatchMode):
             result = rule(*args, **kwargs)
         # C++ kernels alone can reach a tensor's memory without an op (`_pack_padded_sequence` reads its lengths so): what they
         # computed from it is in the recording as a constant.
-        native = rule.source in ("composite", "explicit") and rule.op._schema.name not in _METADATA_READERS
-        if native and not self._all_read((*args, *kwargs.values()), start, result):
+        native = rule.source in ("composite", "explicit")
+        if native and any(id(tensor) not in self._slots for tensor in _tensors(result)):
+            raise NoRoute(rule.op, ((rule, "its kernel makes the result itself, by no operator", None),))
+        if native and rule.op._schema.name not in _METADATA_READERS and not self._all_read((*args, *kwargs.values()), start, result):
             self._why_not = f"{rule} may read a tensor's memory without an operator"
         if rule.effects:
             self._why_not = f"{rule} has effects beside its calls"
