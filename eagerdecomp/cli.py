@@ -76,6 +76,7 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 def _configure_run(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "eagerdecomp run [options] SCRIPT [ARGS ...]\n       eagerdecomp run [options] -m MODULE [ARGS ...]"
     _add_ops(parser)
     parser.add_argument(
         "--on-unsupported",
@@ -284,6 +285,7 @@ def _json_file(name: str | None) -> Iterator[Callable[[RunFacts, dict[str, objec
         yield lambda facts, more: None
         return
     target = Path(name).absolute()  # the script may change the working directory
+    existed = target.exists()
     try:
         target.open("a", encoding="utf-8").close()
     except OSError as error:
@@ -292,4 +294,8 @@ def _json_file(name: str | None) -> Iterator[Callable[[RunFacts, dict[str, objec
     def write(facts: RunFacts, more: dict[str, object]) -> None:
         target.write_text(json.dumps({**more, **summary_json(facts)}, indent=2) + "\n", encoding="utf-8")
 
-    yield write
+    try:
+        yield write
+    finally:
+        if not existed and target.exists() and not target.stat().st_size:
+            target.unlink()  # nothing was run

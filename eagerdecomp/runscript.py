@@ -194,8 +194,16 @@ def _report(error: BaseException, full_trace: bool) -> None:
 
 
 def _own_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
-    """The traceback without the frames of this library, of the programs it writes, and of what starts a script."""
-    kept = [step for step in _steps(_after_entry(trace)) if not _is_ours(step)]
+    """The traceback without the frames of this library, of the programs it writes, and of what starts a script.
+
+    torch's frames right below ours go too: they are there because we called the op, and in plain eager would not be.
+    """
+    kept: list[types.TracebackType] = []
+    below_ours = False
+    for step in _steps(_after_entry(trace)):
+        below_ours = _is_ours(step) or (below_ours and _is_torch(step))
+        if not below_ours:
+            kept.append(step)
     linked: types.TracebackType | None = None
     for step in reversed(kept):
         linked = types.TracebackType(linked, step.tb_frame, step.tb_lasti, step.tb_lineno)
@@ -212,6 +220,10 @@ def _after_entry(trace: types.TracebackType | None) -> types.TracebackType | Non
 def _is_ours(step: types.TracebackType) -> bool:
     name = step.tb_frame.f_code.co_filename
     return name.startswith((_PACKAGE, "<program of ", "<key of "))
+
+
+def _is_torch(step: types.TracebackType) -> bool:
+    return str(step.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == "torch"
 
 
 def _is_starter(step: types.TracebackType) -> bool:
