@@ -159,13 +159,17 @@ class Runtime:
             return decomposed
         return _where(decision, decomposed, entry)
 
+    def _linked(self, op: OpOverload, entry: Entry) -> Callable[..., Any]:
+        with self._lock:  # a rule may ask for a kernel while it runs, in any thread
+            return self._link(op, entry)
+
     def _decomposed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry) -> Callable[..., Any]:
         attempts: list[tuple[Rule, str, NoRoute | None]] = []
         for number, rule in enumerate(rules):
             if not rule.linked:
                 return self._recorded(op, rules[number:], entry)
             try:
-                run = rule.bind(lambda used: self._link(used, entry))
+                run = rule.bind(lambda used: self._linked(used, entry))
             except NoRoute as failure:
                 attempts.append((rule, "", failure))
                 continue

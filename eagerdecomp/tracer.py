@@ -122,6 +122,9 @@ class Recorder(DispatchMode):
         offsets = any(call.op._schema.name in _OFFSET_OPS for call in self._calls)
         if not self._why_not and any(slot in dict(self._constants) for call in self._calls for slot in call.writes()):
             self._why_not = "writes to a tensor that its rule made outside any operator"
+        kept = {self._memory(slot) for slot, _ in self._constants}
+        if not self._why_not and any(self._memory(slot) in kept for slot in slots_in(encoded)):
+            self._why_not = "answers a tensor that its rule made outside any operator"
         self._why_not = self._why_not or self._hidden_work(encoded)
         if self._why_not:
             return Recording(None, self._why_not)

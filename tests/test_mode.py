@@ -592,3 +592,40 @@ def test_fake_tensors_are_decomposed_and_not_recorded() -> None:
         assert aten.gelu_backward(torch.ones(3), torch.ones(3)).shape == (3,)
     with ed.EagerDecompMode(CORE, cache=cache):
         assert type(aten.gelu_backward(torch.ones(3), torch.ones(3))) is torch.Tensor
+
+
+def test_a_tensor_that_a_rule_makes_itself_is_not_handed_out_twice() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def constant(x: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([1.0, 2.0])
+
+    with ed.EagerDecompMode(CORE, rules=[constant]):
+        for _ in range(4):
+            got = F.silu(torch.ones(2))
+            assert got.tolist() == [1.0, 2.0]
+            got.add_(1)
+
+
+def test_compiled_functions_run_compiled_inside_the_mode_and_after_it() -> None:
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+    compiled = torch.compile(lambda x: F.silu(x) * 2, backend=counter)
+    x = torch.ones(4)
+    want = F.silu(x) * 2
+    with on(CORE) as (mode, _):
+        torch.testing.assert_close(compiled(x), want)
+        torch.testing.assert_close(compiled(x), want)
+    torch.testing.assert_close(compiled(x), want)
+    assert counter.frame_count == 1
+    assert mode.stats()["aten.silu.default"].calls == 2  # the compiled graph's ops still come through the mode
+
+
+def test_a_tensor_subclass_takes_operators_apart_before_the_mode_does() -> None:
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    with on(CORE) as (mode, recorder):
+        got = F.silu(TwoTensor(torch.ones(3), torch.zeros(3)))
+    assert isinstance(got, TwoTensor)
+    assert mode.stats()["aten.silu.default"].calls == 2
+    assert recorder.ops[aten.sigmoid.default] == 2
