@@ -67,6 +67,8 @@ def run_script(script: Script, entering: Entering, *, full_trace: bool = False) 
         except KeyboardInterrupt as error:
             code, interrupted = 130, True
             _report(error, full_trace)
+        except ScriptNotFound:
+            raise
         except BaseException as error:
             if script.is_module and isinstance(error, ImportError) and _own_frames(error.__traceback__) is None:
                 raise ScriptNotFound(str(error)) from None
@@ -118,7 +120,7 @@ def _as_python_would(script: Script) -> Iterator[None]:
         elif _is_source(script.name):
             sys.path[:1] = [os.path.dirname(os.path.realpath(script.name))]
         else:
-            del sys.path[:1]  # runpy puts the directory or zip itself in front
+            sys.path[:1] = [_absolute(script.name)]
     try:
         yield
     finally:
@@ -127,27 +129,38 @@ def _as_python_would(script: Script) -> Iterator[None]:
             sys.modules["__main__"] = main
 
 
+def _absolute(name: str) -> str:
+    """Not `os.path.abspath`: Python leaves ``./`` in ``__file__``."""
+    return os.path.join(os.getcwd(), name)
+
+
 def _is_source(name: str) -> bool:
-    return not (os.path.isdir(name) or name.endswith(".pyc") or zipfile.is_zipfile(name))
+    return not (os.path.isdir(name) or zipfile.is_zipfile(name))
 
 
 def _execute(script: Script) -> None:
+    """By runpy for modules only: for a path it would make ``sys.argv[0]`` what ``__file__`` has to be."""
     if script.is_module:
         runpy.run_module(script.name, run_name="__main__", alter_sys=True)
-    elif _is_source(script.name):
-        _execute_source(os.path.abspath(script.name))
-    else:
-        runpy.run_path(script.name, run_name="__main__")
-
-
-def _execute_source(path: str) -> None:
-    """Not by runpy: it would make ``sys.argv[0]`` the absolute path that ``__file__`` has to be."""
+        return
+    path = _absolute(script.name)
     main = types.ModuleType("__main__")
-    main.__file__ = path
-    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
-    main.__dict__.update(__builtins__=sys.modules["builtins"], __cached__=None, __annotations__={})
-    with io.open_code(path) as source:
-        code = compile(source.read(), path, "exec", dont_inherit=True)
+    if _is_source(script.name):
+        with io.open_code(path) as source:
+            code = compile(source.read(), path, "exec", dont_inherit=True)
+        main.__file__ = path
+        main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+        main.__dict__["__cached__"] = None
+    else:
+        spec = importlib.machinery.PathFinder.find_spec("__main__", [path])
+        if spec is None or spec.loader is None:
+            raise ScriptNotFound(f"can't find '__main__' module in {script.name!r}")
+        # Loaders of files and of zips both have get_code; they share no class that says so.
+        code = spec.loader.get_code("__main__")  # type: ignore[attr-defined]
+        main.__file__ = spec.origin
+        main.__loader__, main.__spec__, main.__package__ = spec.loader, spec, ""
+        main.__dict__["__cached__"] = spec.cached
+    main.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={})
     sys.modules["__main__"] = main
     exec(code, main.__dict__)
 

@@ -1,0 +1,230 @@
+"""The commands: what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import eagerdecomp as ed
+from eagerdecomp.cli import COMMANDS, main
+from eagerdecomp.opfile import parse_ops
+
+SILU = "import torch\nx = torch.ones(3, requires_grad=True)\ntorch.nn.functional.silu(x).sum().backward()\nprint('script done')\n"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "script.py"
+    path.write_text(SILU, encoding="utf-8")
+    return path
+
+
+def told(out: str, label: str) -> str:
+    """What the closing table says behind a label."""
+    (line,) = [line for line in out.splitlines() if line.strip().startswith(label)]
+    return line.strip().removeprefix(label).strip()
+
+
+def test_every_command_of_the_table_has_its_own_name_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len({command.name for command in COMMANDS}) == len(COMMANDS)
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    assert left.value.code == 0
+    out = capsys.readouterr().out
+    for command in COMMANDS:
+        assert command.name in out
+        with pytest.raises(SystemExit) as left:
+            main([command.name, "--help"])
+        assert left.value.code == 0
+    assert "exit codes" in out
+
+
+def test_help_of_run_shows_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    out = capsys.readouterr().out
+    assert "examples:" in out
+    assert "exit codes:" in out
+    assert "-m MODULE [ARGS ...]" in out
+
+
+@pytest.mark.parametrize("argv", [[], ["nonsense"], ["run"], ["run", "--nonsense", "x.py"], ["demo", "--steps", "0"]])
+def test_a_wrong_command_line_ends_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(argv)
+    assert left.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["run", "no_such.py"], "no_such.py"),
+        (["run", "-m", "no_such_module"], "no_such_module"),
+        (["run", "-m"], "name of a module"),
+        (["run", "--ops", "cores", "SCRIPT"], "core, prims, infra"),
+        (["run", "--ops", "BAD", "SCRIPT"], "did you mean"),
+        (["run", "--json", "no/such/folder/x.json", "SCRIPT"], "cannot be written"),
+        (["opset", "cores"], "core, prims, infra"),
+    ],
+)
+def test_a_user_s_mistake_is_a_line_or_two_and_ends_with_2(
+    argv: list[str], words: str, script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.txt"
+    bad.write_text("aten.mull.Tensor\n", encoding="utf-8")
+    assert main([{"SCRIPT": str(script), "BAD": str(bad)}.get(word, word) for word in argv]) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert len(captured.err.splitlines()) <= 2
+    assert "script done" not in captured.out
+
+
+def test_a_mistake_leaves_no_json_file_behind(tmp_path: Path) -> None:
+    assert main(["run", "--json", str(tmp_path / "facts.json"), "no_such.py"]) == 2
+    assert not (tmp_path / "facts.json").exists()
+
+
+def test_run_brings_a_script_to_the_set_and_closes_with_the_table(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(script)]) == 0
+    out = capfd.readouterr().out
+    assert out.index("script done") < out.index("eagerdecomp on OpSet(core_aten")
+    assert told(out, "of those outside the set") == "0"
+    assert int(told(out, "distinct ops that reached the backend")) > 1
+
+
+def test_run_is_quiet_when_asked(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--quiet", str(script)]) == 0
+    assert capfd.readouterr().out == "script done\n"
+
+
+def test_the_json_file_tells_what_was_called_and_what_reached_the_backend(script: Path, tmp_path: Path) -> None:
+    target = tmp_path / "facts.json"
+    assert main(["run", "--quiet", "--json", str(target), str(script)]) == 0
+    facts = json.loads(target.read_text(encoding="utf-8"))
+    assert facts["exit_code"] == 0
+    assert facts["calls"]["called"]["aten.silu.default"] == 1
+    assert "aten.silu.default" not in facts["calls"]["reached"]
+    assert "aten.sigmoid.default" in facts["calls"]["reached"]
+    assert facts["ops_outside"] == 0
+    assert facts["plain_seconds"] is None
+
+
+def test_a_set_of_one_s_own_is_the_law(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ops = tmp_path / "ops.txt"
+    ops.write_text("@core\naten.silu.default  # kept whole\naten.silu_backward.default\n", encoding="utf-8")
+    target = tmp_path / "facts.json"
+    assert main(["run", "--ops", str(ops), "--json", str(target), str(script)]) == 0
+    assert {"aten.silu.default", "aten.silu_backward.default"} <= set(json.loads(target.read_text())["calls"]["reached"])
+    assert "OpSet(ops.txt" in capfd.readouterr().out
+
+
+def test_an_op_without_a_route_stops_the_script_or_is_counted(
+    script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ops = tmp_path / "ops.txt"
+    ops.write_text("@infra\n", encoding="utf-8")
+    assert main(["run", "--ops", str(ops), str(script)]) == 1
+    captured = capfd.readouterr()
+    assert "UnsupportedOpError" in captured.err
+    assert "script done" not in captured.out
+    assert "eagerdecomp on OpSet(ops.txt" in captured.out
+    with pytest.warns(UserWarning, match="runs natively"):
+        assert main(["run", "--ops", str(ops), "--on-unsupported", "fallback", str(script)]) == 0
+    out = capfd.readouterr().out
+    assert int(told(out, "calls that fell back to native")) > 0
+    assert not told(out, "of those outside the set").startswith("0")
+
+
+@pytest.mark.parametrize(("ending", "code"), [("raise SystemExit(7)", 7), ("1 / 0", 1), ("raise KeyboardInterrupt", 130)])
+def test_the_table_is_printed_and_the_exit_code_kept_however_the_script_ends(
+    script: Path, ending: str, code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script.write_text(SILU + ending + "\n", encoding="utf-8")
+    assert main(["run", str(script)]) == code
+    assert told(capfd.readouterr().out, "of those outside the set") == "0"
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_arguments_behind_the_script_are_its_own(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script.write_text("import sys\nprint(sys.argv[1:])\n", encoding="utf-8")
+    rest = ["--quiet", "--ops", "x", "-m", "y", "--", "z"]
+    assert main(["run", "--quiet", str(script), *rest]) == 0
+    assert capfd.readouterr().out == f"{rest}\n"
+
+
+def test_a_module_runs_and_keeps_its_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a_module.py").write_text("import sys\nprint(__name__, sys.argv[1:])\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "--quiet", "-m", "a_module", "--quiet", "x"]) == 0
+    assert capfd.readouterr().out == "__main__ ['--quiet', 'x']\n"
+
+
+def test_ops_of_the_script_s_threads_are_brought_to_the_set(script: Path, tmp_path: Path) -> None:
+    script.write_text(
+        "import threading, torch\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "x = torch.ones(3)\n"
+        "thread = threading.Thread(target=torch.nn.functional.silu, args=(x,))\n"
+        "thread.start(); thread.join()\n"
+        "with ThreadPoolExecutor(2) as pool:\n"
+        "    list(pool.map(torch.nn.functional.hardswish, [x, x, x]))\n",
+        encoding="utf-8",
+    )
+    target = tmp_path / "facts.json"
+    assert main(["run", "--quiet", "--json", str(target), str(script)]) == 0
+    facts = json.loads(target.read_text())
+    assert facts["calls"]["called"]["aten.silu.default"] == 1
+    assert facts["calls"]["called"]["aten.hardswish.default"] == 3
+    assert facts["ops_outside"] == 0
+
+
+def test_a_forked_child_that_exits_prints_no_table_of_its_own(script: Path) -> None:
+    script.write_text(
+        "import os, sys\npid = os.fork()\nif pid == 0:\n    sys.exit(5)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run([sys.executable, "-m", "eagerdecomp", "run", str(script)], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("5\n")
+    assert done.stdout.count("eagerdecomp on") == 1
+
+
+def test_a_script_that_puts_another_stdout_in_place_does_not_swallow_the_table(
+    script: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script.write_text("import io, sys\nsys.stdout = io.StringIO()\nprint('hidden')\n", encoding="utf-8")
+    done = subprocess.run([sys.executable, "-m", "eagerdecomp", "run", str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.startswith("eagerdecomp on")
+
+
+def test_baseline_tells_both_times(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "facts.json"
+    assert main(["run", "--baseline", "--no-record", "--json", str(target), str(script)]) == 0
+    out = capfd.readouterr().out
+    assert out.count("script done") == 1
+    assert "times plain eager" in told(out, "time, the whole run")
+    assert told(out, "distinct ops that reached the backend") == "not recorded"
+    facts = json.loads(target.read_text())
+    assert facts["plain_seconds"] > 0
+    assert facts["time_ratio"] == facts["seconds"] / facts["plain_seconds"]
+
+
+def test_a_baseline_that_fails_is_said_and_its_time_not_used(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script.write_text("import sys, torch\nsys.exit(0 if torch._C._len_torch_dispatch_stack() else 3)\n", encoding="utf-8")
+    assert main(["run", "--baseline", str(script)]) == 0
+    out = capfd.readouterr().out
+    assert "the plain run ended with exit code 3" in out
+    assert "times plain eager" not in out
+
+
+def test_opset_lists_a_set_in_the_format_that_ops_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["opset", "core"]) == 0
+    assert parse_ops(capsys.readouterr().out.splitlines(), source="opset") == ed.core_aten()

@@ -1,0 +1,142 @@
+"""The demo, short: it trains, both runs agree, and an interrupt leaves a table and a usable library."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import eagerdecomp as ed
+from eagerdecomp import demo as demo_module
+from eagerdecomp.cli import main
+from eagerdecomp.demo import Demo, source_text
+from eagerdecomp.summary import summary_table
+
+
+def test_the_text_is_the_standard_library_s_source() -> None:
+    text = source_text(200_000)
+    assert 100_000 < len(text) <= 200_000
+    assert "import " in text
+    assert "def " in text
+
+
+@pytest.fixture(scope="module")
+def trained() -> Demo:
+    demo = Demo(ed.core_aten(), steps=30)
+    demo.train(io.StringIO())
+    return demo
+
+
+def test_the_model_learns_on_the_op_set(trained: Demo) -> None:
+    losses = trained.facts().values["loss"]
+    assert len(losses) == 30
+    assert losses[-1] < losses[0] - 1
+
+
+def test_nothing_outside_the_set_reaches_the_backend(trained: Demo) -> None:
+    facts = trained.facts()
+    assert facts.outside == {}
+    assert facts.reached
+    assert facts.total.fell_back == 0
+    for name in (
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "native_layer_norm",
+        "gelu_backward",
+        "_foreach_lerp_",
+        "embedding",
+    ):
+        assert any(called.startswith(f"aten.{name}.") for called in facts.called), name
+
+
+def test_both_runs_start_alike_and_agree_on_gradients(trained: Demo) -> None:
+    apart = trained.facts().values["largest_difference"]
+    assert apart["starting_weights"] < 1e-5
+    assert apart["gradients"] < 1e-4
+
+
+def test_the_gradient_check_notices_a_wrong_gradient(trained: Demo) -> None:
+    # A rule that is wrong by a factor, as a backend's own could be.
+    @ed.register_decomposition("aten.gelu_backward.default")
+    def wrong(grad: torch.Tensor, x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
+        return grad * 0.5
+
+    under = trained._under
+    right = under.mode
+    under.mode = ed.EagerDecompMode(ed.core_aten(), rules=[wrong])
+    try:
+        assert trained._gradient_difference() > 1e-3
+    finally:
+        under.mode = right
+
+
+def test_the_same_seed_gives_the_same_run(trained: Demo) -> None:
+    again = Demo(ed.core_aten(), steps=3)
+    again.train(io.StringIO())
+    assert again.facts().values["loss"] == trained.facts().values["loss"][:3]
+    other = Demo(ed.core_aten(), steps=3, seed=1)
+    other.train(io.StringIO())
+    assert other.facts().values["loss"] != again.facts().values["loss"]
+
+
+def test_random_state_of_the_caller_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    Demo(ed.core_aten(), steps=1).train(io.StringIO())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class Interrupting(io.StringIO):
+    """A stream on which Ctrl-C arrives with the line of a step."""
+
+    def write(self, text: str) -> int:
+        if text.startswith("step 2/"):
+            raise KeyboardInterrupt
+        return super().write(text)
+
+
+def test_ctrl_c_leaves_a_table_of_the_steps_done_and_a_usable_library() -> None:
+    demo = Demo(ed.core_aten(), steps=5)
+    with pytest.raises(KeyboardInterrupt):
+        demo.train(Interrupting())
+    assert torch._C._len_torch_dispatch_stack() == 0
+    table = summary_table(demo.facts())
+    assert "steps done before the interrupt" in table
+    assert len(demo.facts().values["loss"]) == 2
+    demo = Demo(ed.core_aten(), steps=1)
+    demo.train(io.StringIO())
+    assert demo.finished
+
+
+def test_the_command_prints_progress_and_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "facts.json"
+    assert main(["demo", "--steps", "2", "--json", str(target)]) == 0
+    out = capsys.readouterr().out
+    assert "step 2/2  loss" in out
+    assert "times plain eager" in out
+    assert json.loads(target.read_text())["finished"] is True
+
+
+def test_the_command_ends_with_130_and_the_table_on_ctrl_c(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = demo_module._Run.step
+
+    def interrupted(self: demo_module._Run) -> None:
+        step(self)
+        if len(self.losses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo_module._Run, "step", interrupted)
+    assert main(["demo", "--steps", "9"]) == 130
+    assert "steps done before the interrupt" in capsys.readouterr().out
+
+
+def test_an_op_without_a_route_ends_the_demo_with_1_and_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ops = tmp_path / "ops.txt"
+    ops.write_text("@infra\naten.normal_\naten.uniform_\n", encoding="utf-8")
+    assert main(["demo", "--steps", "1", "--ops", str(ops)]) == 1
+    err = capsys.readouterr().err
+    assert "no route leads from it" in err
+    assert "Traceback" not in err

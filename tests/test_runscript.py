@@ -1,0 +1,293 @@
+"""A script runs as Python itself would run it, inside a context that its threads enter too.
+
+Each script runs in a process of its own, once by `python` and once by the module under test, and what it prints is compared.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from eagerdecomp import runscript
+from eagerdecomp.runscript import Script, ScriptNotFound, run_script, threads_entering
+
+# Starts the module under test as a command would. Loaded by its file: the package would import torch, a second for each process.
+RUNNER = f"""
+import importlib.util, sys
+from contextlib import nullcontext
+spec = importlib.util.spec_from_file_location("runscript", {runscript.__file__!r})
+runscript = sys.modules["runscript"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(runscript)
+module = sys.argv[1] == "-m"
+name, *args = sys.argv[1 + module:]
+sys.exit(runscript.run_script(runscript.Script(name, tuple(args), module), nullcontext).exit_code)
+"""
+
+PROBE = """
+import sys, __main__
+print(__name__, sys.argv, sys.path[0])
+print(__file__, __spec__ is None, type(__loader__).__name__, __package__, __cached__)
+print(__main__.__dict__ is globals(), sorted(name for name in globals() if name.startswith("__")))
+"""
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Path:
+    path = tmp_path / "runner" / "runner.py"
+    path.parent.mkdir()
+    path.write_text(RUNNER, encoding="utf-8")
+    return path
+
+
+def both(runner: Path, *command: str, cwd: Path) -> tuple[subprocess.CompletedProcess[str], subprocess.CompletedProcess[str]]:
+    """The command by plain Python, and by the runner."""
+    plain, ours = (
+        subprocess.run([sys.executable, *start, *command], cwd=cwd, capture_output=True, text=True, check=False)
+        for start in ([], [str(runner)])
+    )
+    return plain, ours
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["script.py", "./script.py", "inner/script.py", "no_ending"])
+def test_a_script_sees_what_python_would_show_it(runner: Path, tmp_path: Path, name: str) -> None:
+    write(tmp_path / name, PROBE)
+    plain, ours = both(runner, name, "a", "--b", "-m", cwd=tmp_path)
+    assert ours.stdout == plain.stdout
+    assert (ours.returncode, ours.stderr) == (0, "")
+
+
+def test_a_link_to_a_script_is_followed_for_the_path_as_python_does(runner: Path, tmp_path: Path) -> None:
+    write(tmp_path / "real" / "script.py", PROBE)
+    (tmp_path / "link.py").symlink_to(tmp_path / "real" / "script.py")
+    plain, ours = both(runner, "link.py", cwd=tmp_path)
+    assert ours.stdout == plain.stdout
+
+
+def test_a_module_sees_what_python_would_show_it(runner: Path, tmp_path: Path) -> None:
+    write(tmp_path / "package" / "__init__.py", "")
+    write(
+        tmp_path / "package" / "inner.py",
+        "import sys\nprint(__name__, __package__, __spec__.name, __file__, sys.argv, sys.path[0])\n",
+    )
+    plain, ours = both(runner, "-m", "package.inner", "a", "--b", cwd=tmp_path)
+    assert plain.returncode == 0
+    assert ours.stdout == plain.stdout
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_a_folder_or_zip_with_a_main_runs(runner: Path, tmp_path: Path, kind: str) -> None:
+    source = "import sys, beside\nprint(__name__, sys.argv, sys.path[0], __file__, beside.x)\n"
+    if kind == "folder":
+        name = "app"
+        write(tmp_path / "app" / "__main__.py", source)
+        write(tmp_path / "app" / "beside.py", "x = 1\n")
+    else:
+        name = "app.zip"
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("__main__.py", source)
+            archive.writestr("beside.py", "x = 1\n")
+    plain, ours = both(runner, name, "a", cwd=tmp_path)
+    assert plain.returncode == 0
+    assert ours.stdout == plain.stdout
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "sys.exit()",
+        "sys.exit(0)",
+        "sys.exit(7)",
+        "sys.exit(-1)",
+        "sys.exit(256 + 3)",
+        "sys.exit('a word')",
+        "sys.exit([1])",
+        "1 / 0",
+        "pass",
+    ],
+)
+def test_the_exit_code_and_last_words_are_the_script_s_own(runner: Path, tmp_path: Path, ending: str) -> None:
+    write(tmp_path / "script.py", f"import sys\n{ending}\n")
+    plain, ours = both(runner, "script.py", cwd=tmp_path)
+    assert (ours.returncode, ours.stderr) == (plain.returncode, plain.stderr)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f():\n    raise ValueError('no')\nf()\n",
+        "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    raise KeyError('x') from error\n",
+        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    {}['x']\n",
+        "import json\njson.loads('{')\n",
+        "import not_there_at_all\n",
+        "x = (\n",
+        "import sys\nsys.excepthook = lambda kind, error, trace: print('hook', kind.__name__, trace.tb_lineno)\n1 / 0\n",
+    ],
+)
+def test_a_traceback_is_the_one_python_prints(runner: Path, tmp_path: Path, text: str) -> None:
+    write(tmp_path / "script.py", text)
+    plain, ours = both(runner, "script.py", cwd=tmp_path)
+    assert (ours.stdout, ours.stderr, ours.returncode) == (plain.stdout, plain.stderr, plain.returncode)
+    assert ours.returncode == 1
+
+
+def test_a_module_s_own_failed_import_is_its_own_error(runner: Path, tmp_path: Path) -> None:
+    write(tmp_path / "inner.py", "import not_there_at_all\n")
+    _, ours = both(runner, "-m", "inner", cwd=tmp_path)
+    assert ours.returncode == 1
+    assert "inner.py" in ours.stderr
+    assert "ScriptNotFound" not in ours.stderr
+
+
+def test_what_is_not_there_is_told_apart_from_what_fails(tmp_path: Path) -> None:
+    with pytest.raises(ScriptNotFound, match="no_such_file"):
+        run_script(Script("no_such_file.py"), nullcontext)
+    with pytest.raises(ScriptNotFound, match="no_such_module"):
+        run_script(Script("no_such_module", is_module=True), nullcontext)
+    with pytest.raises(ScriptNotFound, match="can't find '__main__' module"):
+        run_script(Script(str(tmp_path)), nullcontext)
+
+
+def test_frames_of_the_library_are_left_out_and_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+        import torch, eagerdecomp as ed
+        with ed.EagerDecompMode(ed.core_aten()):
+            torch.mm(torch.ones(2, 3), torch.ones(2, 3))
+    """
+    script = Script(str(write(tmp_path / "script.py", text)))
+    assert run_script(script, nullcontext).exit_code == 1
+    short = capsys.readouterr().err
+    assert short.count('File "') == 1
+    assert "mat1 and mat2 shapes cannot be multiplied" in short
+    assert "--full-trace" in short
+    assert run_script(script, nullcontext, full_trace=True).exit_code == 1
+    assert "__torch_dispatch__" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_told_and_ends_with_130(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = run_script(Script(str(write(tmp_path / "script.py", "raise KeyboardInterrupt\n"))), nullcontext)
+    assert (outcome.exit_code, outcome.interrupted) == (130, True)
+    assert "KeyboardInterrupt" in capsys.readouterr().err
+
+
+def test_a_signal_ends_the_script_and_not_the_process_that_runs_it(runner: Path, tmp_path: Path) -> None:
+    write(tmp_path / "script.py", "import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
+    process = subprocess.Popen(
+        [sys.executable, str(runner), "script.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == 130
+
+
+def test_the_script_runs_inside_the_context_to_its_end(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    @contextmanager
+    def inside() -> Iterator[None]:
+        told.append("in")
+        try:
+            yield
+        finally:
+            told.append(f"out {(tmp_path / 'done').exists()}")
+
+    write(tmp_path / "script.py", "import pathlib, sys\npathlib.Path(sys.argv[1]).touch()\nsys.exit(3)\n")
+    assert run_script(Script(str(tmp_path / "script.py"), (str(tmp_path / "done"),)), inside).exit_code == 3
+    assert told == ["in", "out True"]
+
+
+def test_the_process_is_left_as_it_was(tmp_path: Path) -> None:
+    def state() -> tuple[object, ...]:
+        return sys.argv, list(sys.path), sys.modules["__main__"], threading.Thread.start, os.getcwd()
+
+    before = state()
+    for text in ("pass", "import sys\nsys.path.insert(0, 'x')\nsys.argv.append('y')\nraise SystemExit(1)\n", "1 / 0"):
+        run_script(Script(str(write(tmp_path / "script.py", text))), nullcontext)
+        assert state() == before
+
+
+def test_threads_of_the_script_are_waited_for(tmp_path: Path) -> None:
+    text = """
+        import pathlib, sys, threading, time
+        def work():
+            time.sleep(0.3)
+            pathlib.Path(sys.argv[1]).touch()
+        threading.Thread(target=work).start()
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+    """
+    run_script(Script(str(write(tmp_path / "script.py", text)), (str(tmp_path / "done"),)), nullcontext)
+    assert (tmp_path / "done").exists()
+
+
+class Inside:
+    """Knows, per thread, whether it was entered."""
+
+    def __init__(self) -> None:
+        self.here = threading.local()
+        self.entered = 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        self.entered += 1
+        self.here.yes = True
+        try:
+            yield
+        finally:
+            self.here.yes = False
+
+    def seen(self, found: list[bool]) -> None:
+        found.append(getattr(self.here, "yes", False))
+
+
+def test_threads_started_meanwhile_run_inside_however_they_are_written() -> None:
+    inside, found = Inside(), list[bool]()
+
+    class Written(threading.Thread):
+        def run(self) -> None:
+            inside.seen(found)
+
+    with threads_entering(inside):
+        threads = [threading.Thread(target=inside.seen, args=(found,)), Written(), threading.Timer(0, inside.seen, (found,))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == [True, True, True]
+
+
+def test_threads_started_afterwards_do_not() -> None:
+    inside, found = Inside(), list[bool]()
+    with threads_entering(inside):
+        pass
+    thread = threading.Thread(target=inside.seen, args=(found,))
+    thread.start()
+    thread.join()
+    assert found == [False]
+
+
+def test_a_thread_that_cannot_start_fails_as_ever_and_is_left_as_it_was() -> None:
+    with threads_entering(nullcontext):
+        thread = threading.Thread(target=time.sleep, args=(0,))
+        thread.start()
+        with pytest.raises(RuntimeError, match="only be started once"):
+            thread.start()
+        thread.join()
+    assert "run" not in vars(thread)
