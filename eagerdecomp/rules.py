@@ -30,7 +30,8 @@ class Rule:
         source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table`` or ``explicit``.
         where: for people: module and line of the function.
         linked: which of the two kinds `fn` is.
-        effects: it does more than its calls show (exchanges generator state, warns): never recorded.
+        effects: it does more than its calls show (exchanges generator state, warns), so that no program can hold it: always, or for
+            the calls of which this function of the op's arguments says so.
         keeps_lazy_bits: made of calls that hand conj and neg bits through untouched, so it needs no guard for them.
     """
 
@@ -39,7 +40,7 @@ class Rule:
     source: str
     where: str
     linked: bool = False
-    effects: bool = False
+    effects: bool | Callable[..., bool] = False
     keeps_lazy_bits: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -49,6 +50,10 @@ class Rule:
     def bind(self, call: Call) -> Callable[..., Any]:
         """The rule as a function of the op's arguments, each op it uses run by what `call` gives for it."""
         return self.fn(call) if self.linked else self.fn
+
+    def has_effects(self, *args: Any, **kwargs: Any) -> bool:
+        """Whether a call with these arguments does more than the calls it makes."""
+        return self.effects(*args, **kwargs) if callable(self.effects) else self.effects
 
     def __str__(self) -> str:
         return f"{self.source} rule {self.where}"
@@ -96,14 +101,21 @@ def _where(fn: Callable[..., Any]) -> str:
     return f"{getattr(fn, '__module__', None) or '?'}.{getattr(fn, '__qualname__', type(fn).__name__)}{line}"
 
 
-def own(op: OpOverload, fn: Callable[..., Any], *, effects: bool = False) -> Rule:
+def own(op: OpOverload, fn: Callable[..., Any], *, effects: bool | Callable[..., bool] = False) -> Rule:
     """A plain rule of the library's own tables."""
     return Rule(op, fn, "own", _where(fn), effects=effects)
 
 
-def linked(op: OpOverload, fn: Callable[[Call], Callable[..., Any]], *, source: str = "own", keeps_lazy_bits: bool = False) -> Rule:
+def linked(
+    op: OpOverload,
+    fn: Callable[[Call], Callable[..., Any]],
+    *,
+    source: str = "own",
+    effects: bool | Callable[..., bool] = False,
+    keeps_lazy_bits: bool = False,
+) -> Rule:
     """A linked rule: `fn` binds the kernels it needs once and answers the function that runs each call."""
-    return Rule(op, fn, source, _where(fn), linked=True, keeps_lazy_bits=keeps_lazy_bits)
+    return Rule(op, fn, source, _where(fn), linked=True, effects=effects, keeps_lazy_bits=keeps_lazy_bits)
 
 
 def register_decomposition(op: OpLike) -> Callable[[Callable[..., Any]], Rule]:

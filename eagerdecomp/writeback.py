@@ -12,8 +12,9 @@ from torch import Tensor
 
 from eagerdecomp._torch import same_storage
 from eagerdecomp.rules import Call
+from eagerdecomp.strides import is_dense
 
-__all__ = ["can_cast", "check_overlap", "inplace_writer", "out_writer"]
+__all__ = ["can_cast", "check_overlap", "inplace_writer", "out_writer", "scalar_type_name"]
 
 aten = torch.ops.aten
 
@@ -45,7 +46,8 @@ def can_cast(source: torch.dtype, target: torch.dtype) -> bool:
     return source is torch.bool or target is not torch.bool
 
 
-def _name(dtype: torch.dtype) -> str:
+def scalar_type_name(dtype: torch.dtype) -> str:
+    """A dtype as ATen's messages spell it: ``Long``, ``ComplexFloat``."""
     return _SCALAR_TYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
@@ -55,7 +57,8 @@ def _shape(shape: Iterable[int]) -> str:
 
 def _check_cast(result: Tensor, target: Tensor) -> None:
     if result.dtype is not target.dtype and not can_cast(result.dtype, target.dtype):
-        raise RuntimeError(f"result type {_name(result.dtype)} can't be cast to the desired output type {_name(target.dtype)}")
+        found, wanted = scalar_type_name(result.dtype), scalar_type_name(target.dtype)
+        raise RuntimeError(f"result type {found} can't be cast to the desired output type {wanted}")
 
 
 def _has_internal_overlap(tensor: Tensor) -> bool:
@@ -63,23 +66,9 @@ def _has_internal_overlap(tensor: Tensor) -> bool:
     return any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def _is_dense(tensor: Tensor) -> bool:
-    """ATen's `is_non_overlapping_and_dense`: the strides are a permutation of contiguous ones."""
-    if tensor.is_contiguous():
-        return True
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size == 1:
-            continue
-        if stride != expected:
-            return False
-        expected *= size
-    return True
-
-
 def _partially_overlap(left: Tensor, right: Tensor) -> bool:
     """ATen's `get_overlap_status` is Partial, for two tensors of one storage."""
-    if left is right or not left.numel() or not right.numel() or not (_is_dense(left) and _is_dense(right)):
+    if left is right or not left.numel() or not right.numel() or not (is_dense(left) and is_dense(right)):
         return False
     begin_left = left.storage_offset() * left.element_size()
     begin_right = right.storage_offset() * right.element_size()
@@ -135,7 +124,7 @@ def out_writer(call: Call) -> Callable[[Tensor, Tensor, Iterable[Any]], Tensor]:
             _warn_resize(target, result)
             # Bound here, not above: most out= calls need neither, and a set without them still serves those.
             call(aten.resize_.default)(target, result.shape)
-            if target.stride() != result.stride() and _is_dense(result):
+            if target.stride() != result.stride() and is_dense(result):
                 restride_ = call(aten.set_.source_Storage_storage_offset)
                 restride_(target, target.untyped_storage(), target.storage_offset(), result.shape, result.stride())
         check_overlap(target, inputs)

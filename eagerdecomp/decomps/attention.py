@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.rules import Rule, own
+from eagerdecomp.strides import inverse, memory_order
 
 __all__ = ["RULES"]
 
@@ -80,35 +81,16 @@ def _scores(rows: Tensor, key: Tensor, shape: list[int], is_causal: bool, attn_m
     return scores
 
 
-def _in_layout_of(x: Tensor, like: Tensor) -> Tensor:
-    """`x`, contiguous, with the dtype of `like` and the strides of ``empty_like(like)``."""
-    strides = like.stride()
-    order = sorted(range(4), key=lambda dim: -strides[dim])  # stable: dimensions of equal stride keep their order
-    dense = _is_dense(like) and not like.is_contiguous()
-    if not dense:
-        return x if x.dtype is like.dtype else aten._to_copy.default(x, dtype=like.dtype)
-    return _permuted_copy(x, order, like.dtype)
-
-
-def _is_dense(x: Tensor) -> bool:
-    expected = 1
-    for stride, size in sorted(zip(x.stride(), x.shape, strict=True)):
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
-
-
-def _permuted_copy(x: Tensor, order: list[int], dtype: torch.dtype) -> Tensor:
-    """`x` in the given dtype, its memory in the given order of dimensions."""
-    permuted = aten.permute.default(x, order)
-    if x.dtype is dtype:
-        copied = aten.clone.default(permuted, memory_format=torch.contiguous_format)
-    else:
-        copied = aten._to_copy.default(permuted, dtype=dtype, memory_format=torch.contiguous_format)
-    restored: Tensor = aten.permute.default(copied, [order.index(dim) for dim in range(len(order))])
-    return restored
+def _reordered(x: Tensor, order: list[int], dtype: torch.dtype) -> Tensor:
+    """`x`, contiguous, in the given dtype, its dimensions in the given order in memory."""
+    kept = order == sorted(order)
+    if not kept:
+        x = aten.permute.default(x, order)
+    if x.dtype is not dtype:
+        x = aten._to_copy.default(x, dtype=dtype, memory_format=torch.contiguous_format)
+    elif not kept:
+        x = aten.clone.default(x, memory_format=torch.contiguous_format)
+    return x if kept else aten.permute.default(x, inverse(order))
 
 
 def _forward(
@@ -145,7 +127,7 @@ def _forward(
         lse = aten.squeeze.dim(aten.add.Tensor(top, aten.log.default(total)), -1)
         product = aten.bmm.default(aten.view.default(weights, shape), matrices)
         out = aten.div.Tensor(aten.view.default(product, query.shape), total)
-    return _in_layout_of(out, query), _permuted_copy(lse, [0, 2, 1], lse.dtype)
+    return _reordered(out, memory_order(query), query.dtype), _reordered(lse, [0, 2, 1], lse.dtype)
 
 
 def _backward(
@@ -180,9 +162,9 @@ def _backward(
     grad_key = aten.bmm.default(aten.permute.default(grad_scores, [0, 2, 1]), rows)
     grad_value = aten.bmm.default(by_key, grad_rows)
     return (
-        _permuted_copy(aten.view.default(grad_query, query.shape), [0, 2, 1, 3], query.dtype),
-        _permuted_copy(aten.view.default(grad_key, key.shape), [0, 2, 1, 3], key.dtype),
-        _permuted_copy(aten.view.default(grad_value, value.shape), [0, 2, 1, 3], value.dtype),
+        _reordered(aten.view.default(grad_query, query.shape), [0, 2, 1, 3], query.dtype),
+        _reordered(aten.view.default(grad_key, key.shape), [0, 2, 1, 3], key.dtype),
+        _reordered(aten.view.default(grad_value, value.shape), [0, 2, 1, 3], value.dtype),
     )
 
 
