@@ -10,15 +10,13 @@ reached the backend.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
-import re
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,14 +24,15 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from conformance.judge import Arguments, differences, observe, stride_differences
+from conformance.cases import FORMS, LAYOUTS, Case, Selection, cases, differentiable, full_name, opinfos
+from conformance.judge import differences, observe, stride_differences
 from eagerdecomp import BackendRecorder, EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError, core_aten, prims
 
-__all__ = ["Row", "judge_opinfo", "main", "opinfos", "table"]
+__all__ = ["Row", "judge_opinfo", "main", "table"]
 
 SETS: dict[str, Callable[[], OpSet]] = {"core": core_aten, "prims": prims}
 
-#: From worst to best: an OpInfo is what its worst sample is.
+#: From worst to best: an OpInfo is what its worst sample is. One without a sample that eager takes is "none", and not counted.
 STATUSES = ("wrong", "leak", "error", "unsupported", "pass")
 
 
@@ -54,75 +53,39 @@ class Row:
         return self.status in ("wrong", "leak")
 
 
-def opinfos(match: str = "") -> list[Any]:
-    """torch's OpInfos that run on the CPU and whose full name the regular expression finds, in torch's order."""
-    from torch.testing._internal.common_methods_invocations import op_db
-
-    pattern = re.compile(match)
-    return [info for info in op_db if info.dtypes and pattern.search(full_name(info))]
-
-
-def full_name(info: Any) -> str:
-    """The OpInfo's name with its variant: several share one name."""
-    return f"{info.name}.{info.variant_test_name}" if info.variant_test_name else str(info.name)
-
-
-def _dtype_of(info: Any, wanted: torch.dtype) -> torch.dtype:
-    """The dtype asked for, or the most usual that the op supports."""
-    usual = (wanted, torch.float32, torch.int64, torch.complex64)
-    return next((dtype for dtype in usual if dtype in info.dtypes), None) or min(info.dtypes, key=str)
-
-
-def _samples(info: Any, dtype: torch.dtype, grad: bool, seed: int, count: int) -> Iterator[tuple[Callable[..., Any], Arguments]]:
-    """The OpInfo's samples as functions and arguments, drawn from a seed: other seeds give other values."""
-    torch.manual_seed(seed)
-    for sample in itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=grad), count or None):
-        yield _function(info, sample), ((sample.input, *sample.args), dict(sample.kwargs))
-
-
-def _function(info: Any, sample: Any) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return sample.output_process_fn_grad(info(*args, **kwargs))
-
-    return call
-
-
-def judge_opinfo(info: Any, op_set: OpSet, *, grad: bool = False, samples: int = 6, dtype: torch.dtype = torch.float32) -> Row:
-    """Judge the samples of one OpInfo on one op set.
-
-    Args:
-        grad: take gradients too, where the OpInfo has them.
-        samples: how many samples at most; 0 for all.
-    """
-    chosen = _dtype_of(info, dtype)
-    backward = grad and info.supports_autograd and (chosen.is_floating_point or chosen.is_complex)
+def judge_opinfo(info: Any, op_set: OpSet, selection: Selection) -> Row:
+    """Judge the samples of one OpInfo on one op set."""
+    name = full_name(info)
     # Of its own, so that a program made for one OpInfo does not hide another's first call.
     mode = EagerDecompMode(op_set, cache=ProgramCache())
+    backward = selection.grad and differentiable(info, selection)
     found: list[Row] = []
-    pairs = zip(_samples(info, chosen, backward, 0, samples), _samples(info, chosen, backward, 1, samples), strict=False)
-    for number, (first, other) in enumerate(pairs):
-        found.append(_judge_sample(full_name(info), number, (first, first, other), mode, op_set, backward))
+    for number, (case, other) in enumerate(zip(cases(info, selection, 0), cases(info, selection, 1), strict=False)):
+        row = _judge_sample(name, number, (case, case, other), mode, op_set, backward)
+        if row is not None:
+            found.append(row)
     if not found:
-        return Row(full_name(info), "pass", detail="no samples")
+        return Row(name, "none")
     worst = min(found, key=lambda row: STATUSES.index(row.status))
     missing = tuple(sorted({op for row in found for op in row.missing}))
     strides = next((row.strides for row in found if row.strides), "")
-    return Row(worst.name, worst.status, worst.sample, worst.detail, missing, strides, len(found))
+    return replace(worst, missing=missing, strides=strides, samples=len(found))
 
 
 def _judge_sample(
-    name: str, number: int, calls: Sequence[tuple[Callable[..., Any], Arguments]], mode: Any, op_set: OpSet, backward: bool
-) -> Row:
+    name: str, number: int, calls: Sequence[Case], mode: EagerDecompMode, op_set: OpSet, backward: bool
+) -> Row | None:
+    """The worst of the calls; None where eager itself rejects the sample, as it does some layouts."""
     strides = ""
-    for turn, (function, arguments) in enumerate(calls):
+    for turn, case in enumerate(calls):
         try:
-            expected = observe(function, arguments, backward=backward)
-        except Exception:  # the border: what eager itself rejects is no sample of ours
-            continue
-        recorder = BackendRecorder()
+            expected = observe(case.function, case.arguments, backward=backward)
+        except Exception:  # the border: a sample that eager rejects is none, and is not counted
+            return None
         where = f"call {turn + 1}: "
+        recorder = BackendRecorder()
         try:
-            got = observe(function, arguments, (recorder, mode), backward=backward)
+            got = observe(case.function, case.arguments, (recorder, mode), backward=backward)
         except UnsupportedOpError as error:
             return Row(name, "unsupported", number, where + error.call, error.missing)
         except Exception as error:  # the border: every other failure is a counted result
@@ -184,6 +147,7 @@ class Journal:
 
 def table(rows: Sequence[Row], op_set: OpSet) -> str:
     """The counts, every row that is not well, and the ops that block most."""
+    rows = [row for row in rows if row.status != "none"]
     counts = Counter(row.status for row in rows)
     total = max(1, len(rows))
     lines = [f"{len(rows)} OpInfos on {op_set!r}, torch {torch.__version__}"]
@@ -199,7 +163,7 @@ def table(rows: Sequence[Row], op_set: OpSet) -> str:
     return "\n".join(lines)
 
 
-def run(infos: Iterable[Any], op_set: OpSet, journal: Journal, judge: Callable[[Any], Row], out: TextIO) -> list[Row]:
+def run(infos: Iterable[Any], journal: Journal, judge: Callable[[Any], Row], out: TextIO) -> list[Row]:
     """Judge each OpInfo that the journal does not hold yet."""
     todo = list(infos)
     progress = Progress(len(todo), out)
@@ -223,6 +187,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--grad", action="store_true", help="gradients too")
     parser.add_argument("--samples", type=int, default=6, metavar="N", help="samples of each OpInfo at most; 0 for all")
     parser.add_argument("--dtype", default="float32", help="where the op supports it; else its first")
+    parser.add_argument("--form", choices=FORMS, default="plain", help="call the op as it is, in place, or with out=")
+    parser.add_argument("--layout", choices=sorted(LAYOUTS), default="contiguous", help="how the tensors lie in memory")
     parser.add_argument("--resume", metavar="FILE", help="keep results there as they come, and go on from those in it")
     return parser
 
@@ -233,14 +199,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     op_set = SETS[options.ops]()
-    dtype = getattr(torch, options.dtype)
+    selection = Selection(options.samples, getattr(torch, options.dtype), options.form, options.layout, options.grad)
     shard, shards = map(int, options.shard.split("/"))
     infos = opinfos(options.match)[shard - 1 :: shards]
 
-    def judge(info: Any) -> Row:
-        return judge_opinfo(info, op_set, grad=options.grad, samples=options.samples, dtype=dtype)
-
-    rows = run(infos, op_set, Journal(options.resume), judge, sys.stderr)
+    rows = run(infos, Journal(options.resume), lambda info: judge_opinfo(info, op_set, selection), sys.stderr)
     print(table(rows, op_set))
     if options.json:
         Path(options.json).write_text(json.dumps([asdict(row) for row in rows], indent=1))

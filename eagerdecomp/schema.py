@@ -11,7 +11,7 @@ import torch
 
 from eagerdecomp._torch import OpOverload, has_kernel, packet_overloads
 
-__all__ = ["Argument", "OpFacts", "arguments_of", "call_of", "facts_of", "functional_twin", "is_composite"]
+__all__ = ["Argument", "OpFacts", "arguments_of", "call_of", "facts_of", "functional_twin", "is_composite", "settled_by_out"]
 
 
 @dataclass(frozen=True)
@@ -148,22 +148,36 @@ def functional_twin(op: OpOverload) -> OpOverload | None:
     """The functional op that computes what an in-place or ``out=`` op writes: one of its namesakes, confirmed by schema.
 
     The twin takes the same arguments, less the written keyword-only ones; it writes none and returns a fresh value for each.
+    A factory's twin also takes what ``out`` settles: see `settled_by_out`.
     """
     facts = facts_of(op)
     if not facts.mutated or torch.Tag.inplace_view in op.tags:
         return None
     wanted = [_shape_of(arg) for i, arg in enumerate(facts.arguments) if not (facts.is_out and i in facts.mutated)]
     packet = op._schema.name
-    names = [packet] if facts.is_out else [packet.removesuffix("_"), f"{packet.removesuffix('_')}_functional"]
+    plain = packet if facts.is_out else packet.removesuffix("_")
     # The namesake with the same overload name is the likely one; the order makes the choice deterministic.
-    for name in names:
+    for name in (plain, f"{plain}_functional"):
         for candidate in sorted(packet_overloads(name), key=lambda o: (o._overloadname != op._overloadname, o._overloadname)):
             found = facts_of(candidate)
             if found.mutated or found.returns_alias:
                 continue
-            if [_shape_of(arg) for arg in found.arguments] == wanted and _returns_fit(op, candidate, facts):
+            taken = [(_shape_of(arg), facts.is_out and _settled(arg)) for arg in found.arguments]
+            compared = [shape for shape, settled in taken if not settled or shape in wanted]
+            if compared == wanted and _returns_fit(op, candidate, facts):
                 return candidate
     return None
+
+
+def settled_by_out(op: OpOverload, twin: OpOverload) -> tuple[str, ...]:
+    """The arguments that the twin of an ``out=`` factory takes and the factory does not: ``dtype`` and ``device`` at most, since
+    a strided ``out`` has the layout that they default to, and pinning says nothing of the values."""
+    own = {arg.name for arg in facts_of(op).arguments}
+    return tuple(arg.name for arg in facts_of(twin).arguments if arg.name in ("dtype", "device") and arg.name not in own)
+
+
+def _settled(arg: Argument) -> bool:
+    return arg.kwarg_only and arg.optional and arg.name in ("dtype", "layout", "device", "pin_memory")
 
 
 def _shape_of(arg: Argument) -> tuple[Any, ...]:

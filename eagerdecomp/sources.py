@@ -9,7 +9,7 @@ import torch
 
 from eagerdecomp._torch import OpOverload, call_at_key, core_table, full_table, has_kernel
 from eagerdecomp.rules import Rule
-from eagerdecomp.schema import facts_of, is_composite
+from eagerdecomp.schema import facts_of, functional_twin, is_composite
 
 __all__ = ["DROPPED", "shipped_rules"]
 
@@ -34,8 +34,9 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
     """torch's own rules for an op, most trusted first.
 
     A composite kernel is what eager itself runs, so it comes first; the tables follow, then the composite-explicit kernels, which
-    are written for any backend but often in more steps. In-place and ``out=`` table entries are never used: they accept what eager
-    rejects, and `decomps.mutation` derives those ops from their functional twins.
+    are written for any backend but often in more steps. In-place and ``out=`` ops have no rule here but composite ones where
+    `decomps.mutation` derives one from the functional twin: the tables' accept what eager rejects, and some composite-explicit
+    kernels (`mode.values`) write to `out` by no operator.
     """
     if is_composite(op):
         yield Rule(op, call_at_key(op, "CompositeImplicitAutograd"), "composite", f"{op} (C++ composite)")
@@ -47,7 +48,7 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
         entry = full_table().get(op)
         if entry is not None and entry is not core:
             yield _table_rule(op, entry, "table")
-    if has_kernel(op, "CompositeExplicitAutograd"):
+    if has_kernel(op, "CompositeExplicitAutograd") and functional_twin(op) is None:
         yield Rule(op, call_at_key(op, "CompositeExplicitAutograd"), "explicit", f"{op} (C++ composite-explicit kernel)")
 
 

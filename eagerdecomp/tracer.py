@@ -161,11 +161,12 @@ class Recorder(DispatchMode):
             result = rule(*args, **kwargs)
         # C++ kernels alone can reach a tensor's memory without an op (`_pack_padded_sequence` reads its lengths so): what they
         # computed from it is in the recording as a constant.
-        native = rule.source in ("composite", "explicit")
-        if native and any(id(tensor) not in self._slots for tensor in _tensors(result)):
-            raise NoRoute(rule.op, ((rule, "its kernel makes the result itself, by no operator", None),))
-        if native and rule.op._schema.name not in _METADATA_READERS and not self._all_read((*args, *kwargs.values()), start, result):
-            self._why_not = f"{rule} may read a tensor's memory without an operator"
+        if rule.source in ("composite", "explicit"):
+            if any(id(tensor) not in self._slots for tensor in _tensors(result)) or not self._out_written(rule.op, kwargs, start):
+                raise NoRoute(rule.op, ((rule, "its kernel makes the result itself, by no operator", None),))
+            everything = (*args, *kwargs.values())
+            if rule.op._schema.name not in _METADATA_READERS and not self._all_read(everything, start, result):
+                self._why_not = f"{rule} may read a tensor's memory without an operator"
         if rule.effects:
             self._why_not = f"{rule} has effects beside its calls"
         return result
@@ -177,6 +178,15 @@ class Recorder(DispatchMode):
         read = {slot for call in self._calls[start:] for slot in call.reads()}
         answered = {id(value) for value in _tensors(result)}
         return all(self._slots.get(id(t)) in read or id(t) in answered or not t.numel() for t in _tensors(values))
+
+    def _out_written(self, op: OpOverload, kwargs: dict[str, Any], start: int) -> bool:
+        """Whether calls noted since `start` wrote to each ``out=`` tensor."""
+        facts = facts_of(op)
+        if not facts.is_out:
+            return True
+        written = {self._memory(slot) for call in self._calls[start:] for slot in call.writes()}
+        given = _tensors([kwargs.get(facts.arguments[position].name) for position in facts.mutated])
+        return all(_memory_of(tensor) in written for tensor in given if _memory_of(tensor))
 
     def _hidden_work(self, result: Any) -> str:
         """Why the calls are not all of the work, or "": memory is used that no call filled, or constants stand in for inputs."""
@@ -206,11 +216,7 @@ class Recorder(DispatchMode):
         return needed
 
     def _memory(self, slot: Slot) -> int:
-        """What tells a tensor's storage from others; 0 for tensors without elements, which share nothing."""
-        value = self._values.get(slot)
-        if not isinstance(value, Tensor) or value.layout is not torch.strided or not value.numel():
-            return 0
-        return int(value.untyped_storage()._cdata)
+        return _memory_of(self._values.get(slot))
 
     # -- noting -------------------------------------------------------------------------------------------------
 
@@ -264,6 +270,13 @@ class Recorder(DispatchMode):
             self._why_not = f"holds a {type(value).__name__} that its rule made outside any operator"
         self._constants.append((slot, value))
         return slot
+
+
+def _memory_of(value: Any) -> int:
+    """What tells a tensor's storage from others; 0 for what has no memory of its own to share."""
+    if not isinstance(value, Tensor) or value.layout is not torch.strided or not value.numel():
+        return 0
+    return int(value.untyped_storage()._cdata)
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -1,25 +1,39 @@
-"""In-place and ``out=`` ops: the functional twin, then a write-back with ATen's checks. Derived from the schema, for every such op."""
+"""In-place and ``out=`` ops: the functional twin, then a write-back with ATen's checks. Derived from the schema for every one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.schema import facts_of, functional_twin
+from eagerdecomp.schema import facts_of, functional_twin, is_composite, settled_by_out
 from eagerdecomp.writeback import inplace_writer, out_writer
 
 __all__ = ["rules_for"]
 
+aten = torch.ops.aten
+
+# Factories that fill an `out` of the right number of elements whatever its shape.
+_KEEPS_SHAPE = frozenset({"aten::arange", "aten::linspace", "aten::logspace", "aten::range"})
+
 
 def rules_for(op: OpOverload) -> Iterator[Rule]:
-    """The derived rule of an in-place or ``out=`` op; nothing for others, and for writers of lists (see `foreach`)."""
+    """The derived rule of an in-place or ``out=`` op; nothing for others, and in-place writers of lists (see `foreach`)."""
     facts = facts_of(op)
     twin = functional_twin(op)
     if twin is None:
         return
-    if facts.is_out:
+    if facts.is_out and settled_by_out(op, twin):
+        # A composite one is a short C++ composition that fills `out` in place; it comes with torch's other rules.
+        if not is_composite(op):
+            yield linked(op, _factory_linker(op, twin), source="schema")
+    elif facts.is_out and facts.arguments[facts.mutated[0]].is_list:
+        if len(facts.mutated) == 1:
+            yield linked(op, _list_linker(op, twin), source="schema")
+    elif facts.is_out:
         yield linked(op, _out_linker(op, twin), source="schema")
     elif facts.is_inplace and len(facts.mutated) == 1 and not facts.arguments[0].is_list:
         yield linked(op, _inplace_linker(twin), source="schema")
@@ -54,5 +68,53 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
             return tuple(write(target, result, args) for target, result in zip(targets, results, strict=True))
 
         return run_one if len(names) == 1 else run_many
+
+    return out
+
+
+def _list_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+    """An op that writes a list of tensors (`split_with_sizes_copy.out`) answers nothing."""
+    facts = facts_of(op)
+    name = facts.arguments[facts.mutated[0]].name
+    called = f"{op._schema.name.partition('::')[2]}_{op._overloadname}"
+
+    def out(call: Call) -> Callable[..., Any]:
+        functional, write = call(twin), out_writer(call)
+
+        def run(*args: Any, **kwargs: Any) -> None:
+            targets = kwargs.pop(name)
+            results = functional(*args, **kwargs)
+            if len(targets) != len(results):
+                raise RuntimeError(f"{called} expected an out= argument of size {len(results)}, got size {len(targets)}")
+            for target, result in zip(targets, results, strict=True):
+                write(target, result, args)
+
+        return run
+
+    return out
+
+
+def _factory_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+    """A factory takes its dtype and device from `out`. One that reads no tensor resizes without a word, as in eager."""
+    facts = facts_of(op)
+    name = facts.arguments[facts.mutated[0]].name
+    settled = settled_by_out(op, twin)
+    keeps_shape = op._schema.name in _KEEPS_SHAPE
+    quiet = keeps_shape or not any(arg.holds_tensors for arg in facts_of(twin).arguments)
+
+    def out(call: Call) -> Callable[..., Any]:
+        functional, write = call(twin), out_writer(call)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            target = kwargs.pop(name)
+            result = functional(*args, **kwargs, **{fact: getattr(target, fact) for fact in settled})
+            if result.shape != target.shape:
+                if keeps_shape and result.numel() == target.numel():
+                    result = call(aten.view.default)(result, target.shape)
+                elif quiet:
+                    call(aten.resize_.default)(target, result.shape)
+            return write(target, result, args)
+
+        return run
 
     return out
