@@ -1,0 +1,23 @@
+"""Linter, formatter and type checker, as tests: one command says whether all is well."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("tool", ["ruff check", "ruff format --check", "mypy"])
+def test_the_source_passes(tool: str) -> None:
+    paths = [] if tool == "mypy" else ["."]  # mypy's are in pyproject.toml
+    done = subprocess.run([sys.executable, "-m", *tool.split(), *paths], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{tool}:\n{done.stdout}{done.stderr}"
+
+
+def test_modules_stay_short() -> None:
+    lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "eagerdecomp").rglob("*.py")}
+    assert {name: lines for name, lines in lengths.items() if lines >= 500} == {}
