@@ -167,7 +167,7 @@ class Recorder(DispatchMode):
             everything = (*args, *kwargs.values())
             if rule.op._schema.name not in _METADATA_READERS and not self._all_read(everything, start, result):
                 self._why_not = f"{rule} may read a tensor's memory without an operator"
-        if rule.effects:
+        if rule.has_effects(*args, **kwargs):
             self._why_not = f"{rule} has effects beside its calls"
         return result
 
