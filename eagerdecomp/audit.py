@@ -8,9 +8,9 @@ from typing import Any
 
 from eagerdecomp._torch import DispatchMode, OpOverload
 from eagerdecomp.opset import OpLike, OpSet, as_op_set
-from eagerdecomp.planner import PLUMBING_NAMESPACES, PLUMBING_OPS
+from eagerdecomp.planner import is_plumbing_name
 
-__all__ = ["BackendRecorder", "is_plumbing_name"]
+__all__ = ["BackendRecorder"]
 
 
 class BackendRecorder(DispatchMode):
@@ -51,11 +51,6 @@ class BackendRecorder(DispatchMode):
         """Of the ops seen, those that are neither in the set nor plumbing: empty where the promise holds."""
         ops = as_op_set(op_set)
         return Counter({op: count for op, count in self.ops.items() if op not in ops and not _is_plumbing(op)})
-
-
-def is_plumbing_name(name: str) -> bool:
-    """Whether an op, by its name (``"aten.add.Tensor"``), carries no computation, so that it passes whatever the set."""
-    return name.partition(".")[0] in PLUMBING_NAMESPACES or name in PLUMBING_OPS
 
 
 def _is_plumbing(op: OpOverload) -> bool:

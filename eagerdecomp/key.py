@@ -30,16 +30,24 @@ _EXTRA_AMBIENT = {"aten::scaled_dot_product_attention": sdp_facts}
 
 
 def _scalar_fact(value: Any) -> tuple[Any, ...]:
-    """A scalar by type and value; by text where equal values differ (zeros by sign) or equal ones compare unequal (NaN)."""
-    if value.__class__ is complex or not value or value != value:
-        return (value.__class__, repr(value))
-    return (value.__class__, value)
+    """A scalar by type and value; by text where equal values differ (zeros by sign) or equal ones compare unequal (NaN).
+
+    A symbolic number is asked nothing: to hash or compare one would fix its value. It stands in a list, so that it has no key.
+    """
+    kind = value.__class__
+    if kind is float:
+        return (kind, value) if value and value == value else (kind, repr(value))
+    if kind is int or kind is bool:
+        return (kind, value)
+    return (kind, repr(value)) if kind is complex else (kind, [value])
 
 
 def _tensor_fact(value: Any) -> Any:
     if value is None:
         return None
     if isinstance(value, Tensor):
+        if value.layout is not torch.strided:
+            raise TypeError(f"a {value.layout} tensor has no key")
         return (value.shape, value.stride(), value.dtype, value.device)
     return _scalar_fact(value)  # a wrapped number: a Python scalar in a tensor's place
 
@@ -55,10 +63,7 @@ def _offsets(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _parameter(argument: Argument) -> str:
-    return argument.name + "_" if keyword.iskeyword(argument.name) or argument.name in _RESERVED else argument.name
-
-
-_RESERVED = frozenset({"programs", "cold", "tuple", "id"})
+    return argument.name + "_" if keyword.iskeyword(argument.name) else argument.name
 
 
 def _fact_source(argument: Argument, may_be_number: bool) -> str:
@@ -66,11 +71,11 @@ def _fact_source(argument: Argument, may_be_number: bool) -> str:
     name = _parameter(argument)
     if argument.is_list:
         if argument.kind == "Tensor":
-            source = f"tuple([_tensor_fact(t) for t in {name}])"
+            source = f"_tuple([_tensor_fact(t) for t in {name}])"
         elif argument.kind in ("number", "float"):
-            source = f"tuple([_scalar_fact(v) for v in {name}])"
+            source = f"_tuple([_scalar_fact(v) for v in {name}])"
         else:
-            source = f"tuple({name})"
+            source = f"_tuple({name})"
     elif argument.kind == "Tensor":
         source = f"({name}.shape, {name}.stride(), {name}.dtype, {name}.device)"
         if may_be_number:
@@ -112,7 +117,11 @@ def _tensor_values(op: OpOverload, values: Sequence[Any]) -> list[Any]:
 
 
 def key_of(op: OpOverload, values: Sequence[Any], *, offsets: bool = False) -> Any:
-    """The key of a call, given all the op's arguments in schema order. Unhashable where a symbolic size is among them."""
+    """The key of a call, given all the op's arguments in schema order. Unhashable where a symbolic size is among them.
+
+    Raises:
+        TypeError: for a sparse tensor, which has no strides.
+    """
     facts = facts_of(op)
     tensors = _tensor_values(op, values)
     parts = [_fact(argument, value) for argument, value in zip(facts.arguments, values, strict=True)]
@@ -145,7 +154,9 @@ def make_handler(op: OpOverload, *, offsets: bool = False) -> MakeHandler:
     """
     facts = facts_of(op)
     tensors = [argument for argument in facts.arguments if argument.holds_tensors]
+    # Our own names start with an underscore: a custom op may call its arguments `id`, `program` or `cold`.
     namespace: dict[str, Any] = {
+        "_tuple": tuple,
         "_tensor_fact": _tensor_fact,
         "_scalar_fact": _scalar_fact,
         "_same_tensors": _same_tensors,
@@ -167,18 +178,33 @@ def make_handler(op: OpOverload, *, offsets: bool = False) -> MakeHandler:
     everything = ", ".join(_parameter(argument) for argument in facts.arguments)
     taken = ", ".join(_parameter(a) for a in facts.arguments if a.holds_tensors or a.kind == "Generator")
     source = (
-        f"def make(programs, cold):\n"
+        f"def make(_programs, _cold):\n"
         f"    def handler({_signature(facts.arguments, namespace)}):\n"
         f"        try:\n"
-        f"            program = programs[{', '.join(parts)},]\n"
-        f"        except (KeyError, TypeError, AttributeError):\n"
-        f"            program = None\n"  # not from here: an error of the rule would carry this one as its context
-        f"        return cold({everything}) if program is None else program({taken})\n"
+        f"            _program = _programs[{', '.join(parts)},]\n"
+        f"        except (KeyError, TypeError, AttributeError, RuntimeError):\n"
+        f"            _program = None\n"  # not from here: an error of the rule would carry this one as its context
+        f"        return _cold({everything}) if _program is None else _program({taken})\n"
         f"    return handler\n"
     )
     exec(compile(source, f"<key of {op}>", "exec"), namespace)
     make: MakeHandler = namespace["make"]
-    return make
+    renamed = {a.name: _parameter(a) for a in facts.arguments if a.kwarg_only and keyword.iskeyword(a.name)}
+    return _renaming(make, renamed) if renamed else make
+
+
+def _renaming(make: MakeHandler, renamed: dict[str, str]) -> MakeHandler:
+    """For an op with a keyword-only argument that Python cannot spell (``from``): such arguments come by ``**`` alone."""
+
+    def make_renamed(programs: dict[Any, Callable[..., Any]], cold: Callable[..., Any]) -> Callable[..., Any]:
+        handler = make(programs, cold)
+
+        def handler_renamed(*args: Any, **kwargs: Any) -> Any:
+            return handler(*args, **{renamed.get(name, name): value for name, value in kwargs.items()})
+
+        return handler_renamed
+
+    return make_renamed
 
 
 def _signature(arguments: Sequence[Argument], namespace: dict[str, Any]) -> str:

@@ -11,9 +11,9 @@ import torch
 from eagerdecomp._torch import DispatchMode, HigherOrderOperator
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache, shared_cache
-from eagerdecomp.decomps import own_rules, schema_rules
+from eagerdecomp.decomps import our_rules
 from eagerdecomp.opset import OpLike, OpSet
-from eagerdecomp.planner import Planner
+from eagerdecomp.planner import Planner, shipped_costs
 from eagerdecomp.report import unsupported_error
 from eagerdecomp.rules import NoRoute, Rule, index_rules
 from eagerdecomp.runtime import Entry, Runtime
@@ -66,7 +66,7 @@ class EagerDecompMode(DispatchMode):
         user = index_rules(rules)
         owner = (self.backend.ops, frozenset(self.backend.kernels.items()), frozenset(user.values()))
         self.cache = cache if cache is not None else shared_cache(owner)
-        planner = Planner(self.backend, user, (own_rules, schema_rules, shipped_rules))
+        planner = Planner(self.backend, user, our_rules, shipped_rules, shipped_costs)
         self._runtime = Runtime(planner, self.cache, owner)
         self._entries = self._runtime.entries
         self._warned: set[Any] = set()

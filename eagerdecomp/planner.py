@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from eagerdecomp._torch import OpOverload, builtin
 from eagerdecomp.backend import Backend
-from eagerdecomp.opset import Predicate
+from eagerdecomp.footprints import load_footprints
+from eagerdecomp.opset import OpSet, Predicate
 from eagerdecomp.rules import Rule
+from eagerdecomp.search import Costs, solve
 
-__all__ = ["Decision", "PLUMBING_NAMESPACES", "PLUMBING_OPS", "Planner"]
+__all__ = ["Decision", "PLUMBING_NAMESPACES", "PLUMBING_OPS", "Planner", "is_plumbing_name", "shipped_costs"]
 
 #: Namespaces that carry no computation on tensors' values, or none that a backend's kernels could run: profiler ranges, metadata
 #: queries, collectives. Their ops pass, counted.
@@ -59,18 +62,30 @@ class Decision:
 class Planner:
     """Decides for each op of one backend; a decision is made once and kept.
 
+    The order of an op's rules is the search's: closed ones first, the cheapest before others. What the data cannot know (a rule
+    it has not seen, a call that takes another branch) the tracer finds out: a rule that leads nowhere is followed by the next.
+
     Args:
         backend: the op set and its kernels.
         user: the user's own rules by op; they come before all others.
-        sources: functions that give an op's other rules, most preferred first.
+        ours: gives the library's own rules for an op, which are exact where shipped ones may not be: first where they close.
+        shipped: gives torch's rules for an op, most trusted first.
+        costs: what each route costs on the backend's set; asked for when an op has several rules.
     """
 
     def __init__(
-        self, backend: Backend, user: Mapping[OpOverload, Rule], sources: Iterable[Callable[[OpOverload], Iterable[Rule]]]
+        self,
+        backend: Backend,
+        user: Mapping[OpOverload, Rule],
+        ours: Callable[[OpOverload], Iterable[Rule]],
+        shipped: Callable[[OpOverload], Iterable[Rule]],
+        costs: Callable[[OpSet], Costs],
     ) -> None:
         self.backend = backend
         self._user = user
-        self._sources = tuple(sources)
+        self._ours = ours
+        self._shipped = shipped
+        self._costs = costs
         self._decisions: dict[OpOverload, Decision] = {}
 
     def decide(self, op: OpOverload) -> Decision:
@@ -87,12 +102,34 @@ class Planner:
         when = ops.predicate(op) if supported else None
         if supported and when is None:
             return Decision(kernel, None, False, ())
-        if op.namespace in PLUMBING_NAMESPACES or str(op) in PLUMBING_OPS:
+        if is_plumbing_name(str(op)):
             return Decision(kernel, when, True, ())
-        return Decision(kernel, when, False, tuple(self._rules(op)))
+        return Decision(kernel, when, False, (*self._users(op), *self._ranked(op)))
 
-    def _rules(self, op: OpOverload) -> Iterable[Rule]:
+    def _users(self, op: OpOverload) -> Iterator[Rule]:
         if op in self._user:
             yield self._user[op]
-        for source in self._sources:
-            yield from source(op)
+
+    def _ranked(self, op: OpOverload) -> list[Rule]:
+        ours, shipped = list(self._ours(op)), list(self._shipped(op))
+        if len(ours) + len(shipped) < 2:
+            return ours + shipped
+        costs = self._costs(self.backend.ops)
+
+        def rank(rule: Rule) -> tuple[int, int, float]:
+            closed, kernels = costs.of_rule(str(op), rule.source)
+            # Ours go first unless every call of theirs that was seen leaves the set.
+            return (0 if rule in ours and closed < 3 else closed, 0 if rule in ours else 1, kernels)
+
+        return sorted(ours + shipped, key=rank)  # stable: the order of trust decides between equals
+
+
+@functools.lru_cache(maxsize=16)
+def shipped_costs(ops: OpSet) -> Costs:
+    """What each route costs on an op set, by the shipped footprints; some 30 ms, once per set."""
+    return solve(load_footprints(), frozenset(map(str, ops)), is_plumbing_name)
+
+
+def is_plumbing_name(name: str) -> bool:
+    """Whether an op, by its name (``"aten.add.Tensor"``), carries no computation, so that it passes whatever the set."""
+    return name.partition(".")[0] in PLUMBING_NAMESPACES or name in PLUMBING_OPS

@@ -192,13 +192,13 @@ class Runtime:
 
     def _cold(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, table: OpPrograms, values: Sequence[Any]) -> Any:
         """A call without a program at hand: find one the slower way, record one, or run the rule as it is."""
-        key = _hashable(key_of(op, values, offsets=table.offsets))
+        key = _key_or_none(op, values, table.offsets)
         found = table.programs.get(key)
         if found is not None:
             return found(*program_arguments(op, values))
         args, kwargs = call_of(op, values)
         if key is None:
-            return self._direct(op, rules, entry, args, kwargs, "symbolic sizes have no key")
+            return self._direct(op, rules, entry, args, kwargs, "symbolic sizes and sparse tensors have no key")
         if _any_tensor(values, lambda tensor: isinstance(tensor, FakeTensor)):
             return self._direct(op, rules, entry, args, kwargs, "fake tensors are not recorded")
         if not table.worth_recording(key):
@@ -262,9 +262,10 @@ def _any_tensor(values: Iterable[Any], holds: Callable[[Tensor], bool]) -> bool:
     return False
 
 
-def _hashable(key: Any) -> Any:
-    """The key, or None where it holds a symbolic size, which has no hash."""
+def _key_or_none(op: OpOverload, values: Sequence[Any], offsets: bool) -> Any:
+    """The call's key; None where it has none: a symbolic size has no hash, a sparse tensor no strides."""
     try:
+        key = key_of(op, values, offsets=offsets)
         hash(key)
     except TypeError:
         return None

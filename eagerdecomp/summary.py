@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eagerdecomp.audit import BackendRecorder, is_plumbing_name
+from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.opset import OpSet
+from eagerdecomp.planner import is_plumbing_name
 from eagerdecomp.stats import OpStats, Stats
 
 __all__ = ["RunFacts", "run_facts", "summary_json", "summary_table"]

@@ -6,13 +6,15 @@ import functools
 from collections.abc import Iterator, Mapping
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.decomps import attention, foreach, mutation
+from eagerdecomp.decomps import attention, foreach, mutation, random, sampling
 from eagerdecomp.rules import Rule, index_rules
 
-__all__ = ["FAMILIES", "own_rules", "schema_rules"]
+__all__ = ["FAMILIES", "our_rules"]
 
 FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("attention", attention.RULES),
+    ("random", random.RULES),
+    ("sampling", sampling.RULES),
     ("foreach", foreach.RULES),
 )
 
@@ -22,13 +24,9 @@ def _by_op() -> Mapping[OpOverload, Rule]:
     return index_rules(rule for _, rules in FAMILIES for rule in rules)
 
 
-def own_rules(op: OpOverload) -> Iterator[Rule]:
-    """The library's own rule for an op, if it has one."""
+def our_rules(op: OpOverload) -> Iterator[Rule]:
+    """The library's rules for an op: one written by hand, and one that the schema gives (in-place and ``out=`` ops)."""
     rule = _by_op().get(op)
     if rule is not None:
         yield rule
-
-
-def schema_rules(op: OpOverload) -> Iterator[Rule]:
-    """The rule that an op's schema gives: in-place and ``out=`` ops by their functional twin."""
     yield from mutation.rules_for(op)

@@ -1,0 +1,39 @@
+"""Footprints: which ops each rule calls, harvested once for a torch version and shipped as data.
+
+A rule is a Python or C++ function; what it calls is known only by running it. ``tools/harvest_footprints.py`` runs every rule on
+the calls of torch's operator database and writes ``footprints.json``: per op and rule source, the distinct lists of ops that one
+call made, most frequent first. A rule without a footprint is not worse, only unknown.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from importlib import resources
+from typing import TypeAlias
+
+import torch
+
+__all__ = ["Footprint", "Footprints", "load_footprints", "torch_release"]
+
+#: What one call of a rule called: op -> how often.
+Footprint: TypeAlias = Mapping[str, int]
+
+#: op -> rule source -> the footprints seen, most frequent first.
+Footprints: TypeAlias = Mapping[str, Mapping[str, tuple[Footprint, ...]]]
+
+
+def torch_release() -> str:
+    """The release that footprints hold for: ``"2.13"`` of ``"2.13.0+cpu"``."""
+    return ".".join(torch.__version__.split(".")[:2])
+
+
+@functools.cache
+def load_footprints() -> Footprints:
+    """The shipped footprints; none where they were harvested from another torch release, since its rules call other ops."""
+    text = resources.files("eagerdecomp").joinpath("footprints.json").read_text(encoding="utf-8")
+    data = json.loads(text)
+    if data["torch"] != torch_release():
+        return {}
+    return {op: {source: tuple(seen) for source, seen in rules.items()} for op, rules in data["rules"].items()}

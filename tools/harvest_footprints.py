@@ -1,0 +1,187 @@
+"""Harvest ``eagerdecomp/footprints.json``: run every rule on the calls of torch's operator database and write down what it calls.
+
+    python tools/harvest_footprints.py [--match REGEX] [--output FILE] [--check]
+
+Each op that eager dispatches for an operator's samples, forward and backward, is a call to run the op's rules on; what those call
+comes next, until every rule reached has been seen in a few kinds of call. No mode of ours is on: each op runs natively.
+``--check`` compares with the file instead of writing it and exits with 1 where our own rules have come to call other ops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import warnings
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing._internal.common_methods_invocations import op_db
+
+import eagerdecomp
+from eagerdecomp._torch import DispatchMode, OpOverload, lazy_bits_visible, without_torch_function
+from eagerdecomp.decomps import our_rules
+from eagerdecomp.footprints import torch_release
+from eagerdecomp.key import key_of
+from eagerdecomp.planner import is_plumbing_name
+from eagerdecomp.rules import NoRoute, Rule
+from eagerdecomp.schema import arguments_of
+from eagerdecomp.sources import shipped_rules
+
+FILE = Path(eagerdecomp.__file__).parent / "footprints.json"
+
+SAMPLES = 6  # per operator
+CALLS = 12  # distinct calls per op whose rules are run
+KINDS = 6  # distinct footprints kept per rule
+
+Call = tuple[OpOverload, tuple[Any, ...], dict[str, Any]]
+
+
+class Listener(DispatchMode):
+    """Hears every op, runs it natively, and keeps the calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Call] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if not is_plumbing_name(str(func)):
+            self.calls.append((func, _copied(args), _copied(kwargs or {})))
+        return func(*args, **(kwargs or {}))
+
+
+def _copied(value: Any) -> Any:
+    """Arguments that later writes leave alone. Storage is shared where it is no tensor's own (a `Storage` argument)."""
+    if isinstance(value, Tensor):
+        return value.detach().clone() if value.layout is torch.strided else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_copied(item) for item in value)
+    if isinstance(value, dict):
+        return {name: _copied(item) for name, item in value.items()}
+    return value
+
+
+class Harvest:
+    """What has been seen, and the calls that are still to be run."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, dict[str, Counter[tuple[tuple[str, int], ...]]]] = {}
+        self._keys: dict[OpOverload, set[Any]] = {}
+        self._waiting: deque[Call] = deque()
+
+    def add(self, calls: Sequence[Call]) -> None:
+        """Take calls in, run the rules of their ops, and of what those call."""
+        self._waiting.extend(calls)
+        while self._waiting:
+            self._run(*self._waiting.popleft())
+
+    def _run(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        keys = self._keys.setdefault(op, set())
+        try:
+            key = key_of(op, arguments_of(op, args, kwargs))
+            if key in keys or len(keys) >= CALLS:
+                return
+            keys.add(key)
+        except TypeError:  # an argument without a key: a storage, a sparse tensor
+            return
+        for rule in (*our_rules(op), *shipped_rules(op)):
+            calls = self._listen(rule, args, kwargs)
+            if calls is not None:
+                footprint = tuple(sorted(Counter(str(called) for called, _, _ in calls).items()))
+                self.seen.setdefault(str(op), {}).setdefault(rule.source, Counter())[footprint] += 1
+                self._waiting.extend(calls)
+
+    def _listen(self, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Call] | None:
+        args, kwargs = _copied(args), _copied(kwargs)  # out of the listener's hearing
+        with without_torch_function(), lazy_bits_visible(), torch._C._AutoDispatchBelowAutograd(), Listener() as listener:
+            try:
+                answer = rule(*args, **kwargs)
+            except (NoRoute, RuntimeError, TypeError, ValueError, IndexError, AssertionError, NotImplementedError, AttributeError):
+                return None  # the rule does not take this call
+        return None if answer is NotImplemented else listener.calls
+
+    def data(self) -> dict[str, Any]:
+        """The footprints, in the order of the file."""
+        rules = {
+            op: {
+                source: [dict(footprint) for footprint, _ in sorted(kinds.items(), key=lambda kind: (-kind[1], kind[0]))[:KINDS]]
+                for source, kinds in sorted(by_source.items())
+            }
+            for op, by_source in sorted(self.seen.items())
+        }
+        return {"torch": torch_release(), "rules": rules}
+
+
+def _runs(info: Any) -> Iterator[Any]:
+    dtype = torch.float32 if torch.float32 in info.dtypes else sorted(info.dtypes, key=str)[0]
+    differentiable = info.supports_autograd and dtype.is_floating_point
+    for number, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=differentiable)):
+        if number == SAMPLES:
+            return
+
+        def run(sample: Any = sample) -> None:
+            answer = info.op(sample.input, *sample.args, **sample.kwargs)
+            outputs = [t for t in (answer if isinstance(answer, (list, tuple)) else [answer]) if isinstance(t, Tensor)]
+            wanted = [t for t in outputs if t.requires_grad]
+            if wanted:
+                torch.autograd.backward(wanted, [torch.ones_like(t) for t in wanted])
+
+        yield run
+
+
+def harvest(match: str) -> dict[str, Any]:
+    """Footprints of every rule reached from the operators whose name matches."""
+    found = Harvest()
+    infos = [info for info in op_db if re.search(match, info.name)]
+    for number, info in enumerate(infos):
+        print(f"\r{number + 1}/{len(infos)} {info.name:60s}", end="", file=sys.stderr, flush=True)
+        for run in _runs(info):
+            for context in (torch.enable_grad, torch.inference_mode):  # in inference mode composites arrive whole
+                with context(), Listener() as listener:
+                    try:
+                        run()
+                    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+                        continue  # samples that need what this build lacks
+                found.add(listener.calls)
+    print(file=sys.stderr)
+    return found.data()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--match", default="", help="only operators whose name matches this expression")
+    parser.add_argument("--output", type=Path, default=FILE)
+    parser.add_argument("--check", action="store_true", help="compare with the file and write nothing")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    warnings.simplefilter("ignore")
+    data = harvest(options.match)
+    if not options.check:
+        options.output.write_text(_text(data), encoding="utf-8")
+        return 0
+    kept = json.loads(options.output.read_text(encoding="utf-8"))["rules"]
+    stale = [
+        f"{op} ({source})"
+        for op, rules in data["rules"].items()
+        for source, seen in rules.items()
+        if source in ("own", "schema") and not any(footprint in kept.get(op, {}).get(source, []) for footprint in seen)
+    ]
+    print("\n".join(stale) or "fresh")
+    return 1 if stale else 0
+
+
+def _text(data: dict[str, Any]) -> str:
+    """One op a line, so that a diff shows what changed."""
+    lines = [f"{json.dumps(op)}:{json.dumps(rules, separators=(',', ':'))}" for op, rules in data["rules"].items()]
+    return f'{{"torch":{json.dumps(data["torch"])},"rules":{{\n' + ",\n".join(lines) + "\n}}\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
