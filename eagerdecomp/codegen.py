@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -65,7 +66,7 @@ class _Writer:
         return ", ".join(f"{name}_{number}" for number in range(len(parameter))) + ","
 
     def _call(self, call: KernelCall) -> str:
-        args = [self._text(arg) for arg in call.args] + [f"{name}={self._text(value)}" for name, value in call.kwargs]
+        args = [self._text(arg) for arg in call.args] + [self._named(name, value) for name, value in call.kwargs]
         text = f"{self._kernel(call.op)}({', '.join(args)})"
         if not any(call.results):
             return text
@@ -75,6 +76,10 @@ class _Writer:
                 self._names[slot] = f"v{slot.number}"
             names.append("_" if slot is None else self._names[slot])
         return f"{', '.join(names)}{',' if call.packed and len(names) == 1 else ''} = {text}"
+
+    def _named(self, name: str, value: Any) -> str:
+        text = self._text(value)
+        return f"**{{{name!r}: {text}}}" if keyword.iskeyword(name) else f"{name}={text}"
 
     def _kernel(self, op: OpOverload) -> str:
         name = str(op).replace(".", "_")
