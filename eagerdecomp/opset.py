@@ -17,7 +17,7 @@ __all__ = ["OpLike", "OpSet", "Predicate", "as_op_set", "core_aten", "infra", "p
 Predicate: TypeAlias = Callable[..., bool]
 OpLike: TypeAlias = "OpOverload | OpOverloadPacket | str"
 
-#: Storage plumbing without arithmetic that any eager backend needs: 26 overloads.
+#: Storage plumbing without arithmetic that any eager backend needs.
 INFRA_NAMES = (
     # allocation and storage
     "aten::empty.memory_format",
@@ -101,7 +101,8 @@ class OpSet:
 
     def __or__(self, other: OpSet | Iterable[OpLike]) -> OpSet:
         right = as_op_set(other)
-        label = self._label if right._ops <= self._ops else " | ".join(filter(None, (self._label, right._label)))
+        added = len(right._ops - self._ops)
+        label = f"{self._label} | {right._label or _count(added)}" if added and self._label else self._label
         return self._make(self._ops | right._ops, _either(self, right), label)
 
     __ror__ = __or__
@@ -109,7 +110,7 @@ class OpSet:
     def __sub__(self, other: OpSet | OpLike | Iterable[OpLike]) -> OpSet:
         removed = as_op_set([other] if isinstance(other, (str, OpOverload, OpOverloadPacket)) else other)
         gone = removed._ops & self._ops
-        label = f"{self._label} - {len(gone)} ops" if gone and self._label else self._label
+        label = f"{self._label} - {_count(len(gone))}" if gone and self._label else self._label
         return self._make(self._ops - gone, self._predicates, label)
 
     def __eq__(self, other: object) -> bool:
@@ -123,9 +124,13 @@ class OpSet:
     def __repr__(self) -> str:
         narrowed = f", {len(self._predicates)} with a predicate" if self._predicates else ""
         if self._label:
-            return f"OpSet({self._label}: {len(self)} ops{narrowed})"
+            return f"OpSet({self._label}: {_count(len(self))}{narrowed})"
         shown = ", ".join(map(str, self._sorted[:4])) + (", ..." if len(self) > 4 else "")
-        return f"OpSet({shown or 'empty'}: {len(self)} ops{narrowed})"
+        return f"OpSet({shown or 'empty'}: {_count(len(self))}{narrowed})"
+
+
+def _count(ops: int) -> str:
+    return f"{ops} op" if ops == 1 else f"{ops} ops"
 
 
 def _either(left: OpSet, right: OpSet) -> dict[OpOverload, Predicate]:

@@ -1,0 +1,87 @@
+"""Programs for tests: written by hand, or recorded from a real call as the runtime records it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+import eagerdecomp as ed
+from eagerdecomp._torch import OpOverload, builtin, without_torch_function
+from eagerdecomp.backend import as_backend
+from eagerdecomp.decomps import own_rules, schema_rules
+from eagerdecomp.key import program_arguments
+from eagerdecomp.planner import Planner
+from eagerdecomp.program import KernelCall, Program, Slot, map_slots, slots_in
+from eagerdecomp.rules import Rule, index_rules
+from eagerdecomp.schema import arguments_of
+from eagerdecomp.sources import shipped_rules
+from eagerdecomp.tracer import Recorder, Recording
+
+aten = torch.ops.aten
+
+S = [Slot(number) for number in range(24)]
+
+
+def call(results: Slot | None | Sequence[Slot | None], op: OpOverload, *args: Any, **kwargs: Any) -> KernelCall:
+    """A kernel call; a list of results for a kernel that returns several."""
+    packed = isinstance(results, (list, tuple))
+    made = tuple(results) if isinstance(results, (list, tuple)) else (results,)
+    return KernelCall(op, args, tuple(kwargs.items()), made, packed)
+
+
+def program(
+    parameters: Sequence[Any],
+    calls: Sequence[KernelCall],
+    result: Any,
+    *,
+    constants: Sequence[tuple[Slot, Any]] = (),
+    op: OpOverload = aten.silu.default,
+) -> Program:
+    return Program(op, tuple(parameters), tuple(constants), tuple(calls), result)
+
+
+def native(op: OpOverload) -> Callable[..., Any]:
+    """The kernel of every op: torch's own."""
+    return builtin(op)
+
+
+def planner_for(ops: Any, rules: Sequence[Rule] = ()) -> Planner:
+    """The planner that a mode makes."""
+    return Planner(as_backend(ops), index_rules(rules), (own_rules, schema_rules, shipped_rules))
+
+
+def record(
+    op: OpOverload, *args: Any, ops: Any = None, rules: Sequence[Rule] = (), **kwargs: Any
+) -> tuple[Recording, tuple[Any, ...], Any]:
+    """One call recorded: the recording, the arguments its program takes, and the result."""
+    planner = planner_for(ed.core_aten() if ops is None else ops, rules)
+    values = program_arguments(op, arguments_of(op, args, kwargs))
+    recorder = Recorder(planner.decide, op, values)
+    with without_torch_function():
+        result = recorder.run(planner.decide(op).rules, args, kwargs)
+    return recorder.recording(result), values, result
+
+
+def recorded(op: OpOverload, *args: Any, **kwargs: Any) -> Program:
+    """The program of one call."""
+    recording, _, _ = record(op, *args, **kwargs)
+    assert recording.program is not None, recording.why_not
+    return recording.program
+
+
+def reads_nothing_dead(program: Program) -> bool:
+    """Whether every call is written for, random, or read by a later call or the result."""
+    from eagerdecomp.schema import facts_of
+
+    needed = set(slots_in(program.result))
+    for one in reversed(program.calls):
+        facts = facts_of(one.op)
+        if not (facts.mutated or facts.is_random or any(slot in needed for slot in one.results)):
+            return False
+        needed.update(one.reads())
+    return True
+
+
+__all__ = ["S", "call", "map_slots", "native", "planner_for", "program", "reads_nothing_dead", "record", "recorded"]

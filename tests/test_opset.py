@@ -1,0 +1,299 @@
+"""Op sets are sets: the algebra holds, names are found or refused with close matches, predicates survive ``|`` and ``-``."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import eagerdecomp as ed
+from eagerdecomp._torch import op_names, overload
+from eagerdecomp.opset import INFRA_NAMES, as_op_set, resolve_ops
+
+aten = torch.ops.aten
+
+SOME = [aten.add.Tensor, aten.add.Scalar, aten.mul.Tensor, aten.sin.default, aten.cos.default, aten.gelu.default, aten.detach.default]
+
+overloads = st.sets(st.sampled_from(SOME))
+
+
+# -- the algebra -----------------------------------------------------------------------------------------------------
+
+
+@given(overloads, overloads)
+def test_union_and_difference_are_those_of_sets(left: set[Any], right: set[Any]) -> None:
+    assert set(ed.OpSet(left) | ed.OpSet(right)) == left | right
+    assert set(ed.OpSet(left) - ed.OpSet(right)) == left - right
+    assert set(left | ed.OpSet(right)) == left | right
+    for op in SOME:
+        assert (op in ed.OpSet(left)) is (op in left)
+
+
+@given(overloads, overloads, overloads)
+def test_the_laws_of_sets_hold(a: set[Any], b: set[Any], c: set[Any]) -> None:
+    x, y, z = map(ed.OpSet, (a, b, c))
+    assert x | y == y | x
+    assert (x | y) | z == x | (y | z)
+    assert x - (y | z) == (x - y) - z
+    assert (x | y) - z == (x - z) | (y - z)
+    assert x | x == x
+    assert x - x == ed.OpSet()
+
+
+@given(st.permutations(SOME), st.integers(0, len(SOME)))
+def test_equal_sets_are_equal_whatever_the_order_given_and_iterate_alike(order: list[Any], doubled: int) -> None:
+    one, other = ed.OpSet(SOME), ed.OpSet(order + order[:doubled])
+    assert one == other
+    assert hash(one) == hash(other)
+    assert list(one) == list(other) == sorted(SOME, key=str)
+    assert len(other) == len(SOME)
+
+
+def test_a_label_is_for_people_only() -> None:
+    assert ed.OpSet(["aten.sin.default"], label="mine") == ed.OpSet(["aten.sin.default"])
+    assert ed.OpSet(["aten.sin.default"]) != {aten.sin.default}
+
+
+def test_no_operation_changes_its_operands() -> None:
+    x = ed.OpSet(["aten.sin.default"])
+    before = list(x)
+    y = x
+    y |= ["aten.cos.default"]
+    y -= ["aten.sin.default"]
+    x.with_predicate("aten.tan.default", when=lambda v: True)
+    assert list(x) == before
+    assert list(y) == [aten.cos.default]
+    assert x.predicate(aten.tan.default) is None
+
+
+def test_a_set_takes_no_new_attributes_and_no_items() -> None:
+    x: Any = ed.core_aten()
+    with pytest.raises(AttributeError):
+        x.extra = 1
+    for name in ("add", "remove", "discard", "update", "clear", "__setitem__"):
+        assert not hasattr(x, name)
+
+
+def test_an_empty_set_is_false_and_a_full_one_true() -> None:
+    assert not ed.OpSet()
+    assert ed.OpSet(["aten.sin.default"])
+
+
+@pytest.mark.parametrize(
+    ("op_set", "text"),
+    [
+        (ed.OpSet(), "OpSet(empty: 0 ops)"),
+        (ed.OpSet(["aten.sin.default"]), "OpSet(aten.sin.default: 1 op)"),
+        (
+            ed.OpSet(SOME),
+            "OpSet(aten.add.Scalar, aten.add.Tensor, aten.cos.default, aten.detach.default, ...: 7 ops)",
+        ),
+        (ed.OpSet(SOME, label="mine"), "OpSet(mine: 7 ops)"),
+        (ed.OpSet(SOME, label="mine") - ["aten.sin.default"], "OpSet(mine - 1 op: 6 ops)"),
+        (ed.OpSet(SOME, label="mine") - ["aten.tan.default"], "OpSet(mine: 7 ops)"),
+        (ed.OpSet(SOME, label="mine") | ["aten.tan.default", "aten.sin.default"], "OpSet(mine | 1 op: 8 ops)"),
+        (ed.OpSet(SOME, label="mine") | ["aten.sin.default"], "OpSet(mine: 7 ops)"),
+        (ed.OpSet(SOME[:1], label="a") | ed.OpSet(SOME[1:3], label="b"), "OpSet(a | b: 3 ops)"),
+        (ed.OpSet(SOME, label="mine").with_predicate("aten.sin.default", bool), "OpSet(mine: 7 ops, 1 with a predicate)"),
+    ],
+)
+def test_the_text_of_a_set_says_what_it_is(op_set: ed.OpSet, text: str) -> None:
+    assert repr(op_set) == text
+
+
+# -- names, packets, overloads -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given_as",
+    [
+        "aten.sin.default",
+        "aten::sin.default",
+        "torch.ops.aten.sin.default",
+        " aten.sin.default ",
+        aten.sin.default,
+    ],
+)
+def test_one_overload_may_be_named_in_several_ways(given_as: Any) -> None:
+    assert list(ed.OpSet([given_as])) == [aten.sin.default]
+    assert given_as in ed.OpSet(SOME)
+
+
+@pytest.mark.parametrize("given_as", ["aten.add", "aten::add", aten.add])
+def test_a_name_without_overload_and_a_packet_stand_for_every_overload(given_as: Any) -> None:
+    found = ed.OpSet([given_as])
+    assert {aten.add.Tensor, aten.add.Scalar, aten.add.out} <= set(found)
+    assert {op._schema.name for op in found} == {"aten::add"}
+    # TorchScript's overloads on strings and lists of the same packet are no operators of tensors.
+    assert not any(str(op) in ("aten.add.str", "aten.add.int", "aten.add.t") for op in found)
+    assert given_as in found
+    assert given_as not in found - ["aten.add.out"]
+
+
+def test_overloads_of_other_namespaces_are_found() -> None:
+    assert list(ed.OpSet(["prims.mul.default"])) == [torch.ops.prims.mul.default]
+
+
+def test_a_difference_takes_a_single_name_packet_or_overload() -> None:
+    everything = ed.OpSet(SOME)
+    assert set(everything - "aten.sin.default") == set(SOME) - {aten.sin.default}
+    assert set(everything - aten.sin.default) == set(SOME) - {aten.sin.default}
+    assert set(everything - aten.add) == set(SOME) - {aten.add.Tensor, aten.add.Scalar}
+
+
+@pytest.mark.parametrize(
+    ("name", "offered"),
+    [
+        ("aten.ad.Tensor", "aten.add.Tensor"),
+        ("aten.add.Tensr", "aten.add.Tensor"),
+        ("aten.silu_bckward", "aten.silu_backward"),
+        ("aten::gellu", "aten.gelu"),
+        ("prims.convert_elemnt_type", "prims.convert_element_type"),
+    ],
+)
+def test_a_misspelt_name_is_refused_with_close_matches(name: str, offered: str) -> None:
+    with pytest.raises(ed.OpSetError) as caught:
+        ed.OpSet([name])
+    assert repr(name) in str(caught.value)
+    assert offered in str(caught.value).partition("did you mean ")[2].split(", ")
+    assert torch.__version__ in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", "gelu", "aten", "aten.", "nosuch.op", "aten.add.Tensor.more", "."])
+def test_what_is_no_name_of_an_operator_is_refused(name: str) -> None:
+    with pytest.raises(ed.OpSetError, match="no operator is called"):
+        ed.OpSet([name])
+
+
+@pytest.mark.parametrize("thing", [3, None, torch.add, aten, [aten.sin.default]])
+def test_what_is_no_operator_at_all_is_refused(thing: Any) -> None:
+    with pytest.raises(ed.OpSetError, match="not an operator"):
+        ed.OpSet([thing])
+
+
+@pytest.mark.parametrize("one", ["aten.sin.default", aten.sin.default, aten.sin])
+def test_a_single_operator_is_no_set(one: Any) -> None:
+    with pytest.raises(ed.OpSetError, match="set of one"):
+        as_op_set(one)
+    with pytest.raises(ed.OpSetError, match="set of one"):
+        ed.OpSet() | one
+
+
+def test_membership_of_other_things_is_false_and_of_an_unknown_name_an_error() -> None:
+    assert 3 not in ed.core_aten()
+    assert None not in ed.core_aten()
+    with pytest.raises(ed.OpSetError):
+        "aten.nosuch" in ed.core_aten()  # noqa: B015
+
+
+def test_resolving_keeps_the_order_given() -> None:
+    assert resolve_ops(["aten.sin.default", aten.cos.default]) == [aten.sin.default, aten.cos.default]
+
+
+# -- the named sets ------------------------------------------------------------------------------------------------------
+
+
+def every_op() -> list[Any]:
+    return [op for op in map(overload, op_names()) if op is not None]
+
+
+def test_core_aten_is_every_overload_tagged_core_and_infra() -> None:
+    tagged = {op for op in every_op() if op.namespace == "aten" and torch.Tag.core in op.tags}
+    assert len(tagged) > 150
+    assert set(ed.core_aten()) == tagged | set(ed.infra())
+
+
+def test_prims_is_the_prims_namespace_and_infra() -> None:
+    assert set(ed.prims()) == {op for op in every_op() if op.namespace == "prims"} | set(ed.infra())
+
+
+def test_every_name_of_infra_exists_and_there_are_few() -> None:
+    assert len(ed.infra()) == len(INFRA_NAMES) == len(set(INFRA_NAMES)) <= 31
+    assert {str(op).replace(".", "::", 1).removesuffix(".default") for op in ed.infra()} == set(INFRA_NAMES)
+
+
+def test_infra_holds_no_arithmetic() -> None:
+    # Pointwise ops and reductions carry these tags; plumbing does not, but for copies, which torch tags pointwise.
+    arithmetic = {op for op in ed.infra() if {torch.Tag.pointwise, torch.Tag.reduction} & set(op.tags)}
+    assert arithmetic <= {aten.copy_.default, aten._to_copy.default}
+
+
+def test_the_named_sets_are_the_same_value_each_time() -> None:
+    assert ed.core_aten() is ed.core_aten()
+    assert repr(ed.core_aten()) == f"OpSet(core_aten: {len(ed.core_aten())} ops)"
+    assert repr(ed.prims()).startswith("OpSet(prims: ")
+    assert repr(ed.infra()).startswith("OpSet(infra: ")
+
+
+# -- predicates ------------------------------------------------------------------------------------------------------------
+
+
+def small(x: int) -> bool:
+    return x < 10
+
+
+def even(x: int) -> bool:
+    return x % 2 == 0
+
+
+SIN = aten.sin.default
+PLAIN, SMALL, EVEN = ed.OpSet([SIN]), ed.OpSet().with_predicate(SIN, small), ed.OpSet([SIN]).with_predicate(SIN, even)
+
+
+def taken(op_set: ed.OpSet, x: int) -> bool:
+    """Whether a set takes a call of sin: what the planner makes of a predicate."""
+    if SIN not in op_set:
+        return False
+    when = op_set.predicate(SIN)
+    return when is None or when(x)
+
+
+ALL = [PLAIN, SMALL, EVEN, ed.OpSet(), ed.OpSet(["aten.cos.default"])]
+
+
+@given(st.sampled_from(ALL), st.sampled_from(ALL), st.sampled_from(ALL), st.integers(0, 20))
+def test_a_union_takes_the_calls_that_one_side_takes(a: ed.OpSet, b: ed.OpSet, c: ed.OpSet, x: int) -> None:
+    assert taken(a | b, x) is (taken(a, x) or taken(b, x))
+    assert taken(a | b | c, x) is (taken(a, x) or taken(b, x) or taken(c, x))
+
+
+def test_a_difference_drops_an_op_with_its_predicate_and_keeps_the_others() -> None:
+    both = SMALL.with_predicate("aten.cos.default", even)
+    left = both - "aten.cos.default"
+    assert left.predicate(SIN) is small
+    assert left.predicate(aten.cos.default) is None
+    assert SIN not in both - SMALL
+    # A set with a predicate removes the op, whatever its own predicate says.
+    assert (PLAIN - SMALL) == ed.OpSet()
+
+
+def test_a_predicate_is_part_of_what_a_set_is() -> None:
+    assert SMALL != PLAIN
+    assert SMALL != EVEN
+    assert ed.OpSet([SIN]).with_predicate("aten.sin.default", small) == SMALL
+    assert hash(ed.OpSet([SIN]).with_predicate("aten.sin.default", small)) == hash(SMALL)
+    assert SMALL | SMALL == SMALL
+
+
+def test_the_last_predicate_given_for_an_op_holds() -> None:
+    assert SMALL.with_predicate(SIN, even).predicate(SIN) is even
+
+
+def test_a_predicate_for_a_packet_holds_for_each_overload() -> None:
+    op_set = ed.OpSet().with_predicate("aten.add", small)
+    assert aten.add in op_set
+    assert all(op_set.predicate(op) is small for op in op_set)
+
+
+def test_a_predicate_must_be_a_function() -> None:
+    wrong: Any = True
+    with pytest.raises(ed.OpSetError, match=r"when= for aten\.sin"):
+        PLAIN.with_predicate("aten.sin.default", wrong)
+
+
+def test_a_copy_is_equal() -> None:
+    assert copy.copy(SMALL) == SMALL

@@ -1,0 +1,234 @@
+"""Facts come from schemas and tags, whatever an op is called; calls go to arguments and back unchanged."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eagerdecomp._torch import op_names, overload
+from eagerdecomp.schema import arguments_of, call_of, facts_of, functional_twin, is_composite
+
+aten = torch.ops.aten
+
+EVERY_ATEN_OP = [op for name in op_names() if name.startswith("aten::") and (op := overload(name)) is not None]
+
+
+# -- kinds --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("op", "kind"),
+    [
+        (aten.add.Tensor, "functional"),
+        (aten.add_.Tensor, "in place"),
+        (aten.add.out, "out"),
+        (aten.max.dim_max, "out"),  # an out= op whose overload name has no "out" in it
+        (aten.geqrf.a, "out"),
+        (aten._slow_conv2d_backward.output_mask, "functional"),  # and one with "out" in its name that writes nothing
+        (aten.to.dtype_layout, "view"),
+        (aten.__and__.Tensor, "functional"),  # a trailing underscore alone means nothing
+        (aten.record_stream.default, "in place"),  # nor does its absence
+        (aten.set_.source_Tensor, "in place"),
+        (aten.view.default, "view"),
+        (aten.unbind.int, "view"),
+        (aten.t_.default, "in place"),
+        (aten._native_batch_norm_legit.default, "writes others"),  # running statistics, neither first nor keyword-only
+        (aten._foreach_add_.Scalar, "in place"),
+        (aten._foreach_add.Scalar_out, "out"),
+        (aten.full.out, "out"),  # no tensor argument but the written one
+        (aten._fused_adam_.default, "in place"),
+    ],
+    ids=str,
+)
+def test_the_kind_of_an_op_is_read_from_its_schema(op: Any, kind: str) -> None:
+    facts = facts_of(op)
+    read = {
+        "functional": facts.is_functional,
+        "in place": facts.is_inplace,
+        "out": facts.is_out,
+        "view": facts.returns_alias and not facts.mutated,
+        "writes others": bool(facts.mutated) and not facts.is_inplace and not facts.is_out,
+    }
+    assert [name for name, holds in read.items() if holds] == [kind]
+
+
+def test_every_aten_op_is_of_one_kind_at_most_and_writes_what_torch_says_is_mutable() -> None:
+    for op in EVERY_ATEN_OP:
+        facts = facts_of(op)
+        assert bool(facts.mutated) is op._schema.is_mutable, op
+        assert not (facts.is_out and facts.is_inplace), op
+        assert not (facts.is_functional and (facts.is_out or facts.is_inplace)), op
+        # Where torch tags an op as out= and we do not, it writes an argument of another kind too (running statistics).
+        others = [position for position in facts.mutated if not facts.arguments[position].kwarg_only]
+        assert facts.is_out is (torch.Tag.out in op.tags and not others), op
+
+
+def test_random_and_data_dependent_are_read_from_tags() -> None:
+    assert facts_of(aten.bernoulli.default).is_random
+    assert facts_of(aten.native_dropout.default).is_random
+    assert not facts_of(aten.relu.default).is_random
+    assert facts_of(aten.nonzero.default).reads_data
+    assert facts_of(aten._local_scalar_dense.default).reads_data
+    assert not facts_of(aten.add.Tensor).reads_data
+
+
+def test_an_arguments_facts_are_those_of_the_schema_text() -> None:
+    # add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1); index.Tensor(Tensor self, Tensor?[] indices)
+    this, other, alpha = facts_of(aten.add.Tensor).arguments
+    assert (this.name, this.kind, this.optional, this.is_list, this.kwarg_only) == ("self", "Tensor", False, False, False)
+    assert other.holds_tensors
+    assert (alpha.kind, alpha.kwarg_only, alpha.has_default, alpha.default) == ("number", True, True, 1)
+    indices = facts_of(aten.index.Tensor).arguments[1]
+    assert (indices.kind, indices.is_list, indices.optional_items, indices.optional) == ("Tensor", True, True, False)
+    dims = facts_of(aten.sum.dim_IntList).arguments[1]
+    assert (dims.kind, dims.is_list, dims.optional) == ("int", True, True)
+    generator = facts_of(aten.bernoulli.default).arguments[1]
+    assert (generator.kind, generator.optional, generator.holds_tensors) == ("Generator", True, False)
+    written = facts_of(aten.max.dim_max)
+    assert [written.arguments[position].name for position in written.mutated] == ["max", "max_values"]
+    assert written.returns_written
+    assert not written.returns_alias
+
+
+def test_composite_means_composite_implicit_autograd() -> None:
+    assert is_composite(aten.linear.default)
+    assert is_composite(aten.silu_backward.default)
+    assert not is_composite(aten.addmm.default)
+    assert not is_composite(aten.zeros.default)  # CompositeExplicitAutograd
+
+
+# -- twins --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("op", "twin"),
+    [
+        (aten.add_.Tensor, aten.add.Tensor),
+        (aten.add_.Scalar, aten.add.Scalar),
+        (aten.add.out, aten.add.Tensor),
+        (aten.max.dim_max, aten.max.dim),
+        (aten.gelu_backward.grad_input, aten.gelu_backward.default),
+        (aten.sort.values_stable, aten.sort.stable),
+        (aten.uniform_.default, aten.uniform.default),
+        (aten._foreach_add_.List, aten._foreach_add.List),
+        (aten.fill_.Tensor, aten.fill.Tensor),
+        (aten.view.default, None),  # writes nothing
+        (aten.add.Tensor, None),
+        (aten.t_.default, None),  # changes the object's own metadata: no fresh value could stand for it
+        (aten.resize_.default, None),
+        (aten.set_.source_Tensor, None),
+    ],
+    ids=str,
+)
+def test_the_functional_twin(op: Any, twin: Any) -> None:
+    assert functional_twin(op) is twin
+
+
+def test_every_twin_of_aten_matches_by_schema() -> None:
+    found = 0
+    for op in EVERY_ATEN_OP:
+        twin = functional_twin(op)
+        if twin is None:
+            continue
+        found += 1
+        facts, theirs = facts_of(op), facts_of(twin)
+        assert not theirs.mutated, f"{op} -> {twin}: the twin writes"
+        assert not theirs.returns_alias, f"{op} -> {twin}: the twin answers a view"
+        # What the twin takes is what the op takes, in the same order, less what it only writes; types are equal. A twin may
+        # take more only where eager reads it off the written tensor: dtype, layout, device, memory format.
+        given_by_op = [a for i, a in enumerate(facts.arguments) if not (facts.is_out and i in facts.mutated)]
+        ours = [(a.name, a.kind, a.is_list, a.optional, a.optional_items) for a in given_by_op]
+        taken = [(a.name, a.kind, a.is_list, a.optional, a.optional_items) for a in theirs.arguments]
+        more = [argument for argument in taken if argument not in ours]
+        assert [argument for argument in taken if argument in ours] == ours, f"{op} -> {twin}"
+        assert {argument[0] for argument in more} <= {"dtype", "layout", "device", "pin_memory", "memory_format"}, f"{op} -> {twin}"
+        # One fresh value for each written argument.
+        assert len(twin._schema.returns) in (len(facts.mutated), len(op._schema.returns)), f"{op} -> {twin}"
+        written = [facts.arguments[position].is_list for position in facts.mutated]
+        fresh = ["List" in str(value.real_type) for value in twin._schema.returns]
+        if len(written) == len(fresh):
+            assert written == fresh, f"{op} -> {twin}: lists do not match"
+    assert found > 1000
+
+
+def test_an_op_that_draws_has_a_twin_that_draws() -> None:
+    pairs = [(op, twin) for op in EVERY_ATEN_OP if (twin := functional_twin(op)) is not None]
+    assert [(str(op), str(twin)) for op, twin in pairs if facts_of(op).is_random is not facts_of(twin).is_random] == []
+
+
+# -- calls and arguments ----------------------------------------------------------------------------------------------------
+
+TENSOR = torch.ones(2)
+
+numbers = st.sampled_from([0, 1, True, False, 1.0, 0.0, -0.0, 2, -1, math.inf, math.nan, 1j])
+CALLS: dict[Any, list[st.SearchStrategy[Any]]] = {
+    aten.add.Tensor: [st.just(TENSOR), st.just(TENSOR), numbers],
+    aten.add.Scalar: [st.just(TENSOR), numbers, numbers],
+    aten.addmm.default: [st.just(TENSOR), st.just(TENSOR), st.just(TENSOR), numbers, numbers],
+    aten.clamp.default: [st.just(TENSOR), st.none() | numbers, st.none() | numbers],
+    aten.sum.dim_IntList: [
+        st.just(TENSOR),
+        st.none() | st.lists(st.integers(-1, 1)),
+        st.booleans(),
+        st.sampled_from([None, torch.float64]),
+    ],
+    aten.gelu.default: [st.just(TENSOR), st.sampled_from(["none", "tanh"])],
+    aten.slice.Tensor: [st.just(TENSOR), st.integers(0, 1), st.none() | st.integers(0, 2), st.none() | st.integers(0, 2), st.just(1)],
+    aten.uniform_.default: [st.just(TENSOR), st.sampled_from([0.0, -0.0, 0.5]), st.sampled_from([1.0, 2.0]), st.none()],
+    aten.elu.default: [st.just(TENSOR), numbers, numbers, numbers],
+}
+
+
+def same(left: Any, right: Any) -> bool:
+    if isinstance(left, (list, tuple)):
+        return type(left) is type(right) and len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, (float, complex)):
+        return type(left) is type(right) and repr(left) == repr(right)
+    return left is right or (type(left) is type(right) and left == right)
+
+
+@given(data=st.data())
+@pytest.mark.parametrize("op", CALLS, ids=str)
+def test_arguments_survive_the_way_to_a_call_and_back(op: Any, data: st.DataObject) -> None:
+    values = [data.draw(strategy) for strategy in CALLS[op]]
+    args, kwargs = call_of(op, values)
+    assert same(arguments_of(op, args, kwargs), values)
+
+
+@given(data=st.data())
+@pytest.mark.parametrize("op", CALLS, ids=str)
+def test_a_call_holds_no_more_than_it_must(op: Any, data: st.DataObject) -> None:
+    values = [data.draw(strategy) for strategy in CALLS[op]]
+    args, kwargs = call_of(op, values)
+    arguments = facts_of(op).arguments
+    if args and arguments[len(args) - 1].has_default:
+        assert not same(args[-1], arguments[len(args) - 1].default)
+    defaults = {argument.name: argument.default for argument in arguments if argument.has_default}
+    assert not any(same(value, defaults[name]) for name, value in kwargs.items() if name in defaults)
+
+
+@pytest.mark.parametrize(
+    ("op", "values", "args", "kwargs"),
+    [
+        (aten.add.Tensor, [TENSOR, TENSOR, 1], [TENSOR, TENSOR], {}),
+        (aten.add.Tensor, [TENSOR, TENSOR, True], [TENSOR, TENSOR], {"alpha": True}),
+        (aten.add.Tensor, [TENSOR, TENSOR, 1.0], [TENSOR, TENSOR], {"alpha": 1.0}),
+        (aten.uniform_.default, [TENSOR, -0.0, 1.0, None], [TENSOR, -0.0], {}),
+        (aten.uniform_.default, [TENSOR, 0.0, 1.0, None], [TENSOR], {}),
+        (aten.clamp.default, [TENSOR, None, 0], [TENSOR, None, 0], {}),
+        (aten.sum.dim_IntList, [TENSOR, [0], False, None], [TENSOR, [0]], {}),
+    ],
+)
+def test_defaults_are_left_out_as_the_dispatcher_leaves_them_out(op: Any, values: Any, args: Any, kwargs: Any) -> None:
+    got_args, got_kwargs = call_of(op, values)
+    assert same(got_args, args)
+    assert same(list(got_kwargs.items()), list(kwargs.items()))
+
+
+def test_arguments_given_by_keyword_find_their_place() -> None:
+    assert same(arguments_of(aten.clamp.default, [TENSOR], {"max": 2}), [TENSOR, None, 2])
