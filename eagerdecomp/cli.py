@@ -41,6 +41,8 @@ class Command:
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
     epilog: str = ""
+    own_words: Callable[[Sequence[str]], int] = len
+    """How many of the words behind the command's name are its own; the others it finds, untouched, in ``args.rest``."""
 
 
 # -- demo ------------------------------------------------------------------------------------------------------------
@@ -94,12 +96,19 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no closing table")
     _add_json(parser)
     parser.add_argument("--plain-seconds-to", help=argparse.SUPPRESS)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE [ARGS ...]", help="run a module, as python -m does"
-    )
-    what.add_argument("script", nargs="?", metavar="SCRIPT", help="the script to run; what follows it is its own")
-    parser.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help=argparse.SUPPRESS)
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as for python -m")
+
+
+# Options of `run` that take the next word: those in front of the script have to be told from the script's own.
+_RUN_VALUES = frozenset({"--ops", "--on-unsupported", "--json", "--plain-seconds-to"})
+
+
+def _own_words(argv: Sequence[str]) -> int:
+    """How many words of a `run` command line are ours. Not left to argparse, which drops a ``--`` that belongs to the script."""
+    position = 0
+    while position < len(argv) and argv[position].startswith("-") and argv[position] not in ("-m", "--"):
+        position += 2 if argv[position] in _RUN_VALUES else 1
+    return min(position + (argv[position : position + 1] == ["-m"]), len(argv))
 
 
 _RUN_EPILOG = f"""examples:
@@ -152,11 +161,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _script_of(args: argparse.Namespace) -> Script:
-    if args.module is not None:
-        if not args.module:
-            raise UsageError("-m needs the name of a module")
-        return Script(args.module[0], tuple(args.module[1:]), is_module=True)
-    return Script(args.script, tuple(args.args))
+    if not args.rest:
+        raise UsageError("-m needs the name of a module" if args.module else "needs a script; eagerdecomp run --help shows how")
+    return Script(args.rest[0], tuple(args.rest[1:]), is_module=args.module)
 
 
 def _baseline(script: Script) -> tuple[float | None, list[str]]:
@@ -218,14 +225,18 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "demo", "train a small transformer under the mode and in plain eager, side by side", _configure_demo, _demo, _EXIT_CODES
     ),
-    Command("run", "run any script with every op brought to an op set", _configure_run, _run, _RUN_EPILOG),
+    Command("run", "run any script with every op brought to an op set", _configure_run, _run, _RUN_EPILOG, _own_words),
     Command("opset", "list the ops of a set, one a line", _configure_opset, _opset, _OPSET_EPILOG),
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; the exit code."""
-    args = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    named = {command.name: command for command in COMMANDS}.get(words[0]) if words else None
+    own = 1 + named.own_words(words[1:]) if named else len(words)
+    args = _parser().parse_args(words[:own])
+    args.rest = words[own + (words[own : own + 1] == ["--"]) :]
     command: Command = args.command
     try:
         return command.run(args)
@@ -272,10 +283,9 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -50,10 +51,10 @@ def test_help_of_run_shows_examples_and_exit_codes(capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert "examples:" in out
     assert "exit codes:" in out
-    assert "-m MODULE [ARGS ...]" in out
+    assert "run [options] -m MODULE [ARGS ...]" in out
 
 
-@pytest.mark.parametrize("argv", [[], ["nonsense"], ["run"], ["run", "--nonsense", "x.py"], ["demo", "--steps", "0"]])
+@pytest.mark.parametrize("argv", [[], ["nonsense"], ["run", "--nonsense", "x.py"], ["run", "--ops"], ["demo", "--steps", "0"]])
 def test_a_wrong_command_line_ends_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(argv)
@@ -66,6 +67,8 @@ def test_a_wrong_command_line_ends_with_2(argv: list[str], capsys: pytest.Captur
     [
         (["run", "no_such.py"], "no_such.py"),
         (["run", "-m", "no_such_module"], "no_such_module"),
+        (["run"], "needs a script"),
+        (["run", "--quiet", "--"], "needs a script"),
         (["run", "-m"], "name of a module"),
         (["run", "--ops", "cores", "SCRIPT"], "core, prims, infra"),
         (["run", "--ops", "BAD", "SCRIPT"], "did you mean"),
@@ -154,8 +157,18 @@ def test_the_table_is_printed_and_the_exit_code_kept_however_the_script_ends(
 def test_arguments_behind_the_script_are_its_own(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
     script.write_text("import sys\nprint(sys.argv[1:])\n", encoding="utf-8")
     rest = ["--quiet", "--ops", "x", "-m", "y", "--", "z"]
-    assert main(["run", "--quiet", str(script), *rest]) == 0
-    assert capfd.readouterr().out == f"{rest}\n"
+    for start in (["--quiet"], ["--quiet", "--"], ["--quiet", "--ops", "core"], ["--ops=core", "--quiet"]):
+        assert main(["run", *start, str(script), *rest]) == 0
+        assert capfd.readouterr().out == f"{rest}\n"
+
+
+def test_every_option_that_takes_a_word_is_known_where_the_script_is_looked_for() -> None:
+    parser = argparse.ArgumentParser()
+    (run,) = [command for command in COMMANDS if command.name == "run"]
+    run.configure(parser)
+    takes_a_word = {name for action in parser._actions if action.nargs != 0 for name in action.option_strings}
+    for name in takes_a_word:
+        assert run.own_words([name, "value", "script.py", "--quiet"]) == 2, name
 
 
 def test_a_module_runs_and_keeps_its_arguments(
