@@ -1,0 +1,55 @@
+"""Generators: lending a generator's state to the kernels of a set, which draw from their device's default generator alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+__all__ = ["drawing_from", "takes_generator"]
+
+_exchange = threading.RLock()
+
+
+@contextmanager
+def drawing_from(generator: torch.Generator | None, device: torch.device | str | None) -> Iterator[None]:
+    """While held, kernels that draw from the device's default generator draw from this one; other threads' draws with a
+    ``generator=`` wait.
+
+    Raises:
+        RuntimeError: eager's, for a generator of another device type.
+    """
+    if generator is None:
+        yield
+        return
+    asked = torch.device(device if device is not None else "cpu")
+    if generator.device.type != asked.type:
+        raise RuntimeError(f"Expected a '{asked.type}' device type for generator but found '{generator.device.type}'")
+    default = _default_generator(asked)
+    if default is generator:
+        yield
+        return
+    with _exchange:
+        kept = default.get_state()
+        default.set_state(generator.get_state())
+        try:
+            yield
+        finally:
+            generator.set_state(default.get_state())
+            default.set_state(kept)
+
+
+def takes_generator(*args: Any, generator: torch.Generator | None = None, **kwargs: Any) -> bool:
+    """Whether a call names its generator: the exchange of states is then an effect that no program can hold."""
+    return generator is not None
+
+
+def _default_generator(device: torch.device) -> torch.Generator:
+    if device.type == "cpu":
+        return torch.default_generator
+    module = torch.get_device_module(device)
+    found: torch.Generator = module.default_generators[module.current_device() if device.index is None else device.index]
+    return found
