@@ -44,6 +44,7 @@ __all__ = [
     "push_mode",
     "sdp_facts",
     "same_storage",
+    "suggested_memory_format",
     "without_torch_function",
 ]
 
@@ -176,6 +177,13 @@ class DispatchMode(TorchDispatchMode):
 
     def __exit__(self, *exc: object) -> None:
         pop_mode()
+
+
+def suggested_memory_format(tensor: torch.Tensor) -> torch.memory_format:
+    """ATen's `suggest_memory_format`: channels last where the strides look so, dimensions of size 1 aside; else row-major."""
+    from torch._prims_common import suggest_memory_format
+
+    return suggest_memory_format(tensor)
 
 
 def same_storage(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch import OpOverload, call_at_key, core_table, full_table, has_kernel
+from eagerdecomp.layouts import LAYOUTS, laid_out
 from eagerdecomp.rules import Rule
 from eagerdecomp.schema import facts_of, functional_twin, is_composite
 
@@ -54,4 +55,5 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
 
 def _table_rule(op: OpOverload, entry: Callable[..., Any], source: str) -> Rule:
     where = f"{getattr(entry, '__module__', '?')}.{getattr(entry, '__qualname__', getattr(entry, '__name__', '?'))}"
-    return Rule(op, entry, source, where)
+    wanted = LAYOUTS.get(str(op))
+    return Rule(op, entry if wanted is None else laid_out(entry, wanted), source, where)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.decomps import attention, foreach, mutation, random, sampling
+from eagerdecomp.decomps import attention, foreach, mutation, random, repairs, sampling
 from eagerdecomp.rules import Rule, index_rules
 
 __all__ = ["FAMILIES", "our_rules"]
@@ -16,6 +16,7 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("random", random.RULES),
     ("sampling", sampling.RULES),
     ("foreach", foreach.RULES),
+    ("repairs", repairs.RULES),
 )
 
 

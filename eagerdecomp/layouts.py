@@ -1,0 +1,146 @@
+"""Layouts: how eager lays out the results of ops whose shipped table entries lay them out otherwise.
+
+The entries compute the right values from other ops, whose results lie as those ops lay them; on inputs that are dense but not in
+row-major order the difference shows. Here stands, per op, what eager's own kernel does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import suggested_memory_format
+
+__all__ = ["LAYOUTS", "iterator_strides", "laid_out"]
+
+aten = torch.ops.aten
+
+#: ``wanted(result, *args) -> strides``: of one result, from the result itself and the op's arguments.
+Wanted: TypeAlias = Callable[..., Sequence[int]]
+
+
+def laid_out(entry: Callable[..., Any], wanted: Mapping[int, Wanted]) -> Callable[..., Any]:
+    """The entry with the results at these positions copied where they lie otherwise than eager's."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        answer = entry(*args, **kwargs)
+        if answer is NotImplemented:
+            return answer
+        if isinstance(answer, Tensor):
+            return _lay(answer, wanted[0](answer, *args))
+        return tuple(_lay(r, wanted[i](r, *args)) if i in wanted else r for i, r in enumerate(answer))
+
+    return run
+
+
+def _lay(result: Tensor, strides: Sequence[int]) -> Tensor:
+    lies = zip(result.shape, result.stride(), strides, strict=True)
+    if not result.numel() or all(size == 1 or here == there for size, here, there in lies):
+        return result
+    copy = aten.empty_strided.default(result.shape, strides, dtype=result.dtype, device=result.device)
+    return aten.copy_.default(copy, result)  # type: ignore[no-any-return]
+
+
+def _in_order(shape: Sequence[int], innermost_first: Sequence[int]) -> list[int]:
+    strides, step = [0] * len(shape), 1
+    for dim in innermost_first:
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return strides
+
+
+def _row_major(result: Tensor, *args: Any) -> Sequence[int]:
+    return _in_order(result.shape, range(result.dim() - 1, -1, -1))
+
+
+def _channels_last_as_input(position: int) -> Wanted:
+    """Channels last where that argument is, row-major otherwise: ATen's `suggest_memory_format`."""
+
+    def wanted(result: Tensor, *args: Any) -> Sequence[int]:
+        given, dims = args[position], result.dim()
+        if given.dim() == dims and suggested_memory_format(given) in (torch.channels_last, torch.channels_last_3d):
+            return _in_order(result.shape, [1, *range(dims - 1, 1, -1), 0])
+        return _row_major(result)
+
+    return wanted
+
+
+def _as_iterated(*positions: int) -> Wanted:
+    """As an elementwise kernel lays out the result of these arguments."""
+
+    def wanted(result: Tensor, *args: Any) -> Sequence[int]:
+        return iterator_strides(result.shape, [args[position] for position in positions])
+
+    return wanted
+
+
+def iterator_strides(shape: Sequence[int], operands: Sequence[Tensor]) -> Sequence[int]:
+    """The strides that ATen's `TensorIterator` gives a result of `shape`: of its operands, the first that tells two dimensions
+    apart settles their order."""
+    dims = len(shape)
+    spread = [_spread(operand, shape) for operand in operands]
+    order = list(range(dims - 1, -1, -1))  # innermost first; an insertion sort, as in TensorIteratorBase::reorder_dimensions
+    for start in range(1, dims):
+        here = start
+        for other in range(start - 1, -1, -1):
+            compared = _compare(order[other], order[here], spread, shape)
+            if compared < 0:
+                break
+            if compared > 0:
+                order[other], order[here] = order[here], order[other]
+                here = other
+    return _in_order(shape, order)
+
+
+def _spread(operand: Tensor, shape: Sequence[int]) -> list[int]:
+    """The operand's strides over the whole shape: 0 where it is broadcast."""
+    missing = len(shape) - operand.dim()
+    own = zip(operand.shape, operand.stride(), shape[missing:], strict=True)
+    return [0] * missing + [0 if size == 1 != whole else stride for size, stride, whole in own]
+
+
+def _compare(left: int, right: int, spread: Sequence[Sequence[int]], shape: Sequence[int]) -> int:
+    for strides in spread:
+        if not strides[left] or not strides[right]:
+            continue
+        if strides[left] != strides[right]:
+            return -1 if strides[left] < strides[right] else 1
+        if shape[left] > shape[right]:
+            return 1
+    return 0
+
+
+def _all(wanted: Wanted, count: int = 1) -> dict[int, Wanted]:
+    return dict(zip(range(count), itertools.repeat(wanted), strict=False))
+
+
+#: op -> result position -> its strides in eager.
+LAYOUTS: dict[str, dict[int, Wanted]] = {
+    # Elementwise kernels whose entries start from another operand than the kernel does.
+    "aten.hardswish_backward.default": _all(_as_iterated(0, 1)),
+    "aten.hardtanh_backward.default": _all(_as_iterated(0, 1)),
+    "aten.logit_backward.default": _all(_as_iterated(0, 1)),
+    "aten.native_dropout_backward.default": _all(_as_iterated(0, 1)),
+    "aten.complex.default": _all(_as_iterated(0, 1)),
+    "aten.polar.default": _all(_as_iterated(0, 1)),
+    # Kernels that allocate a row-major result whatever the input.
+    "aten.mse_loss_backward.default": _all(_row_major),
+    "aten.smooth_l1_loss_backward.default": _all(_row_major),
+    "aten.huber_loss_backward.default": _all(_row_major),
+    "aten.log_sigmoid_forward.default": _all(_row_major, 2),
+    "aten._log_softmax_backward_data.default": _all(_row_major),
+    "aten._softmax_backward_data.default": _all(_row_major),
+    "aten.baddbmm.default": _all(_row_major),
+    # Kernels that know channels last and row-major only.
+    "aten.channel_shuffle.default": _all(_channels_last_as_input(0)),
+    "aten.max_unpool2d.default": _all(_channels_last_as_input(0)),
+    "aten.native_batch_norm.default": _all(_channels_last_as_input(0)),
+    "aten._batch_norm_with_update_functional.default": _all(_channels_last_as_input(0)),
+    "aten._batch_norm_with_update.default": _all(_channels_last_as_input(0)),
+    "aten.batch_norm_backward.default": _all(_channels_last_as_input(1)),
+    "aten.native_batch_norm_backward.default": _all(_channels_last_as_input(1)),
+}

@@ -1,0 +1,30 @@
+"""Each repair against eager, on the calls that the shipped rule gets wrong among others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from on_core import check
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize("index", [torch.tensor(v, dtype=torch.int64) for v in (4, [0, -1, 5], [[1, 2], [3, 3]], [])])
+@pytest.mark.parametrize("x", [torch.randn(2, 3), torch.randn(3, 2).t(), torch.arange(6)])
+def test_take_gives_fresh_elements_by_flat_index(x: torch.Tensor, index: torch.Tensor) -> None:
+    check(torch.take, x, index)
+
+
+def test_take_rejects_an_index_out_of_range() -> None:
+    check(torch.take, torch.randn(4), torch.tensor([9]))
+
+
+@pytest.mark.parametrize("x", [torch.randn(4, 6), torch.randn(6, 4).t(), torch.randn(4, 12)[:, ::2]])
+@pytest.mark.parametrize("size", [(24,), (2, 12), (4, 6), (-1, 3)])
+def test_view_copy_takes_any_strides(x: torch.Tensor, size: tuple[int, ...]) -> None:
+    check(aten.view_copy.default, x, list(size))
+
+
+@pytest.mark.parametrize("x", [torch.randn(2, 4, 4, 6), torch.randn(6, 4, 4, 2).permute(3, 2, 1, 0), torch.randn(1, 2, 4, 4, 4)])
+def test_adaptive_max_pool3d_takes_any_strides(x: torch.Tensor) -> None:
+    check(torch.nn.functional.adaptive_max_pool3d, x, (2, 2, 2), strides=False)

@@ -1,0 +1,82 @@
+"""Results lie in memory as eager's do, on inputs that are dense but not row-major too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from on_core import check
+from torch import Tensor
+
+from eagerdecomp._torch import overload
+from eagerdecomp.layouts import LAYOUTS, iterator_strides
+
+aten = torch.ops.aten
+
+
+def _images() -> Tensor:
+    return torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("name", sorted(LAYOUTS))
+def test_every_entry_names_an_op(name: str) -> None:
+    assert overload(name.replace(".", "::", 1).removesuffix(".default")) is not None
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (2, 3, 4, 5)])
+@pytest.mark.parametrize("seed", range(12))
+def test_iterator_strides_are_those_of_a_native_elementwise_op(shape: tuple[int, ...], seed: int) -> None:
+    torch.manual_seed(seed)
+
+    def operand() -> Tensor:
+        order = torch.randperm(len(shape)).tolist()
+        sizes = [shape[dim] if torch.rand(()) < 0.8 else 1 for dim in order]
+        return torch.randn(sizes).permute(torch.tensor(order).argsort().tolist())
+
+    left, right = operand(), operand()
+    result = torch.add(left, right)
+    wanted = iterator_strides(result.shape, [left, right])
+    assert [s for s, n in zip(wanted, result.shape, strict=True) if n != 1] == [
+        s for s, n in zip(result.stride(), result.shape, strict=True) if n != 1
+    ]
+
+
+def _hardtanh_backward(gradient: Tensor, x: Tensor) -> Tensor:
+    return aten.hardtanh_backward.default(gradient, x, -1.0, 1.0)
+
+
+@pytest.mark.parametrize("op", [aten.hardswish_backward.default, _hardtanh_backward, aten.logit_backward.default])
+def test_elementwise_gradients_lie_as_the_first_operand_does(op: Callable[..., Tensor]) -> None:
+    check(op, torch.randn(5, 4), torch.rand(4, 5).t())
+    check(op, torch.randn(4, 5).t(), torch.rand(5, 4))
+
+
+@pytest.mark.parametrize("op", [aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default])
+def test_loss_gradients_are_row_major(op: Callable[..., Tensor]) -> None:
+    x, y = torch.randn(4, 5).t(), torch.randn(4, 5).t()
+    more = () if op is aten.mse_loss_backward.default else (1.0,)
+    check(op, torch.tensor(1.0), x, y, 1, *more)
+
+
+def test_softmax_gradients_are_row_major() -> None:
+    for op in (aten._softmax_backward_data.default, aten._log_softmax_backward_data.default):
+        check(op, torch.randn(4, 5).t(), torch.rand(4, 5).t(), 1, torch.float32)
+
+
+def test_batch_norm_keeps_channels_last_alone() -> None:
+    check(lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5), _images())
+    check(lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5), torch.randn(5, 4, 3).permute(2, 1, 0))
+
+
+def test_unpooling_and_shuffling_keep_channels_last() -> None:
+    check(lambda x: torch.channel_shuffle(x.repeat(1, 2, 1, 1).contiguous(memory_format=torch.channels_last), 2), _images())
+
+
+def test_complex_numbers_are_made_in_the_order_of_their_parts() -> None:
+    check(torch.complex, torch.randn(4, 5).t(), torch.randn(4, 5).t())
+    check(torch.polar, torch.rand(4, 5).t(), torch.randn(4, 5).t())
+
+
+def test_a_batched_product_is_row_major() -> None:
+    check(torch.baddbmm, torch.randn(5, 3, 2).permute(2, 1, 0), torch.randn(2, 3, 4), torch.randn(2, 4, 5))
