@@ -55,9 +55,10 @@ def test_both_runs_start_alike_and_agree_on_gradients(trained: Demo) -> None:
     apart = trained.facts().values["largest_difference"]
     assert apart["starting_weights"] < 1e-5
     assert apart["gradients"] < 1e-4
+    assert apart["loss_without_dropout"] < 1e-4
 
 
-def test_the_gradient_check_notices_a_wrong_gradient(trained: Demo) -> None:
+def test_the_checks_notice_a_wrong_gradient(trained: Demo) -> None:
     # A rule that is wrong by a factor, as a backend's own could be.
     @ed.register_decomposition("aten.gelu_backward.default")
     def wrong(grad: torch.Tensor, x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
@@ -68,6 +69,22 @@ def test_the_gradient_check_notices_a_wrong_gradient(trained: Demo) -> None:
     under.mode = ed.EagerDecompMode(ed.core_aten(), rules=[wrong])
     try:
         assert trained._gradient_difference() > 1e-3
+        assert trained._difference_without_dropout() > 1e-3
+    finally:
+        under.mode = right
+
+
+def test_the_loss_check_notices_a_wrong_optimizer(trained: Demo) -> None:
+    @ed.register_decomposition("aten._foreach_addcdiv_.ScalarList")
+    def wrong(self: list[torch.Tensor], first: list[torch.Tensor], second: list[torch.Tensor], scalars: list[float]) -> None:
+        for one, a, b, by in zip(self, first, second, scalars, strict=True):
+            one.add_(a / b, alpha=0.5 * by)
+
+    under = trained._under
+    right = under.mode
+    under.mode = ed.EagerDecompMode(ed.core_aten(), rules=[wrong])
+    try:
+        assert trained._difference_without_dropout() > 1e-3
     finally:
         under.mode = right
 
