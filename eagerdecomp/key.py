@@ -1,6 +1,6 @@
 """Keys: the facts of one call that a recorded program may depend on, and the function that reads them for one op.
 
-A key holds, per tensor: shape, strides, dtype, device; which arguments are the same tensor; per scalar its type and value, told
+A key holds, per tensor: shape, strides, dtype, device, layout; which arguments are the same tensor; per scalar its type and value, told
 apart where Python's equality is not (``True == 1 == 1.0``, ``-0.0 == 0.0``, NaN); and the ambient switches a rule may read. Storage
 offsets are read only for ops whose programs turned out to depend on them. conj and neg bits are not in a key: calls that
 bring one are not recorded (see `runtime`).
@@ -48,7 +48,7 @@ def _tensor_fact(value: Any) -> Any:
     if isinstance(value, Tensor):
         if value.layout is not torch.strided:
             raise TypeError(f"a {value.layout} tensor has no key")
-        return (value.shape, value.stride(), value.dtype, value.device)
+        return (value.shape, value.stride(), value.dtype, value.device, value.layout)
     return _scalar_fact(value)  # a wrapped number: a Python scalar in a tensor's place
 
 
@@ -77,7 +77,8 @@ def _fact_source(argument: Argument, may_be_number: bool) -> str:
         else:
             source = f"_tuple({name})"
     elif argument.kind == "Tensor":
-        source = f"({name}.shape, {name}.stride(), {name}.dtype, {name}.device)"
+        # The layout too: a sparse COO tensor says that its strides are zeros, as those of a 0-dim or expanded strided one are.
+        source = f"({name}.shape, {name}.stride(), {name}.dtype, {name}.device, {name}.layout)"
         if may_be_number:
             source = f"_tensor_fact({name})"
     elif argument.kind in ("number", "float"):
@@ -167,11 +168,11 @@ def make_handler(op: OpOverload, *, offsets: bool = False) -> MakeHandler:
     parts = [_fact_source(argument, numbers and argument.kind == "Tensor") for argument in facts.arguments]
     spread = ", ".join(f"*({_parameter(a)} or ())" if a.is_list else _parameter(a) for a in tensors)
     if _has_tensor_list(op):
-        parts.append(f"_same_tensors(({spread},))")
+        parts.append(f"_same_tensors([{spread}])")
     else:
         parts.extend(f"{_parameter(left)} is {_parameter(right)}" for left, right in itertools.combinations(tensors, 2))
     if offsets:
-        parts.append(f"_offsets(({spread},))")
+        parts.append(f"_offsets([{spread}])")
     for number, read in enumerate(_ambient(op)):
         namespace[f"_ambient{number}"] = read
         parts.append(f"_ambient{number}()")
