@@ -9,14 +9,11 @@ import torch
 
 import eagerdecomp as ed
 from eagerdecomp._torch import OpOverload, builtin, without_torch_function
-from eagerdecomp.backend import as_backend
-from eagerdecomp.decomps import own_rules, schema_rules
 from eagerdecomp.key import program_arguments
 from eagerdecomp.planner import Planner
 from eagerdecomp.program import KernelCall, Program, Slot, map_slots, slots_in
-from eagerdecomp.rules import Rule, index_rules
+from eagerdecomp.rules import Rule
 from eagerdecomp.schema import arguments_of
-from eagerdecomp.sources import shipped_rules
 from eagerdecomp.tracer import Recorder, Recording
 
 aten = torch.ops.aten
@@ -49,7 +46,7 @@ def native(op: OpOverload) -> Callable[..., Any]:
 
 def planner_for(ops: Any, rules: Sequence[Rule] = ()) -> Planner:
     """The planner that a mode makes."""
-    return Planner(as_backend(ops), index_rules(rules), (own_rules, schema_rules, shipped_rules))
+    return ed.EagerDecompMode(ops, rules=rules)._runtime.planner
 
 
 def record(

@@ -16,7 +16,15 @@ from eagerdecomp.opset import INFRA_NAMES, as_op_set, resolve_ops
 
 aten = torch.ops.aten
 
-SOME = [aten.add.Tensor, aten.add.Scalar, aten.mul.Tensor, aten.sin.default, aten.cos.default, aten.gelu.default, aten.detach.default]
+SOME = [
+    aten.add.Tensor,
+    aten.add.Scalar,
+    aten.mul.Tensor,
+    aten.sin.default,
+    aten.cos.default,
+    aten.gelu.default,
+    aten.detach.default,
+]
 
 overloads = st.sets(st.sampled_from(SOME))
 

@@ -178,7 +178,13 @@ CALLS: dict[Any, list[st.SearchStrategy[Any]]] = {
         st.sampled_from([None, torch.float64]),
     ],
     aten.gelu.default: [st.just(TENSOR), st.sampled_from(["none", "tanh"])],
-    aten.slice.Tensor: [st.just(TENSOR), st.integers(0, 1), st.none() | st.integers(0, 2), st.none() | st.integers(0, 2), st.just(1)],
+    aten.slice.Tensor: [
+        st.just(TENSOR),
+        st.integers(0, 1),
+        st.none() | st.integers(0, 2),
+        st.none() | st.integers(0, 2),
+        st.just(1),
+    ],
     aten.uniform_.default: [st.just(TENSOR), st.sampled_from([0.0, -0.0, 0.5]), st.sampled_from([1.0, 2.0]), st.none()],
     aten.elu.default: [st.just(TENSOR), numbers, numbers, numbers],
 }

@@ -1,0 +1,425 @@
+"""Keys tell calls apart by every fact a program may depend on, and the fast handler reads the very key that `key_of` gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+import eagerdecomp as ed
+from eagerdecomp.key import key_of, make_handler, program_arguments
+from eagerdecomp.schema import call_of, facts_of
+
+aten = torch.ops.aten
+
+X, Y = torch.ones(2, 3), torch.zeros(2, 3)
+BASE = torch.arange(24.0)
+
+
+class Asked(dict[Any, Any]):
+    """A table of programs without any, that keeps the key it was asked for."""
+
+    key: Any = None
+
+    def __getitem__(self, key: Any) -> Any:
+        hash(key)  # as a dict does
+        self.key = key
+        raise KeyError(key)
+
+
+def handled(op: Any, values: Sequence[Any], *, offsets: bool = False) -> tuple[Any, tuple[Any, ...]]:
+    """The key that the fast handler asks for, and what it hands to `cold`."""
+    asked = Asked()
+    handler = make_handler(op, offsets=offsets)(asked, lambda *given: given)
+    args, kwargs = call_of(op, values)
+    return asked, handler(*args, **kwargs)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal with equal types, told apart as keys must be."""
+    return left == right and repr(left) == repr(right)
+
+
+# -- the handler and key_of agree ------------------------------------------------------------------------------------------
+
+
+tensors = st.sampled_from(
+    [
+        X,
+        Y,
+        X.t().contiguous().t(),
+        BASE[3:9].view(2, 3),
+        BASE[::4],
+        torch.ones(()),
+        torch.ones(0, 3),
+        X.double(),
+        X > 0,
+        torch.ones(2, 3, dtype=torch.complex64),
+        torch.ones(2, 3, device="meta"),
+        X.expand(4, 2, 3),
+    ]
+)
+numbers = st.sampled_from([True, False, 0, 1, 2, -1, 0.0, -0.0, 1.0, 0.5, math.nan, math.inf, 1j, complex(0.0, -0.0), 1 + 0j])
+dims = st.lists(st.integers(-2, 1), max_size=2)
+dtypes = st.sampled_from([None, torch.float64, torch.int64])
+devices = st.sampled_from([None, torch.device("cpu"), torch.device("meta")])
+
+CALLS: dict[Any, tuple[st.SearchStrategy[Any], ...]] = {
+    aten.silu.default: (tensors,),
+    aten.gelu.default: (tensors, st.sampled_from(["none", "tanh"])),
+    aten.gelu_backward.default: (tensors, tensors, st.sampled_from(["none", "tanh"])),
+    aten.add.Tensor: (tensors, tensors, numbers),
+    aten.add.Scalar: (tensors, numbers, numbers),
+    aten.add_.Tensor: (tensors, tensors, numbers),
+    aten.mul.Tensor: (tensors, tensors | numbers),
+    aten.lerp.Scalar: (tensors, tensors, numbers),
+    aten.addcmul.default: (tensors, tensors, tensors, numbers),
+    aten.addmm.default: (tensors, tensors, tensors, numbers, numbers),
+    aten.clamp.default: (tensors, st.none() | numbers, st.none() | numbers),
+    aten.clamp.Tensor: (tensors, st.none() | tensors, st.none() | tensors),
+    aten.sum.dim_IntList: (tensors, st.none() | dims, st.booleans(), dtypes),
+    aten.permute.default: (tensors, dims),
+    aten.slice.Tensor: (tensors, st.integers(0, 1), st.none() | st.integers(-2, 2), st.none() | st.integers(0, 9), st.just(1)),
+    aten.cat.default: (st.lists(tensors, min_size=1, max_size=3), st.integers(-1, 1)),
+    aten.index.Tensor: (tensors, st.lists(st.none() | tensors, min_size=1, max_size=3)),
+    aten.native_layer_norm.default: (tensors, dims, st.none() | tensors, st.none() | tensors, st.sampled_from([1e-5, 1e-3])),
+    aten.upsample_bilinear2d.vec: (
+        tensors,
+        st.none() | dims,
+        st.booleans(),
+        st.none() | st.lists(st.sampled_from([2.0, -0.0, 0.0]), max_size=2),
+    ),
+    aten.bernoulli.default: (tensors, st.sampled_from([None, torch.Generator()])),
+    aten.uniform_.default: (tensors, st.sampled_from([0.0, -0.0, 1.0]), st.sampled_from([1.0, 2.0]), st.none()),
+    getattr(aten.random_, "from"): (tensors, st.integers(0, 1), st.none() | st.integers(5, 6), st.none()),
+    aten.full.default: (dims, numbers, dtypes, st.just(None), devices, st.none() | st.booleans()),
+    aten.zeros_like.default: (
+        tensors,
+        dtypes,
+        st.none(),
+        devices,
+        st.none(),
+        st.sampled_from([None, torch.contiguous_format, torch.preserve_format]),
+    ),
+    aten._foreach_add.ScalarList: (st.lists(tensors, min_size=1, max_size=3), st.lists(numbers, min_size=1, max_size=3)),
+    aten._foreach_lerp.List: (st.lists(tensors, max_size=2), st.lists(tensors, max_size=2), st.lists(tensors, max_size=2)),
+    aten.scaled_dot_product_attention.default: (
+        tensors,
+        tensors,
+        tensors,
+        st.none() | tensors,
+        st.just(0.0),
+        st.booleans(),
+        st.none() | st.sampled_from([0.5, 1.0]),
+        st.booleans(),
+    ),
+    aten.convolution.default: (
+        tensors,
+        tensors,
+        st.none() | tensors,
+        dims,
+        dims,
+        dims,
+        st.booleans(),
+        dims,
+        st.integers(1, 2),
+    ),
+    aten.max.dim_max: (tensors, st.integers(-1, 1), st.booleans(), tensors, tensors),
+    aten.empty.memory_format: (dims, dtypes, st.none(), devices, st.none(), st.none()),
+}
+
+
+@given(data=st.data(), offsets=st.booleans())
+@pytest.mark.parametrize("op", CALLS, ids=str)
+def test_the_handler_reads_the_key_that_key_of_gives_and_hands_on_every_argument(
+    op: Any, data: st.DataObject, offsets: bool
+) -> None:
+    values = [data.draw(strategy) for strategy in CALLS[op]]
+    asked, given_on = handled(op, values, offsets=offsets)
+    assert same(asked.key, key_of(op, values, offsets=offsets))
+    assert len(given_on) == len(values)
+    assert all(one is other or same(one, other) for one, other in zip(given_on, values, strict=True))
+
+
+@given(data=st.data())
+@pytest.mark.parametrize("op", CALLS, ids=str)
+def test_keys_of_two_calls_are_equal_only_where_no_fact_differs(op: Any, data: st.DataObject) -> None:
+    one, other = ([data.draw(strategy) for strategy in CALLS[op]] for _ in range(2))
+    assert (key_of(op, one) == key_of(op, other)) is same(facts(op, one), facts(op, other))
+
+
+def facts(op: Any, values: Sequence[Any]) -> Any:
+    """Everything a rule may read of a call, read without haste: what `key_of` must tell apart."""
+    flat: list[Any] = []
+
+    def fact(value: Any, kind: str) -> Any:
+        if isinstance(value, torch.Tensor):
+            flat.append(value)
+            return (tuple(value.shape), value.stride(), str(value.dtype), str(value.device))
+        if isinstance(value, (list, tuple)):
+            return [fact(item, kind) for item in value]
+        flat.extend([value] if kind == "Tensor" else ())
+        return value is None if kind == "Generator" else (type(value), repr(value))
+
+    read = [fact(value, argument.kind) for argument, value in zip(facts_of(op).arguments, values, strict=True)]
+    return [read, [[left is right for right in flat] for left in flat]]
+
+
+def test_the_same_call_has_the_same_key_each_time() -> None:
+    assert key_of(aten.elu.default, [X, math.nan, 0.0, -0.0]) == key_of(aten.elu.default, [Y, math.nan, 0.0, -0.0])
+    assert hash(key_of(aten.elu.default, [X, math.nan, 1, 1])) == hash(key_of(aten.elu.default, [Y, math.nan, 1, 1]))
+
+
+# -- facts, one by one --------------------------------------------------------------------------------------------------------
+
+APART: list[Any] = [
+    True,
+    False,
+    0,
+    1,
+    1.0,
+    0.0,
+    -0.0,
+    1 + 0j,
+    0j,
+    complex(0.0, -0.0),
+    complex(-0.0, 0.0),
+    math.nan,
+    math.inf,
+    -math.inf,
+]
+
+
+@pytest.mark.parametrize("op", [aten.add.Scalar, aten._foreach_add.ScalarList], ids=str)
+def test_scalars_that_python_takes_for_equal_are_told_apart(op: Any) -> None:
+    listed = op is aten._foreach_add.ScalarList
+    keys = [key_of(op, [[X], [scalar]] if listed else [X, scalar, 1]) for scalar in APART]
+    assert [keys.index(key) for key in keys] == list(range(len(APART)))
+    assert len(set(keys)) == len(APART)
+
+
+@pytest.mark.parametrize(
+    ("op", "one", "other"),
+    [
+        (aten.silu.default, [X], [X.double()]),
+        (aten.silu.default, [X], [X[0]]),
+        (aten.silu.default, [X], [X.t().contiguous().t()]),
+        (aten.silu.default, [X], [X.to("meta")]),
+        (aten.huber_loss.default, [X, X, 1, 1.0], [X, Y, 1, 1.0]),
+        (aten.cat.default, [[X, X], 0], [[X, Y], 0]),
+        (aten.cat.default, [[X, Y, X], 0], [[X, Y, Y], 0]),
+        (aten.cat.default, [[X, Y], 0], [[X, Y, BASE], 0]),
+        (aten.index.Tensor, [X, [None, BASE]], [X, [BASE, None]]),
+        (aten.index.Tensor, [X, [BASE]], [X, [BASE, None]]),
+        (aten.clamp.default, [X, None, 1], [X, 1, None]),
+        (aten.mul.Tensor, [X, 1], [X, torch.ones(())]),
+        (aten.mul.Tensor, [X, 1], [X, 1.0]),
+        (aten.bernoulli.default, [X, None], [X, torch.Generator()]),
+        (aten.sum.dim_IntList, [X, [0], False, None], [X, [0], True, None]),
+        (aten.sum.dim_IntList, [X, None, False, None], [X, [], False, None]),
+        (aten.zeros.default, [[2], None, None, None, None], [[2], None, None, torch.device("cpu"), None]),
+    ],
+    ids=lambda value: str(value) if hasattr(value, "_schema") else "",
+)
+def test_calls_that_differ_in_one_fact_have_different_keys(op: Any, one: list[Any], other: list[Any]) -> None:
+    assert key_of(op, one) != key_of(op, other)
+    assert handled(op, one)[0].key != handled(op, other)[0].key
+
+
+def test_which_arguments_are_one_tensor_is_in_the_key_and_which_tensors_they_are_is_not() -> None:
+    x, y = torch.ones(3), torch.ones(3)
+    op = aten.addcmul.default
+    patterns = [[x, x, x, 1], [x, x, y, 1], [x, y, x, 1], [y, x, x, 1], [x, y, torch.ones(3), 1]]
+    keys = [key_of(op, values) for values in patterns]
+    assert len(set(keys)) == len(patterns)
+    assert key_of(op, [y, y, x, 1]) == keys[1]
+
+
+def test_values_of_tensors_are_in_no_key() -> None:
+    assert key_of(aten.silu.default, [X]) == key_of(aten.silu.default, [Y])
+
+
+def test_offsets_are_read_only_where_asked_for() -> None:
+    first, second = BASE[0:4], BASE[4:8]
+    for op, one, other in (
+        (aten.silu.default, [first], [second]),
+        (aten.cat.default, [[X, first], 0], [[X, second], 0]),
+        (aten.clamp.Tensor, [first, None, None], [second, None, None]),
+    ):
+        assert key_of(op, one) == key_of(op, other)
+        assert key_of(op, one, offsets=True) != key_of(op, other, offsets=True)
+        assert handled(op, one, offsets=True)[0].key != handled(op, other, offsets=True)[0].key
+
+
+@contextmanager
+def double_by_default() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@contextmanager
+def without_flash() -> Iterator[None]:
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        yield
+
+
+ATTENTION = [X, X, X, None, 0.0, False, None, False]
+
+
+@pytest.mark.parametrize(
+    ("switch", "op", "values"),
+    [
+        (double_by_default, aten.ones.default, [[2], None, None, None, None]),
+        (double_by_default, aten.silu.default, [X]),
+        (deterministic, aten.silu.default, [X]),
+        (without_flash, aten.scaled_dot_product_attention.default, ATTENTION),
+    ],
+    ids=["default dtype of a factory", "default dtype", "deterministic algorithms", "attention kernels"],
+)
+def test_a_switch_of_the_process_changes_the_key_and_back(switch: Callable[[], Any], op: Any, values: list[Any]) -> None:
+    before = key_of(op, values), handled(op, values)[0].key
+    with switch():
+        within = key_of(op, values), handled(op, values)[0].key
+    assert before[0] == before[1]
+    assert within[0] == within[1]
+    assert before[0] != within[0]
+    assert key_of(op, values) == before[0]
+
+
+# -- what has no key -------------------------------------------------------------------------------------------------------------
+
+
+def symbolic() -> dict[str, Any]:
+    shapes = ShapeEnv()
+    return {"SymInt": shapes.create_unbacked_symint(), "SymFloat": shapes.create_unbacked_symfloat()}
+
+
+@pytest.mark.parametrize(
+    ("op", "values"),
+    [
+        (aten.full.default, lambda s: [[s["SymInt"]], 1.0, None, None, None, None]),
+        (aten.add.Scalar, lambda s: [X, s["SymInt"], 1]),
+        (aten.add.Scalar, lambda s: [X, s["SymFloat"], 1]),
+        (aten.mul.Tensor, lambda s: [X, s["SymFloat"]]),
+        (aten.select.int, lambda s: [X, 0, s["SymInt"]]),
+        (aten._foreach_add.ScalarList, lambda s: [[X], [s["SymFloat"]]]),
+        (aten.leaky_relu.default, lambda s: [X, s["SymFloat"]]),
+    ],
+    ids=["a size", "an integer", "a float", "a number in a tensor's place", "an index", "a list", "a float with a default"],
+)
+def test_a_call_with_a_symbolic_number_goes_cold_and_fixes_no_value(op: Any, values: Any) -> None:
+    # Unbacked numbers raise where anything asks for their value.
+    given_values = values(symbolic())
+    asked, given_on = handled(op, given_values)
+    assert asked.key is None
+    assert all(one is other for one, other in zip(given_on, given_values, strict=True))
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(key_of(op, given_values))
+
+
+@pytest.mark.parametrize("dense", [torch.ones(()), torch.ones(1).expand(2, 2)], ids=["0-dim", "expanded"])
+def test_a_sparse_tensor_is_not_taken_for_a_strided_one_of_the_same_strides(dense: torch.Tensor) -> None:
+    sparse = dense.to_sparse()
+    assert (sparse.shape, sparse.stride(), sparse.dtype) == (dense.shape, dense.stride(), dense.dtype)
+    for values, others in (([sparse], [dense]), ([[sparse, sparse], 0], [[dense, dense], 0])):
+        op = aten.neg.default if len(values) == 1 else aten.cat.default
+        assert handled(op, values)[0].key != key_of(op, others)
+        with pytest.raises(TypeError, match="sparse_coo tensor has no key"):
+            key_of(op, values)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_a_tensor_without_strides_goes_cold() -> None:
+    compressed = torch.eye(2).to_sparse_csr()
+    asked, given_on = handled(aten.neg.default, [compressed])
+    assert asked.key is None
+    assert given_on[0] is compressed
+
+
+def test_a_number_in_the_place_of_a_tensor_that_no_pointwise_op_has_goes_cold() -> None:
+    asked, given_on = handled(aten.cumsum.default, [3, 0, None])
+    assert asked.key is None
+    assert given_on == (3, 0, None)
+
+
+# -- the handler --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_program_is_found_by_key_and_given_tensors_and_generators_alone() -> None:
+    generator = torch.Generator()
+    for op, values, taken in (
+        (aten.addmm.default, [X, Y, X, 2, 0.5], (X, Y, X)),
+        (aten.clamp.Tensor, [X, None, Y], (X, None, Y)),
+        (aten.cat.default, [[X, Y], 1], ([X, Y],)),
+        (aten.bernoulli.default, [X, generator], (X, generator)),
+    ):
+        programs: dict[Any, Any] = {key_of(op, values): lambda *given: given}
+        args, kwargs = call_of(op, values)
+        got = make_handler(op)(programs, lambda *given: pytest.fail("went cold"))(*args, **kwargs)
+        assert all(one is other or one == other for one, other in zip(got, taken, strict=True))
+        assert all(one is other or one == other for one, other in zip(program_arguments(op, values), taken, strict=True))
+
+
+def test_a_program_stored_later_is_found_by_the_same_handler() -> None:
+    programs: dict[Any, Any] = {}
+    handler = make_handler(aten.silu.default)(programs, lambda *given: "cold")
+    assert handler(X) == "cold"
+    programs[key_of(aten.silu.default, [X])] = lambda x: "program"
+    assert handler(X) == "program"
+    assert handler(X.double()) == "cold"
+
+
+@pytest.mark.parametrize("kind", [KeyError, TypeError, AttributeError, RuntimeError])
+def test_an_error_raised_when_cold_carries_no_trace_of_the_lookup(kind: type[Exception]) -> None:
+    def cold(*given: Any) -> Any:
+        raise kind("mine")
+
+    with pytest.raises(kind, match="mine") as caught:
+        make_handler(aten.silu.default)({}, cold)(X)
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("kind", [KeyError, TypeError, AttributeError, RuntimeError])
+def test_an_error_of_a_program_is_raised_and_never_taken_for_a_miss(kind: type[Exception]) -> None:
+    def program(*given: Any) -> Any:
+        raise kind("mine")
+
+    handler = make_handler(aten.silu.default)({key_of(aten.silu.default, [X]): program}, lambda *given: pytest.fail("went cold"))
+    with pytest.raises(kind, match="mine"):
+        handler(X)
+
+
+@pytest.mark.parametrize("name", ["from", "lambda", "id", "tuple", "cold", "program", "programs", "value"])
+@pytest.mark.parametrize("place", ["", "*, "], ids=["positional", "keyword only"])
+def test_arguments_may_be_called_anything(name: str, place: str) -> None:
+    with torch.library._scoped_library("edkeys", "FRAGMENT") as library:
+        library.define(f"op_{name}(Tensor x, {place}int {name}=0) -> Tensor")
+        op = getattr(torch.ops.edkeys, f"op_{name}").default
+        asked, given_on = handled(op, [X, 3])
+        assert same(asked.key, key_of(op, [X, 3]))
+        assert given_on[1] == 3
+        library.impl(f"op_{name}", lambda x, *rest, **named: x + sum(rest) + sum(named.values()), "CompositeExplicitAutograd")
+        with ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()) as mode:
+            got = [op(torch.zeros(1), **{name: number}).item() for number in (3, 3, 3, 4)]
+        assert got == [3, 3, 3, 4]
+        assert mode.stats()[op].hits == 2

@@ -1,0 +1,195 @@
+"""Programs: what they print, what they mean, and how the checker shows a fault in its neighbourhood."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from programs import S, call, native, program, recorded
+
+import eagerdecomp as ed
+from eagerdecomp.program import Slot, check, evaluate, map_slots, slots_in
+
+aten = torch.ops.aten
+
+SILU = program([S[0]], [call(S[1], aten.sigmoid.default, S[0]), call(S[2], aten.mul.Tensor, S[0], S[1])], S[2])
+
+
+# -- printing ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_program_prints_one_line_per_call() -> None:
+    assert str(SILU) == (
+        "aten.silu.default(%0):\n"
+        "  %1 = aten.sigmoid.default(%0)\n"
+        "  %2 = aten.mul.Tensor(%0, %1)\n"
+        "  return %2"
+    )  # fmt: skip
+
+
+def test_lists_constants_keywords_and_unread_results_print_as_they_are() -> None:
+    text = program(
+        [[S[0], S[1]], S[2]],
+        [
+            call([S[4], None], aten.max.dim, S[0], 0, True),
+            call(None, aten.copy_.default, S[4], S[3]),
+            call([S[5]], aten.split.Tensor, S[2], 3),
+            call(S[6], aten.add.Tensor, S[4], -0.0, alpha=2),
+        ],
+        (S[6], [S[5]], None),
+        constants=[(S[3], torch.ones(2, 3))],
+    )
+    assert str(text) == (
+        "aten.silu.default([%0, %1], %2):\n"
+        "  %3 = constant (2, 3) torch.float32\n"
+        "  %4, _ = aten.max.dim(%0, 0, True)\n"
+        "  _ = aten.copy_.default(%4, %3)\n"
+        "  %5 = aten.split.Tensor(%2, 3)\n"
+        "  %6 = aten.add.Tensor(%4, -0.0, alpha=2)\n"
+        "  return (%6, [%5], None)"
+    )
+
+
+# -- meaning ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_program_means_its_calls_in_order() -> None:
+    x = torch.tensor([-1.0, 0.0, 2.0])
+    torch.testing.assert_close(evaluate(SILU, native, [x]), torch.nn.functional.silu(x))
+
+
+def test_kernels_come_from_whoever_runs_the_program() -> None:
+    ran: list[Any] = []
+
+    def kernel_of(op: Any) -> Any:
+        return lambda *args: ran.append((op, args)) or f"ran {op}"
+
+    assert evaluate(SILU, kernel_of, ["x"]) == "ran aten.mul.Tensor"
+    assert ran == [(aten.sigmoid.default, ("x",)), (aten.mul.Tensor, ("x", "ran aten.sigmoid.default"))]
+
+
+def test_lists_several_results_and_constants_are_bound() -> None:
+    constant = torch.tensor([10.0])
+    sums = program(
+        [[S[0], S[1]], S[2]],
+        [
+            call([S[4], S[5]], aten.max.dim, S[0], 0),
+            call(S[6], aten.cat.default, [S[1], S[3]]),
+        ],
+        (S[4], [S[6], S[2]], 7),
+        constants=[(S[3], constant)],
+    )
+    largest, (joined, absent), literal = evaluate(sums, native, [[torch.tensor([1.0, 3.0]), torch.tensor([5.0])], None])
+    assert largest.item() == 3
+    assert joined.tolist() == [5, 10]
+    assert (absent, literal) == (None, 7)
+
+
+def test_the_same_tensor_twice_is_one_slot_and_binds_once() -> None:
+    twice = program([S[0], S[0]], [call(S[1], aten.add.Tensor, S[0], S[0])], S[1])
+    x = torch.ones(2)
+    assert evaluate(twice, native, [x, x]).tolist() == [2, 2]
+
+
+def test_a_kernel_that_answers_too_few_values_is_noticed() -> None:
+    two = program([S[0]], [call([S[1], S[2]], aten.max.dim, S[0], 0)], S[1])
+    with pytest.raises(ValueError, match="shorter"):
+        evaluate(two, lambda op: lambda *args: (args[0],), [torch.ones(2)])
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_program_takes_exactly_its_parameters(count: int) -> None:
+    with pytest.raises(ValueError, match="argument"):
+        evaluate(SILU, native, [torch.ones(2)] * count)
+
+
+# -- slots ------------------------------------------------------------------------------------------------------------
+
+
+def test_slots_are_found_and_replaced_however_deep() -> None:
+    value = [S[0], (S[1], [2, S[0]]), "x", None]
+    assert list(slots_in(value)) == [S[0], S[1], S[0]]
+    assert map_slots(value, lambda slot: slot.number) == [0, (1, [2, 0]), "x", None]
+
+
+def test_reads_and_writes_are_told_by_the_schema() -> None:
+    in_place = call(None, aten.add_.Tensor, S[0], S[1], alpha=2)
+    assert list(in_place.reads()) == [S[0], S[1]]
+    assert list(in_place.writes()) == [S[0]]
+    into = call(None, aten.add.out, S[0], S[1], out=S[2])
+    assert list(into.reads()) == [S[0], S[1], S[2]]
+    assert list(into.writes()) == [S[2]]
+    many = call(None, aten._foreach_add_.Scalar, [S[0], S[1]], 1)
+    assert list(many.writes()) == [S[0], S[1]]
+    assert list(call(S[2], aten.add.Tensor, S[0], S[1]).writes()) == []
+
+
+# -- the checker -------------------------------------------------------------------------------------------------------
+
+
+def chain(*calls: Any, result: Slot = S[2]) -> Any:
+    return program([S[0]], calls, result)
+
+
+def test_a_well_formed_program_is_answered_itself() -> None:
+    assert check(SILU) is SILU
+    for one in (
+        recorded(aten.gelu_backward.default, torch.ones(3), torch.ones(3)),
+        recorded(aten.linear.default, *[torch.ones(2, 2)] * 2),
+    ):
+        assert check(one) is one
+
+
+def test_a_value_read_before_it_is_made_is_shown_in_its_neighbourhood() -> None:
+    faulty = program(
+        [S[0]],
+        [call(S[n], aten.sin.default, S[n - 1] if n != 5 else S[9]) for n in range(1, 11)],
+        S[10],
+    )
+    with pytest.raises(ed.ProgramError) as caught:
+        check(faulty)
+    assert str(caught.value) == (
+        "malformed program for aten.silu.default: %9 is read before it is made\n"
+        "   %2 = aten.sin.default(%1)\n"
+        "   %3 = aten.sin.default(%2)\n"
+        "   %4 = aten.sin.default(%3)\n"
+        ">> %5 = aten.sin.default(%9)\n"
+        "   %6 = aten.sin.default(%5)\n"
+        "   %7 = aten.sin.default(%6)\n"
+        "   %8 = aten.sin.default(%7)"
+    )
+
+
+def test_a_fault_in_the_first_line_shows_what_follows() -> None:
+    with pytest.raises(ed.ProgramError) as caught:
+        check(chain(call(S[2], aten.add.Tensor, S[0], alpha=S[1])))
+    assert str(caught.value).splitlines()[1:] == [">> %2 = aten.add.Tensor(%0, alpha=%1)", "   return %2"]
+
+
+def test_a_call_may_not_read_what_it_makes() -> None:
+    with pytest.raises(ed.ProgramError, match=r"%2 is read before"):
+        check(chain(call(S[2], aten.sin.default, S[2])))
+
+
+@pytest.mark.parametrize("again", [S[0], S[1], S[3]])
+def test_a_value_made_twice_is_refused(again: Slot) -> None:
+    faulty = program(
+        [S[0]],
+        [call(S[1], aten.sin.default, S[0]), call(again, aten.cos.default, S[1])],
+        S[1],
+        constants=[(S[3], torch.ones(1))],
+    )
+    with pytest.raises(ed.ProgramError, match=rf"{again!r} is made twice\n.*\n>> {again!r} = aten\.cos"):
+        check(faulty)
+
+
+def test_one_call_may_not_make_a_value_twice() -> None:
+    with pytest.raises(ed.ProgramError, match=r"%2 is made twice"):
+        check(chain(call([S[2], S[2]], aten.max.dim, S[0], 0)))
+
+
+@pytest.mark.parametrize("result", [S[7], [S[1], (S[7],)]], ids=["bare", "nested"])
+def test_a_result_that_is_never_made_is_refused(result: Any) -> None:
+    with pytest.raises(ed.ProgramError, match=r"the result %7 is never made\n.*\n>> return "):
+        check(program([S[0]], [call(S[1], aten.sin.default, S[0])], result))

@@ -1,0 +1,191 @@
+"""Rules are values with a place; two for one op are refused; the first that covers a call answers it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import eagerdecomp as ed
+from eagerdecomp.rules import NoRoute, Rule, first_answer, index_rules, linked, own, register_decomposition
+
+aten = torch.ops.aten
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x + x
+
+
+# -- making rules -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", ["aten.silu.default", aten.silu.default])
+def test_a_decorated_function_becomes_a_rule_that_knows_its_place(op: Any) -> None:
+    rule = register_decomposition(op)(double)
+    assert isinstance(rule, Rule)
+    assert (rule.op, rule.fn, rule.source, rule.linked, rule.effects) == (aten.silu.default, double, "user", False, False)
+    assert rule.where == f"{__name__}.double:{double.__code__.co_firstlineno}"
+    assert str(rule) == f"user rule {rule.where}"
+
+
+def test_registering_changes_nothing_by_itself() -> None:
+    register_decomposition("aten.silu.default")(lambda x: x * 0)
+    with ed.EagerDecompMode(ed.core_aten()):
+        assert torch.nn.functional.silu(torch.ones(1)).item() != 0
+
+
+def test_the_place_of_a_wrapped_function_is_the_inner_ones_and_a_callable_without_code_has_one_too() -> None:
+    class Halves:
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return x / 2
+
+    import functools
+
+    @functools.wraps(double)
+    def wrapped(x: torch.Tensor) -> torch.Tensor:
+        return double(x)
+
+    assert register_decomposition(aten.silu.default)(wrapped).where.endswith(f"double:{double.__code__.co_firstlineno}")
+    assert "Halves" in register_decomposition(aten.silu.default)(Halves()).where
+
+
+def test_a_rule_is_for_one_overload() -> None:
+    with pytest.raises(ed.RuleError, match=r"aten\.add has several overloads \(.*aten\.add\.Tensor.*\)"):
+        register_decomposition("aten.add")
+    with pytest.raises(ed.OpSetError, match=r"did you mean aten\.silu"):
+        register_decomposition("aten.sillu.default")
+
+
+def test_a_rule_must_be_a_function() -> None:
+    wrong: Any = 3
+    with pytest.raises(ed.RuleError, match=r"decomposition of aten\.silu\.default must be a function, not 3"):
+        register_decomposition("aten.silu.default")(wrong)
+
+
+# -- tables of rules ------------------------------------------------------------------------------------------------------
+
+
+def test_rules_are_indexed_by_overload() -> None:
+    silu, gelu = own(aten.silu.default, double), own(aten.gelu.default, double, effects=True)
+    assert index_rules([silu, gelu]) == {aten.silu.default: silu, aten.gelu.default: gelu}
+    assert gelu.effects
+
+
+def test_two_rules_for_one_overload_are_refused_and_both_places_named() -> None:
+    def halve(x: torch.Tensor) -> torch.Tensor:
+        return x / 2
+
+    first, second = own(aten.silu.default, double), register_decomposition("aten.silu.default")(halve)
+    with pytest.raises(ed.RuleError) as caught:
+        index_rules([first, second])
+    assert str(caught.value) == f"two rules for aten.silu.default: {first.where} and {second.where}"
+    assert first.where != second.where
+
+
+def test_a_bare_function_is_no_rule() -> None:
+    wrong: Any = double
+    with pytest.raises(ed.RuleError, match="register_decomposition"):
+        index_rules([wrong])
+
+
+def test_a_rule_equals_itself_alone() -> None:
+    # By identity: a mode's programs depend on the very functions it was given.
+    one, other = own(aten.silu.default, double), own(aten.silu.default, double)
+    assert one == one  # noqa: PLR0124
+    assert one != other
+    assert len({one, other}) == 2
+
+
+# -- calling rules --------------------------------------------------------------------------------------------------------
+
+
+def test_a_plain_rule_is_called_with_the_ops_arguments() -> None:
+    rule = own(aten.elu.default, lambda x, alpha=1, scale=1: (x, alpha, scale))
+    assert rule(1, 2, scale=3) == (1, 2, 3)
+
+
+def test_a_linked_rule_is_bound_to_what_runs_its_ops() -> None:
+    bound: list[Any] = []
+
+    def link(call: Any) -> Any:
+        add = call(aten.add.Tensor)
+        return lambda x: add(x, x)
+
+    def runs(op: Any) -> Any:
+        bound.append(op)
+        return lambda *args: ("ran", op, args)
+
+    rule = linked(aten.silu.default, link)
+    run = rule.bind(runs)
+    assert run(3) == ("ran", aten.add.Tensor, (3, 3))
+    assert run(4) == ("ran", aten.add.Tensor, (4, 4))
+    assert bound == [aten.add.Tensor]
+    # Called as it is, it goes through the dispatcher.
+    assert rule(torch.ones(2)).tolist() == [2, 2]
+    assert (rule.source, rule.linked) == ("own", True)
+
+
+# -- the first answer -----------------------------------------------------------------------------------------------------
+
+
+def rules_answering(*answers: Any) -> list[Rule]:
+    return [own(aten.silu.default, lambda answer=answer: answer) for answer in answers]
+
+
+def apply(rule: Rule) -> Any:
+    answer = rule()
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def test_the_first_rule_that_covers_the_call_answers_and_no_later_one_runs() -> None:
+    ran: list[Rule] = []
+
+    def noted(rule: Rule) -> Any:
+        ran.append(rule)
+        return apply(rule)
+
+    rules = rules_answering(NotImplemented, None, "late")
+    assert first_answer(aten.silu.default, rules, noted) is None
+    assert ran == rules[:2]
+
+
+def test_what_a_rule_left_is_undone_before_the_next_runs() -> None:
+    events: list[str] = []
+
+    def noted(rule: Rule) -> Any:
+        events.append("ran")
+        return apply(rule)
+
+    first_answer(
+        aten.silu.default,
+        rules_answering(NotImplemented, NoRoute(aten.sin.default), "answer"),
+        noted,
+        undo=lambda: events.append("undone"),
+    )
+    assert events == ["ran", "undone", "ran", "undone", "ran"]
+
+
+def test_without_an_answer_every_attempt_is_kept_with_its_reason() -> None:
+    inner = NoRoute(aten.sin.default)
+    rules = rules_answering(NotImplemented, inner)
+    undone: list[int] = []
+    with pytest.raises(NoRoute) as caught:
+        first_answer(aten.silu.default, rules, apply, undo=lambda: undone.append(1))
+    assert caught.value.op is aten.silu.default
+    assert caught.value.attempts == ((rules[0], "does not cover this call", None), (rules[1], "", inner))
+    assert undone == [1, 1]
+
+
+def test_no_rules_at_all_is_no_route_without_attempts() -> None:
+    with pytest.raises(NoRoute) as caught:
+        first_answer(aten.silu.default, [], apply)
+    assert caught.value.attempts == ()
+
+
+def test_an_error_of_a_rule_is_the_users_and_no_other_rule_is_tried() -> None:
+    rules = rules_answering(ValueError("mine"), "late")
+    with pytest.raises(ValueError, match="mine"):
+        first_answer(aten.silu.default, rules, apply)
