@@ -48,13 +48,16 @@ class Listener(DispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[Call] = []
+        self.answers: list[Any] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if not is_plumbing_name(str(func)):
             self.calls.append((func, _copied(args), _copied(kwargs or {})))
-        return func(*args, **(kwargs or {}))
+        answer = func(*args, **(kwargs or {}))
+        self.answers.append(answer)
+        return answer
 
 
 def _copied(value: Any) -> Any:
@@ -66,6 +69,23 @@ def _copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _copied(item) for name, item in value.items()}
     return value
+
+
+def _works_unheard(rule: Rule, given: Sequence[Any], answer: Any, listener: Listener) -> bool:
+    """Whether a C++ kernel made its result by no op, or filled by none the memory it allocated: on a backend it is no route."""
+    heard = {id(tensor) for tensor in _tensors([given, listener.answers])}
+    if any(id(tensor) not in heard for tensor in _tensors(answer)):
+        return True
+    allocates = {str(op).startswith("aten.empty") or str(op).startswith("aten.new_empty") for op, _, _ in listener.calls}
+    return allocates == {True} and "empty" not in str(rule.op)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
 
 
 class Harvest:
@@ -105,7 +125,9 @@ class Harvest:
                 answer = rule(*args, **kwargs)
             except (NoRoute, RuntimeError, TypeError, ValueError, IndexError, AssertionError, NotImplementedError, AttributeError):
                 return None  # the rule does not take this call
-        return None if answer is NotImplemented else listener.calls
+        if answer is NotImplemented or _works_unheard(rule, (*args, *kwargs.values()), answer, listener):
+            return None
+        return listener.calls
 
     def data(self) -> dict[str, Any]:
         """The footprints, in the order of the file."""
@@ -139,7 +161,7 @@ def _runs(info: Any) -> Iterator[Any]:
 def harvest(match: str) -> dict[str, Any]:
     """Footprints of every rule reached from the operators whose name matches."""
     found = Harvest()
-    infos = [info for info in op_db if re.search(match, info.name)]
+    infos = [info for info in op_db if info.dtypes and re.search(match, info.name)]
     for number, info in enumerate(infos):
         print(f"\r{number + 1}/{len(infos)} {info.name:60s}", end="", file=sys.stderr, flush=True)
         for run in _runs(info):
@@ -147,7 +169,7 @@ def harvest(match: str) -> dict[str, Any]:
                 with context(), Listener() as listener:
                     try:
                         run()
-                    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+                    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError):
                         continue  # samples that need what this build lacks
                 found.add(listener.calls)
     print(file=sys.stderr)
