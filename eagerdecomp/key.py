@@ -1,8 +1,8 @@
 """Keys: the facts of one call that a recorded program may depend on, and the function that reads them for one op.
 
-A key holds, per tensor: shape, strides, dtype, device, layout; which arguments are the same tensor; per scalar its type and value, told
-apart where Python's equality is not (``True == 1 == 1.0``, ``-0.0 == 0.0``, NaN); and the ambient switches a rule may read. Storage
-offsets are read only for ops whose programs turned out to depend on them. conj and neg bits are not in a key: calls that
+A key holds, per tensor: shape, strides, dtype, device, layout; which arguments are the same tensor; per scalar its type and value,
+told apart where Python's equality is not (``True == 1 == 1.0``, ``-0.0 == 0.0``, NaN); and the ambient switches a rule may read.
+Storage offsets are read only for ops whose programs turned out to depend on them. conj and neg bits are not in a key: calls that
 bring one are not recorded (see `runtime`).
 """
 

@@ -21,7 +21,7 @@ aten = torch.ops.aten
 S = [Slot(number) for number in range(24)]
 
 
-def call(results: Slot | None | Sequence[Slot | None], op: OpOverload, *args: Any, **kwargs: Any) -> KernelCall:
+def call(results: Slot | Sequence[Slot | None] | None, op: OpOverload, *args: Any, **kwargs: Any) -> KernelCall:
     """A kernel call; a list of results for a kernel that returns several."""
     packed = isinstance(results, (list, tuple))
     made = tuple(results) if isinstance(results, (list, tuple)) else (results,)

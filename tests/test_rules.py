@@ -92,7 +92,7 @@ def test_a_bare_function_is_no_rule() -> None:
 def test_a_rule_equals_itself_alone() -> None:
     # By identity: a mode's programs depend on the very functions it was given.
     one, other = own(aten.silu.default, double), own(aten.silu.default, double)
-    assert one == one  # noqa: PLR0124
+    assert one == one
     assert one != other
     assert len({one, other}) == 2
 

@@ -1,0 +1,277 @@
+"""The cache: bounds, order of eviction, churn, offsets, threads, and why a call missed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import eagerdecomp as ed
+from eagerdecomp import cache as cache_module
+from eagerdecomp.cache import CacheInfo, OpPrograms, ProgramCache, shared_cache
+from eagerdecomp.key import key_of
+
+aten = torch.ops.aten
+
+
+def runs(name: Any) -> Any:
+    return lambda *arguments: name
+
+
+def table(limit: int = 3) -> OpPrograms:
+    cache = ProgramCache(limit_per_op=limit)
+    return cache.of(cache.space("mine"), aten.silu.default)
+
+
+# -- bounds ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_program_stored_first_goes_first() -> None:
+    programs = table(3)
+    for key in "abc":
+        programs.store(key, runs(key), key.upper())
+    programs.store("d", runs("d"), "D")
+    assert list(programs.programs) == ["b", "c", "d"]
+    assert programs.listings == {"b": "B", "c": "C", "d": "D"}
+    assert programs.evictions == 1
+
+
+def test_storing_again_under_a_key_evicts_nothing() -> None:
+    programs = table(2)
+    for key, name in (("a", 1), ("b", 2), ("a", 3)):
+        programs.store(key, runs(name), name)
+    assert {key: run() for key, run in programs.programs.items()} == {"a": 3, "b": 2}
+    assert programs.listings == {"a": 3, "b": 2}
+    assert programs.evictions == 0
+
+
+@given(st.lists(st.integers(0, 9)), st.integers(1, 5))
+def test_no_more_than_the_bound_is_ever_held_and_the_newest_are(keys: list[int], limit: int) -> None:
+    programs = table(limit)
+    for key in keys:
+        programs.store(key, runs(key), key)
+        assert len(programs.programs) <= limit
+        assert key in programs.programs
+        assert programs.programs.keys() == programs.listings.keys()
+    assert len(programs.programs) == min(limit, len(set(keys)))
+
+
+def test_a_compiled_function_takes_its_programs_place_unless_that_is_gone() -> None:
+    programs = table(2)
+    programs.store("a", runs("recorded"), "listing")
+    programs.replace("a", runs("compiled"))
+    programs.replace("b", runs("late"))
+    assert programs.programs["a"]() == "compiled"
+    assert programs.listings == {"a": "listing"}
+    assert "b" not in programs.programs
+
+
+def test_a_bound_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="limit_per_op must be at least 1, not 0"):
+        ProgramCache(limit_per_op=0)
+
+
+# -- what is worth recording -----------------------------------------------------------------------------------------------
+
+
+def test_every_key_is_worth_recording_until_the_bound() -> None:
+    programs = table(3)
+    for key in range(3):
+        assert programs.worth_recording(key)
+        programs.store(key, runs(key), key)
+    assert not programs.worth_recording("new")
+
+
+def test_once_shapes_keep_changing_only_a_key_met_before_is_worth_recording() -> None:
+    programs = table(2)
+    for key in range(2):
+        programs.store(key, runs(key), key)
+    assert not programs.worth_recording("x")
+    assert not programs.worth_recording("y")
+    assert programs.worth_recording("x")
+    programs.store("x", runs("x"), "x")
+    # The op stays suspect after a program went: keys that come once must not start the churn again.
+    assert not programs.worth_recording("z")
+
+
+def test_keys_met_long_ago_are_forgotten() -> None:
+    programs = table(1)
+    programs.store(0, runs(0), 0)
+    assert not programs.worth_recording("x")
+    for key in range(100, 110):
+        programs.worth_recording(key)
+    assert not programs.worth_recording("x")
+
+
+def test_an_op_whose_recordings_never_become_programs_is_recorded_no_more() -> None:
+    programs = table()
+    for _ in range(3):
+        assert programs.worth_recording("key")
+        programs.recorded_in_vain()
+    assert not programs.worth_recording("key")
+
+
+def test_an_op_with_a_program_is_still_recorded_after_vain_recordings() -> None:
+    programs = table()
+    programs.store("a", runs("a"), "a")
+    for _ in range(5):
+        programs.recorded_in_vain()
+    assert programs.worth_recording("b")
+
+
+# -- why a call missed -------------------------------------------------------------------------------------------------------
+
+
+def test_a_miss_is_explained_by_the_facts_that_the_nearest_program_does_not_share() -> None:
+    programs = table(8)
+    x = torch.ones(2, 3)
+    asked = key_of(aten.elu.default, [x, 1.0, 1, 1])
+    assert programs.why_missed(asked) == "the first call of this op"
+    for values in ([x.double(), 2.0, 1, 1], [x, 2.0, 1, 1]):
+        programs.store(key_of(aten.elu.default, values), runs(0), 0)
+    assert programs.why_missed(asked) == "(<class 'float'>, 2.0) became (<class 'float'>, 1.0)"
+    programs.store(asked, runs(0), 0)
+    assert programs.why_missed(asked) == "evicted"
+
+
+def test_several_changed_facts_are_all_named() -> None:
+    programs = table()
+    programs.store((1, 2, 3), runs(0), 0)
+    assert programs.why_missed((1, 5, 6)) == "2 became 5; 3 became 6"
+
+
+# -- offsets ------------------------------------------------------------------------------------------------------------------
+
+
+def test_reading_offsets_forgets_programs_that_did_not_and_leaves_old_handlers_an_empty_table() -> None:
+    programs = table()
+    held_by_a_handler = programs.programs
+    programs.store("a", runs("a"), "a")
+    programs.read_offsets()
+    assert programs.offsets
+    assert (held_by_a_handler, programs.programs, programs.listings) == ({}, {}, {})
+    programs.store("b", runs("b"), "b")
+    assert held_by_a_handler == {}
+
+
+def test_reading_offsets_again_forgets_nothing() -> None:
+    programs = table()
+    programs.read_offsets()
+    programs.store("a", runs("a"), "a")
+    programs.read_offsets()
+    assert list(programs.programs) == ["a"]
+
+
+# -- the cache as a whole -------------------------------------------------------------------------------------------------------
+
+
+def test_backends_do_not_see_each_others_programs() -> None:
+    cache = ProgramCache()
+    mine, yours = cache.space("mine"), cache.space("yours")
+    cache.of(mine, aten.silu.default).store("a", runs("a"), "a")
+    assert cache.of(yours, aten.silu.default).programs == {}
+    assert cache.space("mine") is mine
+    assert cache.of(mine, aten.silu.default).programs.keys() == {"a"}
+    assert cache.of(mine, aten.gelu.default).programs == {}
+
+
+def test_the_counts_are_those_of_all_ops_and_backends() -> None:
+    cache = ProgramCache(limit_per_op=2)
+    for owner, op, keys in (
+        ("mine", aten.silu.default, "abc"),
+        ("mine", aten.gelu.default, "a"),
+        ("yours", aten.silu.default, "a"),
+    ):
+        for key in keys:
+            cache.of(cache.space(owner), op).store(key, runs(key), key)
+    assert cache.info() == CacheInfo(programs=4, evictions=1, limit_per_op=2)
+    cache.clear()
+    assert cache.info() == CacheInfo(programs=0, evictions=1, limit_per_op=2)
+
+
+def test_after_clearing_modes_record_anew_and_answer_as_before() -> None:
+    cache = ProgramCache()
+    x = torch.arange(3.0)
+    with ed.EagerDecompMode(ed.core_aten(), cache=cache) as mode:
+        want = aten.gelu_backward(x, x)
+        aten.gelu_backward(x, x)
+        cache.clear()
+        again = [aten.gelu_backward(x, x) for _ in range(2)]
+    assert all(torch.equal(got, want) for got in again)
+    counts = mode.stats()["aten.gelu_backward.default"]
+    assert (counts.misses, counts.hits) == (2, 2)
+
+
+@pytest.fixture
+def shared() -> Iterator[None]:
+    """The process's shared caches, put back as they were."""
+    before = cache_module._shared.copy()
+    cache_module._shared.clear()
+    yield
+    cache_module._shared.clear()
+    cache_module._shared.update(before)
+
+
+@pytest.mark.usefixtures("shared")
+def test_equal_owners_share_a_cache() -> None:
+    assert shared_cache(("a", 1)) is shared_cache(("a", 1))
+    assert shared_cache(("a", 1)) is not shared_cache(("a", 2))
+
+
+@pytest.mark.usefixtures("shared")
+def test_the_least_recently_asked_for_of_sixteen_is_dropped() -> None:
+    caches = [shared_cache(number) for number in range(16)]
+    assert shared_cache(0) is caches[0]  # now the most recent
+    shared_cache("seventeenth")
+    assert shared_cache(0) is caches[0]
+    assert shared_cache(2) is caches[2]
+    assert shared_cache(1) is not caches[1]
+
+
+# -- threads ------------------------------------------------------------------------------------------------------------------
+
+
+def test_threads_that_store_replace_read_and_clear_at_once_find_only_what_was_stored() -> None:
+    cache = ProgramCache(limit_per_op=4)
+    space = cache.space("mine")
+    start = threading.Barrier(4)
+
+    def work(number: int) -> int:
+        start.wait()
+        wrong = 0
+        for turn in range(300):
+            programs = cache.of(space, aten.silu.default)
+            key = (turn * (number + 3)) % 11
+            run = programs.programs.get(key)
+            wrong += run is not None and run() != key
+            if programs.worth_recording(key) or turn % 3 == 0:
+                programs.store(key, runs(key), key)
+            programs.replace(key, runs(key))
+            assert cache.info().programs <= 4
+            if turn % 97 == 0:
+                cache.clear()
+        return wrong
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(4))) == [0] * 4
+    programs = cache.of(space, aten.silu.default)
+    assert len(programs.programs) <= 4
+    assert programs.programs.keys() == programs.listings.keys()
+
+
+def test_threads_that_ask_at_once_get_one_table() -> None:
+    cache = ProgramCache()
+    start = threading.Barrier(4)
+
+    def ask(_: int) -> OpPrograms:
+        start.wait()
+        return cache.of(cache.space("mine"), aten.silu.default)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len({id(one) for one in pool.map(ask, range(4))}) == 1

@@ -1,0 +1,289 @@
+"""Generated code is plain Python that reads like the program, drops temporaries when they are dead, and means what it meant."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+from programs import S, call, native, program, recorded
+
+from eagerdecomp.codegen import generate, source_of
+from eagerdecomp.program import Program, evaluate
+
+aten = torch.ops.aten
+
+
+# -- the text --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_short_program_reads_as_it_would_be_written() -> None:
+    norm = program(
+        [S[0], S[1]],
+        [
+            call([S[2], S[3]], aten.var_mean.correction, S[0], [-1], correction=0, keepdim=True),
+            call(S[4], aten.sub.Tensor, S[0], S[3]),
+            call(S[5], aten.add.Scalar, S[2], 1e-05),
+            call(S[6], aten.rsqrt.default, S[5]),
+            call(S[7], aten.mul.Tensor, S[4], S[6]),
+            call(S[8], aten.mul.Tensor, S[7], S[1]),
+        ],
+        (S[8], S[3], S[6]),
+        op=aten.native_layer_norm.default,
+    )
+    assert source_of(norm) == (
+        "def program(a0, a1):  # aten.native_layer_norm.default\n"
+        "    v2, v3 = aten_var_mean_correction(a0, [-1], correction=0, keepdim=True)\n"
+        "    v4 = aten_sub_Tensor(a0, v3)\n"
+        "    v5 = aten_add_Scalar(v2, 1e-05)\n"
+        "    del v2\n"
+        "    v6 = aten_rsqrt_default(v5)\n"
+        "    del v5\n"
+        "    v7 = aten_mul_Tensor(v4, v6)\n"
+        "    del v4\n"
+        "    v8 = aten_mul_Tensor(v7, a1)\n"
+        "    del v7\n"
+        "    return (v8, v3, v6)\n"
+    )
+
+
+def test_lists_constants_literals_and_unread_results_have_their_spelling() -> None:
+    odd = program(
+        [[S[0], S[1], S[0]], [], S[2]],
+        [
+            call([S[4]], aten.split.Tensor, S[0], 3),
+            call([S[5], None], aten.max.dim, S[1], 0),
+            call(S[6], aten.full.default, [2], -math.inf, dtype=torch.float64, device=torch.device("cpu")),
+            call(S[7], aten.add.Tensor, S[5], S[3], alpha=-0.0),
+            call(None, aten.copy_.default, S[6], S[7]),
+            call(S[8], aten.full.default, [], math.nan, dtype=torch.float64),
+        ],
+        [S[6], (S[4],), None, "text"],
+        constants=[(S[3], torch.ones(1))],
+    )
+    assert source_of(odd) == (
+        "def program(a0, a1, a2):  # aten.silu.default\n"
+        "    a0_0, a0_1, a0_2, = a0\n"
+        "    v4, = aten_split_Tensor(a0_0, 3)\n"
+        "    v5, _ = aten_max_dim(a0_1, 0)\n"
+        "    v6 = aten_full_default([2], k0, dtype=torch_float64, device=k1)\n"
+        "    v7 = aten_add_Tensor(v5, c0, alpha=-0.0)\n"
+        "    del v5\n"
+        "    aten_copy__default(v6, v7)\n"
+        "    del v7\n"
+        "    v8 = aten_full_default([], k2, dtype=torch_float64)\n"
+        "    del v8\n"
+        "    return [v6, (v4,), None, 'text']\n"
+    )
+
+
+def test_generated_code_takes_its_parameters_by_position_and_shows_its_op_in_a_traceback() -> None:
+    run = generate(program([S[0], S[1]], [call(S[2], aten.add.Tensor, S[0], S[1])], S[2]), native)
+    assert run.__code__.co_varnames[:2] == ("a0", "a1")
+    assert run.__code__.co_argcount == 2
+    assert run.__code__.co_filename == "<program of aten.silu.default>"
+    assert not run.__code__.co_flags & 0x0C, "takes *args or **kwargs"
+
+
+# -- literals ----------------------------------------------------------------------------------------------------------------
+
+LITERALS = [
+    None,
+    True,
+    False,
+    0,
+    -3,
+    2**70,
+    0.0,
+    -0.0,
+    0.1,
+    1e-300,
+    math.inf,
+    -math.inf,
+    math.nan,
+    1j,
+    complex(-0.0, 0.0),
+    complex(0.0, -0.0),
+    complex(math.nan, math.inf),
+    'it\'s "quoted"\n',
+    torch.float32,
+    torch.complex64,
+    torch.device("cpu"),
+    torch.device("meta"),
+    torch.strided,
+    torch.channels_last,
+    torch.Size([2, 3]),
+    [],
+    [1],
+    [1.0, [True, None], (2,)],
+    (),
+    (1,),
+    ((), [(-0.0,)]),
+]
+
+
+def spelling(value: Any) -> str:
+    """A value with its type, zeros by sign and NaN equal to itself, however deep."""
+    return f"{type(value).__name__} {value!r}"
+
+
+@pytest.mark.parametrize("literal", LITERALS, ids=spelling)
+def test_a_literal_arrives_at_its_kernel_as_it_was(literal: Any) -> None:
+    seen: list[Any] = []
+
+    def kernel_of(op: Any) -> Callable[..., Any]:
+        return lambda *args, **kwargs: seen.append((args, kwargs))
+
+    made = program([S[0]], [call(S[1], aten.silu.default, S[0], literal, [literal], named=literal)], (S[1], literal))
+    answer = generate(made, kernel_of)("x")
+    assert spelling(seen) == spelling([(("x", literal, [literal]), {"named": literal})])
+    assert spelling(answer) == spelling((None, literal))
+
+
+def test_literals_that_print_differently_are_different_names_and_equal_ones_one() -> None:
+    made = program([S[0]], [call(None, aten.silu.default, *(LITERALS + LITERALS))], S[0])
+    seen: list[Any] = []
+    generate(made, lambda op: lambda *args: seen.extend(args))("x")
+    assert [spelling(one) for one in seen] == [spelling(one) for one in LITERALS + LITERALS]
+    unspelt = [one for one in LITERALS if isinstance(one, complex) or one is torch.strided]
+    text = source_of(program([S[0]], [call(None, aten.silu.default, *unspelt, *unspelt)], S[0]))
+    assert [f"k{number}" in text for number in range(len(unspelt) + 1)] == [True] * len(unspelt) + [False]
+
+
+def test_a_mutable_literal_is_new_in_every_call() -> None:
+    # A kernel may keep or change the list it is given; the next call must not see that.
+    made = program([S[0]], [call(S[1], aten.silu.default, [1, 2])], S[1])
+    run = generate(made, lambda op: lambda given: given)
+    first = run("x")
+    first.append(3)
+    assert run("x") == [1, 2]
+
+
+def test_a_keyword_that_python_cannot_spell_is_passed_all_the_same() -> None:
+    made = program([S[0]], [call(S[1], aten.silu.default, **{"from": S[0], "to": 2})], S[1])
+    assert generate(made, lambda op: lambda **named: named)("x") == {"from": "x", "to": 2}
+
+
+def test_a_generator_in_a_program_is_the_very_one() -> None:
+    generator = torch.Generator()
+    made = program([S[0]], [call(S[1], aten.silu.default, generator=generator)], S[1])
+    assert generate(made, lambda op: lambda generator: generator)("x") is generator
+
+
+def test_constants_are_the_very_tensors() -> None:
+    constant = torch.ones(2)
+    made = program([S[0]], [call(S[2], aten.add.Tensor, S[0], S[1])], (S[2], S[1]), constants=[(S[1], constant)])
+    total, same = generate(made, native)(torch.ones(2))
+    assert total.tolist() == [2, 2]
+    assert same is constant
+
+
+# -- when temporaries die ----------------------------------------------------------------------------------------------------------
+
+
+class Witness:
+    """Kernels whose results are noted weakly; each call notes which of the earlier results are still alive."""
+
+    def __init__(self) -> None:
+        self.made: list[weakref.ref[Any]] = []
+        self.alive: list[list[int]] = []
+
+    def kernel_of(self, op: Any) -> Callable[..., Any]:
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            self.alive.append([number for number, ref in enumerate(self.made) if ref() is not None])
+            answer = native(op)(*args, **kwargs)
+            for value in answer if isinstance(answer, (list, tuple)) else (answer,):
+                self.made.append(weakref.ref(value))
+            return answer
+
+        return kernel
+
+
+def test_a_temporary_dies_at_its_last_use() -> None:
+    chained = program(
+        [S[0]],
+        [
+            call(S[1], aten.sin.default, S[0]),
+            call(S[2], aten.cos.default, S[1]),
+            call(S[3], aten.exp.default, S[2]),
+            call(S[4], aten.add.Tensor, S[3], S[2]),
+            call(S[5], aten.neg.default, S[4]),
+        ],
+        S[5],
+    )
+    witness = Witness()
+    generate(chained, witness.kernel_of)(torch.ones(3))
+    # Results by number as each call begins: sin is 0, cos 1, exp 2, add 3.
+    assert witness.alive == [[], [0], [1], [1, 2], [3]]
+
+
+def test_results_that_nobody_reads_die_at_once_and_those_answered_live() -> None:
+    several = program(
+        [S[0]],
+        [
+            call([S[1], S[2]], aten.max.dim, S[0], 0),
+            call(S[3], aten.sin.default, S[0]),
+            call(S[4], aten.cos.default, S[0]),
+        ],
+        (S[1], S[4]),
+    )
+    witness = Witness()
+    answer = generate(several, witness.kernel_of)(torch.ones(3))
+    # max answers two, of which the second is read by nobody; then sin.
+    assert witness.alive == [[], [0], [0]]
+    assert [ref() is not None for ref in witness.made] == [True, False, False, True]
+    assert len(answer) == 2
+
+
+def test_parameters_and_constants_are_never_deleted() -> None:
+    constant = torch.ones(2)
+    made = program(
+        [S[0], [S[1]]],
+        [call(S[3], aten.add.Tensor, S[0], S[2]), call(S[4], aten.add.Tensor, S[3], S[1])],
+        S[4],
+        constants=[(S[2], constant)],
+    )
+    run = generate(made, native)
+    for _ in range(2):
+        assert run(torch.ones(2), [torch.ones(2)]).tolist() == [3, 3]
+
+
+# -- meaning ----------------------------------------------------------------------------------------------------------------------
+
+X = torch.linspace(-2, 2, 12).reshape(3, 4)
+
+RECORDED: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
+    "gelu_backward": (aten.gelu_backward.default, (X, X), {}),
+    "same tensor twice": (aten.huber_loss.default, (X, X, 1, 0.5), {}),
+    "list": (aten.stack.default, ([X, X + 1, X], 1), {}),
+    "several results": (aten.native_layer_norm.default, (X, [4], torch.ones(4), None, 1e-5), {}),
+    "infinities": (aten.nan_to_num.default, (X / 0, None, math.inf, -math.inf), {}),
+    "dtype": (aten.logaddexp.default, (X, X.double()), {}),
+    "list of results": (aten.unbind.int, (X, 0), {}),
+    "view": (aten.movedim.int, (X, 0, 1), {}),
+    "complex": (aten.silu.default, (torch.complex(X, X),), {}),
+    "keywords": (aten.addcmul.default, (X, X, X), {"value": 3}),
+    "factory": (aten.eye.default, (3,), {"dtype": torch.int64}),
+    "silu": (aten.silu.default, (X,), {}),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_generated_code_gives_what_evaluation_gives(name: str) -> None:
+    import eagerdecomp as ed
+    from eagerdecomp.key import program_arguments
+    from eagerdecomp.schema import arguments_of
+
+    op, args, kwargs = RECORDED[name]
+    # Less of the set, so that the programs are longer.
+    made: Program = recorded(op, *args, ops=ed.core_aten() - ["aten.native_layer_norm", "aten.clamp", "aten._softmax"], **kwargs)
+    values = program_arguments(op, arguments_of(op, args, kwargs))
+    want = evaluate(made, native, values)
+    run = generate(made, native)
+    for _ in range(2):
+        assert_same(run(*values), want, exact=True)
+    assert_same(want, op(*args, **kwargs), strides=False)

@@ -1,0 +1,90 @@
+"""A stored program is replayed call by call at first and compiled once it has been hit again; both give the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from programs import S, call, native, program
+
+import eagerdecomp as ed
+from eagerdecomp.cache import OpPrograms, ProgramCache
+from eagerdecomp.compiler import install_program
+
+aten = torch.ops.aten
+
+# sigmoid is computed twice and a negation is dead: replay runs what was recorded, compiled code what is left of it.
+WASTEFUL = program(
+    [S[0]],
+    [
+        call(S[1], aten.sigmoid.default, S[0]),
+        call(S[2], aten.neg.default, S[0]),
+        call(S[3], aten.sigmoid.default, S[0]),
+        call(S[4], aten.mul.Tensor, S[1], S[3]),
+    ],
+    S[4],
+)
+
+
+def installed(listing: Any = WASTEFUL, limit: int = 4) -> tuple[OpPrograms, list[Any]]:
+    """A table with the program under "key", and the list of kernels that run."""
+    cache = ProgramCache(limit_per_op=limit)
+    table = cache.of(cache.space("mine"), aten.silu.default)
+    ran: list[Any] = []
+
+    def kernel_of(op: Any) -> Any:
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            ran.append(op)
+            return native(op)(*args, **kwargs)
+
+        return kernel
+
+    install_program(table, "key", listing, kernel_of)
+    return table, ran
+
+
+def test_the_first_hit_replays_what_was_recorded_and_the_second_runs_compiled_code() -> None:
+    table, ran = installed()
+    x = torch.tensor([-1.0, 0.0, 2.0])
+    want = torch.sigmoid(x) ** 2
+    recorded = [one.op for one in WASTEFUL.calls]
+    improved = [aten.sigmoid.default, aten.mul.Tensor]
+    stored = []
+    for kernels in (recorded, improved, improved):
+        run = table.programs["key"]
+        stored.append(run)
+        ran.clear()
+        torch.testing.assert_close(run(x), want)
+        assert ran == kernels
+    assert stored[0] is stored[1], "compiled before it proved useful"
+    assert stored[2] is not stored[1], "not replaced by what was compiled"
+    assert table.programs["key"] is stored[2], "compiled more than once"
+
+
+def test_the_listing_kept_is_the_program_as_recorded() -> None:
+    table, _ = installed()
+    assert table.listings["key"] is WASTEFUL
+
+
+def test_compiled_code_of_an_evicted_program_is_not_put_back() -> None:
+    table, _ = installed(limit=1)
+    run = table.programs["key"]
+    table.store("other", run, WASTEFUL)
+    x = torch.ones(2)
+    for _ in range(3):
+        torch.testing.assert_close(run(x), torch.sigmoid(x) ** 2)
+    assert list(table.programs) == ["other"]
+
+
+def test_a_malformed_program_is_refused_before_it_is_stored() -> None:
+    with pytest.raises(ed.ProgramError, match="%9 is read before it is made"):
+        installed(program([S[0]], [call(S[1], aten.sin.default, S[9])], S[1]))
+
+
+def test_an_error_of_a_kernel_leaves_the_program_in_place() -> None:
+    table, _ = installed()
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="sigmoid"):
+            table.programs["key"]("no tensor")
+    torch.testing.assert_close(table.programs["key"](torch.zeros(1)), torch.tensor([0.25]))
