@@ -1,0 +1,163 @@
+"""Common subexpressions: equal calls become one, where nobody can tell."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from programs import S, call, program
+
+from eagerdecomp.passes.common_subexpressions import common_subexpressions
+from eagerdecomp.program import check
+
+aten = torch.ops.aten
+
+
+def test_the_second_of_two_equal_calls_goes_and_its_readers_read_the_first() -> None:
+    before = program(
+        [S[0]],
+        [
+            call(S[1], aten.sin.default, S[0]),
+            call(S[2], aten.sin.default, S[0]),
+            call(S[3], aten.add.Tensor, S[1], S[2], alpha=2),
+            call(S[4], aten.cat.default, [S[2], S[3]]),
+        ],
+        S[4],
+    )
+    assert str(check(common_subexpressions(before))) == (
+        "aten.silu.default(%0):\n"
+        "  %1 = aten.sin.default(%0)\n"
+        "  %3 = aten.add.Tensor(%1, %1, alpha=2)\n"
+        "  %4 = aten.cat.default([%1, %3])\n"
+        "  return %4"
+    )  # fmt: skip
+
+
+def test_equal_chains_are_merged_link_by_link() -> None:
+    before = program(
+        [S[0]],
+        [
+            call(S[1], aten.sin.default, S[0]),
+            call(S[2], aten.cos.default, S[1]),
+            call(S[3], aten.sin.default, S[0]),
+            call(S[4], aten.cos.default, S[3]),
+            call(S[5], aten.mul.Tensor, S[2], S[4]),
+        ],
+        S[5],
+    )
+    assert str(check(common_subexpressions(before))) == (
+        "aten.silu.default(%0):\n"
+        "  %1 = aten.sin.default(%0)\n"
+        "  %2 = aten.cos.default(%1)\n"
+        "  %5 = aten.mul.Tensor(%2, %2)\n"
+        "  return %5"
+    )  # fmt: skip
+
+
+def test_several_results_are_merged_one_by_one() -> None:
+    before = program(
+        [S[0]],
+        [
+            call([S[1], S[2]], aten.max.dim, S[0], 0),
+            call([S[3], S[4]], aten.max.dim, S[0], 0),
+            call(S[5], aten.add.Tensor, S[1], S[4]),
+        ],
+        S[5],
+    )
+    after = check(common_subexpressions(before))
+    assert [repr(one) for one in after.calls] == ["%1, %2 = aten.max.dim(%0, 0)", "%5 = aten.add.Tensor(%1, %2)"]
+
+
+UNLIKE: list[tuple[Any, Any]] = [
+    (1, True),
+    (1, 1.0),
+    (0, False),
+    (0.0, -0.0),
+    (1.0, 1 + 0j),
+    ([1], [True]),
+    ([1, 2], [2, 1]),
+    (None, 0),
+    ("a", "b"),
+    (torch.float32, torch.float64),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), UNLIKE, ids=repr)
+def test_calls_with_literals_that_only_look_equal_stay_two(left: Any, right: Any) -> None:
+    for calls in (
+        [call(S[1], aten.silu.default, S[0], left), call(S[2], aten.silu.default, S[0], right)],
+        [call(S[1], aten.silu.default, S[0], named=left), call(S[2], aten.silu.default, S[0], named=right)],
+    ):
+        before = program([S[0]], [*calls, call(S[3], aten.add.Tensor, S[1], S[2])], S[3])
+        assert common_subexpressions(before) == before
+
+
+@pytest.mark.parametrize("literal", [math.nan, -0.0, [1, [2.0]], torch.float32, torch.device("cpu"), math.inf], ids=repr)
+def test_calls_with_the_same_literal_are_one_call(literal: Any) -> None:
+    calls = [call(S[number], aten.silu.default, S[0], literal) for number in (1, 2)]
+    before = program([S[0]], [*calls, call(S[3], aten.add.Tensor, S[1], S[2])], S[3])
+    assert len(common_subexpressions(before).calls) == 2
+
+
+def test_draws_are_never_merged() -> None:
+    before = program(
+        [S[0]],
+        [
+            call(S[1], aten.rand_like.default, S[0]),
+            call(S[2], aten.rand_like.default, S[0]),
+            call(S[3], aten.sub.Tensor, S[1], S[2]),
+        ],
+        S[3],
+    )
+    assert common_subexpressions(before) == before
+
+
+def test_values_that_the_caller_gets_stay_distinct_tensors() -> None:
+    for result in ((S[1], S[2]), [S[1], [S[2]]]):
+        before = program([S[0]], [call(S[1], aten.sin.default, S[0]), call(S[2], aten.sin.default, S[0])], result)
+        assert common_subexpressions(before) == before
+
+
+def test_what_an_answered_view_is_of_stays_distinct_too() -> None:
+    before = program(
+        [S[0]],
+        [
+            call(S[1], aten.sin.default, S[0]),
+            call(S[2], aten.sin.default, S[0]),
+            call(S[3], aten.view.default, S[1], [6]),
+            call(S[4], aten.permute.default, S[2], [0]),
+            call(S[5], aten.view.default, S[4], [6]),
+        ],
+        (S[3], S[5]),
+    )
+    assert common_subexpressions(before) == before
+
+
+def test_a_program_that_writes_is_left_as_it_is() -> None:
+    before = program(
+        [S[0]],
+        [
+            call(S[1], aten.sin.default, S[0]),
+            call(None, aten.zero_.default, S[0]),
+            call(S[2], aten.sin.default, S[0]),
+            call(S[3], aten.add.Tensor, S[1], S[2]),
+        ],
+        S[3],
+    )
+    assert common_subexpressions(before) == before
+
+
+def test_allocations_that_nobody_writes_may_be_one() -> None:
+    before = program(
+        [S[0]],
+        [
+            call(S[1], aten.full.default, [2], 1),
+            call(S[2], aten.full.default, [2], 1),
+            call(S[3], aten.add.Tensor, S[1], S[2]),
+            call(S[4], aten.add.Tensor, S[3], S[0]),
+        ],
+        S[4],
+    )
+    assert len(common_subexpressions(before).calls) == 3

@@ -1,0 +1,112 @@
+"""View chains: a view of a view reads the first tensor; what the caller gets, and what is written, stays."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+from hypothesis import given
+from hypothesis import strategies as st
+from programs import S, call, native, program
+
+from eagerdecomp.passes.view_chains import view_chains
+from eagerdecomp.program import check, evaluate
+
+aten = torch.ops.aten
+
+
+def test_two_permutes_become_one_of_the_first_tensor() -> None:
+    before = program(
+        [S[0]],
+        [call(S[1], aten.permute.default, S[0], [2, 0, 1]), call(S[2], aten.permute.default, S[1], [1, 0, -1])],
+        S[2],
+    )
+    assert str(check(view_chains(before))) == (
+        "aten.silu.default(%0):\n"
+        "  %1 = aten.permute.default(%0, [2, 0, 1])\n"
+        "  %2 = aten.permute.default(%0, [0, 2, 1])\n"
+        "  return %2"
+    )  # fmt: skip
+
+
+@given(st.lists(st.permutations([0, 1, 2]), min_size=1, max_size=4), st.lists(st.booleans(), min_size=12, max_size=12))
+def test_any_chain_of_permutes_gives_the_same_view(orders: list[list[int]], negative: list[bool]) -> None:
+    signs = iter(negative)
+    calls = [
+        call(S[number], aten.permute.default, S[number - 1], [dim - 3 if next(signs) else dim for dim in order])
+        for number, order in enumerate(orders, 1)
+    ]
+    before = program([S[0]], calls, S[len(orders)])
+    after = check(view_chains(before))
+    x = torch.arange(24.0).view(2, 3, 4)
+    assert_same(evaluate(after, native, [x]), evaluate(before, native, [x]), exact=True)
+    assert all(one.args[0] == S[0] for one in after.calls)
+
+
+@pytest.mark.parametrize("renaming", [aten.alias.default, aten.detach.default], ids=str)
+def test_what_reads_another_name_of_a_tensor_reads_the_tensor(renaming: Any) -> None:
+    before = program(
+        [S[0]],
+        [
+            call(S[1], renaming, S[0]),
+            call(S[2], aten.detach.default, S[1]),
+            call(S[3], aten.cat.default, [S[2], S[1]]),
+            call(S[4], aten.clamp.Tensor, S[3], max=S[2]),
+        ],
+        S[4],
+    )
+    after = check(view_chains(before))
+    assert [repr(one) for one in after.calls][2:] == ["%3 = aten.cat.default([%0, %0])", "%4 = aten.clamp.Tensor(%3, max=%0)"]
+
+
+def test_permutes_meet_through_other_names() -> None:
+    before = program(
+        [S[0]],
+        [
+            call(S[1], aten.permute.default, S[0], [1, 0]),
+            call(S[2], aten.alias.default, S[1]),
+            call(S[3], aten.permute.default, S[2], [1, 0]),
+        ],
+        S[3],
+    )
+    assert repr(check(view_chains(before)).calls[-1]) == "%3 = aten.permute.default(%0, [0, 1])"
+
+
+def test_a_view_that_the_caller_gets_stays_a_tensor_of_its_own() -> None:
+    # Eager answers a new tensor for `detach`; the caller must not get the argument itself.
+    before = program([S[0]], [call(S[1], aten.detach.default, S[0]), call(S[2], aten.alias.default, S[1])], (S[1], S[2]))
+    after = check(view_chains(before))
+    assert after.result == (S[1], S[2])
+    x = torch.ones(2)
+    one, other = evaluate(after, native, [x])
+    assert len({id(x), id(one), id(other)}) == 3
+
+
+def test_other_views_between_two_permutes_keep_them_apart() -> None:
+    before = program(
+        [S[0]],
+        [
+            call(S[1], aten.permute.default, S[0], [1, 0]),
+            call(S[2], aten.unsqueeze.default, S[1], 0),
+            call(S[3], aten.permute.default, S[2], [0, 2, 1]),
+        ],
+        S[3],
+    )
+    assert view_chains(before) == before
+
+
+def test_a_program_that_writes_is_left_as_it_is() -> None:
+    for writes, order in itertools.product((True, False), ([1, 0], [0, 1])):
+        before = program(
+            [S[0]],
+            [
+                call(S[1], aten.permute.default, S[0], order),
+                call(S[2], aten.permute.default, S[1], order),
+                *([call(None, aten.zero_.default, S[2])] if writes else []),
+            ],
+            S[0],
+        )
+        assert (view_chains(before) == before) is writes
