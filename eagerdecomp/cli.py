@@ -49,7 +49,7 @@ class Command:
 
 
 def _configure_demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--steps", type=_positive, default=400, metavar="N", help="training steps (default %(default)s)")
+    parser.add_argument("--steps", type=_positive, default=300, metavar="N", help="training steps (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of weights, batches and dropout (default %(default)s)")
     _add_ops(parser)
     _add_json(parser)

@@ -98,9 +98,16 @@ def test_the_same_seed_gives_the_same_run(trained: Demo) -> None:
     assert other.facts().values["loss"] != again.facts().values["loss"]
 
 
-def test_random_state_of_the_caller_is_left_alone() -> None:
-    before = torch.get_rng_state()
-    Demo(ed.core_aten(), steps=1).train(io.StringIO())
+def test_random_state_and_threads_of_the_caller_are_left_alone() -> None:
+    before, threads = torch.get_rng_state(), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        demo = Demo(ed.core_aten(), steps=1)
+        demo.train(io.StringIO())
+        demo.facts()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
     assert torch.equal(torch.get_rng_state(), before)
 
 
