@@ -133,7 +133,7 @@ def test_forward_and_backward_under_torchs_own_wrappers(name: str) -> None:
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode], ids=["no_grad", "inference_mode"])
 def test_inference(context: Callable[[], Any]) -> None:
-    net = model()  # in training: evaluation takes the fused encoder path, which has no route yet
+    net = model().eval()
     with context():
         want = net(TOKENS)
         with on(CORE):

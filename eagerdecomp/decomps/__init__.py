@@ -6,13 +6,14 @@ import functools
 from collections.abc import Iterator, Mapping
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.decomps import attention, foreach, mutation, random, repairs, sampling
+from eagerdecomp.decomps import attention, encoder, foreach, mutation, random, repairs, sampling
 from eagerdecomp.rules import Rule, index_rules
 
 __all__ = ["FAMILIES", "our_rules"]
 
 FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("attention", attention.RULES),
+    ("encoder", encoder.RULES),
     ("random", random.RULES),
     ("sampling", sampling.RULES),
     ("foreach", foreach.RULES),

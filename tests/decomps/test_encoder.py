@@ -1,0 +1,77 @@
+"""The encoder's fused path in evaluation, which `nn.TransformerEncoderLayer` and `nn.MultiheadAttention` take without gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from on_core import check, on_core
+from torch import nn
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize("mask_type", [0, 1, 2])
+def test_masked_softmax(mask_type: int) -> None:
+    shape = {0: (5, 5), 1: (2, 5), 2: (2, 3, 5, 5)}[mask_type]
+    mask = torch.rand(shape, generator=torch.Generator().manual_seed(0)) > 0.6
+    mask[..., 0] = False
+    check(aten._masked_softmax.default, torch.randn(2, 3, 5, 5), mask, 3, mask_type)
+
+
+@pytest.mark.parametrize("weights", [None, "mean", "per head"])
+@pytest.mark.parametrize("mask", [None, "causal", "padding", "both"])
+def test_multi_head_attention(mask: str | None, weights: str | None) -> None:
+    torch.manual_seed(0)
+    layer = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    x = torch.randn(3, 5, 8)
+    causal = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1) if mask in ("causal", "both") else None
+    padding = torch.zeros(3, 5, dtype=torch.bool) if mask in ("padding", "both") else None
+    if padding is not None:
+        padding[1, 3:] = True
+
+    def run() -> tuple[torch.Tensor, torch.Tensor | None]:
+        with torch.no_grad():
+            return layer(
+                x,
+                x,
+                x,
+                attn_mask=causal,
+                key_padding_mask=padding,
+                need_weights=weights is not None,
+                average_attn_weights=weights == "mean",
+            )
+
+    want = run()
+    with ed.EagerDecompMode(ed.core_aten()) as mode:
+        run()
+    assert "aten._native_multi_head_attention.default" in mode.stats(), "the fused path was not taken: this test tests nothing"
+    for _ in range(3):
+        got = on_core(run)
+        torch.testing.assert_close(got[0], want[0])
+        assert (got[1] is None) == (want[1] is None)
+        if got[1] is not None:
+            torch.testing.assert_close(got[1], want[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_encoder_layer(norm_first: bool, activation: str, masked: bool, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, activation=activation, norm_first=norm_first, batch_first=True, dtype=dtype).eval()
+    x = torch.randn(3, 5, 8, dtype=dtype)
+    mask = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1) if masked else None
+
+    def run() -> torch.Tensor:
+        with torch.inference_mode():
+            return layer(x, mask)
+
+    want = run()
+    with ed.EagerDecompMode(ed.core_aten()) as mode:
+        run()
+    assert "aten._transformer_encoder_layer_fwd.default" in mode.stats(), "the fused path was not taken: this test tests nothing"
+    for _ in range(3):
+        torch.testing.assert_close(on_core(run), want)
