@@ -1,0 +1,231 @@
+"""Write-back: casts and overlaps are judged as eager judges them, over every dtype pair and random views of one buffer."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from eagerdecomp.writeback import can_cast, check_overlap, inplace_writer, out_writer
+
+aten = torch.ops.aten
+
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz,
+    torch.complex32,
+    torch.complex64,
+    torch.complex128,
+]
+
+
+def itself(op: Any) -> Callable[..., Any]:
+    return op
+
+
+# -- casts -----------------------------------------------------------------------------------------------------------------
+
+
+PAIRS = list(itertools.product(DTYPES, DTYPES))
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS, ids=str)
+def test_can_cast_says_what_torch_says(source: torch.dtype, target: torch.dtype) -> None:
+    assert can_cast(source, target) is torch.can_cast(source, target)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize(("source", "target"), [pair for pair in PAIRS if not torch.can_cast(*pair)], ids=str)
+def test_a_write_that_cannot_be_cast_is_refused_in_eagers_words(source: torch.dtype, target: torch.dtype) -> None:
+    result, written = torch.zeros(2, dtype=source), torch.zeros(2, dtype=target)
+    with pytest.raises(RuntimeError) as want:
+        torch.mul(result, result, out=written)
+    for write in (inplace_writer(itself), out_writer(itself)):
+        with pytest.raises(RuntimeError) as got:
+            write(written, result, ())
+        assert str(got.value) == str(want.value)
+
+
+# -- overlap ------------------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def views(draw: st.DrawFn, rank: int | None = None) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Shape, strides and offset of a view of a buffer of 64 elements: dense, permuted, strided, expanded, overlapping, empty."""
+    rank = draw(st.integers(0, 3)) if rank is None else rank
+    shape = tuple(draw(st.lists(st.sampled_from([1, 2, 2, 3, 0]), min_size=rank, max_size=rank)))
+    if draw(st.booleans()):
+        # Dense in some order of the dimensions.
+        strides, step = [0] * rank, 1
+        for dim in draw(st.permutations(range(rank))):
+            strides[dim] = step
+            step *= max(shape[dim], 1)
+    else:
+        strides = draw(st.lists(st.sampled_from([0, 1, 2, 3, 4, 6]), min_size=rank, max_size=rank))
+    return shape, tuple(strides), draw(st.integers(0, 8))
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[Any, Any]:
+    """Two views, often of one shape and close to each other."""
+    shape, strides, offset = draw(views())
+    other = draw(views(rank=len(shape)))
+    how = draw(st.integers(0, 3))
+    if how == 0:
+        other = (shape, strides, offset)
+    elif how == 1:
+        other = (shape, strides, draw(st.integers(0, 8)))
+    elif how == 2:
+        other = (shape, other[1], draw(st.sampled_from([offset, 0, 3])))
+    return (shape, strides, offset), other
+
+
+def view(buffer: torch.Tensor, of: tuple[tuple[int, ...], tuple[int, ...], int]) -> torch.Tensor:
+    return buffer.as_strided(*of)
+
+
+def refuses(run: Callable[[], Any]) -> bool | None:
+    """Whether a call is refused for its memory; None where it is refused for another reason."""
+    try:
+        run()
+    except RuntimeError as error:
+        return True if "single memory location" in str(error) else None
+    return False
+
+
+@settings(max_examples=400)
+@given(pairs())
+def test_overlap_is_refused_in_place_where_eager_refuses_it(pair: Any) -> None:
+    eagers, ours = torch.arange(64.0), torch.arange(64.0)
+    target, given_ = view(eagers, pair[0]), view(eagers, pair[1])
+    want = refuses(lambda: target.add_(given_))
+    assume(want is not None)
+    target, given_ = view(ours, pair[0]), view(ours, pair[1])
+    assert refuses(lambda: check_overlap(target, [given_])) is want
+
+
+@settings(max_examples=400)
+@given(pairs(), st.booleans())
+def test_overlap_is_refused_in_out_where_eager_refuses_it(pair: Any, twice: bool) -> None:
+    eagers, ours = torch.arange(64.0), torch.arange(64.0)
+    assume(pair[0][0] == pair[1][0])  # no resize: that has its own rules
+    target, given_ = view(eagers, pair[0]), view(eagers, pair[1])
+    want = refuses(lambda: torch.add(given_, target if twice else 1, out=target))
+    assume(want is not None)
+    target, given_ = view(ours, pair[0]), view(ours, pair[1])
+    assert refuses(lambda: check_overlap(target, [given_, target if twice else 1])) is want
+
+
+@pytest.mark.parametrize(("start", "overlaps"), [(0, False), (1, True), (2, True), (3, False)])
+def test_a_view_with_another_dtype_is_measured_in_bytes(start: int, overlaps: bool) -> None:
+    buffer = torch.zeros(8)
+    target, given_ = buffer[3:5], buffer.view(torch.float64)[start : start + 1]  # bytes 12 to 20; each given is 8 long
+    assert refuses(lambda: target.add_(given_)) is overlaps
+    assert refuses(lambda: check_overlap(target, [given_])) is overlaps
+
+
+def test_tensors_of_other_memory_and_what_is_no_tensor_never_overlap() -> None:
+    target = torch.zeros(4)
+    check_overlap(target, [torch.zeros(4), 3, None, [target[1:]], "text"])
+    assert target.tolist() == [0, 0, 0, 0]
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------------------
+
+
+class Noted:
+    """Ops called through the dispatcher, in order."""
+
+    def __init__(self) -> None:
+        self.ran: list[Any] = []
+
+    def call(self, op: Any) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            self.ran.append(op)
+            return op(*args)
+
+        return run
+
+
+def test_an_in_place_write_answers_the_caller_s_own_object_by_one_copy() -> None:
+    noted = Noted()
+    target = torch.zeros(2, dtype=torch.float64)
+    assert inplace_writer(noted.call)(target, torch.ones(2), ()) is target
+    assert target.tolist() == [1, 1]
+    assert noted.ran == [aten.copy_.default]
+
+
+def test_an_in_place_write_never_broadcasts_nor_resizes() -> None:
+    target = torch.zeros(1)
+    with pytest.raises(RuntimeError) as want:
+        target.add_(torch.ones(2, 3))
+    with pytest.raises(RuntimeError) as got:
+        inplace_writer(itself)(target, torch.ones(2, 3), ())
+    assert str(got.value) == str(want.value)
+    assert target.shape == (1,)
+
+
+def out_of(start: torch.Tensor, result: torch.Tensor) -> tuple[torch.Tensor, list[str], list[Any]]:
+    """An `out` written with a result: the tensor, the warnings, the ops called."""
+    noted = Noted()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert out_writer(noted.call)(start, result, ()) is start
+    return start, [str(one.message).split(" (Triggered")[0] for one in caught], noted.ran
+
+
+def test_an_out_of_the_right_shape_is_only_copied_into() -> None:
+    written, warned, ran = out_of(torch.zeros(3, 2).t(), torch.ones(2, 3))
+    assert (written.stride(), warned, ran) == ((1, 2), [], [aten.copy_.default])
+    assert bool((written == 1).all())
+
+
+def test_an_empty_out_is_resized_in_silence_and_takes_the_results_strides() -> None:
+    written, warned, ran = out_of(torch.empty(0), torch.arange(6.0).view(3, 2).t())
+    assert (tuple(written.shape), written.stride(), warned) == ((2, 3), (1, 2), [])
+    assert torch.equal(written, torch.arange(6.0).view(3, 2).t())
+    assert ran == [aten.resize_.default, aten.set_.source_Storage_storage_offset, aten.copy_.default]
+
+
+def test_an_out_of_another_shape_is_resized_with_eagers_warning() -> None:
+    want = torch.zeros(4)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.add(torch.ones(2, 3), 1, out=want)
+    written, warned, _ = out_of(torch.zeros(4), torch.full((2, 3), 2.0))
+    assert warned == [str(one.message).split(" (Triggered")[0] for one in caught]
+    assert len(warned) == 1
+    assert torch.equal(written, want)
+
+
+def test_a_larger_out_keeps_its_memory() -> None:
+    start = torch.zeros(10)
+    address = start.data_ptr()
+    written, _, _ = out_of(start, torch.ones(2, 3))
+    assert written.data_ptr() == address
+
+
+def test_an_out_on_another_device_is_refused() -> None:
+    with pytest.raises(RuntimeError, match=r"Expected all tensors to be on the same device.*cpu and meta"):
+        out_writer(itself)(torch.empty(2, device="meta"), torch.ones(2), ())
