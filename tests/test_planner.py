@@ -1,0 +1,203 @@
+"""The planner, on toy rules: the set comes first, then plumbing, then rules: the user's, ours where they close, the cheapest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+import torch
+
+import eagerdecomp as ed
+from eagerdecomp._torch import builtin, overload
+from eagerdecomp.footprints import Footprints
+from eagerdecomp.planner import PLUMBING_NAMESPACES, PLUMBING_OPS, Planner, is_plumbing_name, shipped_costs
+from eagerdecomp.rules import Rule
+from eagerdecomp.search import solve
+
+aten = torch.ops.aten
+SILU, MUL, SIGMOID, EXP = aten.silu.default, aten.mul.Tensor, aten.sigmoid.default, aten.exp.default
+
+
+def rule(source: str, op: Any = SILU) -> Rule:
+    return Rule(op, lambda *args: None, source, f"{source} for {op}")
+
+
+OWN, COMPOSITE, CORE, TABLE, EXPLICIT = map(rule, ("own", "composite", "core", "table", "explicit"))
+USER = rule("user")
+
+
+def planner(
+    ops: Any = (),
+    *,
+    ours: Iterable[Rule] = (),
+    shipped: Iterable[Rule] = (),
+    user: Mapping[Any, Rule] | None = None,
+    seen: Footprints | None = None,
+    kernels: Any = None,
+) -> Planner:
+    """A planner with toy sources; `seen` says by source what each rule of silu was seen to call."""
+
+    def of(rules: Iterable[Rule]) -> Any:
+        return lambda op: [one for one in rules if one.op is op]
+
+    return Planner(
+        ed.Backend("toy", ops, kernels),
+        user or {},
+        of(ours),
+        of(shipped),
+        lambda op_set: solve(seen or {}, frozenset(map(str, op_set)), is_plumbing_name),
+    )
+
+
+def order(made: Planner) -> list[str]:
+    return [one.source for one in made.decide(SILU).rules]
+
+
+# -- supported and plumbing --------------------------------------------------------------------------------------------------
+
+
+def test_a_supported_op_runs_its_kernel_and_has_no_rules() -> None:
+    decision = planner([SILU], ours=[OWN], shipped=[CORE], user={SILU: USER}).decide(SILU)
+    assert (decision.kernel, decision.when, decision.plumbing, decision.rules) == (builtin(SILU), None, False, ())
+
+
+def test_a_backends_kernel_takes_the_native_ones_place() -> None:
+    def kernel(x: Any) -> Any:
+        return x
+
+    assert planner([SILU], kernels={SILU: kernel}).decide(SILU).kernel is kernel
+
+
+def test_a_predicate_leaves_other_calls_to_the_rules() -> None:
+    def when(x: Any) -> bool:
+        return True
+
+    decision = planner(ed.OpSet().with_predicate(SILU, when), ours=[OWN]).decide(SILU)
+    assert (decision.kernel, decision.when, decision.rules) == (builtin(SILU), when, (OWN,))
+
+
+def test_plumbing_passes_without_rules_unless_the_set_holds_it() -> None:
+    asked = aten.sym_size.default
+    decision = planner().decide(asked)
+    assert (decision.kernel, decision.plumbing, decision.rules) == (None, True, ())
+    supported = planner([asked]).decide(asked)
+    assert (supported.kernel, supported.plumbing) == (builtin(asked), False)
+
+
+@pytest.mark.parametrize(
+    ("name", "passes"),
+    [
+        ("prim.device.default", True),
+        ("profiler._record_function_enter_new.default", True),
+        ("c10d.allreduce_.default", True),
+        ("aten.sym_size.default", True),
+        ("aten.sym_size.int", False),
+        ("aten.silu.default", False),
+        ("primitive.op.default", False),
+        ("prims.mul.default", False),
+        ("torch_nn._linear_cross_entropy_batch_chunked.default", False),
+        ("mylib.op.default", False),
+    ],
+)
+def test_only_listed_plumbing_passes(name: str, passes: bool) -> None:
+    assert is_plumbing_name(name) is passes
+
+
+def test_every_op_listed_as_plumbing_exists_and_computes_nothing() -> None:
+    for name in PLUMBING_OPS:
+        op = overload(name.replace(".", "::", 1).removesuffix(".default"))
+        assert op is not None, f"{name} is no operator"
+        returns = [str(value.real_type) for value in op._schema.returns]
+        assert not any("Tensor" in one for one in returns), f"{name} answers a tensor"
+        assert not op._schema.is_mutable, f"{name} writes"
+    assert "aten" not in PLUMBING_NAMESPACES
+
+
+# -- the order of rules -------------------------------------------------------------------------------------------------------
+
+
+def test_an_op_without_rules_has_none_to_try() -> None:
+    decision = planner().decide(SILU)
+    assert (decision.kernel, decision.plumbing, decision.rules) == (None, False, ())
+
+
+def test_with_nothing_seen_ours_come_first_and_shipped_ones_keep_their_order_of_trust() -> None:
+    assert order(planner(ours=[OWN], shipped=[COMPOSITE, CORE, TABLE])) == ["own", "composite", "core", "table"]
+
+
+def test_the_users_rule_comes_before_all_others() -> None:
+    made = planner(user={SILU: USER}, ours=[OWN], shipped=[CORE], seen={"aten.silu.default": {"core": ({},)}})
+    assert order(made) == ["user", "own", "core"]
+
+
+def test_the_cheapest_closed_route_comes_first() -> None:
+    seen = {
+        "aten.silu.default": {
+            "composite": ({"aten.sigmoid.default": 1, "aten.mul.Tensor": 2},),
+            "core": ({"aten.sigmoid.default": 1, "aten.mul.Tensor": 1},),
+            "table": ({"aten.nosuch.default": 1},),
+        }
+    }
+    made = planner([SIGMOID, MUL], shipped=[TABLE, COMPOSITE, CORE, EXPLICIT], seen=seen)
+    # Closed by cost, then the one never seen, then the one that leaves the set.
+    assert order(made) == ["core", "composite", "explicit", "table"]
+
+
+def test_what_is_cheapest_depends_on_the_set() -> None:
+    seen = {
+        "aten.silu.default": {"core": ({"aten.sigmoid.default": 1},), "table": ({"aten.exp.default": 2},)},
+        "aten.sigmoid.default": {"core": ({"aten.exp.default": 3},)},
+    }
+    assert order(planner([SIGMOID, EXP], shipped=[CORE, TABLE], seen=seen)) == ["core", "table"]
+    assert order(planner([EXP], shipped=[CORE, TABLE], seen=seen)) == ["table", "core"]
+
+
+def test_our_rule_goes_first_though_dearer_and_last_where_it_leaves_the_set() -> None:
+    seen = {"aten.silu.default": {"own": ({"aten.mul.Tensor": 9},), "core": ({"aten.mul.Tensor": 1},)}}
+    assert order(planner([MUL], ours=[OWN], shipped=[CORE], seen=seen)) == ["own", "core"]
+    seen = {"aten.silu.default": {"own": ({"aten.nosuch.default": 1},), "core": ({"aten.mul.Tensor": 1},)}}
+    assert order(planner([MUL], ours=[OWN], shipped=[CORE], seen=seen)) == ["core", "own"]
+
+
+def test_costs_are_not_asked_for_where_there_is_nothing_to_choose() -> None:
+    def costs(op_set: ed.OpSet) -> Any:
+        raise AssertionError("asked")
+
+    made = Planner(ed.Backend("toy", [MUL]), {}, lambda op: [], lambda op: [CORE] if op is SILU else [], costs)
+    assert made.decide(SILU).rules == (CORE,)
+    assert made.decide(MUL).rules == ()
+
+
+# -- deciding once, and the same way -----------------------------------------------------------------------------------------------
+
+
+def test_a_decision_is_made_once() -> None:
+    asked: list[Any] = []
+
+    def shipped(op: Any) -> list[Rule]:
+        asked.append(op)
+        return [CORE]
+
+    made = Planner(ed.Backend("toy", [MUL]), {}, lambda op: [], shipped, lambda op_set: solve({}, frozenset(), is_plumbing_name))
+    assert made.decide(SILU) is made.decide(SILU)
+    assert asked == [SILU]
+
+
+def test_two_planners_of_equal_sets_decide_alike_whatever_they_were_asked_before() -> None:
+    asked = [SILU, aten.gelu.default, aten.native_layer_norm.default, aten.addmm.default, aten.std.correction, aten.stack.default]
+    op_set = ed.core_aten() - ["aten.gelu", "aten.native_layer_norm", "aten.addmm"]
+    one = ed.EagerDecompMode(op_set)._runtime.planner
+    other = ed.EagerDecompMode(ed.OpSet(reversed(list(op_set))))._runtime.planner
+    decided = {op: [str(rule) for rule in one.decide(op).rules] for op in asked}
+    assert {op: [str(rule) for rule in other.decide(op).rules] for op in reversed(asked)} == dict(reversed(decided.items()))
+    assert all(decided.values())
+
+
+def test_shipped_costs_hold_the_set_at_one_call_each_and_order_its_closure() -> None:
+    costs = shipped_costs(ed.core_aten())
+    assert costs.of("aten.mul.Tensor") == 1
+    assert costs.of("prim.device.default") == 0
+    assert costs.of("aten.silu.default") == 2
+    assert costs.of("aten.silu.default") < shipped_costs(ed.core_aten() - ["aten.sigmoid"]).of("aten.silu.default")
+    assert costs.of("aten.nosuch.default") == float("inf")

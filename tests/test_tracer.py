@@ -1,0 +1,364 @@
+"""The tracer: one run of a rule becomes a program of the set's ops alone, or a reason why it cannot be one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from programs import native, planner_for, record, recorded
+
+import eagerdecomp as ed
+from eagerdecomp.program import evaluate
+from eagerdecomp.rules import NoRoute
+from eagerdecomp.tracer import Chain, Recorder, desugars_first
+
+aten = torch.ops.aten
+CORE = ed.core_aten()
+X, Y = torch.arange(6.0).view(2, 3), torch.ones(2, 3)
+
+
+def decomposition(name: str) -> Any:
+    return ed.register_decomposition(name)
+
+
+def ops_of(made: Any) -> list[str]:
+    return [str(one.op).removeprefix("aten.") for one in made.calls]
+
+
+# -- what a recording holds ----------------------------------------------------------------------------------------------------
+
+
+def test_a_recording_is_the_kernel_calls_in_order() -> None:
+    assert str(recorded(aten.silu.default, X)) == (
+        "aten.silu.default(%0):\n"
+        "  %1 = aten.sigmoid.default(%0)\n"
+        "  %2 = aten.mul.Tensor(%0, %1)\n"
+        "  return %2"
+    )  # fmt: skip
+
+
+def test_rules_of_rules_are_inlined() -> None:
+    @decomposition("aten.silu.default")
+    def silu(x: torch.Tensor) -> torch.Tensor:
+        return x * torch.special.expit(x)
+
+    @decomposition("aten.sigmoid.default")
+    def sigmoid(x: torch.Tensor) -> torch.Tensor:
+        return torch.reciprocal(torch.exp(-x) + 1)
+
+    made = recorded(aten.silu.default, X, ops=CORE - ["aten.sigmoid"], rules=[silu, sigmoid])
+    assert ops_of(made) == ["neg.default", "exp.default", "add.Tensor", "reciprocal.default", "mul.Tensor"]
+    torch.testing.assert_close(evaluate(made, native, [X]), torch.nn.functional.silu(X))
+
+
+def test_the_result_of_the_recorded_run_is_the_calls_own() -> None:
+    recording, values, result = record(aten.gelu_backward.default, X, Y)
+    assert recording.program is not None
+    torch.testing.assert_close(result, aten.gelu_backward.default(X, Y))
+    torch.testing.assert_close(evaluate(recording.program, native, values), result, rtol=0, atol=0)
+
+
+def test_the_same_tensor_twice_has_one_slot() -> None:
+    assert str(recorded(aten.addcmul.default, X, X, Y).parameters) == "(%0, %0, %1)"
+    assert str(recorded(aten.stack.default, [X, Y, X]).parameters) == "([%0, %1, %0],)"
+
+
+def test_an_absent_tensor_has_a_slot_that_nothing_reads() -> None:
+    made = recorded(aten.linear.default, X, torch.ones(4, 3))
+    assert [repr(slot) for slot in made.parameters] == ["%0", "%1", "%2"]
+    assert not any(repr(slot) == "%2" for one in made.calls for slot in one.reads())
+
+
+def test_scalars_sizes_and_dtypes_are_literals() -> None:
+    @decomposition("aten.silu.default")
+    def silu(x: torch.Tensor) -> torch.Tensor:
+        return (x.to(torch.float64) * 2.5).sum(x.dim() - 1).expand(x.shape[0])
+
+    made = recorded(aten.silu.default, X, rules=[silu])
+    text = str(made)
+    assert "dtype=torch.float64" in text
+    assert "2.5" in text
+    assert "[1]" in text
+    assert "[2]" in text
+
+
+def test_a_rule_that_answers_its_argument_is_a_program_without_calls() -> None:
+    @decomposition("aten.silu.default")
+    def silu(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    assert str(recorded(aten.silu.default, X, rules=[silu])) == "aten.silu.default(%0):\n  return %0"
+
+
+def test_several_results_unread_results_and_literals_are_answered_in_place() -> None:
+    @decomposition("aten.max.dim")
+    def largest(x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
+        values, indices = torch.sort(x, dim, descending=True)
+        return values.select(dim, 0), indices.select(dim, 0)
+
+    made = recorded(aten.max.dim, X, 1, ops=CORE - ["aten.max.dim"], rules=[largest])
+    assert ops_of(made) == ["sort.default", "select.int", "select.int"]
+    got = evaluate(made, native, [X])
+    assert isinstance(got, tuple)
+    assert [one.tolist() for one in got] == [[2, 5], [2, 2]]
+
+
+def test_in_place_kernels_are_recorded_and_their_result_is_the_tensor_written() -> None:
+    @decomposition("aten.silu.default")
+    def silu(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(x.shape, x.stride()).copy_(x)
+
+    made = recorded(aten.silu.default, X, rules=[silu])
+    assert made.calls[-1].op is aten.copy_.default
+    assert made.calls[-1].results == (None,)
+    assert made.result == made.calls[-1].args[0]
+
+
+def test_plumbing_is_not_recorded() -> None:
+    @decomposition("aten.silu.default")
+    def silu(x: torch.Tensor) -> torch.Tensor:
+        aten.sym_size.default(x)
+        with torch.profiler.record_function("mine"):
+            return x * 2
+
+    assert ops_of(recorded(aten.silu.default, X, rules=[silu])) == ["mul.Tensor"]
+
+
+def test_a_predicate_decides_within_a_recording() -> None:
+    ops = CORE.with_predicate("aten.sigmoid.default", when=lambda x: x.dim() == 1)
+    assert "sigmoid.default" in ops_of(recorded(aten.silu.default, X[0], ops=ops))
+    assert "sigmoid.default" not in ops_of(recorded(aten.silu.default, X, ops=ops))
+
+
+def test_a_kernel_of_the_backend_runs_and_the_calls_it_makes_are_its_own() -> None:
+    backend = ed.Backend("mine", CORE, kernels={"aten.sigmoid.default": lambda x: torch.exp(x) * 0 + 3})
+    planner = planner_for(backend)
+    recorder = Recorder(planner.decide, aten.silu.default, (X,))
+    result = recorder.run(planner.decide(aten.silu.default).rules, [X], {})
+    made = recorder.recording(result).program
+    assert result.tolist() == (X * 3).tolist()
+    assert made is not None
+    assert ops_of(made) == ["sigmoid.default", "mul.Tensor"]
+
+
+# -- random, constants, data -------------------------------------------------------------------------------------------------------
+
+
+def test_a_random_op_of_the_set_is_recorded_and_draws_anew_at_each_replay() -> None:
+    @decomposition("aten.silu.default")
+    def silu(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand(x.shape)
+
+    made = recorded(aten.silu.default, X, rules=[silu])
+    assert "rand.default" in ops_of(made)
+    torch.manual_seed(0)
+    first, second = evaluate(made, native, [X]), evaluate(made, native, [X])
+    torch.manual_seed(0)
+    assert torch.equal(evaluate(made, native, [X]), first)
+    assert not torch.equal(first, second)
+
+
+KEPT = torch.tensor([10.0, 20.0, 30.0])
+
+
+def test_a_tensor_that_a_rule_brings_along_is_a_constant() -> None:
+    @decomposition("aten.silu.default")
+    def silu(x: torch.Tensor) -> torch.Tensor:
+        return x + KEPT
+
+    made = recorded(aten.silu.default, X, rules=[silu])
+    ((slot, value),) = made.constants
+    assert value is KEPT
+    assert list(made.calls[0].reads()) == [made.parameters[0], slot]
+
+
+def test_a_rule_that_writes_to_a_tensor_it_brings_along_is_not_recorded() -> None:
+    counter = torch.zeros(1)
+
+    @decomposition("aten.silu.default")
+    def silu(x: torch.Tensor) -> torch.Tensor:
+        counter.copy_(counter + 1)
+        return x * counter
+
+    recording, _, _ = record(aten.silu.default, X, rules=[silu])
+    assert recording.program is None
+    assert recording.why_not == "writes to a tensor that its rule made outside any operator"
+
+
+def test_a_rule_that_answers_a_tensor_it_brings_along_is_not_recorded() -> None:
+    @decomposition("aten.silu.default")
+    def silu(x: torch.Tensor) -> Any:
+        return KEPT
+
+    recording, _, _ = record(aten.silu.default, X, rules=[silu])
+    assert recording.program is None
+
+
+@pytest.mark.parametrize(
+    ("op", "args"),
+    [
+        (aten.allclose.default, (X, X)),
+        (aten.is_nonzero.default, (X[0, 1],)),
+        (aten.nonzero_numpy.default, (X,)),
+    ],
+    ids=str,
+)
+def test_a_rule_that_reads_data_is_not_recorded(op: Any, args: Any) -> None:
+    recording, _, _ = record(op, *args)
+    assert recording.program is None
+    assert recording.why_not.startswith("reads the data of a tensor (aten.")
+
+
+def test_indexing_by_integers_reads_no_data_and_by_a_mask_it_does() -> None:
+    @decomposition("aten.take_along_dim.default")
+    def take(x: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+        return aten.index.Tensor(x, [indices])
+
+    for indices, why in (
+        (torch.tensor([0, 1]), ""),
+        (torch.tensor([True, False]), "reads the data of a tensor (aten.index.Tensor)"),
+    ):
+        assert record(aten.take_along_dim.default, X, indices, rules=[take])[0].why_not == why
+
+
+def test_a_rule_with_effects_is_not_recorded() -> None:
+    from eagerdecomp.rules import own
+
+    rule = own(aten.silu.default, lambda x: x * 2, effects=True)
+    recording, _, result = record(aten.silu.default, X, rules=[rule])
+    assert recording.program is None
+    assert recording.why_not == f"{rule} has effects beside its calls"
+    assert torch.equal(result, X * 2)
+
+
+def test_a_recording_says_whether_offsets_were_read() -> None:
+    @decomposition("aten.silu.default")
+    def silu(x: torch.Tensor) -> torch.Tensor:
+        return x.as_strided((2,), (1,), x.storage_offset()) * 1
+
+    assert record(aten.silu.default, X, rules=[silu])[0].reads_offsets
+    assert not record(aten.silu.default, X)[0].reads_offsets
+
+
+# -- rules that lead nowhere ------------------------------------------------------------------------------------------------------
+
+
+def test_calls_of_an_abandoned_rule_leave_no_trace() -> None:
+    @decomposition("aten.silu.default")
+    def half_way(x: torch.Tensor) -> Any:
+        torch.exp(x + KEPT)
+        return NotImplemented
+
+    made = recorded(aten.silu.default, X, rules=[half_way])
+    assert ops_of(made) == ["sigmoid.default", "mul.Tensor"]
+    assert made.constants == ()
+
+
+def test_data_read_by_an_abandoned_rule_does_not_spoil_the_next() -> None:
+    @decomposition("aten.silu.default")
+    def reads(x: torch.Tensor) -> Any:
+        return x * 2 if x.sum().item() < 0 else NotImplemented
+
+    assert record(aten.silu.default, X, rules=[reads])[0].why_not == ""
+    assert record(aten.silu.default, -X, rules=[reads])[0].why_not.startswith("reads the data")
+
+
+def test_without_a_route_the_ends_of_the_search_are_told() -> None:
+    with pytest.raises(NoRoute) as caught:
+        record(aten.silu.default, X, ops=["aten.mul.Tensor", *ed.infra()])
+    assert caught.value.op is aten.silu.default
+    assert any(inner is not None and inner.op is aten.sigmoid.default for _, _, inner in caught.value.attempts)
+
+
+def test_a_rule_that_calls_its_own_op_on_the_same_arguments_is_cut() -> None:
+    @decomposition("aten.silu.default")
+    def circular(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.silu(x)
+
+    made = recorded(aten.silu.default, X, rules=[circular])
+    assert ops_of(made) == ["sigmoid.default", "mul.Tensor"], "the next rule was not tried"
+
+
+def test_two_rules_that_call_each_other_are_cut() -> None:
+    @decomposition("aten.silu.default")
+    def one(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.mish(x)
+
+    @decomposition("aten.mish.default")
+    def other(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.silu(x)
+
+    with pytest.raises(NoRoute) as caught:
+        record(aten.silu.default, X, ops=ed.infra(), rules=[one, other])
+    reasons: list[str] = []
+
+    def walk(failure: NoRoute) -> None:
+        for _, reason, inner in failure.attempts:
+            reasons.append(reason)
+            if inner is not None:
+                walk(inner)
+
+    walk(caught.value)
+    assert "leads back to itself" in reasons
+
+
+def test_a_rule_may_call_its_own_op_on_smaller_arguments() -> None:
+    @decomposition("aten.silu.default")
+    def recursive(x: torch.Tensor) -> torch.Tensor:
+        if x.dim() == 0:
+            return x * torch.sigmoid(x)
+        return torch.stack([torch.nn.functional.silu(part) for part in x.unbind()])
+
+    made = recorded(aten.silu.default, X, rules=[recursive])
+    assert ops_of(made).count("sigmoid.default") == 6
+    torch.testing.assert_close(evaluate(made, native, [X + 1]), torch.nn.functional.silu(X + 1))
+
+
+def test_an_endless_descent_is_cut_too() -> None:
+    @decomposition("aten.silu.default")
+    def growing(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.silu(x.unsqueeze(0) if x.dim() < 40 else x.reshape(-1, 1, *([1] * (x.shape[0] % 3)))) * 1
+
+    made = recorded(aten.silu.default, X, rules=[growing])
+    assert "sigmoid.default" in ops_of(made)
+
+
+def test_an_error_of_a_rule_is_the_users() -> None:
+    @decomposition("aten.silu.default")
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        record(aten.silu.default, X, rules=[broken])
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+# -- the chain and subclasses ------------------------------------------------------------
+
+
+def test_the_chain_forgets_a_rule_that_is_done_also_after_an_error() -> None:
+    @decomposition("aten.silu.default")
+    def rule(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    chain = Chain()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), chain.entered(rule, (X,), {}):
+            raise ZeroDivisionError
+    with chain.entered(rule, (X,), {}):
+        with chain.entered(rule, (X[0],), {}):
+            pass
+        with pytest.raises(NoRoute), chain.entered(rule, (X,), {}):
+            pass
+
+
+def test_subclasses_that_take_operators_apart_go_first() -> None:
+    class Takes(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    assert not desugars_first([torch.Tensor])
+    assert not desugars_first([torch.nn.Parameter])
+    assert desugars_first([torch.Tensor, Takes])
