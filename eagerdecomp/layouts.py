@@ -73,7 +73,7 @@ def _as_iterated(*positions: int) -> Wanted:
     """As an elementwise kernel lays out the result of these arguments."""
 
     def wanted(result: Tensor, *args: Any) -> Sequence[int]:
-        return iterator_strides(result.shape, [args[position] for position in positions])
+        return iterator_strides(result.shape, [args[at] for at in positions if isinstance(args[at], Tensor)])
 
     return wanted
 
@@ -125,6 +125,7 @@ LAYOUTS: dict[str, dict[int, Wanted]] = {
     "aten.hardtanh_backward.default": _all(_as_iterated(0, 1)),
     "aten.logit_backward.default": _all(_as_iterated(0, 1)),
     "aten.native_dropout_backward.default": _all(_as_iterated(0, 1)),
+    "aten.floor_divide.default": _all(_as_iterated(0, 1)),
     "aten.complex.default": _all(_as_iterated(0, 1)),
     "aten.polar.default": _all(_as_iterated(0, 1)),
     # Kernels that allocate a row-major result whatever the input.
@@ -134,11 +135,15 @@ LAYOUTS: dict[str, dict[int, Wanted]] = {
     "aten.log_sigmoid_forward.default": _all(_row_major, 2),
     "aten._log_softmax_backward_data.default": _all(_row_major),
     "aten._softmax_backward_data.default": _all(_row_major),
+    "aten.upsample_nearest1d.default": _all(_row_major),
+    "aten._upsample_nearest_exact1d.default": _all(_row_major),
     "aten.baddbmm.default": _all(_row_major),
     # Kernels that know channels last and row-major only.
     "aten.channel_shuffle.default": _all(_channels_last_as_input(0)),
     "aten.max_unpool2d.default": _all(_channels_last_as_input(0)),
     "aten.native_batch_norm.default": _all(_channels_last_as_input(0)),
+    "aten._native_batch_norm_legit.default": _all(_channels_last_as_input(0)),
+    "aten._native_batch_norm_legit.no_stats": _all(_channels_last_as_input(0)),
     "aten._batch_norm_with_update_functional.default": _all(_channels_last_as_input(0)),
     "aten._batch_norm_with_update.default": _all(_channels_last_as_input(0)),
     "aten.batch_norm_backward.default": _all(_channels_last_as_input(1)),

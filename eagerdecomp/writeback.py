@@ -116,8 +116,11 @@ def inplace_writer(call: Call) -> Callable[[Tensor, Tensor, Iterable[Any]], Tens
     return write
 
 
-def out_writer(call: Call) -> Callable[[Tensor, Tensor, Iterable[Any]], Tensor]:
-    """``write(out, result, inputs)``: cast check, resize with eager's warning, copy; answers `out` itself."""
+def out_writer(call: Call, *, row_major: bool = False) -> Callable[[Tensor, Tensor, Iterable[Any]], Tensor]:
+    """``write(out, result, inputs)``: cast check, resize with eager's warning, copy; answers `out` itself.
+
+    An `out` that is resized takes the result's strides, or row-major ones where `row_major`.
+    """
     copy_ = call(aten.copy_.default)
 
     def write(target: Tensor, result: Tensor, inputs: Iterable[Any]) -> Tensor:
@@ -131,7 +134,7 @@ def out_writer(call: Call) -> Callable[[Tensor, Tensor, Iterable[Any]], Tensor]:
             _warn_resize(target, result)
             # Bound here, not above: most out= calls need neither, and a set without them still serves those.
             call(aten.resize_.default)(target, result.shape)
-            if target.stride() != result.stride() and is_dense(result):
+            if not row_major and target.stride() != result.stride() and is_dense(result):
                 restride_ = call(aten.set_.source_Storage_storage_offset)
                 restride_(target, target.untyped_storage(), target.storage_offset(), result.shape, result.stride())
         check_overlap(target, inputs)

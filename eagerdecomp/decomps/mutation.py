@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch import OpOverload, has_kernel
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.schema import facts_of, functional_twin, is_composite, settled_by_out
 from eagerdecomp.writeback import inplace_writer, out_writer
@@ -15,6 +15,12 @@ from eagerdecomp.writeback import inplace_writer, out_writer
 __all__ = ["rules_for"]
 
 aten = torch.ops.aten
+
+# Ops with kernels of their own that resize `out` to row-major strides; most give it the strides of the functional result.
+_ROW_MAJOR = frozenset({"aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c"})
+
+# Composite-explicit `out=` kernels that hand `out` on to another op, and so leave its strides to that.
+_AS_RESULT = frozenset({"aten::ldexp", "aten::sort"})
 
 # Factories that fill an `out` of the right number of elements whatever its shape.
 _KEEPS_SHAPE = frozenset({"aten::arange", "aten::linspace", "aten::logspace", "aten::range"})
@@ -51,12 +57,22 @@ def _inplace_linker(twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
     return inplace
 
 
+def _resizes_row_major(op: OpOverload) -> bool:
+    """Whether eager gives a resized `out` row-major strides. Most composite-explicit kernels do: they are the functional op and a
+    copy to `out`, resized beforehand."""
+    if op._schema.name in _ROW_MAJOR:
+        return True
+    return has_kernel(op, "CompositeExplicitAutograd") and op._schema.name not in _AS_RESULT
+
+
 def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
     facts = facts_of(op)
     names = tuple(facts.arguments[position].name for position in facts.mutated)
 
+    row_major = _resizes_row_major(op)
+
     def out(call: Call) -> Callable[..., Any]:
-        functional, write = call(twin), out_writer(call)
+        functional, write = call(twin), out_writer(call, row_major=row_major)
 
         def run_one(*args: Any, **kwargs: Any) -> Any:
             target = kwargs.pop(names[0])
@@ -99,11 +115,12 @@ def _factory_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callab
     facts = facts_of(op)
     name = facts.arguments[facts.mutated[0]].name
     settled = settled_by_out(op, twin)
+    row_major = _resizes_row_major(op)
     keeps_shape = op._schema.name in _KEEPS_SHAPE
     quiet = keeps_shape or not any(arg.holds_tensors for arg in facts_of(twin).arguments)
 
     def out(call: Call) -> Callable[..., Any]:
-        functional, write = call(twin), out_writer(call)
+        functional, write = call(twin), out_writer(call, row_major=row_major)
 
         def run(*args: Any, **kwargs: Any) -> Any:
             target = kwargs.pop(name)

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import full_table, same_storage, suggested_memory_format
+from eagerdecomp._torch import full_table, same_storage
 from eagerdecomp.rules import Rule, own
+from eagerdecomp.writeback import can_cast
 
 __all__ = ["RULES"]
 
@@ -29,14 +30,25 @@ def _view_copy(self: Tensor, size: list[int]) -> Tensor:
 
 
 def _adaptive_max_pool3d(self: Tensor, output_size: list[int]) -> Any:
-    """The shipped entry hands its input to `max_pool3d_with_indices`, which takes row-major and channels-last tensors only."""
-    if not self.is_contiguous() and suggested_memory_format(self) is not torch.channels_last_3d:
+    """The shipped entry hands its input to `max_pool3d_with_indices`, which takes row-major and channels-last tensors only; eager
+    answers row-major ones always."""
+    if not self.is_contiguous():
         self = aten.clone.default(self, memory_format=torch.contiguous_format)
     return full_table()[aten.adaptive_max_pool3d.default](self, output_size)
+
+
+def _linalg_vector_norm(
+    self: Tensor, ord: Any = 2, dim: list[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
+    """The shipped entry takes a maximum before it casts to the wider `dtype`: the norm is rounded to the narrow one."""
+    if dtype is not None and dtype is not self.dtype and dtype.is_complex == self.dtype.is_complex and can_cast(self.dtype, dtype):
+        self, dtype = aten._to_copy.default(self, dtype=dtype), None
+    return full_table()[aten.linalg_vector_norm.default](self, ord, dim, keepdim, dtype=dtype)
 
 
 RULES: tuple[Rule, ...] = (
     own(aten.take.default, _take),
     own(aten.view_copy.default, _view_copy),
+    own(aten.linalg_vector_norm.default, _linalg_vector_norm),
     own(aten.adaptive_max_pool3d.default, _adaptive_max_pool3d),
 )

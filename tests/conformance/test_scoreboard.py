@@ -1,0 +1,174 @@
+"""The scoreboard's judge catches what it is for, and the library passes it: a rotating part here, the whole where marked slow."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import eagerdecomp as ed
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from conformance import scoreboard
+from conformance.cases import EAGER_FAULTS, LAYOUTS, Selection, opinfos
+from conformance.judge import clone_arguments, differences, observe, stride_differences
+from conformance.scoreboard import Journal, Row, judge_opinfo, main, table
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+CORE = ed.core_aten()
+
+#: One part in so many of the OpInfos runs each time; the week chooses which, so that all have been seen after some months.
+PARTS = 12
+
+SELECTIONS = {
+    "forward": Selection(samples=3),
+    "gradients, permuted": Selection(samples=2, grad=True, layout="permuted"),
+    "in place": Selection(samples=3, form="inplace", layout="gapped"),
+    "out=": Selection(samples=3, form="out"),
+}
+
+
+def faults(rows: list[Row]) -> list[str]:
+    shown = [
+        f"{row.name} (sample {row.sample}): {row.status}: {row.detail}" for row in rows if row.status in ("wrong", "leak", "error")
+    ]
+    return shown + [f"{row.name}: strides: {row.strides}" for row in rows if row.strides]
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_a_rotating_part_of_the_opinfos_is_right_or_refused(name: str) -> None:
+    week = datetime.date.today().isocalendar().week
+    rows = [judge_opinfo(info, CORE, SELECTIONS[name]) for info in opinfos()[week % PARTS :: PARTS]]
+    assert not faults(rows)
+
+
+@pytest.mark.slow
+def test_most_of_the_opinfos_pass_and_none_is_wrong() -> None:
+    rows = [judge_opinfo(info, CORE, Selection()) for info in opinfos()]
+    counted = [row for row in rows if row.status != "none"]
+    assert not faults(rows)
+    assert sum(row.status == "pass" for row in counted) >= 0.72 * len(counted), table(rows, CORE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+def test_no_gradient_is_wrong(layout: str) -> None:
+    assert not faults([judge_opinfo(info, CORE, Selection(grad=True, layout=layout)) for info in opinfos()])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["inplace", "out"])
+def test_no_writing_form_is_wrong(form: str) -> None:
+    assert not faults([judge_opinfo(info, CORE, Selection(form=form, layout=layout)) for info in opinfos() for layout in LAYOUTS])
+
+
+def test_the_fault_of_eager_is_still_there() -> None:
+    assert set(EAGER_FAULTS) == {("native_batch_norm", "out", "permuted")}
+    x = torch.randn(5, 5, 5).permute(2, 1, 0)
+    right = torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)
+    given = tuple(torch.zeros(one.shape) for one in right)
+    torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5, out=given)
+    assert not torch.allclose(given[0], right[0]), "torch has repaired it: drop the entry of EAGER_FAULTS"
+
+
+# -- the judge ----------------------------------------------------------------------------------------------------
+
+
+def judged(rule: Callable[..., Any], function: Callable[..., Any], *args: Any, backward: bool = False) -> list[str]:
+    """What the judge says of an op under a broken rule."""
+    mode = ed.EagerDecompMode(CORE, rules=[rule], cache=ed.ProgramCache())  # type: ignore[list-item]
+    expected = observe(function, (args, {}), backward=backward)
+    got = observe(function, (args, {}), [mode], backward=backward)
+    return differences(expected, got) + stride_differences(expected, got)
+
+
+def silu(fn: Callable[[Tensor], Any]) -> Any:
+    return ed.register_decomposition("aten.silu.default")(fn)
+
+
+X = torch.randn(4, 3).t()
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (lambda x: x * torch.sigmoid(x) + 1e-3, "not close"),
+        (lambda x: (x * torch.sigmoid(x)).double(), "dtype"),
+        (lambda x: (x * torch.sigmoid(x))[:1], "shape"),
+        (lambda x: (x * torch.sigmoid(x)).contiguous(), "strides"),
+        (lambda x: x.copy_(x * torch.sigmoid(x)).clone(), "input 0 afterwards"),
+        (lambda x: x.copy_(x * torch.sigmoid(x)), "storage shared"),
+    ],
+)
+def test_a_broken_rule_is_caught(rule: Callable[[Tensor], Any], said: str) -> None:
+    assert any(said in one for one in judged(silu(rule), torch.nn.functional.silu, X))
+
+
+def test_a_right_rule_is_not_caught() -> None:
+    assert judged(silu(lambda x: x * torch.sigmoid(x)), torch.nn.functional.silu, X) == []
+
+
+def test_a_wrong_gradient_is_caught() -> None:
+    broken = ed.register_decomposition("aten.silu_backward.default")(lambda g, x: g * torch.sigmoid(x))
+    found = judged(broken, torch.nn.functional.silu, X.detach().requires_grad_(), backward=True)
+    assert any("gradient 0" in one for one in found)
+
+
+def test_a_leak_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    lenient = functools.partial(ed.EagerDecompMode, on_unsupported="fallback")
+    info = opinfos("^special.i0e$")[0]
+    assert judge_opinfo(info, CORE, Selection()).status == "unsupported"
+    monkeypatch.setattr(scoreboard, "EagerDecompMode", lenient)
+    row = judge_opinfo(info, CORE, Selection())
+    assert (row.status, row.detail) == ("leak", "call 1: aten.special_i0e.default")
+
+
+def test_copies_of_arguments_share_storage_as_the_originals_do() -> None:
+    base = torch.arange(6.0)
+    (left, right, again), _ = clone_arguments(((base[1:4], base[2:], base[1:4]), {}))
+    left.fill_(-1)
+    assert right[0] == -1
+    assert again[0] == -1
+    assert base[2] == 2
+    assert left.storage_offset() == 1
+
+
+# -- the command --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_ended_the_process_is_an_error_when_resumed(tmp_path: Path) -> None:
+    file = tmp_path / "journal"
+    Journal(str(file)).start("add")
+    assert Journal(str(file)).rows["add"].status == "error"
+    Journal(str(file)).finish(Row("add", "pass"))
+    assert Journal(str(file)).rows["add"].status == "pass"
+
+
+def test_the_command_prints_a_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.json"
+    threads = torch.get_num_threads()
+    try:
+        assert main(["--match", "^(add|special.i0e)$", "--json", str(file), "--samples", "2"]) == 0
+    finally:
+        torch.set_num_threads(threads)
+    out = capsys.readouterr().out
+    assert "pass" in out
+    assert {row["name"]: row["status"] for row in json.loads(file.read_text())}["add"] == "pass"
+
+
+def test_the_table_shows_what_is_wrong_and_what_blocks() -> None:
+    rows = [Row("a", "wrong", 3, "value"), Row("b", "unsupported", 0, "", ("aten.x.default",)), Row("c", "none")]
+    shown = table(rows, CORE)
+    assert "a (sample 3): value" in shown
+    assert "1 aten.x.default" in shown
+    assert shown.startswith("2 OpInfos")
