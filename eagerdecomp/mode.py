@@ -79,6 +79,8 @@ class EagerDecompMode(DispatchMode):
         try:
             entry = self._entries[func._op]
         except (KeyError, AttributeError):
+            entry = None  # not from here: an error met on the way would carry this one as its context
+        if entry is None:
             if isinstance(func, HigherOrderOperator):
                 return self._higher_order(func, args, kwargs or {})
             entry = self._runtime.entry(func)

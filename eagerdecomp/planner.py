@@ -38,6 +38,12 @@ PLUMBING_OPS = frozenset(
         "aten.numel.default",
         "aten.dim.default",
         "aten._version.default",
+        "aten.result_type.Tensor",
+        "aten.result_type.Scalar",
+        "aten.result_type.Scalar_Tensor",
+        "aten.result_type.Scalar_Scalar",
+        "aten.can_cast.default",
+        "aten.promote_types.default",
     }
 )
 

@@ -25,7 +25,6 @@ _MAX_DEPTH = 64
 # Calls whose arguments carry a storage offset that the rule may have read from an input.
 _OFFSET_OPS = frozenset({"aten::as_strided", "aten::as_strided_", "aten::as_strided_scatter", "aten::as_strided_copy"})
 
-
 # Ops that hand out memory as it is. Whoever gives such memory away has filled it, if not by an op then behind our back.
 _ALLOCATIONS = frozenset(
     f"aten::{name}" for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
@@ -34,8 +33,15 @@ _ALLOCATIONS = frozenset(
 # Functional ops that take a tensor for its metadata and overwrite every value of it.
 _OVERWRITES = frozenset({"aten::fill", "aten::copy"})
 
-# Composite kernels that take a tensor for its shape or dtype alone; any other that leaves an argument to no op may read its memory.
-_METADATA_READERS = frozenset(f"aten::{name}" for name in ("type_as", "view_as", "reshape_as", "expand_as", "resize_as_"))
+# C++ kernels that take a tensor for its shape or dtype alone; any other that leaves an argument to no op may read its memory.
+_METADATA_READERS = _ALLOCATIONS | frozenset(
+    f"aten::{name}"
+    for name in (
+        *("type_as", "view_as", "reshape_as", "expand_as", "resize_as_", "sum_to_size"),
+        *("new_full", "new_ones", "new_zeros", "full_like", "ones_like", "zeros_like"),
+        *("rand_like", "randn_like", "randint_like"),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -162,7 +168,7 @@ class Recorder(DispatchMode):
         # C++ kernels alone can reach a tensor's memory without an op (`_pack_padded_sequence` reads its lengths so): what they
         # computed from it is in the recording as a constant.
         if rule.source in ("composite", "explicit"):
-            if any(id(tensor) not in self._slots for tensor in _tensors(result)) or not self._out_written(rule.op, kwargs, start):
+            if not self._all_made(rule.op, result, start) or not self._out_written(rule.op, kwargs, start):
                 raise NoRoute(rule.op, ((rule, "its kernel makes the result itself, by no operator", None),))
             everything = (*args, *kwargs.values())
             if rule.op._schema.name not in _METADATA_READERS and not self._all_read(everything, start, result):
@@ -172,6 +178,15 @@ class Recorder(DispatchMode):
         return result
 
     # -- work that no call shows ------------------------------------------------------------------------------------
+
+    def _all_made(self, op: OpOverload, result: Any, start: int) -> bool:
+        """Whether calls made every tensor of the result and, since `start`, filled what memory they allocated for it."""
+        if any(id(tensor) not in self._slots for tensor in _tensors(result)):
+            return False
+        if op._schema.name in _ALLOCATIONS:
+            return True
+        blank, _ = self._unfilled(self._calls[start:])
+        return not any(_memory_of(tensor) in blank for tensor in _tensors(result))
 
     def _all_read(self, values: Sequence[Any], start: int, result: Any) -> bool:
         """Whether every tensor among the values is an argument of a call noted since `start`, or is answered itself."""
@@ -193,19 +208,27 @@ class Recorder(DispatchMode):
         given = {slot for slot in slots_in(self._parameters) if isinstance(self._values.get(slot), Tensor)}
         if self._constants and not given <= self._needed(result):
             return "made a tensor outside any operator, perhaps from one that no operator read"
+        blank, reader = self._unfilled(self._calls)
+        if reader is not None:
+            return f"{reader.op} reads memory that no operator filled"
+        if self._op._schema.name not in _ALLOCATIONS and any(self._memory(slot) in blank for slot in slots_in(result)):
+            return "answers memory that no operator filled"
+        return ""
+
+    def _unfilled(self, calls: Sequence[KernelCall]) -> tuple[set[int], KernelCall | None]:
+        """The memory that calls allocated and none filled, and the first call that reads such memory."""
         blank: set[int] = set()
-        for call in self._calls:
+        reader: KernelCall | None = None
+        for call in calls:
             written = set(call.writes())
             name = call.op._schema.name
             reads = not (facts_of(call.op).returns_alias or name in _ALLOCATIONS or name in _OVERWRITES)
             if reads and any(self._memory(slot) in blank for slot in call.reads() if slot not in written):
-                return f"{call.op} reads memory that no operator filled"
+                reader = reader or call
             blank.difference_update(map(self._memory, written))
             if name in _ALLOCATIONS:
                 blank.update(memory for slot in call.results if slot is not None and (memory := self._memory(slot)))
-        if self._op._schema.name not in _ALLOCATIONS and any(self._memory(slot) in blank for slot in slots_in(result)):
-            return "answers memory that no operator filled"
-        return ""
+        return blank, reader
 
     def _needed(self, result: Any) -> set[Slot]:
         """The slots that the result or a write depends on."""

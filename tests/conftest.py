@@ -1,4 +1,4 @@
-"""Shared settings: one thread, since the tests are spread over processes; hypothesis without deadlines, since machines are noisy."""
+"""Shared settings: one thread, since tests are spread over processes; hypothesis without deadlines, since machines are noisy."""
 
 from __future__ import annotations
 
