@@ -1,0 +1,114 @@
+"""Errors are reports for people and values for programs, and survive pickling and copying."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+import eagerdecomp as ed
+from eagerdecomp import errors
+from eagerdecomp.errors import Attempt, UnsupportedOpError
+
+FULL = UnsupportedOpError(
+    "aten.silu.default",
+    "aten.silu.default(f32[2, 3])",
+    chain=["aten.silu.default", "aten.sigmoid.default"],
+    missing=["aten.sigmoid.default"],
+    tried=[Attempt("aten.silu.default", "core rule torch._refs.silu", "needs aten.sigmoid.default, which has no route")],
+    openers=[["aten.silu.default"], ["aten.sigmoid.default", "aten.mul.Tensor"]],
+    op_set="OpSet(mine: 2 ops)",
+    hint="a word of advice",
+)
+
+BARE = UnsupportedOpError("aten.opaque.default", "aten.opaque.default(3)")
+
+WHAT_TO_DO = (
+    "  what to do: add one of these lines to the op set, pass a rule of your own (rules=), "
+    'or run it natively with on_unsupported="fallback".'
+)
+
+
+def test_the_report_says_what_why_and_what_next() -> None:
+    assert str(FULL) == "\n".join(
+        [
+            "aten.silu.default is not in OpSet(mine: 2 ops), and no route leads from it to supported ops.",
+            "  called as: aten.silu.default(f32[2, 3])",
+            "  reached by: aten.silu.default -> aten.sigmoid.default",
+            "  routes tried:",
+            "    - aten.silu.default by core rule torch._refs.silu: needs aten.sigmoid.default, which has no route",
+            "  fewest kernels that would open it (any one line):",
+            "    - aten.silu.default",
+            "    - aten.sigmoid.default, aten.mul.Tensor",
+            "  note: a word of advice",
+            WHAT_TO_DO,
+        ]
+    )
+
+
+def test_a_report_without_facts_leaves_their_lines_out() -> None:
+    assert str(BARE) == "\n".join(
+        [
+            "aten.opaque.default is not in the op set, and no route leads from it to supported ops.",
+            "  called as: aten.opaque.default(3)",
+            "  routes tried: none; no rule for it is known",
+            WHAT_TO_DO,
+        ]
+    )
+
+
+def test_a_chain_of_the_op_alone_is_not_told() -> None:
+    assert "reached by" not in str(UnsupportedOpError("aten.a.default", "call", chain=["aten.a.default"]))
+
+
+FIELDS = ("op", "call", "chain", "missing", "tried", "openers", "op_set", "hint")
+
+
+@pytest.mark.parametrize("error", [FULL, BARE], ids=["full", "bare"])
+@pytest.mark.parametrize(
+    "through", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy], ids=["pickle", "copy", "deep"]
+)
+def test_an_error_survives_with_every_field(error: UnsupportedOpError, through) -> None:
+    again = through(error)
+    assert type(again) is UnsupportedOpError
+    assert str(again) == str(error)
+    assert [getattr(again, name) for name in FIELDS] == [getattr(error, name) for name in FIELDS]
+
+
+def test_fields_are_tuples_that_a_program_can_read() -> None:
+    assert FULL.chain == ("aten.silu.default", "aten.sigmoid.default")
+    assert FULL.missing == ("aten.sigmoid.default",)
+    assert FULL.openers == (("aten.silu.default",), ("aten.sigmoid.default", "aten.mul.Tensor"))
+    assert FULL.tried[0].reason == "needs aten.sigmoid.default, which has no route"
+    assert str(FULL.tried[0]) == "aten.silu.default by core rule torch._refs.silu: needs aten.sigmoid.default, which has no route"
+    assert (FULL.op_set, FULL.hint) == ("OpSet(mine: 2 ops)", "a word of advice")
+
+
+@pytest.mark.parametrize(
+    ("kind", "also"),
+    [
+        (ed.EagerDecompError, RuntimeError),
+        (ed.OpSetError, ValueError),
+        (ed.RuleError, ValueError),
+        (ed.ProgramError, RuntimeError),
+        (ed.UnsupportedOpError, NotImplementedError),
+    ],
+)
+def test_every_error_has_the_one_root_and_pythons_own_kind(kind: type[Exception], also: type[Exception]) -> None:
+    assert issubclass(kind, ed.EagerDecompError)
+    assert issubclass(kind, also)
+
+
+def test_every_error_tells_cause_and_cure() -> None:
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    for kind in kinds:
+        if issubclass(kind, Exception):
+            assert "Cause: " in (kind.__doc__ or ""), kind
+            assert "Cure: " in (kind.__doc__ or ""), kind
+
+
+@pytest.mark.parametrize("kind", [ed.OpSetError, ed.RuleError, ed.ProgramError])
+def test_plain_errors_survive_pickling(kind: type[Exception]) -> None:
+    again = pickle.loads(pickle.dumps(kind("words")))
+    assert (type(again), str(again)) == (kind, "words")

@@ -1,0 +1,89 @@
+"""Counts add up, are a mapping by op, and print as a table."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eagerdecomp.stats import OpStats, Stats, table
+
+aten = torch.ops.aten
+
+ADD = OpStats(calls=120, direct=120)
+GELU = OpStats(calls=7, decomposed=7, hits=5, misses=2)
+CLOSE = OpStats(calls=7, decomposed=7, bypassed=7, why_bypassed="reads the data of a tensor")
+INVERSE = OpStats(calls=1, fell_back=1)
+STATS = Stats(
+    {
+        "aten.gelu.default": GELU,
+        "aten.add.Tensor": ADD,
+        "aten.allclose.default": CLOSE,
+        "aten.linalg_inv_ex.default": INVERSE,
+    },
+    programs=12,
+    evictions=3,
+)
+
+
+def test_the_table_lists_the_most_called_first_then_totals_the_cache_and_the_reasons() -> None:
+    assert str(STATS) == (
+        "op                          calls  direct  decomposed  hits  misses  bypassed  fell_back\n"
+        "----------------------------------------------------------------------------------------\n"
+        "aten.add.Tensor               120     120           0     0       0         0          0\n"
+        "aten.allclose.default           7       0           7     0       0         7          0\n"
+        "aten.gelu.default               7       0           7     5       2         0          0\n"
+        "aten.linalg_inv_ex.default      1       0           0     0       0         0          1\n"
+        "----------------------------------------------------------------------------------------\n"
+        "total                         135     120          14     5       2         7          1\n"
+        "cache: 12 programs held, 3 evicted\n"
+        "bypassed the cache:\n"
+        "  aten.allclose.default: reads the data of a tensor"
+    )
+    assert table(STATS) == str(STATS)
+
+
+def test_a_table_of_nothing_has_its_heads_and_zeros() -> None:
+    assert str(Stats({})) == (
+        "op     calls  direct  decomposed  hits  misses  bypassed  fell_back\n"
+        "-------------------------------------------------------------------\n"
+        "-------------------------------------------------------------------\n"
+        "total      0       0           0     0       0         0          0\n"
+        "cache: 0 programs held, 0 evicted"
+    )
+
+
+def test_stats_are_a_mapping_by_name_and_by_overload() -> None:
+    assert STATS["aten.gelu.default"] is GELU
+    assert STATS[aten.gelu.default] is GELU
+    assert "aten.gelu.default" in STATS
+    assert "aten.silu.default" not in STATS
+    assert STATS.get("aten.silu.default") is None
+    assert len(STATS) == 4
+    assert list(STATS) == list(STATS.ops)
+    assert dict(STATS.items())["aten.add.Tensor"] is ADD
+    with pytest.raises(KeyError, match=r"aten\.silu\.default"):
+        STATS[aten.silu.default]
+
+
+counts = st.builds(OpStats, *[st.integers(0, 50)] * 7, st.sampled_from(["", "why", "other"]))
+
+
+@given(st.lists(counts, max_size=4))
+def test_the_total_is_the_sum_of_every_count(ops: list[OpStats]) -> None:
+    total = Stats({str(number): one for number, one in enumerate(ops)}).total
+    for field in fields(OpStats):
+        if field.name != "why_bypassed":
+            assert getattr(total, field.name) == sum(getattr(one, field.name) for one in ops)
+    assert total.why_bypassed == next((one.why_bypassed for one in ops if one.why_bypassed), "")
+
+
+def test_counts_are_values() -> None:
+    frozen: Any = OpStats(calls=1)
+    with pytest.raises(FrozenInstanceError):
+        frozen.calls = 2
+    assert OpStats(calls=1) == OpStats(calls=1) != OpStats(calls=2)

@@ -1,0 +1,122 @@
+"""Hand-written tables are closed: every file of a folder is listed under its own name, every op named exists."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+
+import pytest
+
+from eagerdecomp import decomps, key, layouts, planner, sources, tracer
+from eagerdecomp._torch import core_table, full_table, op_names, overload
+from eagerdecomp.decomps import FAMILIES, our_rules
+from eagerdecomp.opset import INFRA_NAMES, resolve_ops
+from eagerdecomp.rules import Rule
+from eagerdecomp.schema import facts_of, functional_twin
+
+
+def rules() -> Iterator[tuple[str, Rule]]:
+    for family, members in FAMILIES:
+        for rule in members:
+            yield family, rule
+
+
+#: Files of decomps/ that are no family: `mutation` derives its rules from schemas, for every op.
+NO_FAMILY = {"mutation"}
+
+
+def test_every_file_of_decomps_is_a_family_listed_under_its_own_name() -> None:
+    files = {module.name for module in pkgutil.iter_modules(decomps.__path__)}
+    listed = [family for family, _ in FAMILIES]
+    assert len(listed) == len(set(listed)), "a family is listed twice"
+    assert set(listed) == files - NO_FAMILY
+    assert files >= NO_FAMILY
+
+
+def test_each_family_is_its_modules_own_table_and_not_empty() -> None:
+    for family, members in FAMILIES:
+        module = getattr(decomps, family)
+        assert members is module.RULES, family
+        assert members, f"{family} has no rules"
+
+
+def test_every_rule_is_for_an_operator_of_this_torch_and_is_the_librarys_own() -> None:
+    known = set(op_names())
+    for family, rule in rules():
+        assert rule.op.name() in known, f"{family}: {rule}"
+        assert rule.source == "own", f"{family}: {rule}"
+        assert callable(rule.fn)
+        assert "eagerdecomp." in rule.where, f"{family}: {rule} does not tell its place"
+
+
+def test_no_operator_has_two_rules_of_ours() -> None:
+    places: dict[str, list[str]] = {}
+    for family, rule in rules():
+        places.setdefault(str(rule.op), []).append(f"{family}: {rule.where}")
+    assert {op: where for op, where in places.items() if len(where) > 1} == {}
+
+
+def test_our_rules_of_an_op_are_its_familys_and_then_what_its_schema_gives() -> None:
+    for _, rule in rules():
+        first, *rest = our_rules(rule.op)
+        assert first is rule
+        assert [one.source for one in rest] in ([], ["schema"])
+
+
+# -- names of operators in tables ------------------------------------------------------------------------------------------------
+
+QUALIFIED = {
+    "opset.INFRA_NAMES": INFRA_NAMES,
+    "tracer._OFFSET_OPS": tracer._OFFSET_OPS,
+    "tracer._ALLOCATIONS": tracer._ALLOCATIONS,
+    "tracer._OVERWRITES": tracer._OVERWRITES,
+    "tracer._METADATA_READERS": tracer._METADATA_READERS,
+    "key._EXTRA_AMBIENT": key._EXTRA_AMBIENT,
+}
+
+DOTTED = {
+    "sources.DROPPED": sources.DROPPED,
+    "planner.PLUMBING_OPS": planner.PLUMBING_OPS,
+    "layouts.LAYOUTS": layouts.LAYOUTS,
+}
+
+
+@pytest.mark.parametrize("table", QUALIFIED)
+def test_every_packet_or_operator_that_a_table_names_exists(table: str) -> None:
+    known = set(op_names()) | {name.partition(".")[0] for name in op_names()}
+    assert [name for name in QUALIFIED[table] if name not in known] == []
+
+
+@pytest.mark.parametrize("table", DOTTED)
+def test_every_operator_that_a_table_names_exists(table: str) -> None:
+    missing = [name for name in DOTTED[table] if [str(op) for op in resolve_ops([name])] != [name]]
+    assert missing == []
+
+
+def test_every_name_of_infra_is_one_overload() -> None:
+    assert [name for name in INFRA_NAMES if overload(name) is None] == []
+
+
+def test_every_dropped_entry_is_one_that_torch_ships_with_its_fault_told() -> None:
+    shipped = {str(op) for op in (*core_table(), *full_table())}
+    assert [name for name in sources.DROPPED if name not in shipped] == [], "torch ships these no more: the lines can go"
+    assert [name for name, fault in sources.DROPPED.items() if len(fault) < 10] == []
+
+
+def test_what_is_dropped_is_not_in_place_nor_out_which_are_never_taken_from_a_table() -> None:
+    for name in sources.DROPPED:
+        (op,) = resolve_ops([name])
+        facts = facts_of(op)
+        assert not facts.is_inplace
+        assert not facts.is_out
+        assert functional_twin(op) is None
+
+
+def test_nothing_dropped_is_offered_from_a_table() -> None:
+    for name in sources.DROPPED:
+        (op,) = resolve_ops([name])
+        assert not {rule.source for rule in sources.shipped_rules(op)} & {"core", "table"}
+
+
+def test_plumbing_namespaces_and_plumbing_ops_do_not_overlap() -> None:
+    assert [name for name in planner.PLUMBING_OPS if name.partition(".")[0] in planner.PLUMBING_NAMESPACES] == []

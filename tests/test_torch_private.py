@@ -1,0 +1,392 @@
+"""What the library takes from torch's private API, name by name. A red line here says what a new torch changed.
+
+Every test says in its message what the library relied on; mend it in `eagerdecomp/_torch.py` alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from eagerdecomp import _torch
+from eagerdecomp._torch import (
+    PLAIN_TORCH_DISPATCH,
+    DispatchMode,
+    FakeTensor,
+    FakeTensorMode,
+    HigherOrderOperator,
+    OpOverload,
+    OpOverloadPacket,
+    ambient_facts,
+    builtin,
+    call_at_key,
+    core_table,
+    full_table,
+    has_kernel,
+    lazy_bits_seen_by_kernels,
+    lazy_bits_visible,
+    no_current_modes,
+    op_names,
+    overload,
+    packet_overloads,
+    pop_mode,
+    push_mode,
+    same_storage,
+    sdp_facts,
+    suggested_memory_format,
+    without_torch_function,
+)
+
+aten = torch.ops.aten
+
+
+class Seen(DispatchMode):
+    """A mode that notes what it is handed and passes it on."""
+
+    def __init__(self, act: Callable[..., Any] | None = None) -> None:
+        super().__init__()
+        self.ops: list[Any] = []
+        self.types: list[Any] = []
+        self.act = act
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.ops.append(func)
+        self.types.append(types)
+        return (self.act or func)(*args, **(kwargs or {}))
+
+
+def depth() -> int:
+    return torch._C._len_torch_dispatch_stack()
+
+
+def test_every_name_has_a_test() -> None:
+    tested = {name for name in globals() if name.startswith("test_")}
+    missing = [name for name in _torch.__all__ if not any(one.startswith(f"test_{name.lower()}_") for one in tested)]
+    assert missing == [], "these names of eagerdecomp/_torch.py have no test here"
+
+
+# -- operators ----------------------------------------------------------------------------------------------------------------
+
+
+def test_opoverload_is_the_class_of_operators_and_carries_schema_tags_and_name() -> None:
+    op = aten.add.Tensor
+    assert isinstance(op, OpOverload), "torch.ops.<namespace>.<op>.<overload> is no OpOverload any more"
+    assert op._schema.name == "aten::add", "OpOverload._schema.name is not the dispatcher's name"
+    assert (op._overloadname, op.namespace, str(op)) == ("Tensor", "aten", "aten.add.Tensor"), "how an overload is named changed"
+    assert torch.Tag.core in op.tags, "OpOverload.tags lost torch.Tag.core"
+    argument = op._schema.arguments[2]
+    assert (argument.name, argument.kwarg_only, argument.default_value) == ("alpha", True, 1), "a schema's arguments changed"
+    assert str(aten.index.Tensor._schema.arguments[1].real_type) == "List[Optional[Tensor]]", "the text of schema types changed"
+    assert aten.add_.Tensor._schema.arguments[0].alias_info.is_write, "alias_info.is_write does not mark what is written"
+
+
+def test_opoverloadpacket_is_the_class_of_packets_and_knows_its_name() -> None:
+    assert isinstance(aten.add, OpOverloadPacket)
+    assert aten.add._qualified_op_name == "aten::add", "OpOverloadPacket._qualified_op_name changed"
+
+
+def test_higherorderoperator_is_the_class_of_cond_and_is_no_overload() -> None:
+    assert isinstance(torch.ops.higher_order.cond, HigherOrderOperator)
+    assert not isinstance(torch.ops.higher_order.cond, OpOverload)
+    assert not hasattr(torch.ops.higher_order.cond, "_op"), "the mode tells higher-order ops by their missing `_op`"
+
+
+def test_builtin_is_the_c_function_behind_an_overload_and_one_per_overload() -> None:
+    assert builtin(aten.add.Tensor) is builtin(aten.add.Tensor), "OpOverload._op is made anew at each read"
+    assert builtin(aten.add.Tensor) is not builtin(aten.add.Scalar)
+    assert builtin(aten.add.Tensor)(torch.ones(2), torch.ones(2), alpha=2).tolist() == [3, 3], "OpOverload._op is not callable"
+    with Seen() as seen:
+        builtin(aten.add.Tensor)(torch.ones(2), 1)
+    assert seen.ops[-1] is aten.add.Tensor, "calling OpOverload._op goes past the modes"
+
+
+def test_overload_finds_an_overload_by_its_dispatcher_name() -> None:
+    assert overload("aten::add.Tensor") is aten.add.Tensor
+    assert overload("aten::relu") is aten.relu.default
+    assert overload("aten::nosuch") is None
+    assert overload("aten::add.nosuch") is None
+    assert overload("nosuch::add.Tensor") is None
+
+
+def test_packet_overloads_are_the_dispatchers_and_not_torchscripts() -> None:
+    found = packet_overloads("aten::add")
+    assert {aten.add.Tensor, aten.add.Scalar, aten.add.out} <= set(found)
+    assert "str" in aten.add.overloads(), "TorchScript's overloads left the packet: the filter can go"
+    assert not any(op._overloadname in ("str", "int", "t") for op in found), "torch._C._dispatch_has_kernel lets them through"
+    assert packet_overloads("aten::nosuch") == ()
+
+
+def test_op_names_are_all_that_the_dispatcher_knows() -> None:
+    names = op_names()
+    assert {"aten::add.Tensor", "aten::relu", "prims::mul"} <= set(names), "_dispatch_get_all_op_names names ops otherwise"
+    assert len(names) > 3000
+    assert names == sorted(names)
+
+
+def test_op_names_include_ops_registered_since() -> None:
+    with torch.library._scoped_library("edprivate", "FRAGMENT") as library:
+        library.define("late(Tensor x) -> Tensor")
+        assert "edprivate::late" in op_names()
+
+
+def test_has_kernel_tells_kernels_registered_directly_at_a_key() -> None:
+    assert has_kernel(aten.linear.default, "CompositeImplicitAutograd")
+    assert has_kernel(aten.silu_backward.default, "CompositeImplicitAutograd"), "silu_backward is composite besides its own kernels"
+    assert not has_kernel(aten.addmm.default, "CompositeImplicitAutograd")
+    assert has_kernel(aten.zeros.default, "CompositeExplicitAutograd")
+    assert has_kernel(aten.mm.default, "Conjugate")
+    assert not has_kernel(aten.silu.default, "Conjugate")
+
+
+def test_call_at_key_runs_the_composite_kernel_whose_calls_come_back_to_the_mode() -> None:
+    x, w = torch.ones(2, 3), torch.ones(4, 3)
+    with Seen() as seen:
+        got = call_at_key(aten.linear.default, "CompositeImplicitAutograd")(x, w)
+    assert got.tolist() == [[3] * 4] * 2, "OpOverload._op_dk does not run the kernel at the key"
+    assert aten.linear.default not in seen.ops
+    assert {aten.mm.default, aten.addmm.default} & set(seen.ops), "a kernel called by key does not dispatch to modes"
+    assert call_at_key(aten.zeros.default, "CompositeExplicitAutograd")([2]).tolist() == [0, 0]
+
+
+def test_full_table_holds_decompositions_by_overload() -> None:
+    assert full_table()[aten.silu.default](torch.zeros(1)).item() == 0, "torch._decomp.decomposition_table changed its shape"
+    assert len(full_table()) > 700
+    assert aten.addmm.default in full_table()
+
+
+def test_core_table_is_plain_and_answers_get() -> None:
+    assert core_table().get(aten.silu.default) is not None, "core_aten_decompositions lost silu, or is lazy again"
+    assert core_table().get(aten.add.Tensor) is None
+    assert len(core_table()) > 200
+    assert type(core_table()) is dict
+
+
+# -- modes ------------------------------------------------------------------------------------------------------------------
+
+
+def test_push_mode_and_pop_mode_put_a_mode_on_the_stack_and_take_it_off() -> None:
+    seen = Seen()
+    push_mode(seen)
+    try:
+        assert depth() == 1
+        torch.ones(2)
+    finally:
+        pop_mode()
+    assert depth() == 0
+    torch.ones(2)
+    assert seen.ops == [aten.ones.default]
+
+
+def test_pop_mode_takes_off_the_mode_entered_last() -> None:
+    outer, inner = Seen(), Seen()
+    push_mode(outer)
+    push_mode(inner)
+    pop_mode()
+    try:
+        torch.ones(2)
+    finally:
+        pop_mode()
+    assert (len(outer.ops), len(inner.ops)) == (1, 0)
+
+
+def test_dispatchmode_is_off_within_its_own_handler_and_hands_on_to_outer_modes() -> None:
+    with Seen() as outer, Seen() as inner:
+        torch.ones(2)
+    assert (inner.ops, outer.ops) == ([aten.ones.default], [aten.ones.default])
+    assert depth() == 0
+
+
+def test_dispatchmode_gets_backward_on_the_calling_thread() -> None:
+    x = torch.ones(2, requires_grad=True)
+    with Seen() as seen:
+        (x * 3).sum().backward()
+    assert aten.mul.Tensor in seen.ops[-3:] or aten.expand.default in seen.ops, "autograd's thread does not see the modes"
+
+
+def test_dispatchmode_leaves_no_flag_behind_between_threads() -> None:
+    started, left = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with Seen():
+            started.set()
+            left.wait(10)
+
+    thread = threading.Thread(target=other)
+    with Seen():
+        thread.start()
+        started.wait(10)
+    left.set()
+    thread.join()
+    assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode(), "entering modes in two threads leaves a flag set"
+
+
+def test_dispatchmode_handlers_are_not_compiled_by_dynamo() -> None:
+    import torch._C._dynamo.eval_frame as frames
+
+    assert hasattr(frames, "set_code_exec_strategy"), "Dynamo's switch for a code object moved"
+    assert not hasattr(Seen.__torch_dispatch__, "__wrapped__"), "torch wraps the handler again: every op pays for it"
+    assert Seen._should_skip_dynamo() is False
+
+
+def test_no_current_modes_takes_every_mode_off_and_puts_it_back() -> None:
+    with Seen() as seen:
+        with no_current_modes():
+            assert depth() == 0
+            torch.ones(2)
+        torch.zeros(2)
+    assert seen.ops == [aten.zeros.default]
+
+
+def test_without_torch_function_switches_ambient_function_modes_off() -> None:
+    with torch.device("meta"):
+        with without_torch_function():
+            assert torch.ones(2).device.type == "cpu", "DisableTorchFunction leaves torch.device contexts acting"
+        assert torch.ones(2).device.type == "meta"
+
+
+# -- tensors ------------------------------------------------------------------------------------------------------------------
+
+
+def test_plain_torch_dispatch_is_what_tensors_without_their_own_dispatch_have() -> None:
+    assert torch.Tensor.__torch_dispatch__ is PLAIN_TORCH_DISPATCH, (
+        "torch._C._disabled_torch_dispatch_impl is not Tensor's any more"
+    )
+    assert torch.nn.Parameter.__torch_dispatch__ is PLAIN_TORCH_DISPATCH
+
+    class Takes(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    assert Takes.__torch_dispatch__ is not PLAIN_TORCH_DISPATCH
+
+
+def test_faketensormode_and_faketensor_stand_for_real_tensors_without_running_kernels() -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = mode.from_tensor(torch.ones(2, 3))
+        got = torch.ops.aten.mm.default(fake, torch.ones(3, 4))
+    assert isinstance(fake, FakeTensor)
+    assert isinstance(got, FakeTensor)
+    assert got.shape == (2, 4)
+
+
+def test_faketensor_results_reach_no_outer_mode() -> None:
+    with Seen() as seen, no_current_modes(), FakeTensorMode():
+        torch.ones(2) + 1
+    assert seen.ops == []
+
+
+CONJ = torch.tensor([[1 + 2j]]).conj()
+
+
+class Handed(DispatchMode):
+    """Notes for each op whether it is handed a tensor whose conj bit is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conj: dict[Any, bool] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.conj[func] = any(isinstance(arg, torch.Tensor) and arg.is_conj() for arg in args)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("op", "args"),
+    [
+        (aten.mm.default, (CONJ, CONJ)),
+        (aten.addmm.default, (CONJ, CONJ, CONJ)),
+        (aten.dot.default, (CONJ[0], CONJ[0])),
+        (aten.view.default, (CONJ, [1])),
+        (aten.silu.default, (CONJ,)),
+        (aten.exp.default, (CONJ,)),
+        (aten.cumsum.default, (CONJ, 0)),
+    ],
+    ids=str,
+)
+def test_lazy_bits_seen_by_kernels_tells_the_ops_that_get_conj_inputs_as_they_are(op: Any, args: Any) -> None:
+    with Handed() as handed:
+        op(*args)
+    assert lazy_bits_seen_by_kernels(op) is handed.conj[op], f"{op}: whether torch resolves a conj bit before modes changed"
+
+
+def test_lazy_bits_visible_lets_a_handler_compose_ops_on_a_conj_tensor() -> None:
+    want = CONJ.resolve_conj() * 2
+
+    def with_guard(*args: Any) -> Any:
+        with lazy_bits_visible():
+            return aten.mul.Tensor(args[0], 2)
+
+    def without_guard(*args: Any) -> Any:
+        return aten.mul.Tensor(args[0], 2)
+
+    with Seen(with_guard):
+        got = aten.mm.default(CONJ, CONJ)
+    assert torch.equal(got.resolve_conj(), want), "the guard no longer makes fallbacks act inside a handler"
+    with Seen(without_guard):
+        wrong = aten.mm.default(CONJ, CONJ)
+    assert not torch.equal(wrong.resolve_conj(), want), "torch repaired composing in a handler: `lazy_bits_visible` can go"
+
+
+def test_same_storage_is_true_of_views_and_false_of_equal_copies() -> None:
+    x = torch.ones(4)
+    assert same_storage(x, x[1:])
+    assert same_storage(x[:1], x.detach())
+    assert not same_storage(x, x.clone())
+    for one, other in ((x, x[2:]), (x, torch.ones(4))):
+        assert same_storage(one, other) is torch._C._is_alias_of(one, other)
+
+
+def test_suggested_memory_format_is_channels_last_where_the_strides_are() -> None:
+    image = torch.ones(2, 3, 4, 5)
+    assert suggested_memory_format(image) is torch.contiguous_format
+    assert suggested_memory_format(image.contiguous(memory_format=torch.channels_last)) is torch.channels_last
+    volume = torch.ones(2, 3, 4, 5, 6).contiguous(memory_format=torch.channels_last_3d)
+    assert suggested_memory_format(volume) is torch.channels_last_3d
+
+
+# -- the process ------------------------------------------------------------------------------------------------------------------
+
+
+def read(readers: Sequence[Callable[[], Any]]) -> list[Any]:
+    return [reader() for reader in readers]
+
+
+def test_ambient_facts_follow_the_default_dtype_and_deterministic_algorithms() -> None:
+    before = read(ambient_facts())
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert read(ambient_facts()) != before, "the default dtype is not read"
+    finally:
+        torch.set_default_dtype(torch.float32)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert read(ambient_facts()) != before, "deterministic algorithms are not read"
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert read(ambient_facts()) == before
+
+
+@pytest.mark.parametrize("kind", ["FLASH_ATTENTION", "MATH", "EFFICIENT_ATTENTION"])
+def test_sdp_facts_follow_each_switch_of_attention(kind: str) -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    before = read(sdp_facts())
+    with sdpa_kernel(getattr(SDPBackend, kind)):
+        within = read(sdp_facts())
+    assert sum(within) == 1, f"{kind} alone is not read as one switch"
+    assert read(sdp_facts()) == before
+
+
+def test_nothing_here_is_left_behind() -> None:
+    gc.collect()
+    assert depth() == 0
