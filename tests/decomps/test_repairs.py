@@ -28,3 +28,9 @@ def test_view_copy_takes_any_strides(x: torch.Tensor, size: tuple[int, ...]) -> 
 @pytest.mark.parametrize("x", [torch.randn(2, 4, 4, 6), torch.randn(6, 4, 4, 2).permute(3, 2, 1, 0), torch.randn(1, 2, 4, 4, 4)])
 def test_adaptive_max_pool3d_takes_any_strides(x: torch.Tensor) -> None:
     check(torch.nn.functional.adaptive_max_pool3d, x, (2, 2, 2), strides=False)
+
+
+@pytest.mark.parametrize("order", [float("inf"), -float("inf"), 2, 1.5, 0])
+def test_a_norm_in_a_wider_dtype_is_taken_in_it(order: float) -> None:
+    x = torch.randn(50, dtype=torch.complex64)
+    check(torch.linalg.vector_norm, x, order, dtype=torch.complex128, exact=order in (float("inf"), -float("inf")))
