@@ -34,3 +34,14 @@ def test_adaptive_max_pool3d_takes_any_strides(x: torch.Tensor) -> None:
 def test_a_norm_in_a_wider_dtype_is_taken_in_it(order: float) -> None:
     x = torch.randn(50, dtype=torch.complex64)
     check(torch.linalg.vector_norm, x, order, dtype=torch.complex128, exact=order in (float("inf"), -float("inf")))
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
+@pytest.mark.parametrize("loss", ["mse_loss", "smooth_l1_loss", "huber_loss"])
+def test_losses_of_nothing_have_gradients_of_nothing(loss: str, shape: tuple[int, ...], reduction: int) -> None:
+    def gradient(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        value = getattr(torch.nn.functional, loss)(x, y, reduction=("none", "mean", "sum")[reduction])
+        return torch.autograd.grad(value.sum(), x)[0]
+
+    check(gradient, torch.empty(shape, requires_grad=True), torch.empty(shape))
