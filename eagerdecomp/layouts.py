@@ -121,7 +121,12 @@ def _all(wanted: Wanted, count: int = 1) -> dict[int, Wanted]:
 #: op -> result position -> its strides in eager.
 LAYOUTS: dict[str, dict[int, Wanted]] = {
     # Elementwise kernels whose entries start from another operand than the kernel does.
+    "aten.hardsigmoid_backward.default": _all(_as_iterated(0, 1)),
     "aten.hardswish_backward.default": _all(_as_iterated(0, 1)),
+    "aten.softplus_backward.default": _all(_as_iterated(0, 1)),
+    "aten.xlogy.Tensor": _all(_as_iterated(0, 1)),
+    "aten.copysign.Tensor": _all(_as_iterated(0, 1)),
+    "aten.special_xlog1py.default": _all(_as_iterated(0, 1)),
     "aten.hardtanh_backward.default": _all(_as_iterated(0, 1)),
     "aten.logit_backward.default": _all(_as_iterated(0, 1)),
     "aten.native_dropout_backward.default": _all(_as_iterated(0, 1)),
