@@ -6,7 +6,21 @@ import functools
 from collections.abc import Iterator, Mapping
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.decomps import attention, encoder, foreach, mutation, random, repairs, sampling
+from eagerdecomp.decomps import (
+    attention,
+    elementwise,
+    encoder,
+    foreach,
+    indexing,
+    mutation,
+    random,
+    reductions,
+    recurrent,
+    repairs,
+    sampling,
+    sorting,
+    views,
+)
 from eagerdecomp.rules import Rule, index_rules
 
 __all__ = ["FAMILIES", "our_rules"]
@@ -14,6 +28,12 @@ __all__ = ["FAMILIES", "our_rules"]
 FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("attention", attention.RULES),
     ("encoder", encoder.RULES),
+    ("elementwise", elementwise.RULES),
+    ("reductions", reductions.RULES),
+    ("sorting", sorting.RULES),
+    ("indexing", indexing.RULES),
+    ("views", views.RULES),
+    ("recurrent", recurrent.RULES),
     ("random", random.RULES),
     ("sampling", sampling.RULES),
     ("foreach", foreach.RULES),

@@ -32,7 +32,7 @@ RULES = {rule.op: rule for rule in foreach.RULES}
 WITHOUT_RULE = {"aten._foreach_copy.default", "aten._foreach_zero.default"}
 
 #: No route to Core ATen yet for the per-tensor op.
-MISSING = {"lgamma", "erfc", "max"}
+MISSING = {"lgamma", "erfc"}
 
 
 def of_size(*shape: int) -> Tensor:

@@ -1,0 +1,326 @@
+"""Elementwise ops without a shipped route to Core ATen, or with one that is longer than it need be."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.writeback import scalar_type_name
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+_HALF = (torch.bfloat16, torch.float16)
+#: The integers of a floating type's size: its bits.
+_BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
+
+
+def _not_implemented(kernel: str, dtype: torch.dtype) -> NotImplementedError:
+    return NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(dtype)}'")
+
+
+def _filled(like: Tensor, value: float) -> Tensor:
+    """`value` as a tensor without dimensions, which promotes nothing."""
+    filled: Tensor = aten.full.default([], value, dtype=like.dtype, device=like.device)
+    return filled
+
+
+# -- bits of floats -------------------------------------------------------------------------------------------------------
+
+
+def _signbit(self: Tensor) -> Any:
+    if self.dtype.is_complex:
+        raise RuntimeError("signbit is not implemented for complex tensors.")
+    if self.dtype is torch.bool:
+        return aten.full_like.default(self, False)
+    # By the bits: a comparison does not tell -0.0 from 0.0, nor one NaN from another.
+    bits = _BITS.get(self.dtype)
+    return aten.lt.Scalar(self if bits is None else aten.view.dtype(self, bits), 0)
+
+
+def _copysign(self: Tensor, other: Tensor) -> Any:
+    if self.dtype.is_complex or other.dtype.is_complex:
+        return NotImplemented
+    dtype = _promoted((self, other))
+    if not dtype.is_floating_point:
+        dtype = torch.get_default_dtype()
+    magnitude = aten.abs.default(self if self.dtype is dtype else aten._to_copy.default(self, dtype=dtype))
+    return aten.where.self(_signbit(other), aten.neg.default(magnitude), magnitude)
+
+
+def _nextafter(self: Tensor, other: Tensor) -> Any:
+    bits = _BITS.get(self.dtype)
+    if bits is None:
+        raise _not_implemented("nextafter_cpu", self.dtype)
+    if self.dtype is not other.dtype:
+        return NotImplemented
+    shape = torch.broadcast_shapes(self.shape, other.shape)  # type: ignore[no-untyped-call]
+    start, end = aten.expand.default(self, shape), aten.expand.default(other, shape)
+    # Away from zero the bits of a magnitude count up, towards it down.
+    outwards = aten.eq.Tensor(aten.lt.Tensor(start, end), aten.gt.Scalar(start, 0))
+    pattern = aten.view.dtype(start, bits)
+    one = aten.full.default([], 1, dtype=bits, device=self.device)
+    moved = aten.where.self(outwards, aten.add.Tensor(pattern, one), aten.sub.Tensor(pattern, one))
+    moved = aten.view.dtype(moved, self.dtype)
+    smallest = _filled(self, torch.finfo(self.dtype).smallest_normal * torch.finfo(self.dtype).eps)
+    from_zero = aten.where.self(aten.lt.Tensor(end, start), aten.neg.default(smallest), smallest)
+    moved = aten.where.self(aten.eq.Scalar(start, 0), from_zero, moved)
+    moved = aten.where.self(aten.eq.Tensor(start, end), end, moved)
+    nan = aten.logical_or.default(aten.isnan.default(start), aten.isnan.default(end))
+    return aten.where.self(nan, _filled(self, math.nan), moved)
+
+
+# -- two operands ---------------------------------------------------------------------------------------------------------
+
+
+def _skipping_nan(name: str, closer: OpOverload, whole: OpOverload) -> Callable[[Tensor, Tensor], Any]:
+    """`fmax` and `fmin`: the other operand where one is NaN."""
+
+    def run(self: Tensor, other: Tensor) -> Any:
+        if self.dtype.is_complex or other.dtype.is_complex:
+            raise RuntimeError(f"{name} not implemented for complex tensors.")
+        if not (self.dtype.is_floating_point or other.dtype.is_floating_point):
+            return whole(self, other)
+        takes_other = aten.logical_or.default(closer(self, other), aten.isnan.default(self))
+        return aten.where.self(takes_other, other, self)
+
+    return run
+
+
+def _hypot(self: Tensor, other: Tensor) -> Any:
+    if not (self.dtype.is_floating_point and self.dtype is other.dtype):
+        return NotImplemented
+    dtype = self.dtype
+    if dtype in _HALF:
+        self, other = (aten._to_copy.default(x, dtype=torch.float32) for x in (self, other))
+    left, right = aten.abs.default(self), aten.abs.default(other)
+    large, small = aten.maximum.default(left, right), aten.minimum.default(left, right)
+    # Scaled by the larger side, so that no square overflows; equal sides, zero and infinity among them, have the ratio 1.
+    ratio = aten.where.self(aten.eq.Tensor(small, large), _filled(large, 1.0), aten.div.Tensor(small, large))
+    length = aten.mul.Tensor(large, aten.sqrt.default(aten.add.Scalar(aten.mul.Tensor(ratio, ratio), 1.0)))
+    infinite = aten.logical_or.default(aten.isinf.default(self), aten.isinf.default(other))
+    length = aten.where.self(infinite, _filled(large, math.inf), length)  # though the other side be NaN
+    return length if dtype is length.dtype else aten._to_copy.default(length, dtype=dtype)
+
+
+def _powers_of_two(exponent: Tensor) -> Any:
+    return aten.pow.Tensor_Tensor(_filled(exponent, 2), exponent)
+
+
+def _common_integers(self: Tensor, other: Any, name: str) -> tuple[Tensor, Tensor]:
+    if not isinstance(other, Tensor):
+        other = _filled(self, other)
+    for x in (self, other):
+        if x.dtype.is_floating_point or x.dtype.is_complex or x.dtype is torch.bool:
+            raise _not_implemented(f"{name}_cpu", x.dtype)
+    if self.dtype is not other.dtype:
+        dtype = _promoted((self, other))
+        self, other = (x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype) for x in (self, other))
+    return self, other
+
+
+def _shift_left(self: Tensor, other: Any) -> Any:
+    self, other = _common_integers(self, other, "lshift")
+    bits = torch.iinfo(self.dtype).bits
+    valid = aten.logical_and.default(aten.ge.Scalar(other, 0), aten.lt.Scalar(other, bits))
+    moved = aten.mul.Tensor(self, _powers_of_two(aten.clamp.default(other, 0, bits - 1)))
+    return aten.where.self(valid, moved, _filled(self, 0))
+
+
+def _shift_right(self: Tensor, other: Any) -> Any:
+    self, other = _common_integers(self, other, "rshift")
+    info = torch.iinfo(self.dtype)
+    # Two steps, since the power of two for the last shift of a signed type does not fit it.
+    furthest = info.bits - 1
+    valid = aten.logical_and.default(aten.ge.Scalar(other, 0), aten.lt.Scalar(other, info.bits))
+    first = aten.clamp.default(other, 0, furthest - 1)
+    moved = aten.div.Tensor_mode(self, _powers_of_two(first), rounding_mode="floor")
+    halved = aten.div.Tensor_mode(moved, _filled(self, 2), rounding_mode="floor")
+    moved = aten.where.self(aten.eq.Scalar(other, furthest), halved, moved)
+    beyond = _filled(self, 0)
+    if info.min < 0:
+        beyond = aten.where.self(aten.lt.Scalar(self, 0), _filled(self, -1), beyond)
+    return aten.where.self(valid, moved, beyond)
+
+
+# -- complex numbers ------------------------------------------------------------------------------------------------------
+
+
+def _angle(self: Tensor) -> Any:
+    if self.dtype.is_complex:
+        parts = aten.view_as_real.default(self)
+        return aten.atan2.default(aten.select.int(parts, -1, 1), aten.select.int(parts, -1, 0))
+    below = aten.lt.Scalar(self, 0)
+    if not self.dtype.is_floating_point:
+        self = aten.full.default([], 0.0, dtype=torch.get_default_dtype(), device=self.device)
+        return aten.where.self(below, _filled(self, math.pi), self)
+    turned = aten.where.self(below, _filled(self, math.pi), _filled(self, 0.0))
+    return aten.where.self(aten.isnan.default(self), self, turned)
+
+
+def _conj_physical(self: Tensor) -> Any:
+    if not self.dtype.is_complex:
+        return self
+    parts = aten.view_as_real.default(self)
+    # 1 for the real part, -1 for the other: a product keeps the layout, and the sign of every zero right.
+    signs = aten.add.Scalar(aten.mul.Scalar(aten.arange.start_step(0, 2, 1, dtype=parts.dtype, device=self.device), -2), 1)
+    return aten.view_as_complex.default(aten.mul.Tensor(parts, signs))
+
+
+def _efficient_zeros(
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool | None = None,
+) -> Any:
+    """Plain zeros: that kernels may skip them is an optimisation of eager's, not a value."""
+    return aten.full.default(size, 0, dtype=dtype or torch.get_default_dtype(), device=device)
+
+
+# -- one operand ------------------------------------------------------------------------------------------------------------
+
+
+def _exp2(self: Tensor) -> Any:
+    dtype = self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.get_default_dtype()
+    # Not `pow.Scalar`, which answers row-major results whatever the layout of its exponent.
+    return aten.pow.Tensor_Tensor(aten.full.default([], 2.0, dtype=dtype, device=self.device), self)
+
+
+def _shrink_backward(grad: Tensor, self: Tensor, lambd: float = 0.5) -> Any:
+    inside = aten.logical_and.default(aten.ge.Scalar(self, -lambd), aten.le.Scalar(self, lambd))
+    return aten.where.self(inside, _filled(grad, 0.0), grad)
+
+
+# -- sums of products -----------------------------------------------------------------------------------------------------
+
+
+def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+    """`addcmul` and `addcdiv` in two kernels: the product, then `add` with `value` as its `alpha`. Eager multiplies by `value`
+    first; the results differ by no more than the product's own rounding."""
+
+    def link(call: Call) -> Callable[..., Any]:
+        combine, add, to = call(product), call(aten.add.Tensor), call(aten._to_copy.default)
+
+        def run(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
+            dtype = self.dtype
+            if tensor1.dtype is dtype is tensor2.dtype and dtype not in _HALF and (dtype.is_floating_point or dtype.is_complex):
+                return add(self, combine(tensor1, tensor2), alpha=value)
+            return mixed(self, tensor1, tensor2, value)
+
+        def mixed(self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any) -> Any:
+            floats = [x.dtype.is_floating_point or x.dtype.is_complex for x in (tensor1, tensor2)]
+            if name == "addcdiv" and not any(floats):
+                raise RuntimeError(_INTEGER_ADDCDIV)
+            operands = (self, tensor1, tensor2)
+            result = _promoted(operands)
+            if not (result.is_floating_point or result.is_complex):
+                if result is torch.bool:
+                    raise _not_implemented(f"{name}_cpu_out", result)
+                value = int(value)
+            # Every operand in the result's type first, half types in float32, rounded once at the end.
+            wide = torch.float32 if result in _HALF else result
+            self, tensor1, tensor2 = (x if x.dtype is wide else to(x, dtype=wide) for x in operands)
+            answer = add(self, combine(tensor1, tensor2), alpha=value)
+            return answer if result is wide else to(answer, dtype=result)
+
+        return run
+
+    return link
+
+
+_INTEGER_ADDCDIV = (
+    "Integer division with addcdiv is no longer supported, and in a future  release addcdiv will perform a true division of "
+    "tensor1 and tensor2. The historic addcdiv behavior can be implemented as (input + value * torch.trunc(tensor1 / tensor2))"
+    ".to(input.dtype) for integer inputs and as (input + value * tensor1 / tensor2) for float inputs. The future addcdiv behavior "
+    "is just the latter implementation: (input + value * tensor1 / tensor2), for all dtypes."
+)
+
+
+def _kind(dtype: torch.dtype) -> int:
+    return 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1 if dtype is not torch.bool else 0
+
+
+def _promoted(operands: Sequence[Tensor]) -> torch.dtype:
+    """The type that operands promote to: of those with dimensions, unless a kind above theirs has none."""
+    highest = max(_kind(x.dtype) for x in operands)
+    with_dims = [x.dtype for x in operands if x.dim()]
+    deciding = with_dims if any(_kind(dtype) == highest for dtype in with_dims) else [x.dtype for x in operands]
+    return functools.reduce(_promote, deciding)
+
+
+@functools.cache
+def _promote(left: torch.dtype, right: torch.dtype) -> torch.dtype:
+    """`torch.promote_types`, which is itself an operator and would reach the backend."""
+    if _kind(left) < _kind(right):
+        left, right = right, left
+    if left is right or _kind(right) == 0:
+        return left
+    if _kind(left) == 3:
+        if torch.float64 in (left, right) or torch.complex128 in (left, right):
+            return torch.complex128
+        single = torch.complex64 in (left, right) or right in (torch.float32, torch.bfloat16)
+        return torch.complex64 if single else torch.complex32
+    if _kind(left) > _kind(right):
+        return left
+    if left.itemsize == right.itemsize:  # float16 and bfloat16; uint8 and int8
+        return torch.float32 if _kind(left) == 2 else torch.int16
+    return left if left.itemsize > right.itemsize else right
+
+
+def _lerp(call: Call) -> Callable[..., Any]:
+    """Towards `end` from the nearer side, as eager computes it: two kernels, six for half types."""
+    subtract, add, to = call(aten.sub.Tensor), call(aten.add.Tensor), call(aten._to_copy.default)
+
+    def run(self: Tensor, end: Tensor, weight: Any) -> Any:
+        dtype = self.dtype
+        if dtype is not end.dtype:
+            raise RuntimeError(f"expected dtype {_spelled(dtype)} for `end` but got dtype {_spelled(end.dtype)}")
+        if not (dtype.is_floating_point or dtype.is_complex):
+            raise _not_implemented("lerp_kernel_scalar", dtype)
+        if dtype in _HALF:
+            self, end = to(self, dtype=torch.float32), to(end, dtype=torch.float32)
+        way = subtract(end, self)
+        answer = add(self, way, alpha=weight) if abs(weight) < 0.5 else subtract(end, way, alpha=1 - weight)
+        return to(answer, dtype=dtype) if dtype in _HALF else answer
+
+    return run
+
+
+def _spelled(dtype: torch.dtype) -> str:
+    names = {torch.float32: "float", torch.float64: "double", torch.int64: "long int", torch.float16: "c10::Half"}
+    return names.get(dtype, scalar_type_name(dtype))
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten.signbit.default, _signbit),
+    own(aten.copysign.Tensor, _copysign),
+    own(aten.nextafter.default, _nextafter),
+    own(aten.fmax.default, _skipping_nan("fmax", aten.lt.Tensor, aten.maximum.default)),
+    own(aten.fmin.default, _skipping_nan("fmin", aten.gt.Tensor, aten.minimum.default)),
+    own(aten.hypot.default, _hypot),
+    own(aten.bitwise_left_shift.Tensor, _shift_left),
+    own(aten.bitwise_right_shift.Tensor, _shift_right),
+    own(aten.__lshift__.Tensor, _shift_left),
+    own(aten.__lshift__.Scalar, _shift_left),
+    own(aten.__rshift__.Tensor, _shift_right),
+    own(aten.__rshift__.Scalar, _shift_right),
+    own(aten.angle.default, _angle),
+    own(aten._conj_physical.default, _conj_physical),
+    own(aten._efficientzerotensor.default, _efficient_zeros),
+    own(aten.exp2.default, _exp2),
+    own(aten.softshrink_backward.default, _shrink_backward),
+    own(aten.hardshrink_backward.default, _shrink_backward),
+    linked(aten.addcmul.default, _add_product("addcmul", aten.mul.Tensor)),
+    linked(aten.addcdiv.default, _add_product("addcdiv", aten.div.Tensor)),
+    linked(aten.lerp.Scalar, _lerp),
+)

@@ -1,0 +1,154 @@
+"""Picking and putting by masks, indices and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.strides import inverse, memory_order
+from eagerdecomp.writeback import scalar_type_name
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+_REDUCTIONS = ("prod", "mean", "amax", "amin")
+
+
+def _masked_select(call: Call) -> Callable[..., Any]:
+    expand, index = call(aten.expand.default), call(aten.index.Tensor)
+
+    def run(self: Tensor, mask: Tensor) -> Any:
+        if mask.dtype is not torch.bool:
+            raise RuntimeError("masked_select: expected BoolTensor for mask")
+        shape = list(torch.broadcast_shapes(self.shape, mask.shape)) or [1]  # type: ignore[no-untyped-call]
+        return index(expand(self, shape), [expand(mask, shape)])
+
+    return run
+
+
+def _nonzero_static(call: Call) -> Callable[..., Any]:
+    nonzero, slice_, cat = call(aten.nonzero.default), call(aten.slice.Tensor), call(aten.cat.default)
+    full = call(aten.full.default)
+
+    def run(self: Tensor, *, size: int, fill_value: int = -1) -> Any:
+        if size < 0:
+            raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer but got {size}")
+        found = nonzero(self)
+        missing = max(size - found.size(0), 0)
+        rest = full([missing, self.dim()], fill_value, dtype=torch.int64, device=self.device)
+        return cat([slice_(found, 0, 0, size), rest])
+
+    return run
+
+
+def _put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Any:
+    if index.dtype is not torch.int64:
+        raise RuntimeError(f"put_(): Expected a long tensor for index, but got {scalar_type_name(index.dtype)}")
+    if self.dtype is not source.dtype:
+        raise RuntimeError(
+            "put_(): self and source expected to have the same dtype, but got self.dtype = "
+            f"{scalar_type_name(self.dtype)} and source.dtype = {scalar_type_name(source.dtype)}"
+        )
+    if index.numel() != source.numel():
+        raise IndexError(
+            f"put_(): Expected source and index to have the same number of elements, but got source.numel() = {source.numel()}, "
+            f"index.numel() = {index.numel()}"
+        )
+    if not self.numel() and index.numel():
+        raise IndexError("put_(): tried to put elements into an empty tensor")
+    flat = aten.reshape.default(self, [-1])
+    written = aten.index_put.default(flat, [aten.reshape.default(index, [-1])], aten.reshape.default(source, [-1]), accumulate)
+    shaped, order = aten.view.default(written, list(self.shape)), memory_order(self)
+    if order == sorted(order):
+        return shaped
+    copied = aten.clone.default(aten.permute.default(shaped, order), memory_format=torch.contiguous_format)
+    return aten.permute.default(copied, inverse(order))
+
+
+def _index_reduce(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Any:
+    if reduce not in _REDUCTIONS or source.dim() != self.dim() or index.dim() > 1:
+        return NotImplemented
+    if self.dtype is not source.dtype:
+        raise RuntimeError("index_reduce(): self and source expected to have the same dtype")
+    if self.dim() == 0:
+        row = _index_reduce(
+            aten.view.default(self, [1]), 0, index, aten.view.default(source, [1]), reduce, include_self=include_self
+        )
+        return aten.view.default(row, [])
+    dim %= self.dim()
+    rows = aten.view.default(index, [-1 if at == dim else 1 for at in range(self.dim())])
+    rows = aten.expand.default(aten._to_copy.default(rows, dtype=torch.int64), list(source.shape))
+    return aten.scatter_reduce.two(self, dim, rows, source, reduce, include_self=include_self)
+
+
+def _repeat_interleave(call: Call) -> Callable[..., Any]:
+    cumsum, item, select = call(aten.cumsum.default), call(aten._local_scalar_dense.default), call(aten.select.int)
+    full, scatter_add, slice_ = call(aten.full.default), call(aten.scatter_add.default), call(aten.slice.Tensor)
+    least, to = call(aten.amin.default), call(aten._to_copy.default)
+
+    def run(repeats: Tensor, *, output_size: int | None = None) -> Any:
+        if repeats.dim() != 1:
+            raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
+        if repeats.dtype not in (torch.int32, torch.int64):
+            raise NotImplementedError(f"\"repeat_interleave_cpu\" not implemented for '{scalar_type_name(repeats.dtype)}'")
+        count, device = repeats.size(0), repeats.device
+        if not count:
+            return full([0], 0, dtype=repeats.dtype, device=device)
+        if item(least(repeats)) < 0:
+            raise RuntimeError("repeats can not be negative")
+        ends = cumsum(repeats, 0)
+        total = int(item(select(ends, 0, -1)))
+        if output_size is not None and output_size != total:
+            raise RuntimeError("allocated size does not match required size")
+        # One step up where each element but the first begins; several where some between have no repeats.
+        steps = full([total + 1], 0, dtype=torch.int64, device=device)
+        steps = scatter_add(steps, 0, slice_(ends, 0, 0, count - 1), full([count - 1], 1, dtype=torch.int64, device=device))
+        places = cumsum(slice_(steps, 0, 0, total), 0)
+        return places if repeats.dtype is torch.int64 else to(places, dtype=repeats.dtype)
+
+    return run
+
+
+def _bincount(call: Call) -> Callable[..., Any]:
+    item, least, greatest = call(aten._local_scalar_dense.default), call(aten.amin.default), call(aten.amax.default)
+    full, scatter_add, to = call(aten.full.default), call(aten.scatter_add.default), call(aten._to_copy.default)
+
+    def run(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Any:
+        if minlength < 0:
+            raise RuntimeError("minlength should be >= 0")
+        integral = not (self.dtype.is_floating_point or self.dtype.is_complex or self.dtype is torch.bool)
+        if self.dim() == 1 and not self.numel():
+            return full([minlength], 0, dtype=torch.int64, device=self.device)
+        if self.dtype.is_floating_point or self.dtype.is_complex or self.dtype is torch.bool:
+            raise NotImplementedError(f"\"bincount_cpu\" not implemented for '{scalar_type_name(self.dtype)}'")
+        if self.dim() != 1 or not integral or item(least(self)) < 0:
+            raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+        if weights is not None and weights.shape != self.shape:
+            raise RuntimeError("weights should be 1-d and have the same length as input")
+        size = max(int(item(greatest(self))) + 1, minlength)
+        dtype = torch.int64
+        if weights is not None:
+            dtype = torch.float32 if weights.dtype is torch.float32 else torch.float64
+        if weights is None:
+            weights = full([self.size(0)], 1, dtype=dtype, device=self.device)
+        elif weights.dtype is not dtype:
+            weights = to(weights, dtype=dtype)
+        places = self if self.dtype is torch.int64 else to(self, dtype=torch.int64)
+        return scatter_add(full([size], 0, dtype=dtype, device=self.device), 0, places, weights)
+
+    return run
+
+
+RULES: tuple[Rule, ...] = (
+    linked(aten.masked_select.default, _masked_select),
+    linked(aten.nonzero_static.default, _nonzero_static),
+    own(aten.put.default, _put),
+    own(aten.index_reduce.default, _index_reduce),
+    linked(aten.repeat_interleave.Tensor, _repeat_interleave),
+    linked(aten.bincount.default, _bincount),
+)

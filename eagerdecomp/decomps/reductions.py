@@ -1,0 +1,198 @@
+"""Reductions to one value or one row: extremes, order statistics, equality, deviations, running extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.writeback import scalar_type_name
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+def _not_implemented(kernel: str, dtype: torch.dtype) -> NotImplementedError:
+    return NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(dtype)}'")
+
+
+def _extreme(name: str, kernel: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+    def link(call: Call) -> Callable[..., Any]:
+        reduce = call(kernel)
+
+        def run(self: Tensor) -> Any:
+            if not self.numel():
+                raise RuntimeError(
+                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
+                    "Specify the reduction dim with the 'dim' argument."
+                )
+            if self.dtype.is_complex:
+                raise _not_implemented(f"{name}_all", self.dtype)
+            return reduce(self)
+
+        return run
+
+    return link
+
+
+def _equal(call: Call) -> Callable[..., Any]:
+    differ, some, item = call(aten.ne.Tensor), call(aten.any.default), call(aten._local_scalar_dense.default)
+
+    def run(self: Tensor, other: Tensor) -> bool:
+        if self.device != other.device:
+            raise RuntimeError(f"Cannot compare two tensors on different devices. Got: {self.device.type} and {other.device.type}")
+        if self.shape != other.shape:
+            return False
+        return not self.numel() or not item(some(differ(self, other)))
+
+    return run
+
+
+# -- order statistics -----------------------------------------------------------------------------------------------------
+
+
+def _dim_of(self: Tensor, dim: int) -> int:
+    rank = max(self.dim(), 1)
+    if not -rank <= dim < rank:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
+    return dim % rank
+
+
+def _check_not_empty(name: str, self: Tensor, dim: int) -> None:
+    if self.dim() and not self.size(dim):
+        raise IndexError(f"{name}(): Expected reduction dim {dim} to have non-zero size.")
+
+
+def _picked(ordered: Sequence[Tensor], dim: int, at: int, keepdim: bool) -> list[Tensor]:
+    """One place along `dim` of sorted values and of their indices, the dimension kept or not."""
+    both = [aten.slice.Tensor(x, dim, at, at + 1) for x in ordered]
+    return [aten.clone.default(x if keepdim else aten.squeeze.dim(x, dim), memory_format=torch.contiguous_format) for x in both]
+
+
+def _kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    dim = _dim_of(self, dim)
+    _check_not_empty("kthvalue", self, dim)
+    if self.dtype.is_complex or self.dtype is torch.bool:
+        raise _not_implemented("kthvalue_cpu", self.dtype)
+    if not 1 <= k <= (self.size(dim) if self.dim() else 1):
+        raise RuntimeError("kthvalue(): selected number k out of range for dimension " + str(dim))
+    if self.dim() == 0:
+        return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
+    return tuple(_picked(aten.sort.default(self, dim), dim, k - 1, keepdim))
+
+
+def _median(self: Tensor, dim: int, keepdim: bool = False) -> Any:
+    """The lower median; where there is a NaN, it and its first place."""
+    if self.dtype.is_complex or self.dtype is torch.bool:
+        raise _not_implemented("median_cpu", self.dtype)
+    dim = _dim_of(self, dim)
+    _check_not_empty("median", self, dim)
+    if self.dim() == 0:
+        return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
+    value, index = _picked(aten.sort.default(self, dim), dim, (self.size(dim) - 1) // 2, keepdim)
+    if not self.dtype.is_floating_point:
+        return value, index
+    greatest, where = aten.max.dim(self, dim, keepdim)
+    nan = aten.isnan.default(greatest)
+    return aten.where.self(nan, greatest, value), aten.where.self(nan, where, index)
+
+
+def _nanmedian(self: Tensor, dim: int, keepdim: bool = False) -> Any:
+    dim = _dim_of(self, dim)
+    _check_not_empty("nanmedian", self, dim)
+    if self.dim() == 0 or not self.dtype.is_floating_point:
+        return _median(self, dim, keepdim)
+    values, indices = aten.sort.default(self, dim)  # NaN last
+    there = aten.sum.dim_IntList(aten.logical_not.default(aten.isnan.default(self)), [dim], True)
+    at = aten.clamp.default(aten.div.Tensor_mode(aten.sub.Scalar(there, 1), _two(there), rounding_mode="floor"), 0)
+    both = [aten.gather.default(x, dim, at) for x in (values, indices)]
+    return tuple(both if keepdim else [aten.squeeze.dim(x, dim) for x in both])
+
+
+def _two(like: Tensor) -> Tensor:
+    two: Tensor = aten.full.default([], 2, dtype=like.dtype, device=like.device)
+    return two
+
+
+def _flattened(order_statistic: Callable[..., Any]) -> Callable[[Tensor], Any]:
+    """Over all elements; NaN of an empty tensor, as eager answers for floating types."""
+
+    def run(self: Tensor) -> Any:
+        if not self.numel():
+            empty = float("nan") if self.dtype.is_floating_point else torch.iinfo(self.dtype).min
+            return aten.full.default([], empty, dtype=self.dtype, device=self.device)
+        return order_statistic(aten.reshape.default(self, [-1]), 0)[0]
+
+    return run
+
+
+# -- running extremes -----------------------------------------------------------------------------------------------------
+
+
+def _scan(x: Tensor, dim: int, combine: OpOverload) -> Tensor:
+    """Inclusive scan by doubling: ``log2(n)`` steps, each of one slice, one `combine`, one `cat`."""
+    step, length = 1, x.size(dim)
+    while step < length:
+        head = aten.slice.Tensor(x, dim, 0, step)
+        joined = combine(aten.slice.Tensor(x, dim, step, length), aten.slice.Tensor(x, dim, 0, length - step))
+        x = aten.cat.default([head, joined], dim)
+        step *= 2
+    return x
+
+
+def _running(name: str, combine: OpOverload) -> Callable[[Tensor, int], Any]:
+    def run(self: Tensor, dim: int) -> Any:
+        if self.dtype.is_complex:
+            raise _not_implemented(f"{name}_cpu", self.dtype)
+        dim = _dim_of(self, dim)
+        if self.dim() == 0 or not self.numel():
+            kept = aten.clone.default(self, memory_format=torch.contiguous_format)
+            return kept, aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
+        # `cat` of row-major pieces is row-major, as eager's results are.
+        values = _scan(aten.clone.default(self, memory_format=torch.contiguous_format), dim, combine)
+        # The index is the last place so far that holds the running extreme: itself a running maximum, of places.
+        holds = aten.eq.Tensor(self, values)
+        if self.dtype.is_floating_point:
+            holds = aten.logical_or.default(holds, aten.isnan.default(self))
+        places = aten.arange.start_step(0, self.size(dim), 1, device=self.device)
+        places = aten.view.default(places, [-1 if at == dim else 1 for at in range(self.dim())])
+        zero = aten.full.default([], 0, dtype=torch.int64, device=self.device)
+        marked = aten.clone.default(aten.where.self(holds, places, zero), memory_format=torch.contiguous_format)
+        return values, _scan(marked, dim, aten.maximum.default)
+
+    return run
+
+
+# -- deviations -----------------------------------------------------------------------------------------------------------
+
+
+def _std_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    """The shipped entry answers a named tuple where eager answers a plain one."""
+    parts = [self]
+    if self.dtype.is_complex:
+        parts = [aten.select.int(aten.view_as_real.default(self), -1, part) for part in (0, 1)]
+    elif not self.dtype.is_floating_point:
+        raise RuntimeError("std_mean only support floating point and complex dtypes")
+    spread = [aten.var.correction(part, dim, correction=correction, keepdim=keepdim) for part in parts]
+    std = aten.sqrt.default(spread[0] if len(spread) == 1 else aten.add.Tensor(*spread))
+    return std, aten.mean.dim(self, dim, keepdim)
+
+
+RULES: tuple[Rule, ...] = (
+    linked(aten.max.default, _extreme("max", aten.amax.default)),
+    linked(aten.min.default, _extreme("min", aten.amin.default)),
+    linked(aten.equal.default, _equal),
+    own(aten.kthvalue.default, _kthvalue),
+    own(aten.median.dim, _median),
+    own(aten.median.default, _flattened(_median)),
+    own(aten.nanmedian.dim, _nanmedian),
+    own(aten.nanmedian.default, _flattened(_nanmedian)),
+    own(aten.cummax.default, _running("cummax", aten.maximum.default)),
+    own(aten.cummin.default, _running("cummin", aten.minimum.default)),
+    own(aten.std_mean.correction, _std_mean),
+)

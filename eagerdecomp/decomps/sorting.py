@@ -1,0 +1,241 @@
+"""Sorting beyond `sort.default`, which need not be stable: stable sorts, uniqueness, modes, binary search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.strides import inverse, memory_order
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+# Up to so many comparisons a search compares everything with everything, in three kernels.
+_FEW = 2**14
+
+
+def _positions(length: int, like: Tensor) -> Any:
+    return aten.arange.start_step(0, length, 1, device=like.device)
+
+
+def _differs_from_previous(ordered: Tensor, dim: int, *, nan_equal: bool) -> Any:
+    """Per place but the first along `dim`: whether its value is another than the one before."""
+    length = ordered.size(dim)
+    later, earlier = aten.slice.Tensor(ordered, dim, 1, length), aten.slice.Tensor(ordered, dim, 0, length - 1)
+    differs = aten.ne.Tensor(later, earlier)
+    if nan_equal and ordered.dtype.is_floating_point:
+        both = aten.logical_and.default(aten.isnan.default(later), aten.isnan.default(earlier))
+        differs = aten.logical_and.default(differs, aten.logical_not.default(both))
+    return differs
+
+
+def _first_column(like: Tensor, dim: int, value: Any, dtype: torch.dtype) -> Any:
+    shape = [1 if at == dim else size for at, size in enumerate(like.shape)]
+    return aten.full.default(shape, value, dtype=dtype, device=like.device)
+
+
+def _runs(ordered: Tensor, dim: int, *, nan_equal: bool) -> Any:
+    """The number of the run of equal values that each place of a sorted tensor belongs to."""
+    starts = _differs_from_previous(ordered, dim, nan_equal=nan_equal)
+    starts = aten._to_copy.default(starts, dtype=torch.int64)
+    return aten.cumsum.default(aten.cat.default([_first_column(ordered, dim, 0, torch.int64), starts], dim), dim)
+
+
+def _in_memory_order_of(x: Tensor, like: Tensor) -> Any:
+    order = memory_order(like)
+    if order == sorted(order):
+        return x
+    copied = aten.clone.default(aten.permute.default(x, order), memory_format=torch.contiguous_format)
+    return aten.permute.default(copied, inverse(order))
+
+
+def _stable_sort(self: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
+    """Equal values keep their places' order: a second sort, of unique keys made of the run's number and the place."""
+    if not stable or self.dim() == 0 or self.size(dim) < 2:
+        return aten.sort.default(self, dim, descending)
+    dim %= self.dim()
+    length = self.size(dim)
+    ordered, places = aten.sort.default(self, dim, descending)
+    keys = aten.add.Tensor(aten.mul.Scalar(_runs(ordered, dim, nan_equal=True), length), places)
+    indices = aten.remainder.Scalar(aten.sort.default(keys, dim)[0], length)
+    # Zeros of both signs are equal: only now is it known which stands where.
+    values = aten.gather.default(self, dim, indices)
+    return _in_memory_order_of(values, self), _in_memory_order_of(indices, self)
+
+
+def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    """The most frequent value, of several the least, and the last place that holds it."""
+    if self.dtype.is_complex or not self.numel():
+        return NotImplemented
+    if self.dim() == 0:
+        return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
+    dim %= self.dim()
+    length = self.size(dim)
+    ordered, _ = aten.sort.default(self, dim)
+    runs = _runs(ordered, dim, nan_equal=False)
+    none = aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
+    counts = aten.scatter_add.default(none, dim, runs, aten.full_like.default(runs, 1))
+    counts = aten.gather.default(counts, dim, runs)
+    # Of equal counts the earliest place wins: no two keys are equal.
+    row = [length if at == dim else 1 for at in range(self.dim())]
+    places = aten.view.default(_positions(length, self), row)
+    best = aten.argmax.default(aten.sub.Tensor(aten.mul.Scalar(counts, length), places), dim, True)
+    value = aten.gather.default(ordered, dim, best)
+    least = aten.full.default([], -1, dtype=torch.int64, device=self.device)
+    index = aten.argmax.default(aten.where.self(aten.eq.Tensor(self, value), places, least), dim, True)
+    return (value, index) if keepdim else (aten.squeeze.dim(value, dim), aten.squeeze.dim(index, dim))
+
+
+# -- uniqueness -----------------------------------------------------------------------------------------------------------
+
+
+def _distinct(call: Call) -> Callable[..., Any]:
+    """``distinct(ordered, shape, back, counted)``: what is left of a flat tensor when each run of equal values becomes one.
+
+    `back` maps each place to its run: None if not asked for, else a function from run numbers to the answer."""
+    index, nonzero, view = call(aten.index.Tensor), call(aten.nonzero.default), call(aten.view.default)
+    cat, full, sub = call(aten.cat.default), call(aten.full.default), call(aten.sub.Tensor)
+    ne, slice_, cumsum, to = call(aten.ne.Tensor), call(aten.slice.Tensor), call(aten.cumsum.default), call(aten._to_copy.default)
+    minus = call(aten.sub.Scalar)
+
+    def distinct(ordered: Tensor, numbered: bool, counted: bool) -> tuple[Tensor, Any, Any]:
+        length, device = ordered.size(0), ordered.device
+        first = full([min(length, 1)], True, dtype=torch.bool, device=device)
+        starts = cat([first, ne(slice_(ordered, 0, 1, length), slice_(ordered, 0, 0, length - 1))]) if length else first
+        values = index(ordered, [starts])
+        runs = minus(cumsum(to(starts, dtype=torch.int64), 0), 1) if numbered else None
+        counts = None
+        if counted:
+            at = view(nonzero(starts), [-1])
+            ends = cat([slice_(at, 0, 1, 2**63 - 1), full([min(length, 1)], length, dtype=torch.int64, device=device)])
+            counts = sub(ends, at)
+        return values, runs, counts
+
+    return distinct
+
+
+def _unique2(call: Call) -> Callable[..., Any]:
+    distinct, sort, reshape = _distinct(call), call(aten.sort.default), call(aten.reshape.default)
+    full, scatter, view = call(aten.full.default), call(aten.scatter.src), call(aten.view.default)
+
+    def run(self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+        ordered, places = sort(reshape(self, [-1]))
+        values, runs, counts = distinct(ordered, return_inverse, return_counts)
+        absent = None if return_inverse and return_counts else full([0], 0, dtype=torch.int64, device=self.device)
+        if return_inverse:
+            runs = view(scatter(full([self.numel()], 0, dtype=torch.int64, device=self.device), 0, places, runs), list(self.shape))
+        return values, runs if return_inverse else absent, counts if return_counts else absent
+
+    return run
+
+
+def _unique(call: Call) -> Callable[..., Any]:
+    unique = _unique2(call)
+
+    def run(self: Tensor, sorted: bool = True, return_inverse: bool = False) -> Any:
+        return unique(self, sorted, return_inverse)[:2]
+
+    return run
+
+
+def _unique_consecutive(call: Call) -> Callable[..., Any]:
+    distinct, reshape, full = _distinct(call), call(aten.reshape.default), call(aten.full.default)
+    view = call(aten.view.default)
+
+    def run(self: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
+        if dim is not None and self.dim() != 1:
+            return NotImplemented
+        values, runs, counts = distinct(reshape(self, [-1]), return_inverse, return_counts)
+        absent = None if return_inverse and return_counts else full([0], 0, dtype=torch.int64, device=self.device)
+        return values, view(runs, list(self.shape)) if return_inverse else absent, counts if return_counts else absent
+
+    return run
+
+
+# -- search ---------------------------------------------------------------------------------------------------------------
+
+
+def _searchsorted(
+    sorted_sequence: Tensor,
+    self: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Any:
+    if side is not None and side not in ("left", "right"):
+        raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+    if side == "left" and right:
+        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True")
+    _check_search(sorted_sequence, self, sorter)
+    if sorter is not None:
+        sorted_sequence = aten.gather.default(sorted_sequence, -1, sorter)
+    reached = aten.gt.Tensor if right or side == "right" else aten.ge.Tensor
+    length = sorted_sequence.size(-1)
+    whole_row = sorted_sequence.dim() == 1
+    values = aten.reshape.default(self, [-1]) if whole_row else self
+    if not self.numel() or not length:
+        answer = aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
+    elif values.numel() * length <= _FEW:
+        # Every place before the first that reaches the value sought: NaN, in either, reaches nothing, as in eager's search.
+        met = reached(aten.unsqueeze.default(sorted_sequence, -2), aten.unsqueeze.default(values, -1))
+        answer = aten.sum.dim_IntList(aten.eq.Scalar(aten.cumsum.default(met, -1), 0), [-1])
+    else:
+        answer = _halving(sorted_sequence, values, reached, length)
+    answer = aten.reshape.default(answer, list(self.shape))
+    return aten._to_copy.default(answer, dtype=torch.int32) if out_int32 else answer
+
+
+def _halving(row: Tensor, values: Tensor, reached: Any, length: int) -> Any:
+    """Binary search by steps of falling powers of two: how far all places are passed."""
+    passed = aten.full.default(list(values.shape), 0, dtype=torch.int64, device=values.device)
+    step = 1 << (length.bit_length() - 1)
+    while step:
+        tried = aten.add.Scalar(passed, step)
+        place = aten.clamp.default(aten.sub.Scalar(tried, 1), None, length - 1)
+        goes = aten.logical_not.default(reached(aten.gather.default(row, -1, place), values))
+        if step > 1 or length & (length + 1):
+            goes = aten.logical_and.default(goes, aten.le.Scalar(tried, length))
+        passed = aten.where.self(goes, tried, passed)
+        step >>= 1
+    return passed
+
+
+def _check_search(row: Tensor, values: Tensor, sorter: Tensor | None) -> None:
+    if row.device != values.device:
+        raise RuntimeError("torch.searchsorted(): boundaries and input value tensors should have same device type")
+    if sorter is not None:
+        if sorter.shape != row.shape:
+            raise RuntimeError("torch.searchsorted(): boundary and sorter must have the same size")
+        if sorter.dtype is not torch.int64:
+            raise RuntimeError("torch.searchsorted(): sorter must be a tensor of long dtype")
+    if row.dim() == 0:
+        raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1")
+    if row.dim() != 1 and (row.dim() != values.dim() or row.shape[:-1] != values.shape[:-1]):
+        raise RuntimeError(
+            "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and "
+            f"input value tensor must match, but we got boundaries tensor {list(row.shape)} and input value "
+            f"tensor {list(values.shape)}"
+        )
+
+
+def _searchsorted_scalar(sorted_sequence: Tensor, self: Any, **options: Any) -> Any:
+    dtype = torch.float64 if isinstance(self, float) else torch.int64
+    return _searchsorted(sorted_sequence, aten.full.default([], self, dtype=dtype, device=sorted_sequence.device), **options)
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten.sort.stable, _stable_sort),
+    own(aten.mode.default, _mode),
+    linked(aten._unique2.default, _unique2),
+    linked(aten._unique.default, _unique),
+    linked(aten.unique_consecutive.default, _unique_consecutive),
+    own(aten.searchsorted.Tensor, _searchsorted),
+    own(aten.searchsorted.Scalar, _searchsorted_scalar),
+)

@@ -1,0 +1,179 @@
+"""Elementwise rules on Core ATen: bit for bit eager's where they move bits or pick operands, else within the type's tolerance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+from on_core import check, kernel_calls, on_core
+from torch import Tensor
+
+from eagerdecomp.decomps.elementwise import _promote
+
+aten = torch.ops.aten
+
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.3, -2.5, 40.0, -40.0, math.inf, -math.inf, math.nan, 1e-5, 3e4]
+
+
+def pairs(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Every special value with every other."""
+    row = torch.tensor(SPECIAL, dtype=dtype)
+    return row[:, None], row[None, :]
+
+
+UNARY: dict[str, tuple[Callable[..., Any], bool]] = {
+    "signbit": (torch.signbit, True),
+    "angle": (torch.angle, True),
+    "exp2": (torch.exp2, False),
+}
+BINARY: dict[str, tuple[Callable[..., Any], bool]] = {
+    "copysign": (torch.copysign, True),
+    "nextafter": (torch.nextafter, True),
+    "fmax": (torch.fmax, False),
+    "fmin": (torch.fmin, False),
+    "hypot": (torch.hypot, False),
+    "softshrink_backward": (lambda x, y: aten.softshrink_backward(x.expand(13, 13), y.expand(13, 13), 0.3), True),
+    "hardshrink_backward": (lambda x, y: aten.hardshrink_backward(x.expand(13, 13), y.expand(13, 13), 0.3), True),
+    "lerp to the near side": (lambda x, y: torch.lerp(x, y, 0.3), False),
+    "lerp to the far side": (lambda x, y: torch.lerp(x, y, 0.7), False),
+    "addcmul": (lambda x, y: torch.addcmul(x, y, x, value=0.3), False),
+    "addcdiv": (lambda x, y: torch.addcdiv(x, y, x, value=-2.0), False),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", UNARY)
+def test_unary_on_special_values(name: str, dtype: torch.dtype) -> None:
+    run, exact = UNARY[name]
+    check(run, torch.tensor(SPECIAL, dtype=dtype), exact=exact)
+    check(run, torch.tensor(-1.5, dtype=dtype), exact=exact)
+    check(run, torch.randn(3, 4, 5).to(dtype).permute(2, 0, 1), exact=exact)
+    check(run, torch.randn(6, 4).to(dtype)[::2, 1:], exact=exact)
+    check(run, torch.zeros(0, 3, dtype=dtype), exact=exact)
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, torch.bool])
+@pytest.mark.parametrize("name", UNARY)
+def test_unary_on_integers(name: str, dtype: torch.dtype) -> None:
+    check(UNARY[name][0], torch.tensor([0, 1, 3, 7]).to(dtype))
+    if dtype.is_signed:
+        check(UNARY[name][0], torch.tensor([-1, -7, 5]).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", BINARY)
+def test_binary_on_every_pair_of_special_values(name: str, dtype: torch.dtype) -> None:
+    run, exact = BINARY[name]
+    # Arithmetic on bfloat16 does not keep a NaN's sign, not even `neg`.
+    check(run, *pairs(dtype), exact=exact and not (name == "copysign" and dtype is torch.bfloat16))
+
+
+@pytest.mark.parametrize("name", [name for name in BINARY if "shrink" not in name])
+def test_binary_layouts_and_broadcasting(name: str) -> None:
+    run, _ = BINARY[name]
+    check(run, torch.randn(3, 4).t(), torch.randn(3, 4).t())
+    check(run, torch.randn(2, 3, 4).permute(2, 0, 1), torch.randn(3))
+    check(run, torch.tensor(1.5), torch.randn(3))
+    check(run, torch.randn(0, 3), torch.randn(3))
+    check(run, torch.randn(3), torch.randn(4))
+
+
+@pytest.mark.parametrize("name", ["copysign", "fmax", "fmin", "addcmul", "addcdiv", "lerp to the near side"])
+def test_types_promote_or_are_refused_as_in_eager(name: str) -> None:
+    run, _ = BINARY[name]
+    given = [
+        torch.tensor([1.5, -2.5, 3.0]),
+        torch.tensor([1.5, -2.0, 3.0], dtype=torch.float64),
+        torch.tensor(2.5, dtype=torch.float64),
+    ]
+    given += [torch.tensor([1, -2, 3]), torch.tensor([True, False, True]), torch.tensor([1.5, -2.0, 3.0]).half(), torch.tensor(-3)]
+    for left in given:
+        for right in given:
+            check(run, left, right)
+
+
+def test_promotion_is_torchs() -> None:
+    dtypes = [*INTEGERS, *FLOATS, torch.bool, torch.complex64, torch.complex128, torch.complex32]
+    for left in dtypes:
+        for right in dtypes:
+            assert _promote(left, right) is torch.promote_types(left, right), (left, right)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_shifts_by_every_amount(dtype: torch.dtype) -> None:
+    info = torch.iinfo(dtype)
+    values = torch.tensor([0, 1, 2, 5, info.max, info.max - 1, info.min, info.min + 1, info.max // 3]).to(dtype)[:, None]
+    amounts = torch.arange(0 if info.min == 0 else -3, info.bits + 3).to(dtype)[None, :]
+    for run in (torch.bitwise_left_shift, torch.bitwise_right_shift, lambda x, y: x << y, lambda x, y: x >> y):
+        check(run, values, amounts)
+    for amount in (0, 3, info.bits - 1):
+        for run in (torch.bitwise_left_shift, torch.bitwise_right_shift, lambda x, y: x << y, lambda x, y: x >> y):
+            check(run, values, amount)
+
+
+def test_shifts_of_mixed_types_and_floats() -> None:
+    check(torch.bitwise_left_shift, torch.tensor([1, 2], dtype=torch.int64), torch.tensor([40, 3], dtype=torch.uint8))
+    check(torch.bitwise_right_shift, torch.tensor([1, 2], dtype=torch.int8), torch.tensor([0, 1], dtype=torch.int64))
+    check(torch.bitwise_left_shift, torch.tensor([1.0]), torch.tensor([2.0]))
+    check(lambda x: x << 2, torch.tensor([1.5, -3.0]))
+    check(lambda x: x >> 1, torch.tensor([1.5, -3.0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_numbers(dtype: torch.dtype) -> None:
+    parts = torch.tensor(SPECIAL[:10], dtype=torch.zeros(1, dtype=dtype).real.dtype)
+    grid = torch.complex(*(x.contiguous() for x in torch.broadcast_tensors(parts[:, None], parts[None, :])))
+    check(aten._conj_physical.default, grid, exact=False)
+    check(lambda x: torch.view_as_real(torch.conj_physical(x)), grid, exact=True)
+    check(torch.angle, grid)
+    check(torch.angle, grid.conj())
+    check(torch.conj_physical, torch.randn(2, 3, 4, dtype=dtype).permute(2, 0, 1))
+    check(torch.addcmul, *(torch.randn(3, dtype=dtype) for _ in range(3)), value=0.5 + 1j)
+    check(lambda x, y: torch.lerp(x, y, 0.3), torch.randn(3, dtype=dtype), torch.randn(3, dtype=dtype))
+
+
+def test_efficient_zeros_are_zeros() -> None:
+    made = on_core(lambda: aten._efficientzerotensor([2, 3], dtype=torch.float64))
+    assert_same(made, torch.zeros(2, 3, dtype=torch.float64))
+
+
+def test_nextafter_crosses_zero_and_the_ends_of_the_range() -> None:
+    for dtype in FLOATS:
+        info = torch.finfo(dtype)
+        edge = torch.tensor([info.max, -info.max, info.smallest_normal, math.inf, -math.inf, 0.0, -0.0], dtype=dtype)
+        for towards in (math.inf, -math.inf, 0.0):
+            check(torch.nextafter, edge, torch.tensor(towards, dtype=dtype).expand(7), exact=True)
+
+
+def test_hypot_neither_overflows_nor_underflows() -> None:
+    sides = torch.tensor([3e38, 1e-40, 1e-30, 1e30, 2e19])
+    check(torch.hypot, sides, sides * 0.5)
+    check(torch.hypot, torch.full((3,), 1e300, dtype=torch.float64), torch.full((3,), 1e300, dtype=torch.float64))
+
+
+def test_gradients() -> None:
+    def step(run: Callable[..., Tensor]) -> Callable[[Tensor, Tensor], Any]:
+        def go(x: Tensor, y: Tensor) -> Any:
+            leaves = [x.clone().requires_grad_(), y.clone().requires_grad_()]
+            return torch.autograd.grad(run(*leaves).sum(), leaves, allow_unused=True)
+
+        return go
+
+    x, y = torch.randn(4, 5, dtype=torch.float64), torch.randn(4, 5, dtype=torch.float64)
+    for name in ("copysign", "fmax", "hypot", "lerp to the far side", "addcmul", "addcdiv"):
+        check(step(BINARY[name][0]), x, y)
+    for run in (torch.nn.functional.softshrink, torch.nn.functional.hardshrink, torch.exp2, torch.angle):
+        check(step(lambda x, y, run=run: run(x) + y), x, y)
+
+
+def test_optimizer_steps_stay_short() -> None:
+    x, y, z = torch.randn(3), torch.randn(3), torch.rand(3)
+    assert kernel_calls(lambda: torch.addcmul(x, y, z, value=0.1)) == 2
+    assert kernel_calls(lambda: torch.addcdiv(x, y, z, value=0.1)) == 2
+    assert kernel_calls(lambda: torch.lerp(x, y, 0.1)) == 2

@@ -1,0 +1,106 @@
+"""Masks, indices and counts on Core ATen: eager's picks, writes, counts and refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from on_core import check
+from torch import Tensor
+
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool, torch.complex64]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_masked_select(dtype: torch.dtype) -> None:
+    x = torch.arange(12).view(3, 4).to(dtype)
+    mask = torch.arange(12).view(3, 4) % 3 == 0
+    check(torch.masked_select, x, mask)
+    check(torch.masked_select, x.t(), mask.t())
+    check(torch.masked_select, x, mask[0])
+    check(torch.masked_select, x[:, :1], mask[0])
+    check(torch.masked_select, x[0, 0], torch.tensor(True))
+    check(torch.masked_select, x[0, 0], torch.tensor(False))
+    check(torch.masked_select, x[:0], mask[:0])
+
+
+def test_masked_select_refuses_other_masks() -> None:
+    check(torch.masked_select, torch.zeros(3), torch.ones(3, dtype=torch.int64))
+    check(torch.masked_select, torch.zeros(3), torch.ones(4, dtype=torch.bool))
+
+
+def test_nonzero_static_pads_and_cuts() -> None:
+    for x in (torch.tensor([[0, 1], [2, 0]]), torch.zeros(3), torch.tensor(5), torch.zeros(0, 2)):
+        for size in (0, 1, 2, 5):
+            check(torch.nonzero_static, x, size=size, fill_value=-7)
+    check(torch.nonzero_static, torch.ones(3), size=-1)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_put(accumulate: bool) -> None:
+    index, source = torch.tensor([[1, -1], [3, 0]]), torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    for x in (torch.zeros(6), torch.zeros(2, 3).t(), torch.zeros(4, 6)[::2, ::2], torch.zeros(2, 3, 4).permute(2, 0, 1)):
+        check(lambda x, i, s: x.put(i, s, accumulate), x, index, source)
+        check(lambda x, i, s: x.put_(i, s, accumulate), x, index, source)
+    check(lambda x, i, s: x.put(i, s, accumulate), torch.zeros(4), index.int(), source)
+    check(lambda x, i, s: x.put(i, s, accumulate), torch.zeros(4), index, source.double())
+    check(lambda x, i, s: x.put(i, s, accumulate), torch.zeros(4), index[0], source)
+    check(lambda x, i, s: x.put(i, s, accumulate), torch.zeros(4), index + 9, source)
+    check(lambda x, i, s: x.put(i, s, accumulate), torch.zeros(0), index, source)
+
+
+@pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("include_self", [False, True])
+def test_index_reduce(reduce: str, include_self: bool) -> None:
+    torch.manual_seed(0)
+
+    def run(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
+        return x.index_reduce(dim, index, source, reduce, include_self=include_self)
+
+    index = torch.tensor([2, 0, 2, 2])
+    for dtype in (torch.float32, torch.float64, torch.int64, torch.int32):
+        check(run, (torch.randn(3, 5) * 9).to(dtype), 0, index, (torch.randn(4, 5) * 9).to(dtype))
+        check(run, (torch.randn(5, 3) * 9).to(dtype), 1, index.int(), (torch.randn(5, 4) * 9).to(dtype))
+    check(run, torch.randn(5, 3).t(), 0, index, torch.randn(5, 4).t(), strides=False)
+    check(run, torch.tensor(2.0), 0, torch.tensor([0]), torch.tensor(3.0))
+    check(run, torch.randn(3), 0, torch.zeros(0, dtype=torch.int64), torch.zeros(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_repeat_interleave(dtype: torch.dtype) -> None:
+    for repeats in ([2, 0, 0, 3], [0, 0, 1], [4], [0], [], [0, 2, 0]):
+        check(torch.repeat_interleave, torch.tensor(repeats, dtype=dtype))
+    counts = torch.tensor([2, 0, 3], dtype=dtype)
+    check(torch.repeat_interleave, counts, output_size=5)
+    check(lambda x, c: x.repeat_interleave(c, 0), torch.randn(3, 4), counts)
+    check(torch.repeat_interleave, torch.tensor([1, -1], dtype=dtype))
+    check(torch.repeat_interleave, counts.view(3, 1))
+    check(torch.repeat_interleave, torch.tensor([1.0]))
+
+
+def test_bincount() -> None:
+    for dtype in (torch.int64, torch.int32, torch.uint8):
+        x = torch.tensor([1, 4, 4, 0, 1, 1]).to(dtype)
+        check(torch.bincount, x)
+        check(torch.bincount, x, minlength=9)
+        for weights in (torch.rand(6), torch.rand(6).double(), torch.rand(6).half(), torch.arange(6)):
+            check(torch.bincount, x, weights)
+    check(torch.bincount, torch.zeros(0, dtype=torch.int64), minlength=3)
+    check(torch.bincount, torch.zeros(0, dtype=torch.int64))
+    check(torch.bincount, torch.tensor([1, -1]))
+    check(torch.bincount, torch.tensor([[1]]))
+    check(torch.bincount, torch.tensor([1.0]))
+    check(torch.bincount, torch.tensor([1]), torch.rand(2))
+    check(torch.bincount, torch.tensor([1]), minlength=-1)
+
+
+def test_gradients() -> None:
+    def step(x: Tensor) -> Any:
+        leaf, source = x.clone().requires_grad_(), torch.ones(2, 4, dtype=torch.float64, requires_grad=True)
+        mixed = leaf.masked_select(leaf > 0).square().sum() + leaf.repeat_interleave(torch.tensor([1, 0, 2]), 0).sum()
+        mixed = mixed + leaf.index_reduce(0, torch.tensor([0, 2]), source, "amax").square().sum()
+        mixed = mixed + leaf.put(torch.tensor([0, 5]), source[0, :2]).square().sum()
+        return torch.autograd.grad(mixed, [leaf, source])
+
+    check(step, torch.randn(3, 4, dtype=torch.float64))

@@ -1,0 +1,122 @@
+"""Reductions on Core ATen: eager's values, indices (where one answer is right), NaN rules, layouts and refusals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from on_core import check, on_core
+from torch import Tensor
+
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+DTYPES = [*FLOATS, torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool, torch.complex64]
+NAN = math.nan
+
+WHOLE: dict[str, Callable[[Tensor], Any]] = {
+    "max": torch.max,
+    "min": torch.min,
+    "median": torch.median,
+    "nanmedian": torch.nanmedian,
+    "std_mean": torch.std_mean,
+    "std_mean, corrected": lambda x: torch.std_mean(x, correction=0),
+}
+ALONG: dict[str, Callable[[Tensor, int], Any]] = {
+    "median": lambda x, dim: tuple(x.median(dim)),
+    "median, kept": lambda x, dim: tuple(x.median(dim, keepdim=True)),
+    "nanmedian": lambda x, dim: tuple(x.nanmedian(dim)),
+    "nanmedian, kept": lambda x, dim: tuple(x.nanmedian(dim, True)),
+    "kthvalue": lambda x, dim: tuple(x.kthvalue(2, dim)),
+    "kthvalue, kept": lambda x, dim: tuple(x.kthvalue(1, dim, True)),
+    "cummax": lambda x, dim: tuple(x.cummax(dim)),
+    "cummin": lambda x, dim: tuple(x.cummin(dim)),
+    "std_mean": lambda x, dim: torch.std_mean(x, dim, keepdim=True),
+}
+
+
+def distinct(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Values in random order, no two equal, so that an index is determined."""
+    return (torch.randperm(math.prod(shape)).view(shape) - 5).to(dtype)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_of_all_elements(name: str) -> None:
+    run = WHOLE[name]
+    torch.manual_seed(0)
+    for dtype in DTYPES:
+        check(run, distinct(4, 5).abs().to(dtype))
+        check(run, torch.tensor(3).to(dtype))
+    for x in (distinct(3, 4, 5).permute(2, 0, 1), distinct(6, 4)[::2], torch.tensor([1.0, NAN, 3.0]), torch.full((3,), NAN)):
+        check(run, x)
+    check(run, torch.zeros(0))
+    check(run, torch.zeros(0, 3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("name", ALONG)
+def test_along_a_dimension(name: str) -> None:
+    run = ALONG[name]
+    torch.manual_seed(0)
+    for dtype in DTYPES:
+        check(run, distinct(4, 5).to(dtype) if dtype is not torch.bool else torch.tensor([[True, False]]), 0)
+    for dim in (0, 1, -1):
+        for x in (distinct(3, 4, 5).permute(2, 0, 1), distinct(6, 4)[::2], distinct(5, 3).t()):
+            check(run, x, dim)
+    check(run, torch.tensor([[1.0, NAN, 0.0, NAN, 7.0], [3.0, 2.0, NAN, 5.0, -1.0]]), 1)
+    check(run, torch.tensor(2.0), 0)
+    check(run, torch.zeros(0, 3), 0)
+    check(run, torch.zeros(3, 0), 0)
+    check(run, distinct(4, 5), 3)
+
+
+def test_running_extremes_name_the_last_of_equals() -> None:
+    for x in (torch.tensor([1, 1, 0, 1, 2, 2, 1]), torch.tensor([NAN, 1.0, NAN, 2.0]), torch.tensor([True, False, True, True])):
+        check(lambda x: (*x.cummax(0), *x.cummin(0)), x)
+    x = torch.randint(0, 5, (3, 33))
+    check(lambda x: (*x.cummax(1), *x.cummin(1)), x)
+
+
+def test_kth_value_is_the_kth_and_at_its_index() -> None:
+    x = torch.randint(0, 4, (50,))
+    for k in (1, 7, 50):
+        value, index = on_core(lambda: x.kthvalue(k))  # noqa: B023 - called at once
+        assert value == x.kthvalue(k)[0]
+        assert x[index] == value
+    check(lambda x: tuple(x.kthvalue(51)), x)
+    check(lambda x: tuple(x.kthvalue(0)), x)
+
+
+PAIRS: dict[str, tuple[Tensor, Tensor]] = {
+    "equal": (torch.ones(3), torch.ones(3)),
+    "another value": (torch.ones(3), torch.tensor([1.0, 1, 2])),
+    "another shape": (torch.ones(3), torch.ones(1, 3)),
+    "another type": (torch.ones(3), torch.ones(3, dtype=torch.float64)),
+    "integers against floats": (torch.ones(3), torch.ones(3, dtype=torch.int64)),
+    "nan": (torch.tensor([NAN]), torch.tensor([NAN])),
+    "zeros of both signs": (torch.tensor([0.0]), torch.tensor([-0.0])),
+    "nothing": (torch.ones(0), torch.ones(0)),
+    "nothing in other shapes": (torch.ones(0), torch.ones(0, 1)),
+    "complex": (torch.ones(2, dtype=torch.complex64), torch.ones(2, dtype=torch.complex64) * 1j),
+    "conjugates": (torch.tensor([1 + 1j]).conj(), torch.tensor([1 - 1j])),
+    "strided": (torch.arange(6).view(2, 3).t(), torch.arange(6).view(2, 3).t().contiguous()),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_equal_answers_a_python_bool(name: str) -> None:
+    check(torch.equal, *PAIRS[name])
+
+
+def test_gradients() -> None:
+    def step(run: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+        def go(x: Tensor) -> Any:
+            leaf = x.clone().requires_grad_()
+            result = run(leaf)
+            result = result if isinstance(result, Tensor) else sum(part.sum() for part in result if part.requires_grad)
+            return torch.autograd.grad(result.sum(), leaf)
+
+        return go
+
+    for run in (*WHOLE.values(), *(lambda x, run=run: run(x, 1) for run in ALONG.values())):
+        check(step(run), distinct(4, 6, dtype=torch.float64))

@@ -1,0 +1,139 @@
+"""Sorting on Core ATen: stable order, uniqueness, modes and searches as eager has them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from on_core import CORE, check, on_core
+from torch import Tensor
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+
+NAN = math.nan
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
+
+
+def repeating(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+    return torch.randint(0, 4, shape).to(dtype)
+
+
+def adversarial_sort(self: Tensor, dim: int = -1, descending: bool = False) -> Any:
+    """A right `sort.default` that is as unstable as can be: equal values come last place first."""
+    values, indices = torch.sort(self.flip(dim), dim=dim, descending=descending, stable=True)
+    return values, (self.size(dim) - 1 - indices) if self.dim() else indices
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_stable_sort_needs_no_stable_kernel(dtype: torch.dtype, descending: bool) -> None:
+    torch.manual_seed(0)
+    backend = ed.Backend("unstable", CORE, {aten.sort.default: adversarial_sort})
+    for x, dim in ((repeating(40, dtype=dtype), 0), (repeating(5, 30, dtype=dtype).t(), 0), (repeating(3, 4, 9, dtype=dtype), 1)):
+        want = torch.sort(x, dim=dim, descending=descending, stable=True)
+        for _ in range(3):
+            with ed.EagerDecompMode(backend):
+                got = torch.sort(x, dim=dim, descending=descending, stable=True)
+            assert torch.equal(got[0], want[0])
+            assert torch.equal(got[1], want[1])
+            assert got[0].stride() == want[0].stride()
+            assert got[1].stride() == want[1].stride()
+
+
+def test_stable_sort_of_nans_and_signed_zeros() -> None:
+    x = torch.tensor([NAN, 0.0, -0.0, NAN, 1.0, 0.0, -0.0, NAN])
+    check(lambda x: tuple(torch.sort(x, stable=True)), x, exact=True)
+    check(lambda x: tuple(torch.sort(x, stable=True, descending=True)), x, exact=True)
+    for small in (torch.tensor(1.0), torch.zeros(0), torch.zeros(3, 0), torch.zeros(1)):
+        check(lambda x: tuple(torch.sort(x, stable=True)), small)
+    check(lambda x: torch.argsort(x, stable=True), repeating(50))
+    check(lambda x: tuple(torch.sort(x, dim=4, stable=True)), repeating(5))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_unique(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    for x in (
+        repeating(30, dtype=dtype),
+        repeating(4, 5, dtype=dtype).t(),
+        torch.zeros(0, dtype=dtype),
+        torch.ones((), dtype=dtype),
+    ):
+        for inverse in (False, True):
+            for counts in (False, True):
+                check(torch.unique, x, return_inverse=inverse, return_counts=counts)
+                check(torch.unique_consecutive, x, return_inverse=inverse, return_counts=counts)
+        check(aten._unique.default, x, True, True)
+
+
+def test_unique_takes_each_nan_for_itself() -> None:
+    check(torch.unique, torch.tensor([1.0, NAN, 1.0, NAN]), return_counts=True)
+    check(torch.unique_consecutive, torch.tensor([1.0, NAN, NAN]), return_inverse=True, return_counts=True)
+    check(torch.unique_consecutive, repeating(20), return_counts=True, dim=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_mode_is_the_least_of_the_most_frequent(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = repeating(4, 9, dtype=dtype)
+    for dim in (0, 1):
+        for keepdim in (False, True):
+            check(lambda x, dim=dim, keepdim=keepdim: tuple(x.mode(dim, keepdim)), x)
+    check(lambda x: tuple(x.mode(1)), repeating(3, 4, 5, dtype=dtype).permute(2, 0, 1))
+    check(lambda x: tuple(x.mode()), torch.tensor(1).to(dtype))
+
+
+EDGES = torch.tensor([-3.0, -1.0, -1.0, 0.0, 2.0, 2.0, 2.0, math.inf, NAN])
+SOUGHT = torch.tensor([[-9.0, -1.0, 0.0], [2.0, 7.0, math.inf], [NAN, -0.0, 1.9]])
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 7, 8, 9])
+@pytest.mark.parametrize("right", [False, True])
+def test_search_on_every_length(length: int, right: bool) -> None:
+    check(torch.searchsorted, EDGES[:length], SOUGHT, right=right)
+    # Long enough for the halving search.
+    check(torch.searchsorted, EDGES[:length], SOUGHT.repeat(1000, 1), right=right)
+    check(torch.searchsorted, EDGES[:length], SOUGHT, out_int32=True, side="right" if right else "left")
+
+
+def test_search_row_by_row_scalars_and_sorters() -> None:
+    torch.manual_seed(0)
+    for width in (3, 900):
+        rows, values = torch.randn(2, 3, width).sort()[0], torch.randn(2, 3, 40)
+        check(torch.searchsorted, rows, values)
+        check(torch.searchsorted, rows, values, right=True)
+    unsorted = torch.randn(3, 5)
+    check(torch.searchsorted, unsorted, torch.randn(3, 4), sorter=unsorted.argsort())
+    check(torch.searchsorted, EDGES, 2.0)
+    check(torch.searchsorted, EDGES, SOUGHT.t())
+    check(torch.bucketize, SOUGHT, EDGES)
+    check(torch.searchsorted, torch.arange(9), torch.arange(-2, 12))
+
+
+def test_search_across_types() -> None:
+    check(torch.searchsorted, EDGES, SOUGHT.double())
+    check(torch.searchsorted, EDGES, 2)
+    check(torch.searchsorted, torch.arange(9), 2.5)
+    check(torch.searchsorted, torch.arange(9), SOUGHT)
+
+
+def test_search_refuses_what_eager_refuses() -> None:
+    check(torch.searchsorted, torch.zeros(2, 3), torch.zeros(3, 3))
+    check(torch.searchsorted, EDGES, SOUGHT, side="middle")
+    check(torch.searchsorted, EDGES, SOUGHT, side="left", right=True)
+    check(torch.searchsorted, EDGES, SOUGHT, sorter=torch.zeros(3, dtype=torch.int64))
+    check(torch.searchsorted, EDGES, SOUGHT, sorter=torch.zeros(9))
+
+
+def test_gradients_of_sorts_and_modes() -> None:
+    def step(x: Tensor) -> Any:
+        leaf = x.clone().requires_grad_()
+        values = [torch.sort(leaf, stable=True)[0], leaf.mode(1)[0]]
+        return torch.autograd.grad(sum((value * torch.arange(value.size(-1))).sum() for value in values), leaf)
+
+    check(step, torch.randperm(20).view(4, 5).double())
+    assert on_core(lambda: torch.sort(torch.tensor([2, 1]))[1]).tolist() == [1, 0]
