@@ -124,8 +124,11 @@ class Planner:
 
         def rank(rule: Rule) -> tuple[int, int, float]:
             closed, kernels = costs.of_rule(str(op), rule.source)
-            # Ours go first unless every call of theirs that was seen leaves the set.
-            return (0 if rule in ours and closed < 3 else closed, 0 if rule in ours else 1, kernels)
+            # Ours go first unless every call of theirs that was seen leaves the set; one written by hand before one that the schema
+            # gives, seen or not: it was written because the other is longer, or wrong.
+            if rule in ours:
+                return (0 if closed < 3 else closed, 0, 0.0 if rule.source == "own" else kernels)
+            return (closed, 1, kernels)
 
         return sorted(ours + shipped, key=rank)  # stable: the order of trust decides between equals
 

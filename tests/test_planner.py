@@ -160,6 +160,11 @@ def test_our_rule_goes_first_though_dearer_and_last_where_it_leaves_the_set() ->
     assert order(planner([MUL], ours=[OWN], shipped=[CORE], seen=seen)) == ["core", "own"]
 
 
+def test_a_rule_written_by_hand_goes_before_the_schemas_though_only_that_one_was_seen() -> None:
+    seen = {"aten.silu.default": {"schema": ({"aten.mul.Tensor": 1},)}}
+    assert order(planner([MUL], ours=[OWN, rule("schema")], seen=seen)) == ["own", "schema"]
+
+
 def test_costs_are_not_asked_for_where_there_is_nothing_to_choose() -> None:
     def costs(op_set: ed.OpSet) -> Any:
         raise AssertionError("asked")
