@@ -277,6 +277,34 @@ def _promote(left: torch.dtype, right: torch.dtype) -> torch.dtype:
     return left if left.itemsize > right.itemsize else right
 
 
+def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """The sum of a batch of products is one product: the batch laid out along the dimension that is summed over."""
+    if batch1.dim() != 3 or batch2.dim() != 3 or batch1.size(0) != batch2.size(0) or batch1.size(2) != batch2.size(1):
+        raise RuntimeError("addbmm: expected two batches of matrices that multiply")
+    rows = aten.reshape.default(aten.permute.default(batch1, [1, 0, 2]), [batch1.size(1), batch1.size(0) * batch1.size(2)])
+    columns = aten.reshape.default(batch2, [batch2.size(0) * batch2.size(1), batch2.size(2)])
+    return aten.addmm.default(self, rows, columns, beta=beta, alpha=alpha)
+
+
+# -- filling --------------------------------------------------------------------------------------------------------------
+
+
+def _fill(call: Call) -> Callable[..., Any]:
+    """One value for all, written straight into the tensor: the functional twin would make all of them first."""
+    full, copy_, slice_ = call(aten.full.default), call(aten.copy_.default), call(aten.slice.Tensor)
+
+    def run(self: Tensor, value: Any = 0) -> Tensor:
+        target = self
+        if 0 in self.stride():
+            # Eager fills expanded tensors too, where `copy_` refuses: their memory once.
+            for dim, stride in enumerate(self.stride()):
+                target = target if stride else slice_(target, dim, 0, 1)
+        copy_(target, full([], value, dtype=self.dtype, device=self.device))
+        return self
+
+    return run
+
+
 def _lerp(call: Call) -> Callable[..., Any]:
     """Towards `end` from the nearer side, as eager computes it: two kernels, six for half types."""
     subtract, add, to = call(aten.sub.Tensor), call(aten.add.Tensor), call(aten._to_copy.default)
@@ -323,4 +351,7 @@ RULES: tuple[Rule, ...] = (
     linked(aten.addcmul.default, _add_product("addcmul", aten.mul.Tensor)),
     linked(aten.addcdiv.default, _add_product("addcdiv", aten.div.Tensor)),
     linked(aten.lerp.Scalar, _lerp),
+    own(aten.addbmm.default, _addbmm),
+    linked(aten.fill_.Scalar, _fill),
+    linked(aten.zero_.default, _fill),
 )

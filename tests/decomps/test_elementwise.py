@@ -177,3 +177,30 @@ def test_optimizer_steps_stay_short() -> None:
     assert kernel_calls(lambda: torch.addcmul(x, y, z, value=0.1)) == 2
     assert kernel_calls(lambda: torch.addcdiv(x, y, z, value=0.1)) == 2
     assert kernel_calls(lambda: torch.lerp(x, y, 0.1)) == 2
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool, torch.complex64])
+def test_filling(dtype: torch.dtype) -> None:
+    for x in (torch.ones(2, 3, dtype=dtype), torch.ones(4, 6, dtype=dtype)[::2].t(), torch.ones((), dtype=dtype)):
+        check(lambda x: x.zero_(), x)
+        for value in (2, -1.5, True, 300, math.nan, 1j):
+            check(lambda x, value=value: x.fill_(value), x)
+    check(lambda x: x.zero_(), torch.ones(3, 1, dtype=dtype).expand(3, 4))
+    check(lambda x: x.fill_(0), torch.ones(3, 1, dtype=dtype).expand(3, 4))
+    check(lambda x: x.zero_(), torch.ones(0, dtype=dtype))
+    if dtype.is_complex:
+        check(lambda x: x.fill_(1 + 2j), torch.ones(3, dtype=dtype).conj())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.complex64])
+def test_addbmm(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    left, right = (torch.randn(4, 2, 3) * 3).to(dtype), (torch.randn(4, 3, 5) * 3).to(dtype)
+    for base in (torch.ones(2, 5, dtype=dtype), torch.ones(5, dtype=dtype), torch.ones((), dtype=dtype)):
+        check(torch.addbmm, base, left, right)
+        check(torch.addbmm, base, left, right, beta=2, alpha=3)
+    check(torch.addbmm, torch.full((2, 5), 7).to(dtype), left, right, beta=0)
+    check(torch.addbmm, torch.ones(2, 5, dtype=dtype), left.permute(0, 2, 1).contiguous().permute(0, 2, 1), right)
+    check(torch.addbmm, torch.ones(2, 5, dtype=dtype), left[:0], right[:0])
+    check(torch.addbmm, torch.ones(2, 5, dtype=dtype), left, right[:3])
+    check(torch.addbmm, torch.ones(3, 5, dtype=dtype), left, right)
