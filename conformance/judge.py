@@ -79,7 +79,7 @@ def _clone_tensor(value: Tensor, storages: dict[int, torch.UntypedStorage]) -> T
         storage = plain.untyped_storage()
         if storage._cdata not in storages:
             storages[storage._cdata] = storage.clone()  # type: ignore[no-untyped-call]
-        copy = torch.empty(0, dtype=plain.dtype)
+        copy = torch.empty(0, dtype=plain.dtype, device=plain.device)
         copy.set_(storages[storage._cdata], plain.storage_offset(), plain.shape, plain.stride())
     return copy.requires_grad_(value.requires_grad)
 

@@ -14,9 +14,14 @@ from eagerdecomp._torch import same_storage
 from eagerdecomp.rules import Call
 from eagerdecomp.strides import is_dense
 
-__all__ = ["can_cast", "check_overlap", "inplace_writer", "out_writer", "scalar_type_name"]
+__all__ = ["can_cast", "check_apart", "check_overlap", "inplace_writer", "out_writer", "scalar_type_name"]
 
 aten = torch.ops.aten
+
+_SHARED = (
+    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "
+    "Please clone() the tensor before performing the operation."
+)
 
 # Names as ATen's messages spell them.
 _SCALAR_TYPE_NAMES = {
@@ -95,10 +100,24 @@ def check_overlap(target: Tensor, inputs: Iterable[Any]) -> None:
         )
     for given in inputs:
         if isinstance(given, Tensor) and same_storage(target, given) and _partially_overlap(target, given):
-            raise RuntimeError(
-                "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory "
-                "location. Please clone() the tensor before performing the operation."
-            )
+            raise RuntimeError(_SHARED)
+
+
+def check_apart(target: Tensor, inputs: Iterable[Any]) -> None:
+    """Reject an `out` that shares memory with an input, the very same tensor included: ATen's `assert_no_overlap`."""
+    for given in inputs:
+        if isinstance(given, (list, tuple)):
+            check_apart(target, given)
+        elif isinstance(given, Tensor) and (given is target or (same_storage(target, given) and _ranges_meet(target, given))):
+            raise RuntimeError(_SHARED)
+
+
+def _ranges_meet(left: Tensor, right: Tensor) -> bool:
+    if not left.numel() or not right.numel() or not (is_dense(left) and is_dense(right)):
+        return False
+    begin_left, begin_right = (one.storage_offset() * one.element_size() for one in (left, right))
+    end_left, end_right = begin_left + left.numel() * left.element_size(), begin_right + right.numel() * right.element_size()
+    return begin_left < end_right and begin_right < end_left
 
 
 def inplace_writer(call: Call) -> Callable[[Tensor, Tensor, Iterable[Any]], Tensor]:

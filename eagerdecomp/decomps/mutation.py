@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from eagerdecomp._torch import OpOverload, has_kernel
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.schema import facts_of, functional_twin, is_composite, settled_by_out
-from eagerdecomp.writeback import inplace_writer, out_writer
+from eagerdecomp.writeback import check_apart, inplace_writer, out_writer
 
 __all__ = ["rules_for"]
 
@@ -21,6 +23,16 @@ _ROW_MAJOR = frozenset({"aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c"})
 
 # Composite-explicit `out=` kernels that hand `out` on to another op, and so leave its strides to that.
 _AS_RESULT = frozenset({"aten::ldexp", "aten::sort"})
+
+# Ops whose `out` may share no memory with an input, not even be one, as that of an elementwise op may.
+_APART = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("cat", "stack", "hstack", "vstack", "dstack", "column_stack", "_chunk_cat"),
+        *("gather", "index_select", "kthvalue", "masked_select", "take", "take_along_dim"),
+        *("cross", "linalg_cross"),
+    )
+)
 
 # Factories that fill an `out` of the right number of elements whatever its shape.
 _KEEPS_SHAPE = frozenset({"aten::arange", "aten::linspace", "aten::logspace", "aten::range"})
@@ -70,16 +82,21 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
     names = tuple(facts.arguments[position].name for position in facts.mutated)
 
     row_major = _resizes_row_major(op)
+    apart = op._schema.name in _APART
 
     def out(call: Call) -> Callable[..., Any]:
         functional, write = call(twin), out_writer(call, row_major=row_major)
 
         def run_one(*args: Any, **kwargs: Any) -> Any:
             target = kwargs.pop(names[0])
+            if apart:
+                check_apart(target, args)
             return write(target, functional(*args, **kwargs), args)
 
         def run_many(*args: Any, **kwargs: Any) -> Any:
             targets = [kwargs.pop(name) for name in names]
+            for target in targets if apart else ():
+                check_apart(target, args)
             results = functional(*args, **kwargs)
             return tuple(write(target, result, args) for target, result in zip(targets, results, strict=True))
 
@@ -129,9 +146,21 @@ def _factory_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callab
                 if keeps_shape and result.numel() == target.numel():
                     result = call(aten.view.default)(result, target.shape)
                 elif quiet:
+                    if target.numel() and op._schema.name == "aten::arange":
+                        _warn_of_arange(target, result)
                     call(aten.resize_.default)(target, result.shape)
             return write(target, result, args)
 
         return run
 
     return out
+
+
+def _warn_of_arange(target: Tensor, result: Tensor) -> None:
+    warnings.warn(
+        f"The number of elements in the out tensor of shape {list(target.shape)} is {target.numel()} which does not match the "
+        f"computed number of elements {result.numel()}. Note that this may occur as a result of rounding error. "
+        f"The out tensor will be resized to a tensor of shape ({result.numel()},).",
+        UserWarning,
+        stacklevel=4,
+    )

@@ -96,3 +96,17 @@ def test_every_strided_out_op_of_the_factories_has_a_twin() -> None:
     assert not lost
     settled = {op: settled_by_out(op, twin) for op in factories if (twin := functional_twin(op)) is not None}
     assert settled[aten.arange.out] == ("dtype", "device")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.gather(x, 0, torch.arange(4), out=x),
+        lambda x: torch.take(x, torch.arange(4), out=x),
+        lambda x: torch.cat([x[:2], x[2:]], out=x),
+        lambda x: torch.index_select(x, 0, torch.arange(4), out=x),
+        lambda x: torch.add(x, 1, out=x),
+    ],
+)
+def test_out_may_be_an_input_where_eager_lets_it(call: Callable[[Tensor], Tensor]) -> None:
+    check(call, torch.randn(4))
