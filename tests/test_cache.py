@@ -96,8 +96,17 @@ def test_once_shapes_keep_changing_only_a_key_met_before_is_worth_recording() ->
     assert not programs.worth_recording("y")
     assert programs.worth_recording("x")
     programs.store("x", runs("x"), "x")
-    # The op stays suspect after a program went: keys that come once must not start the churn again.
     assert not programs.worth_recording("z")
+
+
+def test_an_op_whose_shapes_kept_changing_stays_suspect_when_there_is_room_again() -> None:
+    cache = ProgramCache(limit_per_op=1)
+    programs = cache.of(cache.space("mine"), aten.silu.default)
+    programs.store("a", runs("a"), "a")
+    assert not programs.worth_recording("x")
+    cache.clear()
+    assert not programs.worth_recording("y")
+    assert programs.worth_recording("x")
 
 
 def test_keys_met_long_ago_are_forgotten() -> None:
