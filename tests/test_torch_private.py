@@ -112,6 +112,7 @@ def test_overload_finds_an_overload_by_its_dispatcher_name() -> None:
     assert overload("aten::relu") is aten.relu.default
     assert overload("aten::nosuch") is None
     assert overload("aten::add.nosuch") is None
+    assert overload("aten::add.overloads") is None, "a method of the packet is no overload"
     assert overload("nosuch::add.Tensor") is None
 
 
