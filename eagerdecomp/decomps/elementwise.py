@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
+from eagerdecomp.layouts import iterator_strides, laid_out
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.writeback import scalar_type_name
 
@@ -25,6 +26,13 @@ _BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32:
 
 def _not_implemented(kernel: str, dtype: torch.dtype) -> NotImplementedError:
     return NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(dtype)}'")
+
+
+def _laid_out_by_both(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """For rules of two operands that meet them in another order than eager's kernel does: by the first, where it decides."""
+    return laid_out(
+        rule, {0: lambda result, *operands: iterator_strides(result.shape, [x for x in operands[:2] if isinstance(x, Tensor)])}
+    )
 
 
 def _filled(like: Tensor, value: float) -> Tensor:
@@ -169,6 +177,8 @@ def _angle(self: Tensor) -> Any:
 def _conj_physical(self: Tensor) -> Any:
     if not self.dtype.is_complex:
         return self
+    if self.is_conj():  # what its memory holds is the answer
+        return aten.clone.default(aten._conj.default(self))
     parts = aten.view_as_real.default(self)
     # 1 for the real part, -1 for the other: a product keeps the layout, and the sign of every zero right.
     signs = aten.add.Scalar(aten.mul.Scalar(aten.arange.start_step(0, 2, 1, dtype=parts.dtype, device=self.device), -2), 1)
@@ -308,6 +318,7 @@ def _fill(call: Call) -> Callable[..., Any]:
 def _lerp(call: Call) -> Callable[..., Any]:
     """Towards `end` from the nearer side, as eager computes it: two kernels, six for half types."""
     subtract, add, to = call(aten.sub.Tensor), call(aten.add.Tensor), call(aten._to_copy.default)
+    empty, copy_ = call(aten.empty_strided.default), call(aten.copy_.default)
 
     def run(self: Tensor, end: Tensor, weight: Any) -> Any:
         dtype = self.dtype
@@ -318,7 +329,12 @@ def _lerp(call: Call) -> Callable[..., Any]:
         if dtype in _HALF:
             self, end = to(self, dtype=torch.float32), to(end, dtype=torch.float32)
         way = subtract(end, self)
-        answer = add(self, way, alpha=weight) if abs(weight) < 0.5 else subtract(end, way, alpha=1 - weight)
+        near = abs(weight) < 0.5
+        answer = add(self, way, alpha=weight) if near else subtract(end, way, alpha=1 - weight)
+        if not near and self.stride() != end.stride():
+            # Counted from `end`, the result lies as `end` does first of all; eager's as `self` does.
+            lies = iterator_strides(answer.shape, [self, end])
+            answer = copy_(empty(list(answer.shape), list(lies), dtype=answer.dtype, device=answer.device), answer)
         return to(answer, dtype=dtype) if dtype in _HALF else answer
 
     return run
@@ -331,13 +347,13 @@ def _spelled(dtype: torch.dtype) -> str:
 
 RULES: tuple[Rule, ...] = (
     own(aten.signbit.default, _signbit),
-    own(aten.copysign.Tensor, _copysign),
-    own(aten.nextafter.default, _nextafter),
+    own(aten.copysign.Tensor, _laid_out_by_both(_copysign)),
+    own(aten.nextafter.default, _laid_out_by_both(_nextafter)),
     own(aten.fmax.default, _skipping_nan("fmax", aten.lt.Tensor, aten.maximum.default)),
     own(aten.fmin.default, _skipping_nan("fmin", aten.gt.Tensor, aten.minimum.default)),
     own(aten.hypot.default, _hypot),
-    own(aten.bitwise_left_shift.Tensor, _shift_left),
-    own(aten.bitwise_right_shift.Tensor, _shift_right),
+    own(aten.bitwise_left_shift.Tensor, _laid_out_by_both(_shift_left)),
+    own(aten.bitwise_right_shift.Tensor, _laid_out_by_both(_shift_right)),
     own(aten.__lshift__.Tensor, _shift_left),
     own(aten.__lshift__.Scalar, _shift_left),
     own(aten.__rshift__.Tensor, _shift_right),
@@ -346,8 +362,8 @@ RULES: tuple[Rule, ...] = (
     own(aten._conj_physical.default, _conj_physical),
     own(aten._efficientzerotensor.default, _efficient_zeros),
     own(aten.exp2.default, _exp2),
-    own(aten.softshrink_backward.default, _shrink_backward),
-    own(aten.hardshrink_backward.default, _shrink_backward),
+    own(aten.softshrink_backward.default, _laid_out_by_both(_shrink_backward)),
+    own(aten.hardshrink_backward.default, _laid_out_by_both(_shrink_backward)),
     linked(aten.addcmul.default, _add_product("addcmul", aten.mul.Tensor)),
     linked(aten.addcdiv.default, _add_product("addcdiv", aten.div.Tensor)),
     linked(aten.lerp.Scalar, _lerp),

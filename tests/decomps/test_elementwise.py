@@ -98,6 +98,23 @@ def test_types_promote_or_are_refused_as_in_eager(name: str) -> None:
             check(run, left, right)
 
 
+@pytest.mark.parametrize("name", [name for name in BINARY if "shrink" not in name])
+def test_the_first_operand_that_tells_decides_the_layout(name: str) -> None:
+    run, _ = BINARY[name]
+    for left, right in ((torch.randn(3, 4).t(), torch.randn(4, 3)), (torch.randn(4, 3), torch.randn(3, 4).t())):
+        check(run, left, right)
+    check(run, torch.randn(4, 1), torch.randn(3, 4).t())
+
+
+def test_layouts_of_shifts_and_shrinks() -> None:
+    across, along = torch.arange(12).view(3, 4).t(), torch.arange(12).view(4, 3)
+    for left, right in ((across, along), (along, across)):
+        check(torch.bitwise_left_shift, left, right % 5)
+        check(torch.bitwise_right_shift, left, right % 5)
+        for backward in (aten.softshrink_backward.default, aten.hardshrink_backward.default):
+            check(backward, left.float(), right.float(), 3.5)
+
+
 def test_promotion_is_torchs() -> None:
     dtypes = [*INTEGERS, *FLOATS, torch.bool, torch.complex64, torch.complex128, torch.complex32]
     for left in dtypes:
@@ -134,6 +151,7 @@ def test_complex_numbers(dtype: torch.dtype) -> None:
     check(torch.angle, grid)
     check(torch.angle, grid.conj())
     check(torch.conj_physical, torch.randn(2, 3, 4, dtype=dtype).permute(2, 0, 1))
+    check(lambda x: torch.view_as_real(torch.conj_physical(x.conj())), grid, exact=True)
     check(torch.addcmul, *(torch.randn(3, dtype=dtype) for _ in range(3)), value=0.5 + 1j)
     check(lambda x, y: torch.lerp(x, y, 0.3), torch.randn(3, dtype=dtype), torch.randn(3, dtype=dtype))
 
