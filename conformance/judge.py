@@ -16,7 +16,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
 from eagerdecomp import BackendRecorder
 
-__all__ = ["Arguments", "Observed", "clone_arguments", "differences", "observe", "stride_differences"]
+__all__ = ["Arguments", "Observed", "clone_arguments", "differences", "observe", "rounding_only", "stride_differences", "widened"]
 
 #: Positional and keyword arguments of a call.
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
@@ -30,6 +30,17 @@ _UNINITIALISED = frozenset(
 
 # A gradient is a sum over many terms that may cancel, and another order of adding is as right as eager's.
 _GRADIENT_SLACK = 4
+
+
+_WIDER = {
+    torch.bfloat16: torch.float64,
+    torch.float16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
+
+# How much further than eager's a result may be from that in a wider precision: rounding differs by where it happens.
+_AS_INEXACT = 4
 
 
 @dataclass(frozen=True)
@@ -137,6 +148,39 @@ def _cotangent(leaf: Tensor) -> Tensor:
 def _is_alias(leaf: Any, given: Tensor) -> bool:
     strided = isinstance(leaf, Tensor) and leaf.layout is torch.strided and given.layout is torch.strided
     return strided and leaf.untyped_storage()._cdata == given.untyped_storage()._cdata
+
+
+def widened(arguments: Arguments) -> Arguments:
+    """The arguments in the next wider precision."""
+
+    def widen(value: Any) -> Any:
+        if isinstance(value, Tensor) and value.dtype in _WIDER and value.layout is torch.strided:
+            return value.detach().to(_WIDER[value.dtype]).requires_grad_(value.requires_grad)
+        return value
+
+    wide: Arguments = tree_map(widen, arguments)
+    return wide
+
+
+def rounding_only(expected: Observed, got: Observed, truth: Observed) -> bool:
+    """Whether eager's own results are about as far from those in a wider precision as ours are: then neither is the wrong one."""
+    ours, theirs = ([*one.leaves, *one.inputs, *one.gradients] for one in (got, expected))
+    exact = [*truth.leaves, *truth.inputs, *truth.gradients]
+    if not len(ours) == len(theirs) == len(exact):
+        return False
+    return all(_as_near(have, want, true) for have, want, true in zip(ours, theirs, exact, strict=True))
+
+
+def _as_near(have: Any, want: Any, true: Any) -> bool:
+    if not (isinstance(have, Tensor) and isinstance(want, Tensor) and isinstance(true, Tensor)) or have.shape != true.shape:
+        return not _leaf_differences("", want, have, True)
+    if not _leaf_differences("", want, have, True):
+        return True
+    if have.dtype is not want.dtype or have.dtype not in _WIDER:
+        return False
+    wide = true.detach()
+    mine, eagers = ((one.detach().to(wide.dtype) - wide).abs().max() for one in (have, want))
+    return bool(mine <= _AS_INEXACT * eagers)
 
 
 def differences(expected: Observed, got: Observed) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.rules import Call, NoRoute, Rule, linked, own
 from eagerdecomp.strides import inverse, memory_order
 
 __all__ = ["RULES"]
@@ -149,7 +149,7 @@ def _unique_consecutive(call: Call) -> Callable[..., Any]:
 
     def run(self: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
         if dim is not None and self.dim() != 1:
-            return NotImplemented
+            raise NoRoute(aten.unique_consecutive.default)  # rows that differ in one place: no op of the set compares them
         values, runs, counts = distinct(reshape(self, [-1]), return_inverse, return_counts)
         absent = None if return_inverse and return_counts else full([0], 0, dtype=torch.int64, device=self.device)
         return values, view(runs, list(self.shape)) if return_inverse else absent, counts if return_counts else absent

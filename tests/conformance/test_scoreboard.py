@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from conformance import scoreboard
 from conformance.cases import EAGER_FAULTS, LAYOUTS, Selection, opinfos
-from conformance.judge import clone_arguments, differences, observe, stride_differences
+from conformance.judge import clone_arguments, differences, observe, rounding_only, stride_differences, widened
 from conformance.scoreboard import Journal, Row, judge_opinfo, main, table
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -116,6 +116,18 @@ def test_a_broken_rule_is_caught(rule: Callable[[Tensor], Any], said: str) -> No
 
 def test_a_right_rule_is_not_caught() -> None:
     assert judged(silu(lambda x: x * torch.sigmoid(x)), torch.nn.functional.silu, X) == []
+
+
+def test_rounding_is_told_from_error() -> None:
+    def scaled(factor: float) -> Callable[[Tensor], Tensor]:
+        return lambda x: (x * 3).sum() / 3 * factor
+
+    x = torch.randn(4096)
+    arguments = ((x,), {})
+    expected, truth = observe(torch.sum, arguments), observe(torch.sum, widened(arguments))
+    assert truth.leaves[0].dtype is torch.float64
+    assert not rounding_only(expected, observe(scaled(1.001), arguments), truth)
+    assert rounding_only(expected, expected, truth)
 
 
 def test_a_wrong_gradient_is_caught() -> None:
