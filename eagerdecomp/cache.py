@@ -81,9 +81,17 @@ class OpPrograms:
         with self._lock:
             if not self.offsets:
                 self.offsets = True
-                self.programs.clear()
-                self.listings.clear()
+                self.forget()
                 self.programs = {}
+
+    def forget(self) -> None:
+        """Drop every program and what was learnt of the op's calls."""
+        with self._lock:
+            self.programs.clear()
+            self.listings.clear()
+            self._seen.clear()
+            self._churn = False
+            self._vain = 0
 
     def recorded_in_vain(self) -> None:
         """Note that a recording could not become a program (it reads data, or has effects)."""
@@ -97,14 +105,14 @@ class OpPrograms:
                 self.programs[key] = run
 
     def why_missed(self, key: Any) -> str:
-        """Which facts of `key` no stored key shares; the nearest stored key is the one compared."""
+        """Which facts of `key` differ from those of the other stored key that is nearest to it."""
         with self._lock:
-            stored = list(self.programs)
+            stored = [other for other in self.programs if other != key]
         if not stored:
             return "the first call of this op"
         nearest = max(stored, key=lambda other: sum(a == b for a, b in zip(key, other, strict=False)))
         changed = [f"{old!r} became {new!r}" for old, new in zip(nearest, key, strict=False) if old != new]
-        return "; ".join(changed) or "evicted"
+        return "; ".join(changed)
 
 
 class ProgramCache:
@@ -145,8 +153,7 @@ class ProgramCache:
         with self._lock:
             for space in self._spaces.values():
                 for table in space.values():
-                    table.programs.clear()
-                    table.listings.clear()
+                    table.forget()
 
 
 _SHARED_LIMIT = 16

@@ -20,7 +20,7 @@ from torch import Tensor
 from eagerdecomp._torch import OpOverload, ambient_facts, sdp_facts
 from eagerdecomp.schema import Argument, facts_of
 
-__all__ = ["MakeHandler", "key_of", "make_handler", "program_arguments"]
+__all__ = ["MakeHandler", "key_of", "key_or_none", "make_handler", "program_arguments"]
 
 #: ``make(programs, cold) -> handler``: see `make_handler`.
 MakeHandler = Callable[[dict[Any, Callable[..., Any]], Callable[..., Any]], Callable[..., Any]]
@@ -134,6 +134,16 @@ def key_of(op: OpOverload, values: Sequence[Any], *, offsets: bool = False) -> A
         parts.append(_offsets(tensors))
     parts.extend(read() for read in _ambient(op))
     return tuple(parts)
+
+
+def key_or_none(op: OpOverload, values: Sequence[Any], *, offsets: bool = False) -> Any:
+    """`key_of` where the call has a key; None where it holds a symbolic size, which has no hash, or a sparse tensor."""
+    try:
+        key = key_of(op, values, offsets=offsets)
+        hash(key)
+    except TypeError:
+        return None
+    return key
 
 
 def _has_tensor_list(op: OpOverload) -> bool:

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import torch
 
-from eagerdecomp._torch import DispatchMode, HigherOrderOperator
+from eagerdecomp._torch import DispatchMode, HigherOrderOperator, builtin
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache, shared_cache
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.opset import OpLike, OpSet
+from eagerdecomp.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.planner import Planner, shipped_costs
 from eagerdecomp.report import unsupported_error
 from eagerdecomp.rules import NoRoute, Rule, index_rules
@@ -95,6 +95,19 @@ class EagerDecompMode(DispatchMode):
         entries = sorted(self._entries.values(), key=lambda entry: str(entry.op))
         info = self.cache.info()
         return Stats({str(entry.op): entry.stats() for entry in entries}, info.programs, info.evictions)
+
+    def why_missed(self, op: OpLike) -> str:
+        """Which facts of an op's last recorded call no stored call shared; "" where none was recorded.
+
+        Raises:
+            OpSetError: for an unknown op name.
+        """
+        for overload in resolve_ops([op]):
+            entry = self._entries.get(builtin(overload))
+            if entry is not None and entry.last_miss is not None:
+                table, key = entry.last_miss
+                return table.why_missed(key)
+        return ""
 
     def _unsupported(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute) -> Any:
         if self.on_unsupported == "error":

@@ -20,7 +20,7 @@ from eagerdecomp._torch import (
 )
 from eagerdecomp.cache import OpPrograms, ProgramCache
 from eagerdecomp.compiler import install_program
-from eagerdecomp.key import key_of, make_handler, program_arguments
+from eagerdecomp.key import key_of, key_or_none, make_handler, program_arguments
 from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.rules import NoRoute, Rule, first_answer
 from eagerdecomp.schema import call_of
@@ -37,7 +37,7 @@ class Entry:
     no hit. Plain ``+=`` is exact between threads where the interpreter switches threads at calls only, as CPython's does.
     """
 
-    __slots__ = ("bypassed", "calls", "declined", "direct", "fell_back", "misses", "op", "run", "seen", "why_bypassed")
+    __slots__ = ("bypassed", "calls", "declined", "direct", "fell_back", "last_miss", "misses", "op", "run", "seen", "why_bypassed")
 
     def __init__(self, op: OpOverload) -> None:
         self.op = op
@@ -50,9 +50,11 @@ class Entry:
         self.direct = False
         self.seen = -1  # the call (by number) last counted as miss or bypass, so that one call counts once
         self.why_bypassed = ""
+        self.last_miss: tuple[OpPrograms, Any] | None = None
 
-    def missed(self) -> None:
-        """Count the current call as one that was recorded."""
+    def missed(self, table: OpPrograms, key: Any) -> None:
+        """Count the current call as one that was recorded, under this key."""
+        self.last_miss = (table, key)
         if self.seen != self.calls:
             self.seen = self.calls
             self.misses += 1
@@ -192,7 +194,7 @@ class Runtime:
 
     def _cold(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, table: OpPrograms, values: Sequence[Any]) -> Any:
         """A call without a program at hand: find one the slower way, record one, or run the rule as it is."""
-        key = _key_or_none(op, values, table.offsets)
+        key = key_or_none(op, values, offsets=table.offsets)
         found = table.programs.get(key)
         if found is not None:
             return found(*program_arguments(op, values))
@@ -211,10 +213,10 @@ class Runtime:
             entry.passed_by(recording.why_not)
             table.recorded_in_vain()
             return result
-        entry.missed()
         if recording.reads_offsets and not table.offsets:
             table.read_offsets()
             key = key_of(op, values, offsets=True)
+        entry.missed(table, key)
         install_program(table, key, recording.program, self._kernel_of)
         return result
 
@@ -260,16 +262,6 @@ def _any_tensor(values: Iterable[Any], holds: Callable[[Tensor], bool]) -> bool:
         elif isinstance(value, (list, tuple)) and _any_tensor(value, holds):
             return True
     return False
-
-
-def _key_or_none(op: OpOverload, values: Sequence[Any], offsets: bool) -> Any:
-    """The call's key; None where it has none: a symbolic size has no hash, a sparse tensor no strides."""
-    try:
-        key = key_of(op, values, offsets=offsets)
-        hash(key)
-    except TypeError:
-        return None
-    return key
 
 
 def _raises(failure: NoRoute) -> Callable[..., Any]:

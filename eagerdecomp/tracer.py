@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import PLAIN_TORCH_DISPATCH, DispatchMode, FakeTensor, OpOverload
-from eagerdecomp.key import key_of
+from eagerdecomp.key import key_or_none
 from eagerdecomp.planner import Decision
 from eagerdecomp.program import KernelCall, Program, Slot, slots_in
 from eagerdecomp.rules import NoRoute, Rule, first_answer
@@ -86,7 +86,8 @@ class Chain:
 
 
 def _facts(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    return key_of(op, arguments_of(op, args, kwargs))
+    """What tells calls of one op apart; calls without a key all count as one, so that a rule met twice on such is cut."""
+    return key_or_none(op, arguments_of(op, args, kwargs))
 
 
 class Recorder(DispatchMode):

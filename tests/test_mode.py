@@ -629,3 +629,23 @@ def test_a_tensor_subclass_takes_operators_apart_before_the_mode_does() -> None:
     assert isinstance(got, TwoTensor)
     assert mode.stats()["aten.silu.default"].calls == 2
     assert recorder.ops[aten.sigmoid.default] == 2
+
+
+def test_the_mode_says_which_fact_made_the_last_call_miss() -> None:
+    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()) as mode:
+        assert mode.why_missed("aten.gelu_backward") == ""
+        aten.gelu_backward(torch.ones(3), torch.ones(3))
+        assert "first call" in mode.why_missed("aten.gelu_backward.default")
+        aten.gelu_backward(torch.ones(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64))
+    assert "torch.float32" in mode.why_missed(aten.gelu_backward.default)
+    assert "torch.float64" in mode.why_missed(aten.gelu_backward.default)
+
+
+def test_a_rule_met_again_on_a_sparse_tensor_is_cut() -> None:
+    @ed.register_decomposition("aten.polygamma.default")
+    def again(n: int, x: torch.Tensor) -> torch.Tensor:
+        return torch.polygamma(n, x)
+
+    sparse = torch.ones(2, 2).to_sparse()
+    with ed.EagerDecompMode(CORE, rules=[again]), pytest.raises(ed.UnsupportedOpError, match="leads back"):
+        torch.polygamma(1, sparse)
