@@ -163,7 +163,8 @@ def harvest(match: str) -> dict[str, Any]:
     found = Harvest()
     infos = [info for info in op_db if info.dtypes and re.search(match, info.name)]
     for number, info in enumerate(infos):
-        print(f"\r{number + 1}/{len(infos)} {info.name:60s}", end="", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            print(f"\r{number + 1}/{len(infos)} {info.name:60s}", end="", file=sys.stderr, flush=True)
         for run in _runs(info):
             for context in (torch.enable_grad, torch.inference_mode):  # in inference mode composites arrive whole
                 with context(), Listener() as listener:
@@ -172,7 +173,6 @@ def harvest(match: str) -> dict[str, Any]:
                     except (RuntimeError, TypeError, ValueError, IndexError, AssertionError):
                         continue  # samples that need what this build lacks
                 found.add(listener.calls)
-    print(file=sys.stderr)
     return found.data()
 
 
