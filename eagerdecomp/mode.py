@@ -110,6 +110,11 @@ class EagerDecompMode(DispatchMode):
         return ""
 
     def _unsupported(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute) -> Any:
+        if entry.others:
+            try:
+                return self._runtime.by_others(entry, args, kwargs)
+            except NoRoute:
+                pass  # told below by what the first rule met
         if self.on_unsupported == "error":
             raise unsupported_error(self._runtime.planner, entry.op, args, kwargs, failure) from None
         entry.fell_back += 1

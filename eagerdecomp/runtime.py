@@ -37,7 +37,10 @@ class Entry:
     no hit. Plain ``+=`` is exact between threads where the interpreter switches threads at calls only, as CPython's does.
     """
 
-    __slots__ = ("bypassed", "calls", "declined", "direct", "fell_back", "last_miss", "misses", "op", "run", "seen", "why_bypassed")
+    __slots__ = (
+        *("bypassed", "calls", "declined", "direct", "fell_back", "last_miss", "misses", "op", "others", "run", "seen"),
+        "why_bypassed",
+    )
 
     def __init__(self, op: OpOverload) -> None:
         self.op = op
@@ -51,6 +54,7 @@ class Entry:
         self.seen = -1  # the call (by number) last counted as miss or bypass, so that one call counts once
         self.why_bypassed = ""
         self.last_miss: tuple[OpPrograms, Any] | None = None
+        self.others: Sequence[Rule] = ()  # the rules behind a linked one, for a call that it cannot bring to the set
 
     def missed(self, table: OpPrograms, key: Any) -> None:
         """Count the current call as one that was recorded, under this key."""
@@ -175,6 +179,8 @@ class Runtime:
             except NoRoute as failure:
                 attempts.append((rule, "", failure))
                 continue
+            if op is entry.op:
+                entry.others = rules[number + 1 :]
             if rule.keeps_lazy_bits or not lazy_bits_seen_by_kernels(op):
                 return run
             return self._guarded(op, (rule,), run, entry)
@@ -238,6 +244,14 @@ class Runtime:
 
         with without_torch_function(), lazy_bits_visible():
             return first_answer(op, rules, apply)
+
+    def by_others(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A call whose linked rule met an op without a route, by the op's other rules.
+
+        Raises:
+            NoRoute: when none of them leads to the set either.
+        """
+        return self._direct(entry.op, entry.others, entry, args, kwargs, "its linked rule has no route for this call")
 
     def _guarded(self, op: OpOverload, rules: Sequence[Rule], run: Callable[..., Any], entry: Entry) -> Callable[..., Any]:
         """For an op whose kernels see conj, neg and zero-tensor bits: a call with one runs its rule with the bits resolved."""
