@@ -109,7 +109,7 @@ def _outputs(info: Any, arguments: Arguments, *, empty: bool) -> Any:
     positional, named = arguments
     try:
         answer = info.op(*positional, **named)
-    except RuntimeError:  # some layouts are none of the op's
+    except (RuntimeError, ValueError):  # some layouts are none of the op's
         return None
     several = isinstance(answer, (list, tuple))
     tensors = list(answer) if several else [answer]
