@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from on_core import check, on_core
+from on_core import CORE, check, on_core
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -34,3 +34,61 @@ def test_a_bidirectional_layer_over_packed_sequences(kind: type[nn.RNNBase]) -> 
     want = run()
     for _ in range(3):
         torch.testing.assert_close(on_core(run), want)
+
+
+LSTMS = {
+    "plain": {},
+    "two layers, both ways": {"num_layers": 2, "bidirectional": True},
+    "batch first": {"batch_first": True},
+    "without biases": {"bias": False},
+    "projected": {"proj_size": 2},
+    "double": {"dtype": torch.float64},
+}
+
+
+@pytest.mark.parametrize("ends", ["output", "last state", "last cell", "all"])
+@pytest.mark.parametrize("name", LSTMS)
+def test_lstm_training(name: str, ends: str) -> None:
+    torch.manual_seed(0)
+    layer = nn.LSTM(3, 5, **LSTMS[name])
+    x = torch.randn(4, 2, 3, dtype=next(layer.parameters()).dtype)
+
+    def run() -> list[torch.Tensor]:
+        leaf = x.clone().requires_grad_()
+        out, (hidden, cell) = layer(leaf)
+        parts = {"output": [out], "last state": [hidden], "last cell": [cell], "all": [out, hidden, cell]}[ends]
+        loss = sum((part * part).sum() for part in parts)
+        # A last state alone leaves some weights of the last layer's other direction without a gradient.
+        gradients = torch.autograd.grad(loss, [leaf, *layer.parameters()], allow_unused=True)
+        return [out.detach(), hidden.detach(), cell.detach(), *(g for g in gradients if g is not None)]
+
+    want = run()
+    for _ in range(3):
+        torch.testing.assert_close(on_core(run), want)
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_lstm_inference(context: type) -> None:
+    torch.manual_seed(0)
+    layer = nn.LSTM(3, 5, num_layers=2, bidirectional=True)
+    x = torch.randn(4, 2, 3)
+
+    def run() -> torch.Tensor:
+        with context():
+            return layer(x)[0]
+
+    want = run()
+    for _ in range(3):
+        torch.testing.assert_close(on_core(run), want)
+
+
+def test_lstm_backward_does_not_need_our_forward() -> None:
+    torch.manual_seed(0)
+    layer = nn.LSTM(3, 5)
+    x = torch.randn(4, 2, 3)
+
+    def run() -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad((layer(x)[0] ** 2).sum(), list(layer.parameters()))
+
+    want = run()
+    torch.testing.assert_close(on_core(run, CORE | ["aten.mkldnn_rnn_layer.default"]), want)
