@@ -71,7 +71,8 @@ def cases(info: Any, selection: Selection, seed: int) -> Iterator[Case]:
     torch.manual_seed(seed)
     if (full_name(info), selection.form, selection.layout) in EAGER_FAULTS:
         return
-    samples = info.sample_inputs("cpu", _dtype_of(info, selection.dtype), requires_grad=grad)
+    # Not `info.sample_inputs`, which looks through the whole call stack for each sample: minutes under pytest.
+    samples = info.sample_inputs_func(info, "cpu", _dtype_of(info, selection.dtype), grad)
     for number, sample in enumerate(itertools.islice(samples, selection.samples or None)):
         function = _form(info, sample, selection.form)
         if function is None:
