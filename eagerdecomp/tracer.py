@@ -284,6 +284,9 @@ class Recorder(DispatchMode):
             return items if isinstance(value, list) else tuple(items)
         if isinstance(value, torch.Generator):
             return self._slots.get(id(value), value)
+        if isinstance(value, (torch.UntypedStorage, torch.TypedStorage)):
+            # That of this call's tensor: a replay would bind the next call's tensor to this one's memory.
+            self._why_not = "hands on the storage of a tensor"
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             self._why_not = "has symbolic sizes"
         return value

@@ -85,3 +85,29 @@ def test_a_tensor_kept_by_an_abandoned_rule_does_not_stand_for_its_call() -> Non
     with ed.EagerDecompMode(ed.core_aten(), rules=[given_up, second]):
         results = [torch.special.i1e(x) for _ in range(3)]
     assert [result[0].item() for result in results] == [4.0, 4.0, 4.0]
+
+
+def test_a_storage_is_not_kept_from_one_call_to_the_next() -> None:
+    # Resizing `out` to the strides of the result binds it to its own storage anew; that of the first call is not another's.
+    x, weight = torch.randn(3, 4), torch.randn(5, 4).t().contiguous().t()
+    outs = [torch.zeros(0) for _ in range(4)]
+    with ed.EagerDecompMode(ed.core_aten()):
+        for out in outs:
+            torch.nn.functional.linear(x, weight, out=out)
+    assert len({out.untyped_storage().data_ptr() for out in outs}) == len(outs)
+    for out in outs:
+        torch.testing.assert_close(out, x @ weight.t())
+
+
+def test_a_rule_that_binds_a_tensor_to_a_storage_is_not_replayed() -> None:
+    @ed.register_decomposition("aten.special_i0e.default")
+    def through_a_storage(x: torch.Tensor) -> torch.Tensor:
+        shell = torch.ops.aten.empty.memory_format([0], dtype=x.dtype)
+        torch.ops.aten.set_.source_Storage_storage_offset(shell, (x * 2).untyped_storage(), 0, [3], [1])
+        return shell + 0
+
+    inputs = [torch.full((3,), float(value)) for value in range(4)]
+    with ed.EagerDecompMode(ed.core_aten(), rules=[through_a_storage]) as mode:
+        results = [torch.special.i0e(x) for x in inputs]
+    assert [result[0].item() for result in results] == [0.0, 2.0, 4.0, 6.0]
+    assert "storage" in mode.stats()["aten.special_i0e.default"].why_bypassed
