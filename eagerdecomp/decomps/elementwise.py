@@ -224,7 +224,7 @@ def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..
         def run(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
             dtype = self.dtype
             if tensor1.dtype is dtype is tensor2.dtype and dtype not in _HALF and (dtype.is_floating_point or dtype.is_complex):
-                return add(self, combine(tensor1, tensor2), alpha=value)
+                return add(self, combine(tensor1, tensor2), alpha=+value)  # of a bool, its number
             return mixed(self, tensor1, tensor2, value)
 
         def mixed(self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any) -> Any:
@@ -240,7 +240,7 @@ def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..
             # Every operand in the result's type first, half types in float32, rounded once at the end.
             wide = torch.float32 if result in _HALF else result
             self, tensor1, tensor2 = (x if x.dtype is wide else to(x, dtype=wide) for x in operands)
-            answer = add(self, combine(tensor1, tensor2), alpha=value)
+            answer = add(self, combine(tensor1, tensor2), alpha=+value)  # of a bool, its number
             return answer if result is wide else to(answer, dtype=result)
 
         return run
