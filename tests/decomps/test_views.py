@@ -31,6 +31,36 @@ CALLS: dict[str, tuple[Callable[[Tensor], Any], Tensor]] = {
 }
 
 
+TRANSPOSES: dict[str, Callable[[Tensor], Any]] = {
+    "t": lambda x: x.t(),
+    "transpose": lambda x: x.transpose(0, -1),
+    "transpose inner": lambda x: x.transpose(-2, -1),
+    "transpose in place": lambda x: x.transpose(0, 0),
+    "first out of range": lambda x: x.transpose(7, 0),
+    "second out of range": lambda x: x.transpose(0, -7),
+    "matmul's reshaping": lambda x: torch.ops.aten._unsafe_view(x, [x.numel()]),
+}
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.tensor(1.0),
+        BASE,
+        BASE.view(2, 12),
+        BASE.view(4, 6)[1:3],
+        BASE.view(2, 3, 4),
+        torch.zeros(0, 3),
+        torch.randn(2, 3, dtype=torch.complex64).conj(),
+        torch._neg_view(BASE.view(2, 12)),
+    ],
+    ids=["scalar", "vector", "matrix", "part", "three dimensions", "empty", "conjugate", "negative"],
+)
+@pytest.mark.parametrize("name", TRANSPOSES)
+def test_transposes(name: str, x: Tensor) -> None:
+    check(TRANSPOSES[name], x)
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_the_tensor_itself_is_restrided(name: str) -> None:
     run, x = CALLS[name]
