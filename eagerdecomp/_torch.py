@@ -6,6 +6,7 @@ A new torch version is checked by running that one file; each name below says wh
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ __all__ = [
     "builtin",
     "call_at_key",
     "core_table",
+    "fake_tensor_log_off",
     "full_table",
     "has_kernel",
     "lazy_bits_seen_by_kernels",
@@ -42,6 +44,7 @@ __all__ = [
     "packet_overloads",
     "pop_mode",
     "push_mode",
+    "reference",
     "sdp_facts",
     "same_storage",
     "suggested_memory_format",
@@ -109,6 +112,14 @@ def full_table() -> Mapping[Any, Callable[..., Any]]:
     return decomposition_table
 
 
+def reference(name: str) -> Callable[..., Any]:
+    """A function of `torch._refs`, which expresses an op by prims."""
+    import torch._refs
+
+    found: Callable[..., Any] = getattr(torch._refs, name)
+    return found
+
+
 @functools.cache
 def core_table() -> Mapping[Any, Callable[..., Any]]:
     """torch's Core ATen decompositions, made plain: the shipped table is lazy and its ``get`` always answers None."""
@@ -172,10 +183,14 @@ class DispatchMode(TorchDispatchMode):
         return False
 
     def __enter__(self) -> Self:
+        if torch.compiler.is_dynamo_compiling():
+            torch._dynamo.graph_break()  # a mode entered inside a compiled function ends the graph there, as torch's own modes do
         push_mode(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if torch.compiler.is_dynamo_compiling():
+            torch._dynamo.graph_break()
         pop_mode()
 
 
@@ -186,9 +201,24 @@ def suggested_memory_format(tensor: torch.Tensor) -> torch.memory_format:
     return suggest_memory_format(tensor)
 
 
+for _frame in (push_mode, pop_mode, DispatchMode.__enter__, DispatchMode.__exit__):
+    _skip_dynamo(_frame)
+
+
 def same_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors share memory's owner. `torch._C._is_alias_of` says the same at fifteen times the cost."""
     return bool(left.untyped_storage()._cdata == right.untyped_storage()._cdata)
+
+
+@contextmanager
+def fake_tensor_log_off() -> Iterator[None]:
+    """Keep torch from logging, as an error, each op that has no answer for fake tensors."""
+    log = logging.getLogger(FakeTensor.__module__)
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def ambient_facts() -> tuple[Callable[[], Any], ...]:

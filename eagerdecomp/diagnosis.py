@@ -8,7 +8,15 @@ from typing import Any
 
 from torch import Tensor
 
-from eagerdecomp._torch import FakeTensorMode, OpOverload, builtin, lazy_bits_visible, no_current_modes, without_torch_function
+from eagerdecomp._torch import (
+    FakeTensorMode,
+    OpOverload,
+    builtin,
+    fake_tensor_log_off,
+    lazy_bits_visible,
+    no_current_modes,
+    without_torch_function,
+)
 from eagerdecomp.errors import Attempt
 from eagerdecomp.key import program_arguments
 from eagerdecomp.planner import Decision, Planner
@@ -81,7 +89,14 @@ def _opens(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[A
             return replace(decision, kernel=builtin(asked), when=None if asked is added else decision.when)
         return decision
 
-    with no_current_modes(), FakeTensorMode(allow_non_fake_inputs=True) as fake, without_torch_function(), lazy_bits_visible():
+    # An op without a meta kernel is an answer here; torch would log it as an error.
+    with (
+        no_current_modes(),
+        fake_tensor_log_off(),
+        FakeTensorMode(allow_non_fake_inputs=True) as fake,
+        without_torch_function(),
+        lazy_bits_visible(),
+    ):
         values = [_fake(fake, value) for value in args]
         named = {name: _fake(fake, value) for name, value in kwargs.items()}
         recorder = Recorder(decide, op, program_arguments(op, arguments_of(op, values, named)))

@@ -17,6 +17,7 @@ from eagerdecomp.planner import Planner, shipped_costs
 from eagerdecomp.report import unsupported_error
 from eagerdecomp.rules import NoRoute, Rule, index_rules
 from eagerdecomp.runtime import Entry, Runtime
+from eagerdecomp.schema import writes_several
 from eagerdecomp.sources import shipped_rules
 from eagerdecomp.stats import Stats
 from eagerdecomp.tracer import desugars_first
@@ -87,8 +88,9 @@ class EagerDecompMode(DispatchMode):
         entry.calls += 1
         try:
             return entry.run(*args, **kwargs) if kwargs else entry.run(*args)
-        except NoRoute as failure:
-            return self._unsupported(entry, args, kwargs or {}, failure)
+        except NoRoute as caught:
+            failure = caught.without_frames()
+        return self._unsupported(entry, args, kwargs or {}, failure)
 
     def stats(self) -> Stats:
         """Counts per op since the mode was made; prints as a table."""
@@ -110,13 +112,15 @@ class EagerDecompMode(DispatchMode):
         return ""
 
     def _unsupported(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute) -> Any:
-        if entry.others:
+        # An op that writes several tensors may have written some of them: to run it again would write those twice.
+        begun = writes_several(entry.op) and not entry.routeless
+        if entry.others and not begun:
             try:
                 return self._runtime.by_others(entry, args, kwargs)
             except NoRoute:
                 pass  # told below by what the first rule met
-        if self.on_unsupported == "error":
-            raise unsupported_error(self._runtime.planner, entry.op, args, kwargs, failure) from None
+        if self.on_unsupported == "error" or begun:
+            raise unsupported_error(self._runtime.planner, entry.op, args, kwargs, failure)
         entry.fell_back += 1
         if entry.op not in self._warned:
             self._warned.add(entry.op)

@@ -166,6 +166,8 @@ def as_op_set(ops: OpSet | Iterable[OpLike]) -> OpSet:
         return ops
     if isinstance(ops, (str, OpOverload, OpOverloadPacket)):
         raise OpSetError(f"an op set is made of several ops: write [{ops!r}] for a set of one")
+    if not isinstance(ops, Iterable):
+        raise OpSetError(f"not an op set: {ops!r}; give an OpSet such as core_aten() (called), or an iterable of ops and names")
     return OpSet(ops)
 
 

@@ -94,6 +94,11 @@ class Planner:
         self._costs = costs
         self._decisions: dict[OpOverload, Decision] = {}
 
+    @property
+    def has_user_rules(self) -> bool:
+        """Whether rules came from outside the library."""
+        return bool(self._user)
+
     def decide(self, op: OpOverload) -> Decision:
         """The decision for an op. Deterministic: the rules, the op set and torch's version determine it."""
         decision = self._decisions.get(op)

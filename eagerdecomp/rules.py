@@ -27,7 +27,7 @@ class Rule:
     Attributes:
         op: the overload the rule expresses.
         fn: the rule's function, as above.
-        source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table`` or ``explicit``.
+        source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table``, ``refs`` or ``explicit``.
         where: for people: module and line of the function.
         linked: which of the two kinds `fn` is.
         effects: it does more than its calls show (exchanges generator state, warns), so that no program can hold it: always, or for
@@ -45,7 +45,10 @@ class Rule:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the rule to the op's arguments, each op it uses called through the dispatcher."""
-        return self.bind(_itself)(*args, **kwargs)
+        answer = self.bind(_itself)(*args, **kwargs)
+        if answer is None and self.source == "user" and self.op._schema.returns:
+            raise RuleError(f"the {self} for {self.op} answered None; is its `return` missing?")
+        return answer
 
     def bind(self, call: Call) -> Callable[..., Any]:
         """The rule as a function of the op's arguments, each op it uses run by what `call` gives for it."""
@@ -67,6 +70,11 @@ class NoRoute(Exception):
         self.op = op
         self.attempts = attempts
 
+    def without_frames(self) -> NoRoute:
+        """Itself, without the frames it passed: whoever keeps it would keep every local of the user's program alive."""
+        self.__traceback__ = self.__context__ = None
+        return self
+
 
 def first_answer(
     op: OpOverload, rules: Iterable[Rule], apply: Callable[[Rule], Any], undo: Callable[[], None] | None = None
@@ -81,7 +89,7 @@ def first_answer(
         try:
             answer = apply(rule)
         except NoRoute as failure:
-            attempts.append((rule, "", failure))
+            attempts.append((rule, "", failure.without_frames()))
         else:
             if answer is not NotImplemented:
                 return answer
@@ -118,8 +126,12 @@ def linked(
     return Rule(op, fn, source, _where(fn), linked=True, effects=effects, keeps_lazy_bits=keeps_lazy_bits)
 
 
-def register_decomposition(op: OpLike) -> Callable[[Callable[..., Any]], Rule]:
+def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Callable[..., Any]], Rule]:
     """Make a decomposition of your own: the decorated function becomes a `Rule` to pass in ``EagerDecompMode(..., rules=[...])``.
+
+    The function may read its arguments' sizes, strides, offsets, dtypes and devices, scalars, and the default dtype: a call that
+    differs in one of these is another program. One that reads or changes anything else (a counter, a clock, a switch of torch's)
+    needs ``effects=True`` and then runs anew at every call.
 
     The function takes the op's own arguments and calls other ops; it may leave a call to the next rule by ``NotImplemented``.
     Nothing global changes: only modes that are given the rule use it.
@@ -138,7 +150,7 @@ def register_decomposition(op: OpLike) -> Callable[[Callable[..., Any]], Rule]:
     def decorate(fn: Callable[..., Any]) -> Rule:
         if not callable(fn):
             raise RuleError(f"a decomposition of {overloads[0]} must be a function, not {fn!r}")
-        return Rule(overloads[0], fn, "user", _where(fn))
+        return Rule(overloads[0], fn, "user", _where(fn), effects=effects)
 
     return decorate
 

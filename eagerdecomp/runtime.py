@@ -38,8 +38,8 @@ class Entry:
     """
 
     __slots__ = (
-        *("bypassed", "calls", "declined", "direct", "fell_back", "last_miss", "misses", "op", "others", "run", "seen"),
-        "why_bypassed",
+        *("bypassed", "calls", "declined", "direct", "fell_back", "last_miss", "misses", "op", "others", "routeless", "run"),
+        *("seen", "why_bypassed"),
     )
 
     def __init__(self, op: OpOverload) -> None:
@@ -51,24 +51,29 @@ class Entry:
         self.fell_back = 0
         self.declined = 0  # calls that a predicate left to the rules
         self.direct = False
-        self.seen = -1  # the call (by number) last counted as miss or bypass, so that one call counts once
+        self.seen: dict[int, int] = {}  # per thread the call (by number) last counted, so that one call counts once
         self.why_bypassed = ""
         self.last_miss: tuple[OpPrograms, Any] | None = None
+        self.routeless = False  # no call of it has a route: nothing runs before the error
         self.others: Sequence[Rule] = ()  # the rules behind a linked one, for a call that it cannot bring to the set
 
     def missed(self, table: OpPrograms, key: Any) -> None:
         """Count the current call as one that was recorded, under this key."""
         self.last_miss = (table, key)
-        if self.seen != self.calls:
-            self.seen = self.calls
+        if self._first_of_call():
             self.misses += 1
 
     def passed_by(self, why: str) -> None:
         """Count the current call as one that ran its rule without a program."""
         self.why_bypassed = why
-        if self.seen != self.calls:
-            self.seen = self.calls
+        if self._first_of_call():
             self.bypassed += 1
+
+    def _first_of_call(self) -> bool:
+        thread = threading.get_ident()
+        first = self.seen.get(thread) != self.calls
+        self.seen[thread] = self.calls
+        return first
 
     def stats(self) -> OpStats:
         """The counts as a value."""
@@ -140,6 +145,7 @@ class Runtime:
             handler = self._link(op, entry)
         except NoRoute as failure:
             handler = _raises(failure)
+            entry.routeless = True
         device = self.planner.backend.device_type
         return handler if device is None else _on_device(device, handler, builtin(op))
 
@@ -177,7 +183,7 @@ class Runtime:
             try:
                 run = rule.bind(lambda used: self._linked(used, entry))
             except NoRoute as failure:
-                attempts.append((rule, "", failure))
+                attempts.append((rule, "", failure.without_frames()))
                 continue
             if op is entry.op:
                 entry.others = rules[number + 1 :]
@@ -191,6 +197,8 @@ class Runtime:
     def _recorded(self, op: OpOverload, rules: Sequence[Rule], entry: Entry) -> Callable[..., Any]:
         """The handler of an op by recorded programs: key, lookup, call; anything else goes to `_cold`."""
         table = self.cache.of(self._space, op)
+        if self.planner.has_user_rules:
+            table.read_offsets()  # a user's rule may read them without an op that shows it
 
         def cold(*values: Any) -> Any:
             return self._cold(op, rules, entry, table, values)
@@ -211,7 +219,9 @@ class Runtime:
             return self._direct(op, rules, entry, args, kwargs, "fake tensors are not recorded")
         if not table.worth_recording(key):
             return self._direct(op, rules, entry, args, kwargs, entry.why_bypassed or "its shapes or scalars keep changing")
-        recorder = Recorder(self.planner.decide, op, program_arguments(op, values))
+        recorder = Recorder(
+            self.planner.decide, op, program_arguments(op, values), chain=self._chain(), by_predicate=self._by_predicate
+        )
         with without_torch_function(), lazy_bits_visible():
             result = recorder.run(rules, args, kwargs)
         recording = recorder.recording(result)
@@ -227,7 +237,19 @@ class Runtime:
         return result
 
     def _kernel_of(self, op: OpOverload) -> Callable[..., Any]:
-        return self.planner.decide(op).kernel or builtin(op)
+        decision = self.planner.decide(op)
+        if decision.when is not None:
+            return self._by_predicate(op)
+        return decision.kernel or builtin(op)
+
+    def _by_predicate(self, op: OpOverload) -> Callable[..., Any]:
+        """What runs an op whose predicate must be asked at each call, inside programs too: it may read more than a key holds."""
+        return self.nested(op).run
+
+    def _chain(self) -> Chain:
+        """The rules under way in this thread."""
+        chain: Chain = self._running.__dict__.setdefault("chain", Chain())
+        return chain
 
     # -- rules run as they are ---------------------------------------------------------------------------------------
 
@@ -236,7 +258,7 @@ class Runtime:
     ) -> Any:
         """Run a rule without recording it; the ops it calls go to their own handlers."""
         entry.passed_by(why)
-        chain = self._running.__dict__.setdefault("chain", Chain())
+        chain = self._chain()
 
         def apply(rule: Rule) -> Any:
             with chain.entered(rule, args, kwargs), self._nested_mode:
@@ -284,6 +306,7 @@ def _raises(failure: NoRoute) -> Callable[..., Any]:
     def unsupported(*args: Any, **kwargs: Any) -> Any:
         raise NoRoute(failure.op, failure.attempts)
 
+    failure.without_frames()
     return unsupported
 
 

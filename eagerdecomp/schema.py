@@ -11,7 +11,17 @@ import torch
 
 from eagerdecomp._torch import OpOverload, has_kernel, packet_overloads
 
-__all__ = ["Argument", "OpFacts", "arguments_of", "call_of", "facts_of", "functional_twin", "is_composite", "settled_by_out"]
+__all__ = [
+    "Argument",
+    "OpFacts",
+    "arguments_of",
+    "call_of",
+    "facts_of",
+    "functional_twin",
+    "is_composite",
+    "settled_by_out",
+    "writes_several",
+]
 
 
 @dataclass(frozen=True)
@@ -136,6 +146,12 @@ def _is_default(value: Any, default: Any) -> bool:
         return True
     # By text too, since `-0.0 == 0.0` and `True == 1`.
     return type(value) is type(default) and isinstance(value, (bool, int, float, str, list)) and repr(value) == repr(default)
+
+
+def writes_several(op: OpOverload) -> bool:
+    """Whether the op writes to more than one tensor: several arguments, or a list."""
+    facts = facts_of(op)
+    return len(facts.mutated) > 1 or any(facts.arguments[position].is_list for position in facts.mutated)
 
 
 def is_composite(op: OpOverload) -> bool:

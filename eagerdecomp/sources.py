@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import OpOverload, call_at_key, core_table, full_table, has_kernel
+from eagerdecomp._torch import OpOverload, call_at_key, core_table, full_table, has_kernel, reference
 from eagerdecomp.layouts import LAYOUTS, laid_out
 from eagerdecomp.rules import Rule
 from eagerdecomp.schema import facts_of, functional_twin, is_composite
 
-__all__ = ["DROPPED", "shipped_rules"]
+__all__ = ["DROPPED", "UNLISTED_REFERENCES", "shipped_rules"]
 
 aten = torch.ops.aten
 
@@ -28,6 +28,15 @@ DROPPED: dict[str, str] = {
     "aten.std_mean.default": "answers a named tuple where the operator answers a plain one",
     "aten.std_mean.correction": "answers a named tuple where the operator answers a plain one",
     "aten.std_mean.dim": "takes one positional argument where the operator takes three",
+}
+
+
+#: Ops whose reference torch ships but lists in no table: op -> its name in `torch._refs`. Without them a set of prims, which holds
+#: `prims.fill` and `prims.as_strided`, could make no tensor of zeros and select nothing.
+UNLISTED_REFERENCES: dict[str, str] = {
+    "aten.fill.Scalar": "fill",
+    "aten.fill.Tensor": "fill",
+    "aten.as_strided.default": "as_strided",
 }
 
 
@@ -49,6 +58,8 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
         entry = full_table().get(op)
         if entry is not None and entry is not core:
             yield _table_rule(op, entry, "table")
+        if str(op) in UNLISTED_REFERENCES:
+            yield _table_rule(op, reference(UNLISTED_REFERENCES[str(op)]), "refs")
     if has_kernel(op, "CompositeExplicitAutograd") and functional_twin(op) is None:
         yield Rule(op, call_at_key(op, "CompositeExplicitAutograd"), "explicit", f"{op} (C++ composite-explicit kernel)")
 

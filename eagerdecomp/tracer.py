@@ -97,11 +97,23 @@ class Recorder(DispatchMode):
         decide: the planner's decision for an op.
         op: the op whose rule runs.
         arguments: its tensor and generator arguments, in schema order (`key.program_arguments`).
+        chain: the rules under way already, where this one runs within another.
+        by_predicate: gives what runs an op that is supported for some calls only. Such an op is one call of the program, asked
+            anew at each; without it the predicate is asked now and the op inlined.
     """
 
-    def __init__(self, decide: Callable[[OpOverload], Decision], op: OpOverload, arguments: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        decide: Callable[[OpOverload], Decision],
+        op: OpOverload,
+        arguments: Sequence[Any],
+        *,
+        chain: Chain | None = None,
+        by_predicate: Callable[[OpOverload], Callable[..., Any]] | None = None,
+    ) -> None:
         super().__init__()
         self._decide = decide
+        self._by_predicate = by_predicate
         self._op = op
         self._slots: dict[int, Slot] = {}
         # Every tensor seen stays alive until the recording is done, so that no address is used twice.
@@ -110,7 +122,7 @@ class Recorder(DispatchMode):
         self._constants: list[tuple[Slot, Any]] = []
         self._made = 0
         self._why_not = ""
-        self._chain = Chain()
+        self._chain = chain if chain is not None else Chain()
         self._parameters = tuple(self._name(argument) for argument in arguments)
 
     # -- running ------------------------------------------------------------------------------------------------
@@ -145,6 +157,8 @@ class Recorder(DispatchMode):
             return NotImplemented
         kwargs = kwargs or {}
         decision = self._decide(func)
+        if decision.when is not None and self._by_predicate is not None:
+            return self._note(func, self._by_predicate(func), args, kwargs)
         if decision.kernel is not None and (decision.when is None or decision.when(*args, **kwargs)):
             return self._note(func, decision.kernel, args, kwargs)
         if decision.plumbing:
@@ -251,6 +265,8 @@ class Recorder(DispatchMode):
         facts = facts_of(op)
         if facts.reads_data and not self._why_not and _reads_data(op, args):
             self._why_not = f"reads the data of a tensor ({op})"
+        if not (facts.returns_alias or facts.returns_written) and any(id(value) in self._slots for value in _tensors(answer)):
+            self._why_not = f"the kernel of {op} hands back a tensor it was given"
         packed = isinstance(answer, (tuple, list))
         results = tuple(self._result(value) for value in (answer if packed else (answer,)))
         self._calls.append(KernelCall(op, encoded, named, results, packed))

@@ -9,7 +9,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -649,3 +649,141 @@ def test_a_rule_met_again_on_a_sparse_tensor_is_cut() -> None:
     sparse = torch.ones(2, 2).to_sparse()
     with ed.EagerDecompMode(CORE, rules=[again]), pytest.raises(ed.UnsupportedOpError, match="leads back"):
         torch.polygamma(1, sparse)
+
+
+# -- found by tests from outside ---------------------------------------------------------------------------------------------
+
+
+def test_a_predicate_is_asked_at_every_call_of_a_program_too() -> None:
+    offsets: list[int] = []
+
+    def sigmoid(x: torch.Tensor) -> torch.Tensor:
+        offsets.append(x.storage_offset())
+        return aten.sigmoid.default(x)
+
+    op_set = CORE.with_predicate("aten.sigmoid.default", when=lambda x: x.storage_offset() == 0)
+    base = torch.arange(10.0)
+    want = [F.silu(base[at : at + 2]) for at in (0, 0, 0, 3, 0)]
+    with ed.EagerDecompMode(ed.Backend("aligned", op_set, {"aten.sigmoid.default": sigmoid}), cache=ed.ProgramCache()):
+        got = [F.silu(base[at : at + 2]) for at in (0, 0, 0, 3, 0)]
+    torch.testing.assert_close(got, want)
+    assert offsets == [0, 0, 0, 0]
+
+
+def test_a_kernel_that_hands_back_its_argument_is_not_taken_for_no_kernel() -> None:
+    def relu(x: torch.Tensor) -> torch.Tensor:
+        return x if bool((x >= 0).all()) else aten.relu.default(x)
+
+    @ed.register_decomposition("aten.silu.default")
+    def silu(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) + 1
+
+    inputs = [torch.tensor([value]) for value in (1.0, 1.0, -1.0, -1.0)]
+    with ed.EagerDecompMode(ed.Backend("lazy", CORE, {"aten.relu.default": relu}), rules=[silu], cache=ed.ProgramCache()):
+        got = [F.silu(x) for x in inputs]
+    assert [x.tolist() for x in got] == [[2.0], [2.0], [1.0], [1.0]]
+
+
+@pytest.mark.parametrize("on_unsupported", ["error", "fallback"])
+def test_a_call_without_a_route_keeps_nothing_of_its_caller_alive(on_unsupported: Any) -> None:
+    mode = ed.EagerDecompMode(CORE, on_unsupported=on_unsupported, cache=ed.ProgramCache())
+
+    def user() -> weakref.ref[torch.Tensor]:
+        x = torch.eye(4)
+        with mode, suppress(ed.UnsupportedOpError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.linalg.qr(x)
+        return weakref.ref(x)
+
+    left = user()
+    gc.collect()
+    assert left() is None
+
+
+def test_an_op_that_has_begun_to_write_a_list_is_not_run_again() -> None:
+    op_set = CORE.with_predicate("aten.mul.Tensor", when=lambda x, y: x.dtype is torch.float32)
+    op_set = op_set.with_predicate("aten.mul.Scalar", when=lambda x, y: x.dtype is torch.float32)
+    tensors = [torch.ones(2), torch.ones(2, dtype=torch.float64)]
+    with ed.EagerDecompMode(op_set, on_unsupported="fallback", cache=ed.ProgramCache()), pytest.raises(ed.UnsupportedOpError):
+        torch._foreach_mul_(tensors, 2.0)
+    assert tensors[0].tolist() == [2.0, 2.0]
+
+
+def test_storage_offsets_that_a_users_rule_reads_are_part_of_a_call() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def offset(x: torch.Tensor) -> torch.Tensor:
+        return x * 0 + x.storage_offset()
+
+    base = torch.zeros(10)
+    with ed.EagerDecompMode(CORE, rules=[offset]):
+        assert [F.silu(base[at:])[0].item() for at in (0, 0, 0, 3, 5)] == [0, 0, 0, 3, 5]
+
+
+def test_a_users_rule_with_effects_runs_at_every_call() -> None:
+    calls: list[int] = []
+
+    @ed.register_decomposition("aten.silu.default", effects=True)
+    def counting(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x + len(calls)
+
+    with ed.EagerDecompMode(CORE, rules=[counting]):
+        assert [F.silu(torch.zeros(1)).item() for _ in range(4)] == [1, 2, 3, 4]
+
+
+def test_a_rule_without_an_answer_is_named() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def forgetful(x: torch.Tensor) -> None:
+        x * torch.sigmoid(x)
+
+    with ed.EagerDecompMode(CORE, rules=[forgetful]), pytest.raises(ed.RuleError, match="forgetful"):
+        F.silu(torch.ones(2))
+
+
+def test_the_mode_may_be_entered_inside_a_compiled_function() -> None:
+    def inside(x: torch.Tensor) -> torch.Tensor:
+        with ed.EagerDecompMode(CORE):
+            return F.silu(x).sum()
+
+    x = torch.arange(3.0)
+    torch.testing.assert_close(torch.compile(inside, backend="eager")(x), F.silu(x).sum())
+    assert depth() == 0
+
+
+def test_misses_of_several_threads_are_all_counted() -> None:
+    mode = ed.EagerDecompMode(CORE, cache=ed.ProgramCache())
+    start = threading.Barrier(4)
+
+    def work(size: int) -> None:
+        x = torch.ones(size)
+        with mode:
+            start.wait()
+            aten.gelu_backward(x, x)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(1, 5)))
+    assert mode.stats()["aten.gelu_backward.default"].misses == 4
+
+
+PRIMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "zeros": lambda x: torch.zeros(3),
+    "full": lambda x: torch.full((2, 2), 3.0),
+    "zero_": lambda x: x.clone().zero_(),
+    "fill_": lambda x: x.clone().fill_(2),
+    "ones_like": lambda x: torch.ones_like(x),
+    "view": lambda x: x.view(12),
+    "select": lambda x: x[0],
+    "slice": lambda x: x[1:, ::2],
+    "gelu": lambda x: F.gelu(x),
+    "softmax": lambda x: torch.softmax(x, 1),
+    "gradient": lambda x: _gradient(lambda y: (y * y).sum(), x),
+}
+
+
+@pytest.mark.parametrize("name", PRIMS)
+def test_tensors_are_made_filled_and_cut_on_prims(name: str) -> None:
+    x = torch.arange(12.0).view(3, 4)
+    with on(ed.prims()):
+        got = [PRIMS[name](x) for _ in range(3)]
+    for one in got:
+        assert_same(one, PRIMS[name](x))

@@ -187,7 +187,14 @@ def test_ctrl_c_is_told_and_ends_with_130(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_signal_ends_the_script_and_not_the_process_that_runs_it(runner: Path, tmp_path: Path) -> None:
-    write(tmp_path / "script.py", "import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
+    # Whoever started the tests in the background may have left SIGINT ignored, which children inherit.
+    script = """
+        import signal, time
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print('ready', flush=True)
+        time.sleep(600)
+    """
+    write(tmp_path / "script.py", textwrap.dedent(script))
     process = subprocess.Popen(
         [sys.executable, str(runner), "script.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -388,6 +388,19 @@ def test_sdp_facts_follow_each_switch_of_attention(kind: str) -> None:
     assert read(sdp_facts()) == before
 
 
+def test_fake_tensor_log_off_turns_off_the_log_of_fake_tensors_and_nothing_more() -> None:
+    from torch._subclasses import fake_tensor
+
+    assert fake_tensor.log.name == fake_tensor.__name__, "fake tensors log elsewhere now"
+    with _torch.fake_tensor_log_off():
+        assert fake_tensor.log.disabled
+    assert not fake_tensor.log.disabled
+
+
+def test_reference_gives_an_op_expressed_by_prims() -> None:
+    assert _torch.reference("fill")(torch.ones(2), 3.0).tolist() == [3.0, 3.0], "torch._refs.fill is gone or takes other arguments"
+
+
 def test_nothing_here_is_left_behind() -> None:
     gc.collect()
     assert depth() == 0

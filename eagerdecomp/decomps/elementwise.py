@@ -329,6 +329,7 @@ def _lerp(call: Call) -> Callable[..., Any]:
         if dtype in _HALF:
             self, end = to(self, dtype=torch.float32), to(end, dtype=torch.float32)
         way = subtract(end, self)
+        weight = +weight  # of a bool, its number
         near = abs(weight) < 0.5
         answer = add(self, way, alpha=weight) if near else subtract(end, way, alpha=1 - weight)
         if not near and self.stride() != end.stride():

@@ -144,7 +144,40 @@ def _bincount(call: Call) -> Callable[..., Any]:
     return run
 
 
+def _spread(self: Tensor, dim: int, index: Tensor, source: Tensor) -> tuple[int, Tensor] | None:
+    """The dimension counted from the front and the index over the whole of `source`, as `scatter` wants them; None for calls
+    that the operator's own checks refuse or reshape."""
+    rank = self.dim()
+    if not rank or rank != source.dim() or index.dim() > 1 or not -rank <= dim < rank or self.dtype is not source.dtype:
+        return None
+    dim %= rank
+    fits = all(mine == theirs for at, (mine, theirs) in enumerate(zip(self.shape, source.shape, strict=True)) if at != dim)
+    if not fits or index.numel() != source.size(dim) or index.dtype not in (torch.int32, torch.int64):
+        return None
+    if index.dtype is not torch.int64:
+        index = aten._to_copy.default(index, dtype=torch.int64)
+    sizes = [1] * rank
+    sizes[dim] = -1
+    return dim, aten.expand.default(aten.view.default(aten.reshape.default(index, [-1]), sizes), source.shape)
+
+
+def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Any:
+    """By `scatter_add`, which like the operator refuses an index below zero; the shipped entry counts it from the end."""
+    spread = _spread(self, dim, index, source)
+    if spread is None or self.dtype is torch.bool:
+        return NotImplemented
+    return aten.scatter_add.default(self, *spread, source if alpha == 1 else aten.mul.Scalar(source, alpha))
+
+
+def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
+    """By `scatter`, for the same reason."""
+    spread = _spread(self, dim, index, source)
+    return NotImplemented if spread is None else aten.scatter.src(self, *spread, source)
+
+
 RULES: tuple[Rule, ...] = (
+    own(aten.index_add.default, _index_add),
+    own(aten.index_copy.default, _index_copy),
     linked(aten.masked_select.default, _masked_select),
     linked(aten.nonzero_static.default, _nonzero_static),
     own(aten.put.default, _put),

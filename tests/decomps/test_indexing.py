@@ -9,6 +9,8 @@ import torch
 from on_core import check
 from torch import Tensor
 
+import eagerdecomp as ed
+
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool, torch.complex64]
 
 
@@ -104,3 +106,26 @@ def test_gradients() -> None:
         return torch.autograd.grad(mixed, [leaf, source])
 
     check(step, torch.randn(3, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("permuted", [False, True])
+@pytest.mark.parametrize(("shape", "dim"), [((4, 3), 0), ((4, 3), 1), ((2, 4, 3), -2), ((4,), 0)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_index_add_and_index_copy(dtype: torch.dtype, shape: tuple[int, ...], dim: int, permuted: bool) -> None:
+    torch.manual_seed(0)
+    x = (torch.randn(shape) * 3).to(dtype)
+    size = x.size(dim)
+    source = (torch.randn([4 if at == dim % len(shape) else n for at, n in enumerate(shape)]) * 3).to(dtype)
+    if permuted:
+        x, source = (y.transpose(0, -1).contiguous().transpose(0, -1) for y in (x, source))
+    check(torch.index_add, x, dim, torch.tensor([1, 0, 1, size - 1]), source)
+    check(torch.index_add, x, dim, torch.tensor([1, 0, 1, size - 1], dtype=torch.int32), source)
+    check(torch.index_copy, x, dim, torch.arange(size - 1, -1, -1), x.clone())
+
+
+@pytest.mark.parametrize("name", ["index_add_", "index_copy_"])
+def test_an_index_below_zero_is_refused_and_nothing_written(name: str) -> None:
+    x = torch.arange(12.0).view(3, 4)
+    with ed.EagerDecompMode(ed.core_aten()), pytest.raises((RuntimeError, IndexError), match="index -1 is out of bounds"):
+        getattr(x, name)(0, torch.tensor([-1]), torch.ones(1, 4))
+    assert torch.equal(x, torch.arange(12.0).view(3, 4))
