@@ -16,7 +16,7 @@ class EagerDecompError(RuntimeError):
 
 
 class OpSetError(EagerDecompError, ValueError):
-    """An op set names an operator that this torch does not have, or gives a kernel or predicate for an op outside it.
+    """An op set names an operator that this torch does not have, or a backend gives a kernel for an op outside its set.
 
     Cause: a misspelt name, or a kernel without its op. Cure: take one of the names the message offers.
     """

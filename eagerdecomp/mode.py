@@ -92,6 +92,9 @@ class EagerDecompMode(DispatchMode):
             failure = caught.without_frames()
         return self._unsupported(entry, args, kwargs or {}, failure)
 
+    def __repr__(self) -> str:
+        return f"EagerDecompMode({self.backend!r}, on_unsupported={self.on_unsupported!r})"
+
     def stats(self) -> Stats:
         """Counts per op since the mode was made; prints as a table."""
         entries = sorted(self._entries.values(), key=lambda entry: str(entry.op))

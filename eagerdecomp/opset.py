@@ -121,6 +121,10 @@ class OpSet:
     def __hash__(self) -> int:
         return hash((self._ops, frozenset(self._predicates)))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        predicates = {str(op): when for op, when in self._predicates.items()}
+        return (_unpickled, ([str(op) for op in self], predicates, self._label))
+
     def __repr__(self) -> str:
         narrowed = f", {len(self._predicates)} with a predicate" if self._predicates else ""
         if self._label:
@@ -131,6 +135,13 @@ class OpSet:
 
 def _count(ops: int) -> str:
     return f"{ops} op" if ops == 1 else f"{ops} ops"
+
+
+def _unpickled(names: list[str], predicates: dict[str, Predicate], label: str) -> OpSet:
+    made = OpSet(names, label=label)
+    for name, when in predicates.items():
+        made = made.with_predicate(name, when)
+    return made
 
 
 def _either(left: OpSet, right: OpSet) -> dict[OpOverload, Predicate]:

@@ -32,11 +32,10 @@ DROPPED: dict[str, str] = {
 
 
 #: Ops whose reference torch ships but lists in no table: op -> its name in `torch._refs`. Without them a set of prims, which holds
-#: `prims.fill` and `prims.as_strided`, could make no tensor of zeros and select nothing.
+#: `prims.fill`, could make no tensor of zeros.
 UNLISTED_REFERENCES: dict[str, str] = {
     "aten.fill.Scalar": "fill",
     "aten.fill.Tensor": "fill",
-    "aten.as_strided.default": "as_strided",
 }
 
 

@@ -774,6 +774,8 @@ PRIMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "view": lambda x: x.view(12),
     "select": lambda x: x[0],
     "slice": lambda x: x[1:, ::2],
+    "scalar": lambda x: x[1, 2],
+    "scalar of one": lambda x: torch.ones(()),
     "gelu": lambda x: F.gelu(x),
     "softmax": lambda x: torch.softmax(x, 1),
     "gradient": lambda x: _gradient(lambda y: (y * y).sum(), x),

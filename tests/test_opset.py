@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 import eagerdecomp as ed
 from eagerdecomp._torch import op_names, overload
-from eagerdecomp.opset import INFRA_NAMES, as_op_set, resolve_ops
+from eagerdecomp.errors import OpSetError
+from eagerdecomp.opset import INFRA_NAMES, as_op_set, core_aten, resolve_ops
 
 aten = torch.ops.aten
 
@@ -305,3 +307,19 @@ def test_a_predicate_must_be_a_function() -> None:
 
 def test_a_copy_is_equal() -> None:
     assert copy.copy(SMALL) == SMALL
+
+
+def always(*args: object) -> bool:
+    return True
+
+
+def test_a_set_survives_pickling_with_its_label_and_predicates() -> None:
+    op_set = (core_aten() - ["aten.gelu"]).with_predicate("aten.mul.Tensor", always)
+    copied = pickle.loads(pickle.dumps(op_set))
+    assert copied == op_set
+    assert repr(copied) == repr(op_set)
+
+
+def test_a_function_in_a_sets_place_is_refused_with_advice() -> None:
+    with pytest.raises(OpSetError, match="called"):
+        as_op_set(core_aten)

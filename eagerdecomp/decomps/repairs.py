@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import full_table, same_storage
+from eagerdecomp._torch import full_table, reference, same_storage
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.writeback import can_cast
 
@@ -46,6 +46,15 @@ def _linalg_vector_norm(
     return full_table()[aten.linalg_vector_norm.default](self, ord, dim, keepdim, dtype=dtype)
 
 
+def _as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
+    """torch lists its reference in no table; and `prims.as_strided` multiplies the sizes up without a start, so that it fails
+    where there are none."""
+    offset = self.storage_offset() if storage_offset is None else storage_offset
+    if size:
+        return reference("as_strided")(self, size, stride, offset)
+    return aten.squeeze.dim(aten.as_strided.default(self, [1], [1], offset), 0)
+
+
 def _loss_gradient_of_nothing(grad_output: Tensor, self: Tensor, target: Tensor, *args: Any) -> Any:
     """The shipped entries divide by the number of elements before they look whether there is any."""
     if self.numel() and target.numel():
@@ -54,6 +63,7 @@ def _loss_gradient_of_nothing(grad_output: Tensor, self: Tensor, target: Tensor,
 
 
 RULES: tuple[Rule, ...] = (
+    own(aten.as_strided.default, _as_strided),
     own(aten.mse_loss_backward.default, _loss_gradient_of_nothing),
     own(aten.smooth_l1_loss_backward.default, _loss_gradient_of_nothing),
     own(aten.huber_loss_backward.default, _loss_gradient_of_nothing),
