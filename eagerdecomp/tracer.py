@@ -121,6 +121,7 @@ class Recorder(DispatchMode):
         self._calls: list[KernelCall] = []
         self._constants: list[tuple[Slot, Any]] = []
         self._made = 0
+        self._allocates = False
         self._why_not = ""
         self._chain = chain if chain is not None else Chain()
         self._parameters = tuple(self._name(argument) for argument in arguments)
@@ -234,6 +235,8 @@ class Recorder(DispatchMode):
         """The memory that calls allocated and none filled, and the first call that reads such memory."""
         blank: set[int] = set()
         reader: KernelCall | None = None
+        if not self._allocates:  # most rules: a third of a recording's cost
+            return blank, reader
         for call in calls:
             written = set(call.writes())
             name = call.op._schema.name
@@ -267,6 +270,7 @@ class Recorder(DispatchMode):
             self._why_not = f"reads the data of a tensor ({op})"
         if not (facts.returns_alias or facts.returns_written) and any(id(value) in self._slots for value in _tensors(answer)):
             self._why_not = f"the kernel of {op} hands back a tensor it was given"
+        self._allocates = self._allocates or op._schema.name in _ALLOCATIONS
         packed = isinstance(answer, (tuple, list))
         results = tuple(self._result(value) for value in (answer if packed else (answer,)))
         self._calls.append(KernelCall(op, encoded, named, results, packed))
