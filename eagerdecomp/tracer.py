@@ -17,7 +17,7 @@ from eagerdecomp.program import KernelCall, Program, Slot, slots_in
 from eagerdecomp.rules import NoRoute, Rule, first_answer
 from eagerdecomp.schema import arguments_of, facts_of
 
-__all__ = ["Chain", "Recorder", "Recording", "desugars_first"]
+__all__ = ["Chain", "Recorder", "Recording", "desugars_first", "tensors_in"]
 
 # A rule may meet its own op again on smaller arguments; deeper than this it is taken for endless.
 _MAX_DEPTH = 64
@@ -197,18 +197,18 @@ class Recorder(DispatchMode):
 
     def _all_made(self, op: OpOverload, result: Any, start: int) -> bool:
         """Whether calls made every tensor of the result and, since `start`, filled what memory they allocated for it."""
-        if any(id(tensor) not in self._slots for tensor in _tensors(result)):
+        if any(id(tensor) not in self._slots for tensor in tensors_in(result)):
             return False
         if op._schema.name in _ALLOCATIONS:
             return True
         blank, _ = self._unfilled(self._calls[start:])
-        return not any(_memory_of(tensor) in blank for tensor in _tensors(result))
+        return not any(_memory_of(tensor) in blank for tensor in tensors_in(result))
 
     def _all_read(self, values: Sequence[Any], start: int, result: Any) -> bool:
         """Whether every tensor among the values is an argument of a call noted since `start`, or is answered itself."""
         read = {slot for call in self._calls[start:] for slot in call.reads()}
-        answered = {id(value) for value in _tensors(result)}
-        return all(self._slots.get(id(t)) in read or id(t) in answered or not t.numel() for t in _tensors(values))
+        answered = {id(value) for value in tensors_in(result)}
+        return all(self._slots.get(id(t)) in read or id(t) in answered or not t.numel() for t in tensors_in(values))
 
     def _out_written(self, op: OpOverload, kwargs: dict[str, Any], start: int) -> bool:
         """Whether calls noted since `start` wrote to each ``out=`` tensor."""
@@ -216,7 +216,7 @@ class Recorder(DispatchMode):
         if not facts.is_out:
             return True
         written = {self._memory(slot) for call in self._calls[start:] for slot in call.writes()}
-        given = _tensors([kwargs.get(facts.arguments[position].name) for position in facts.mutated])
+        given = tensors_in([kwargs.get(facts.arguments[position].name) for position in facts.mutated])
         return all(_memory_of(tensor) in written for tensor in given if _memory_of(tensor))
 
     def _hidden_work(self, result: Any) -> str:
@@ -268,7 +268,7 @@ class Recorder(DispatchMode):
         facts = facts_of(op)
         if facts.reads_data and not self._why_not and _reads_data(op, args):
             self._why_not = f"reads the data of a tensor ({op})"
-        if not (facts.returns_alias or facts.returns_written) and any(id(value) in self._slots for value in _tensors(answer)):
+        if not (facts.returns_alias or facts.returns_written) and any(id(value) in self._slots for value in tensors_in(answer)):
             self._why_not = f"the kernel of {op} hands back a tensor it was given"
         self._allocates = self._allocates or op._schema.name in _ALLOCATIONS
         packed = isinstance(answer, (tuple, list))
@@ -326,12 +326,13 @@ def _memory_of(value: Any) -> int:
     return int(value.untyped_storage()._cdata)
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Every tensor in a nested argument or result, in order."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_in(item)
 
 
 def _reads_data(op: OpOverload, args: Sequence[Any]) -> bool:

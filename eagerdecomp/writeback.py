@@ -14,7 +14,7 @@ from eagerdecomp._torch import same_storage
 from eagerdecomp.rules import Call
 from eagerdecomp.strides import is_dense
 
-__all__ = ["can_cast", "check_apart", "check_overlap", "inplace_writer", "out_writer", "scalar_type_name"]
+__all__ = ["can_cast", "check_apart", "check_overlap", "inplace_writer", "not_implemented", "out_writer", "scalar_type_name"]
 
 aten = torch.ops.aten
 
@@ -61,6 +61,11 @@ def can_cast(source: torch.dtype, target: torch.dtype) -> bool:
 def scalar_type_name(dtype: torch.dtype) -> str:
     """A dtype as ATen's messages spell it: ``Long``, ``ComplexFloat``."""
     return _SCALAR_TYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
+
+
+def not_implemented(kernel: str, dtype: torch.dtype) -> NotImplementedError:
+    """The error by which a kernel of ATen's refuses a dtype."""
+    return NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(dtype)}'")
 
 
 def _shape(shape: Iterable[int]) -> str:

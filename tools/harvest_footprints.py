@@ -32,6 +32,7 @@ from eagerdecomp.planner import is_plumbing_name
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.schema import arguments_of
 from eagerdecomp.sources import shipped_rules
+from eagerdecomp.tracer import tensors_in
 
 FILE = Path(eagerdecomp.__file__).parent / "footprints.json"
 
@@ -73,19 +74,11 @@ def _copied(value: Any) -> Any:
 
 def _works_unheard(rule: Rule, given: Sequence[Any], answer: Any, listener: Listener) -> bool:
     """Whether a C++ kernel made its result by no op, or filled by none the memory it allocated: on a backend it is no route."""
-    heard = {id(tensor) for tensor in _tensors([given, listener.answers])}
-    if any(id(tensor) not in heard for tensor in _tensors(answer)):
+    heard = {id(tensor) for tensor in tensors_in([given, listener.answers])}
+    if any(id(tensor) not in heard for tensor in tensors_in(answer)):
         return True
     allocates = {str(op).startswith("aten.empty") or str(op).startswith("aten.new_empty") for op, _, _ in listener.calls}
     return allocates == {True} and "empty" not in str(rule.op)
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
 
 
 class Harvest:

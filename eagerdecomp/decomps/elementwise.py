@@ -13,7 +13,7 @@ from torch import Tensor
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.layouts import iterator_strides, laid_out
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.writeback import scalar_type_name
+from eagerdecomp.writeback import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 
@@ -22,10 +22,6 @@ aten = torch.ops.aten
 _HALF = (torch.bfloat16, torch.float16)
 #: The integers of a floating type's size: its bits.
 _BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
-
-
-def _not_implemented(kernel: str, dtype: torch.dtype) -> NotImplementedError:
-    return NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(dtype)}'")
 
 
 def _laid_out_by_both(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +63,7 @@ def _copysign(self: Tensor, other: Tensor) -> Any:
 def _nextafter(self: Tensor, other: Tensor) -> Any:
     bits = _BITS.get(self.dtype)
     if bits is None:
-        raise _not_implemented("nextafter_cpu", self.dtype)
+        raise not_implemented("nextafter_cpu", self.dtype)
     if self.dtype is not other.dtype:
         return NotImplemented
     shape = torch.broadcast_shapes(self.shape, other.shape)  # type: ignore[no-untyped-call]
@@ -128,7 +124,7 @@ def _common_integers(self: Tensor, other: Any, name: str) -> tuple[Tensor, Tenso
         other = _filled(self, other)
     for x in (self, other):
         if x.dtype.is_floating_point or x.dtype.is_complex or x.dtype is torch.bool:
-            raise _not_implemented(f"{name}_cpu", x.dtype)
+            raise not_implemented(f"{name}_cpu", x.dtype)
     if self.dtype is not other.dtype:
         dtype = _promoted((self, other))
         self, other = (x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype) for x in (self, other))
@@ -235,7 +231,7 @@ def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..
             result = _promoted(operands)
             if not (result.is_floating_point or result.is_complex):
                 if result is torch.bool:
-                    raise _not_implemented(f"{name}_cpu_out", result)
+                    raise not_implemented(f"{name}_cpu_out", result)
                 value = int(value)
             # Every operand in the result's type first, half types in float32, rounded once at the end.
             wide = torch.float32 if result in _HALF else result
@@ -325,7 +321,7 @@ def _lerp(call: Call) -> Callable[..., Any]:
         if dtype is not end.dtype:
             raise RuntimeError(f"expected dtype {_spelled(dtype)} for `end` but got dtype {_spelled(end.dtype)}")
         if not (dtype.is_floating_point or dtype.is_complex):
-            raise _not_implemented("lerp_kernel_scalar", dtype)
+            raise not_implemented("lerp_kernel_scalar", dtype)
         if dtype in _HALF:
             self, end = to(self, dtype=torch.float32), to(end, dtype=torch.float32)
         way = subtract(end, self)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.strides import inverse, memory_order
-from eagerdecomp.writeback import scalar_type_name
+from eagerdecomp.writeback import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 
@@ -95,7 +95,7 @@ def _repeat_interleave(call: Call) -> Callable[..., Any]:
         if repeats.dim() != 1:
             raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
         if repeats.dtype not in (torch.int32, torch.int64):
-            raise NotImplementedError(f"\"repeat_interleave_cpu\" not implemented for '{scalar_type_name(repeats.dtype)}'")
+            raise not_implemented("repeat_interleave_cpu", repeats.dtype)
         count, device = repeats.size(0), repeats.device
         if not count:
             return full([0], 0, dtype=repeats.dtype, device=device)
@@ -125,7 +125,7 @@ def _bincount(call: Call) -> Callable[..., Any]:
         if self.dim() == 1 and not self.numel():
             return full([minlength], 0, dtype=torch.int64, device=self.device)
         if self.dtype.is_floating_point or self.dtype.is_complex or self.dtype is torch.bool:
-            raise NotImplementedError(f"\"bincount_cpu\" not implemented for '{scalar_type_name(self.dtype)}'")
+            raise not_implemented("bincount_cpu", self.dtype)
         if self.dim() != 1 or not integral or item(least(self)) < 0:
             raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
         if weights is not None and weights.shape != self.shape:

@@ -18,7 +18,7 @@ from eagerdecomp._torch import OpOverload
 from eagerdecomp.generators import drawing_from, takes_generator
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.strides import inverse, memory_order
-from eagerdecomp.writeback import check_overlap, scalar_type_name
+from eagerdecomp.writeback import check_overlap, not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 
@@ -56,14 +56,10 @@ def _drawn(op: OpOverload, link: Callable[[Call], Callable[..., Any]]) -> Rule:
 # -- checks: eager's, with its messages -----------------------------------------------------------------------------------
 
 
-def _refuse(kernel: str, dtype: torch.dtype) -> None:
-    raise NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(dtype)}'")
-
-
 def _check_uniform(dtype: torch.dtype, empty: bool, low: float = 0.0, high: float = 1.0) -> None:
     real = _REAL_OF.get(dtype, dtype)
     if not real.is_floating_point:
-        _refuse("check_uniform_bounds", dtype)
+        raise not_implemented("check_uniform_bounds", dtype)
     largest = torch.finfo(real).max
     for name, bound in (("from", low), ("to", high)):
         if not -largest <= bound <= largest:
@@ -81,14 +77,14 @@ def _check_normal(dtype: torch.dtype, empty: bool, mean: float = 0.0, std: float
     if not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
     if not empty and not (dtype.is_floating_point or dtype.is_complex):
-        _refuse("normal_kernel_cpu", dtype)
+        raise not_implemented("normal_kernel_cpu", dtype)
 
 
 def _check_bernoulli(dtype: torch.dtype, empty: bool, p: float = 0.5) -> None:
     if not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
     if not empty and dtype.is_complex:
-        _refuse("bernoulli_scalar_cpu_", dtype)
+        raise not_implemented("bernoulli_scalar_cpu_", dtype)
 
 
 def _check_exponential(dtype: torch.dtype, empty: bool, rate: float = 1.0) -> None:
@@ -105,7 +101,7 @@ def _check_geometric(dtype: torch.dtype, empty: bool, p: float) -> None:
     if not 0 < p < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
     if not empty and (dtype.is_complex or dtype is torch.bool):
-        _refuse("geometric_cpu", dtype)
+        raise not_implemented("geometric_cpu", dtype)
 
 
 def _check_cauchy(dtype: torch.dtype, empty: bool, median: float = 0.0, sigma: float = 1.0) -> None:
@@ -122,7 +118,7 @@ def _check_log_normal(dtype: torch.dtype, empty: bool, mean: float = 1.0, std: f
     if not std > 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
     if not empty and not dtype.is_floating_point:
-        _refuse("log_normal_cpu", dtype)
+        raise not_implemented("log_normal_cpu", dtype)
 
 
 def _range_of(dtype: torch.dtype) -> tuple[int, int]:
@@ -139,7 +135,7 @@ def _range_of(dtype: torch.dtype) -> tuple[int, int]:
 def _check_random(dtype: torch.dtype, empty: bool, low: int | None = None, high: int | None = None) -> None:
     if low is None and high is None:
         if not empty and (dtype.is_complex or dtype in (torch.uint16, torch.uint32, torch.uint64)):
-            _refuse("random_kernel_cpu", dtype)
+            raise not_implemented("random_kernel_cpu", dtype)
         return
     if dtype.is_complex:
         raise RuntimeError("check_random_bounds handles only integral, floating-point and boolean types")

@@ -10,15 +10,11 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.writeback import scalar_type_name
+from eagerdecomp.writeback import not_implemented
 
 __all__ = ["RULES"]
 
 aten = torch.ops.aten
-
-
-def _not_implemented(kernel: str, dtype: torch.dtype) -> NotImplementedError:
-    return NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(dtype)}'")
 
 
 def _extreme(name: str, kernel: OpOverload) -> Callable[[Call], Callable[..., Any]]:
@@ -32,7 +28,7 @@ def _extreme(name: str, kernel: OpOverload) -> Callable[[Call], Callable[..., An
                     "Specify the reduction dim with the 'dim' argument."
                 )
             if self.dtype.is_complex:
-                raise _not_implemented(f"{name}_all", self.dtype)
+                raise not_implemented(f"{name}_all", self.dtype)
             return reduce(self)
 
         return run
@@ -78,7 +74,7 @@ def _kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
     dim = _dim_of(self, dim)
     _check_not_empty("kthvalue", self, dim)
     if self.dtype.is_complex or self.dtype is torch.bool:
-        raise _not_implemented("kthvalue_cpu", self.dtype)
+        raise not_implemented("kthvalue_cpu", self.dtype)
     if not 1 <= k <= (self.size(dim) if self.dim() else 1):
         raise RuntimeError("kthvalue(): selected number k out of range for dimension " + str(dim))
     if self.dim() == 0:
@@ -89,7 +85,7 @@ def _kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
 def _median(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     """The lower median; where there is a NaN, it and its first place."""
     if self.dtype.is_complex or self.dtype is torch.bool:
-        raise _not_implemented("median_cpu", self.dtype)
+        raise not_implemented("median_cpu", self.dtype)
     dim = _dim_of(self, dim)
     _check_not_empty("median", self, dim)
     if self.dim() == 0:
@@ -148,7 +144,7 @@ def _scan(x: Tensor, dim: int, combine: OpOverload) -> Tensor:
 def _running(name: str, combine: OpOverload) -> Callable[[Tensor, int], Any]:
     def run(self: Tensor, dim: int) -> Any:
         if self.dtype.is_complex:
-            raise _not_implemented(f"{name}_cpu", self.dtype)
+            raise not_implemented(f"{name}_cpu", self.dtype)
         dim = _dim_of(self, dim)
         if self.dim() == 0 or not self.numel():
             kept = aten.clone.default(self, memory_format=torch.contiguous_format)

@@ -15,15 +15,11 @@ from torch import Tensor
 from eagerdecomp.generators import drawing_from, takes_generator
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.strides import inverse, memory_order
-from eagerdecomp.writeback import check_overlap, scalar_type_name
+from eagerdecomp.writeback import check_overlap, not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 
 aten = torch.ops.aten
-
-
-def _not_implemented(kernel: str, dtype: torch.dtype) -> NotImplementedError:
-    return NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(dtype)}'")
 
 
 def _bounds_reader(call: Call) -> Callable[[Tensor], tuple[float, float]]:
@@ -46,7 +42,7 @@ def _hits(call: Call) -> Callable[..., Tensor]:
 
     def hits(p: Tensor, shape: Sequence[int], order: Sequence[int], generator: torch.Generator | None) -> Tensor:
         if not p.dtype.is_floating_point and 0 not in shape:
-            raise _not_implemented("bernoulli_tensor_cpu_p_", p.dtype)
+            raise not_implemented("bernoulli_tensor_cpu_p_", p.dtype)
         if p.numel():
             low, high = bounds(p)
             if not (low >= 0 and high <= 1):
@@ -78,7 +74,7 @@ def _bernoulli_by(call: Call) -> Callable[..., Any]:
     def run(self: Tensor, p: Tensor, *, generator: torch.Generator | None = None) -> Any:
         _check_expands(p, self)
         if self.dtype.is_complex and self.numel():
-            raise _not_implemented("bernoulli_tensor_cpu_self_", self.dtype)
+            raise not_implemented("bernoulli_tensor_cpu_self_", self.dtype)
         return to(hits(p, self.shape, memory_order(self), generator), dtype=self.dtype)
 
     return run
@@ -91,7 +87,7 @@ def _bernoulli_in_place(call: Call) -> Callable[..., Any]:
         check_overlap(self, (p,))
         _check_expands(p, self)
         if self.dtype.is_complex and self.numel():
-            raise _not_implemented("bernoulli_tensor_cpu_self_", self.dtype)
+            raise not_implemented("bernoulli_tensor_cpu_self_", self.dtype)
         copy_(self, hits(p, self.shape, memory_order(self), generator))
         return self
 
@@ -126,7 +122,7 @@ def _noise(call: Call) -> Callable[..., Tensor]:
     def noise(like: Tensor, shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
         dtype = like.dtype
         if not (dtype.is_floating_point or dtype.is_complex or 0 in shape):
-            raise _not_implemented("normal_kernel_cpu", dtype)
+            raise not_implemented("normal_kernel_cpu", dtype)
         wide = torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
         drawn: Tensor = randn(list(shape), generator=generator, dtype=wide, device=like.device)
         return drawn
