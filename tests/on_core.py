@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -67,3 +68,16 @@ def _flat(value: Any) -> list[torch.Tensor]:
 def _aliases(result: Any, args: Any) -> list[tuple[bool, bool]]:
     """For each result and argument: whether they are one object, and whether they share storage."""
     return [(r is a, torch._C._is_alias_of(r, a)) for r in _flat(result) for a in _flat(args) if r.layout is a.layout]
+
+
+@contextmanager
+def on(op_set: ed.OpSet, **options: Any) -> Iterator[tuple[ed.EagerDecompMode, ed.BackendRecorder]]:
+    """The mode with a recorder outside it; at the end nothing outside the set may have arrived."""
+    with ed.BackendRecorder() as recorder, ed.EagerDecompMode(op_set, **options) as mode:
+        yield mode, recorder
+    assert not recorder.outside(op_set)
+
+
+def gradient(f: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    leaf = x.clone().requires_grad_()
+    return torch.autograd.grad(f(leaf), leaf)[0]

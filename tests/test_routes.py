@@ -1,0 +1,154 @@
+"""Where a call goes: a backend's kernels, a user's rules, and what is said when there is no route."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from on_core import CORE, on
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+
+
+# -- backends ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_backends_kernel_runs_in_the_native_ones_place_in_programs_too() -> None:
+    seen: list[torch.Size] = []
+
+    def sigmoid(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x.shape)
+        return 1 / (1 + torch.exp(-x))
+
+    backend = ed.Backend("mine", CORE, kernels={"aten.sigmoid.default": sigmoid})
+    with ed.EagerDecompMode(backend):
+        for _ in range(4):
+            torch.testing.assert_close(F.silu(torch.ones(3)), torch.full((3,), 0.7310586))
+        torch.sigmoid(torch.ones(2))
+    assert seen == [torch.Size([3])] * 4 + [torch.Size([2])]
+
+
+def test_kernels_given_to_the_mode_win() -> None:
+    with ed.EagerDecompMode(CORE, kernels={"aten.abs.default": lambda x: x * 0}):
+        assert torch.abs(torch.tensor([-2.0])).item() == 0
+
+
+def test_a_kernels_own_error_is_the_users() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        raise ZeroDivisionError("kernel")
+
+    with ed.EagerDecompMode(CORE, kernels={"aten.sigmoid.default": broken}), pytest.raises(ZeroDivisionError, match="kernel"):
+        F.silu(torch.ones(3))
+
+
+def test_a_backends_device_leaves_other_devices_alone() -> None:
+    backend = ed.Backend("meta only", ["aten.mul.Tensor", "aten.sigmoid.default", *ed.infra()], device_type="meta")
+    with ed.EagerDecompMode(backend):
+        assert F.silu(torch.empty(3, device="meta")).shape == (3,)
+        assert torch.linalg.inv(torch.eye(2)).shape == (2, 2)
+        with pytest.raises(ed.UnsupportedOpError):
+            torch.linalg.inv(torch.empty(2, 2, device="meta"))
+
+
+# -- unsupported ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_op_without_a_route_raises_and_says_what_would_open_one() -> None:
+    op_set = ed.OpSet(["aten.mul.Tensor", *ed.infra()])
+    x = torch.ones(2, 3)
+    with ed.EagerDecompMode(op_set), pytest.raises(ed.UnsupportedOpError) as caught:
+        F.silu(x)
+    error = caught.value
+    assert error.op == "aten.silu.default"
+    assert "f32[2, 3]" in error.call
+    assert error.chain[0] == "aten.silu.default"
+    assert "aten.sigmoid.default" in error.missing or "aten.sigmoid.default" in error.chain
+    assert error.tried
+    assert ("aten.silu.default",) in error.openers
+    assert ("aten.sigmoid.default",) in error.openers
+    for kernels in error.openers:
+        with ed.EagerDecompMode(op_set | list(kernels)):
+            got = F.silu(x)
+        torch.testing.assert_close(got, F.silu(x))
+
+
+def test_the_error_for_missing_plumbing_points_to_infra() -> None:
+    x = torch.ones(2)
+    with ed.EagerDecompMode(["aten.mul.Tensor"]), pytest.raises(ed.UnsupportedOpError, match=r"eagerdecomp\.infra\(\)"):
+        x.detach()
+
+
+def test_fallback_runs_natively_counts_and_warns_once_per_op() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with ed.EagerDecompMode(CORE, on_unsupported="fallback") as mode:
+            for _ in range(3):
+                inverse = torch.linalg.inv(torch.eye(2) * 2)
+    assert torch.equal(inverse, torch.eye(2) / 2)
+    assert len([w for w in caught if "linalg_inv_ex" in str(w.message)]) == 1
+    counts = mode.stats()["aten.linalg_inv_ex.default"]
+    assert (counts.calls, counts.fell_back, counts.decomposed) == (3, 3, 0)
+
+
+def test_custom_operators_follow_the_same_law() -> None:
+    with torch.library._scoped_library("edtest", "FRAGMENT") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+        with on(CORE):
+            assert torch.ops.edtest.twice(torch.ones(2)).tolist() == [2, 2]
+        library.define("opaque(Tensor x) -> Tensor")
+        library.impl("opaque", lambda x: x.clone(), "CPU")
+        with ed.EagerDecompMode(CORE), pytest.raises(ed.UnsupportedOpError, match=r"edtest\.opaque"):
+            torch.ops.edtest.opaque(torch.ones(2))
+
+
+# -- user rules ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_users_rule_comes_first_and_only_where_it_is_given() -> None:
+    calls: list[int] = []
+
+    @ed.register_decomposition(aten.silu.default)
+    def silu(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x * 2
+
+    with ed.EagerDecompMode(CORE, rules=[silu]):
+        assert F.silu(torch.ones(1)).item() == 2
+    with ed.EagerDecompMode(CORE):
+        assert F.silu(torch.ones(1)).item() != 2
+    assert calls == [1]
+
+
+def test_a_rule_that_declines_hands_the_call_to_the_next() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def only_vectors(x: torch.Tensor) -> Any:
+        return x * 0 if x.dim() == 1 else NotImplemented
+
+    with ed.EagerDecompMode(CORE, rules=[only_vectors]):
+        for _ in range(3):
+            assert F.silu(torch.ones(2)).tolist() == [0, 0]
+            assert F.silu(torch.ones(1, 1)).item() > 0.7
+
+
+def test_an_exception_in_a_rule_is_raised_and_no_other_route_is_tried() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        raise KeyError("mine")
+
+    with ed.EagerDecompMode(CORE, rules=[broken]), pytest.raises(KeyError, match="mine"):
+        F.silu(torch.ones(2))
+
+
+def test_a_rule_that_calls_itself_for_ever_is_cut() -> None:
+    @ed.register_decomposition("aten.linalg_inv_ex.default")
+    def circular(x: torch.Tensor, check_errors: bool = False) -> Any:
+        return aten.linalg_inv_ex.default(x, check_errors=check_errors)
+
+    with ed.EagerDecompMode(CORE, rules=[circular]), pytest.raises(ed.UnsupportedOpError, match="leads back to"):
+        torch.linalg.inv(torch.eye(2))
