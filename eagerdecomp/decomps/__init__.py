@@ -13,6 +13,7 @@ from eagerdecomp.decomps import (
     foreach,
     indexing,
     mutation,
+    ragged,
     random,
     recurrent,
     reductions,
@@ -29,6 +30,7 @@ __all__ = ["FAMILIES", "our_rules"]
 FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("attention", attention.RULES),
     ("encoder", encoder.RULES),
+    ("ragged", ragged.RULES),
     ("elementwise", elementwise.RULES),
     ("reductions", reductions.RULES),
     ("sorting", sorting.RULES),

@@ -1,0 +1,124 @@
+"""Batches of rows of unlike lengths, as the transformer encoder makes them of a padded batch in evaluation.
+
+Eager packs such a batch into a nested tensor, whose kernels no small op set has. Here it stays padded, beside the mask of its valid
+rows, in a tensor subclass that knows the three ops of the encoder's own round trip; every other op on it raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.encoder import OF_PADDING
+from eagerdecomp.rules import Rule, own
+from eagerdecomp.writeback import scalar_type_name
+
+__all__ = ["RULES", "RaggedRows"]
+
+aten = torch.ops.aten
+
+
+class RaggedRows(Tensor):
+    """``[B, S, E]`` of which sequence b has its first rows only; `padded` holds them all, `valid` ``[B, S]`` is true for those."""
+
+    padded: Tensor
+    valid: Tensor
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(cls, padded: Tensor, valid: Tensor) -> RaggedRows:
+        made: RaggedRows = Tensor._make_wrapper_subclass(cls, padded.shape, dtype=padded.dtype, device=padded.device)
+        made.padded, made.valid = padded, valid
+        return made
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"RaggedRows({list(self.shape)}, {self.dtype})"
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        run = _OPS.get(func)
+        if run is None:
+            raise NotImplementedError(
+                f"{func} of rows of unlike lengths: under eagerdecomp these know only an encoder layer's evaluation and "
+                "to_padded_tensor. torch.nn.TransformerEncoder(..., enable_nested_tensor=False) keeps its batch padded."
+            )
+        return run(*args, **(kwargs or {}))
+
+
+def _layer(src: RaggedRows, *weights: Any, **named: Any) -> RaggedRows:
+    """An encoder layer: what no sequence has is masked out as padding, and comes to nothing in `_to_padded`."""
+    positional, masks = weights[:17], weights[17:]
+    if any(mask is not None for mask in (*masks, *named.values())):
+        raise RuntimeError("rows of unlike lengths come without a mask")
+    padding = aten.logical_not.default(src.valid)
+    return RaggedRows(aten._transformer_encoder_layer_fwd.default(src.padded, *positional, padding, OF_PADDING), src.valid)
+
+
+def _to_padded(self: RaggedRows, padding: float, output_size: Sequence[int] | None = None) -> Tensor:
+    """The batch as a plain tensor, `padding` in its invalid rows; without a size, as many rows as the longest sequence has.
+
+    A batch of empty sequences gives nothing but padding, where eager raises: it would cost a read of the data at every call.
+    """
+    batch, rows = self.shape[:2]
+    if output_size is not None and len(output_size) != 3:
+        raise RuntimeError("Length of output_size does not match NestedTensor dims. Broadcasting is not supported.")
+    fill = aten.scalar_tensor.default(padding, dtype=self.dtype, device=self.device)
+    filled: Tensor = aten.where.self(aten.unsqueeze.default(self.valid, 2), self.padded, fill)
+    if output_size is None or output_size[1] < rows:
+        lengths = aten.sum.dim_IntList(self.valid, [1])
+        rows = int(aten._local_scalar_dense.default(aten.amax.default(lengths))) if batch else 0
+        filled = aten.clone.default(aten.slice.Tensor(filled, 1, 0, rows), memory_format=torch.contiguous_format)
+    more = [0, 0, 0] if output_size is None else [wanted - size for wanted, size in zip(output_size, filled.shape, strict=True)]
+    if min(more) < 0:
+        raise RuntimeError("Value in output_size is less than NestedTensor padded size. Truncation is not supported.")
+    return aten.constant_pad_nd.default(filled, [0, more[2], 0, more[1], 0, more[0]], padding) if any(more) else filled
+
+
+def _valid(mask: Tensor) -> Tensor:
+    """True for as many rows from the left as the mask has true ones."""
+    rows = aten.arange.start_step(0, mask.size(1), 1, device=mask.device)
+    return aten.lt.Tensor(rows, aten.sum.dim_IntList(mask, [1], True))  # type: ignore[no-any-return]
+
+
+def _is_left_aligned(t: Tensor, mask: Tensor) -> bool:
+    """Reads data: the caller branches on it."""
+    _check(t, mask)
+    misplaced = aten.any.default(aten.ne.Tensor(_valid(mask), mask))
+    return not aten._local_scalar_dense.default(misplaced)
+
+
+def _from_mask(t: Tensor, mask: Tensor, mask_check: bool = True) -> RaggedRows:
+    if mask_check and not _is_left_aligned(t, mask):
+        raise RuntimeError("Mask must be left-aligned without gaps")
+    _check(t, mask)
+    return RaggedRows(t, _valid(mask))
+
+
+def _check(t: Tensor, mask: Tensor) -> None:
+    """The operators' own checks, in their order."""
+    if mask.dtype is not torch.bool:
+        raise RuntimeError(f"Expected mask to be of ScalarType Bool, but got {scalar_type_name(mask.dtype)} instead.")
+    if mask.dim() != 2:
+        raise RuntimeError("Padding mask should be 2D")
+    if t.dim() != 3:
+        raise RuntimeError("Input should be a 3D tensor, N * L * D")
+    if t.shape[:2] != mask.shape:
+        raise RuntimeError("Mask size should match input size")
+
+
+_OPS: dict[Any, Any] = {
+    aten._transformer_encoder_layer_fwd.default: _layer,
+    aten.to_padded_tensor.default: _to_padded,
+}
+
+RULES: tuple[Rule, ...] = (
+    own(aten._nested_tensor_from_mask_left_aligned.default, _is_left_aligned),
+    # What it answers is no plain tensor, so no program can hold it.
+    own(aten._nested_tensor_from_mask.default, _from_mask, effects=True),
+)
