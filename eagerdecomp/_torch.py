@@ -28,6 +28,7 @@ __all__ = [
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
+    "NO_TORCH_FUNCTION",
     "PLAIN_TORCH_DISPATCH",
     "ambient_facts",
     "builtin",
@@ -56,6 +57,10 @@ _LAZY_KEYS = (_DispatchKey.Conjugate, _DispatchKey.Negative, _DispatchKey.ZeroTe
 
 #: What `__torch_dispatch__` is on tensors that do not take operators apart themselves.
 PLAIN_TORCH_DISPATCH = torch._C._disabled_torch_dispatch_impl
+
+#: What `__torch_function__` is on a tensor subclass that leaves torch's functions alone: torch then does not count it as one that
+#: overrides them.
+NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
 
 #: Removes every `__torch_function__` mode and subclass hook while it is held: ambient modes such as
 #: `torch.set_default_device` act on the user's calls, never on the calls a rule makes.

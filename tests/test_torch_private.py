@@ -255,6 +255,17 @@ def test_without_torch_function_switches_ambient_function_modes_off() -> None:
 # -- tensors ------------------------------------------------------------------------------------------------------------------
 
 
+def test_no_torch_function_makes_a_subclass_that_overrides_no_function_of_torch() -> None:
+    class Quiet(torch.Tensor):
+        __torch_function__ = _torch.NO_TORCH_FUNCTION
+
+    class Loud(torch.Tensor):
+        pass
+
+    assert not torch.overrides.has_torch_function((torch.ones(2).as_subclass(Quiet),))
+    assert torch.overrides.has_torch_function((torch.ones(2).as_subclass(Loud),))
+
+
 def test_plain_torch_dispatch_is_what_tensors_without_their_own_dispatch_have() -> None:
     assert torch.Tensor.__torch_dispatch__ is PLAIN_TORCH_DISPATCH, (
         "torch._C._disabled_torch_dispatch_impl is not Tensor's any more"

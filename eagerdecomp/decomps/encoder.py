@@ -13,12 +13,12 @@ from torch import Tensor
 
 from eagerdecomp.rules import Rule, own
 
-__all__ = ["OF_PADDING", "RULES"]
+__all__ = ["RULES"]
 
 aten = torch.ops.aten
 
 # The meanings of `mask_type`.
-_OF_ATTENTION, OF_PADDING, _OF_BOTH = 0, 1, 2
+_OF_ATTENTION, _OF_PADDING, _OF_BOTH = 0, 1, 2
 
 
 def masked_softmax(self: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> Tensor:
@@ -28,7 +28,7 @@ def masked_softmax(self: Tensor, mask: Tensor, dim: int | None = None, mask_type
     if mask_type is None:
         raise RuntimeError("Mask Type should be defined - 0 for L x L src_mask, 1 for B x L src_key_padding_mask, or 2 for general")
     wide = mask
-    if mask_type == OF_PADDING:
+    if mask_type == _OF_PADDING:
         wide = aten.view.default(mask, [mask.size(0), 1, 1, mask.size(1)])
     minus_infinity = aten.scalar_tensor.default(-math.inf, dtype=self.dtype, device=self.device)
     scores = aten.where.self(wide, minus_infinity, self)

@@ -12,13 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.encoder import OF_PADDING
+from eagerdecomp._torch import NO_TORCH_FUNCTION
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.writeback import scalar_type_name
 
 __all__ = ["RULES", "RaggedRows"]
 
 aten = torch.ops.aten
+
+# The `mask_type` of a mask of padded rows.
+_OF_PADDING = 1
 
 
 class RaggedRows(Tensor):
@@ -27,7 +30,7 @@ class RaggedRows(Tensor):
     padded: Tensor
     valid: Tensor
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = NO_TORCH_FUNCTION  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, padded: Tensor, valid: Tensor) -> RaggedRows:
@@ -57,7 +60,7 @@ def _layer(src: RaggedRows, *weights: Any, **named: Any) -> RaggedRows:
     if any(mask is not None for mask in (*masks, *named.values())):
         raise RuntimeError("rows of unlike lengths come without a mask")
     padding = aten.logical_not.default(src.valid)
-    return RaggedRows(aten._transformer_encoder_layer_fwd.default(src.padded, *positional, padding, OF_PADDING), src.valid)
+    return RaggedRows(aten._transformer_encoder_layer_fwd.default(src.padded, *positional, padding, _OF_PADDING), src.valid)
 
 
 def _to_padded(self: RaggedRows, padding: float, output_size: Sequence[int] | None = None) -> Tensor:
