@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.decomps import (
     attention,
+    distances,
     elementwise,
     encoder,
     foreach,
     indexing,
     mutation,
+    optimizers,
     ragged,
     random,
     recurrent,
@@ -29,6 +31,7 @@ __all__ = ["FAMILIES", "our_rules"]
 
 FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("attention", attention.RULES),
+    ("distances", distances.RULES),
     ("encoder", encoder.RULES),
     ("ragged", ragged.RULES),
     ("elementwise", elementwise.RULES),
@@ -41,6 +44,7 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("random", random.RULES),
     ("sampling", sampling.RULES),
     ("foreach", foreach.RULES),
+    ("optimizers", optimizers.RULES),
     ("repairs", repairs.RULES),
 )
 

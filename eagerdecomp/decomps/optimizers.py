@@ -1,0 +1,434 @@
+"""Fused optimizers and gradient scaling: one step over lists of parameters, written into the caller's tensors.
+
+Steps, learning rates, scales and flags that come as tensors stay tensors: nothing is read. What depends on the step alone is
+computed for all parameters at once, in double precision as the kernels compute it. Parameters, gradients and state meet element
+by element; half types are computed in float32 and rounded once, where they are written.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import packet_overloads
+from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.writeback import not_implemented, scalar_type_name
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+_HALF = (torch.bfloat16, torch.float16)
+_FLOATS = (torch.float32, torch.float64, *_HALF)
+
+#: A learning rate: a number, or a tensor without dimensions.
+Rate = Any
+
+
+def _shaped(call: Call, tensor: Tensor, shape: list[int]) -> Tensor:
+    """A tensor of one element in another shape: without dimensions it promotes nothing, with one it can be joined."""
+    return tensor if list(tensor.shape) == shape else call(aten.view.default)(tensor, shape)
+
+
+# -- checks, with ATen's messages -------------------------------------------------------------------------------------------
+
+
+def _expect(holds: bool, condition: str) -> None:
+    if not holds:
+        raise RuntimeError(
+            f"Expected {condition} to be true, but got false.  "
+            "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
+        )
+
+
+def _check_type(tensor: Tensor, dtype: torch.dtype) -> None:
+    if tensor.dtype is not dtype:
+        raise RuntimeError(f"expected scalar type {scalar_type_name(dtype)} but found {scalar_type_name(tensor.dtype)}")
+
+
+def _check_one(tensor: Tensor) -> None:
+    if tensor.numel() != 1:
+        raise RuntimeError(f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar")
+
+
+def _check_lists(kernel: str, params: Sequence[Tensor], lists: dict[str, Sequence[Tensor]], absent: Iterable[str] = ()) -> None:
+    """Each list as long as the parameters', the absent ones empty; no type but the floating ones, and one for each parameter."""
+    if not params and not any(lists.values()):
+        raise NotImplementedError(f"There were no tensor arguments to this function ({kernel})")
+    for name, tensors in lists.items():
+        if name in absent:
+            _expect(not tensors, f"{name}.empty()")
+        else:
+            _expect(len(tensors) == len(params), f"{name}.size() == n_tensors")
+    for position, param in enumerate(params):
+        if param.dtype not in _FLOATS:
+            raise not_implemented(kernel, param.dtype)
+        for name, tensors in lists.items():
+            if name == "state_steps":
+                _check_one(tensors[position])
+            elif tensors:
+                _check_type(tensors[position], param.dtype)
+
+
+# -- what every fused optimizer does ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The kernels of a step, and the flags of `torch.amp` that it obeys: gradients divided by `grad_scale`, nothing written
+    where `skip`."""
+
+    call: Call
+    add: Callable[..., Tensor]
+    add_scalar: Callable[..., Tensor]
+    sub: Callable[..., Tensor]
+    mul: Callable[..., Tensor]
+    mul_scalar: Callable[..., Tensor]
+    div: Callable[..., Tensor]
+    copy_: Callable[..., Tensor]
+    to: Callable[..., Tensor]
+    grad_scale: Tensor | None
+    skip: Tensor | None
+
+    def wide(self, tensor: Tensor) -> Tensor:
+        return self.to(tensor, dtype=torch.float32) if tensor.dtype in _HALF else tensor
+
+    def write(self, target: Tensor, value: Tensor) -> None:
+        if self.skip is not None:
+            value = self.call(aten.where.self)(self.skip, target, value)
+        self.copy_(target, value)
+
+    def gradient(self, grad: Tensor, *, maximize: bool) -> Tensor:
+        """The gradient to follow; the caller's own is unscaled in place, as the kernels do."""
+        value = self.wide(grad)
+        if self.grad_scale is not None:
+            value = self.div(value, self.grad_scale)
+            self.write(grad, value)
+        return self.call(aten.neg.default)(value) if maximize else value
+
+    def times(self, tensor: Tensor, factor: Any) -> Tensor:
+        return (self.mul if isinstance(factor, Tensor) else self.mul_scalar)(tensor, factor)
+
+    def plus(self, tensor: Tensor, other: Tensor, factor: Any) -> Tensor:
+        """``tensor + factor * other``, of a number or a tensor."""
+        if isinstance(factor, Tensor):
+            return self.add(tensor, self.mul(other, factor))
+        return self.add(tensor, other, alpha=factor)
+
+    def joined(self, steps: Sequence[Tensor]) -> Tensor:
+        """The steps of all parameters, in double precision."""
+        rows = [_shaped(self.call, step, [1]) for step in steps]
+        row = rows[0] if len(rows) == 1 else self.call(aten.cat.default)(rows)
+        return row if row.dtype is torch.float64 else self.to(row, dtype=torch.float64)
+
+    def spread(self, row: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
+        """A number for each parameter, in the type it is computed in, from a row of them."""
+        kinds = {_wide_type(param) for param in params}
+        rows = {kind: row if kind is torch.float64 else self.to(row, dtype=kind) for kind in kinds}
+        if len(params) > 1:
+            split = self.call(aten.split_with_sizes.default)
+            pieces = {kind: split(of_kind, [1] * len(params)) for kind, of_kind in rows.items()}
+        else:
+            pieces = {kind: [of_kind] for kind, of_kind in rows.items()}
+        # One dimension promotes no parameter of the same type; a parameter without dimensions must not gain one.
+        return [
+            pieces[_wide_type(param)][at] if param.dim() else _shaped(self.call, pieces[_wide_type(param)][at], [])
+            for at, param in enumerate(params)
+        ]
+
+
+def _wide_type(tensor: Tensor) -> torch.dtype:
+    return torch.float32 if tensor.dtype in _HALF else tensor.dtype
+
+
+def _linker(make: Callable[[Call], Callable[..., Any]]) -> Callable[[Call], Callable[..., Any]]:
+    """Kernels are bound where a step first needs them, so that a set without `where` still serves steps without flags."""
+    return lambda call: make(functools.cache(call))
+
+
+def _stepper(call: Call) -> Callable[[Tensor | None, Tensor | None], _Step]:
+    """``start(grad_scale, found_inf)``, its kernels bound once."""
+    kernels = {
+        name: call(op)
+        for name, op in (
+            ("add", aten.add.Tensor),
+            ("add_scalar", aten.add.Scalar),
+            ("sub", aten.sub.Tensor),
+            ("mul", aten.mul.Tensor),
+            ("mul_scalar", aten.mul.Scalar),
+            ("div", aten.div.Tensor),
+            ("copy_", aten.copy_.default),
+            ("to", aten._to_copy.default),
+        )
+    }
+
+    def start(grad_scale: Tensor | None, found_inf: Tensor | None) -> _Step:
+        for flag in (grad_scale, found_inf):
+            if flag is not None:
+                _check_type(flag, torch.float32)
+        if grad_scale is not None:
+            grad_scale = _shaped(call, grad_scale, [])
+        # The kernels skip on 1.0 alone, which is what `_amp_foreach_non_finite_check_and_unscale_` leaves.
+        skip = None if found_inf is None else call(aten.eq.Scalar)(_shaped(call, found_inf, []), 1.0)
+        return _Step(call=call, grad_scale=grad_scale, skip=skip, **kernels)
+
+    return start
+
+
+def _rate(call: Call, lr: Any) -> Rate:
+    """A tensor's learning rate is read as a double."""
+    if not isinstance(lr, Tensor):
+        return lr
+    _check_one(lr)
+    lr = lr if lr.dtype is torch.float64 else call(aten._to_copy.default)(lr, dtype=torch.float64)
+    return _shaped(call, lr, [])
+
+
+# -- Adam -------------------------------------------------------------------------------------------------------------------
+
+
+def _adam(*, decoupled: bool) -> Callable[[Call], Callable[..., None]]:
+    """Adam; with `decoupled` weight decay, AdamW. Thirteen kernels a parameter, and a dozen for all."""
+
+    def link(call: Call) -> Callable[..., None]:
+        start = _stepper(call)
+
+        def run(
+            params: Sequence[Tensor],
+            grads: Sequence[Tensor],
+            means: Sequence[Tensor],
+            squares: Sequence[Tensor],
+            maxima: Sequence[Tensor],
+            steps: Sequence[Tensor],
+            *,
+            lr: Any,
+            beta1: float,
+            beta2: float,
+            weight_decay: float,
+            eps: float,
+            amsgrad: bool,
+            maximize: bool,
+            grad_scale: Tensor | None = None,
+            found_inf: Tensor | None = None,
+        ) -> None:
+            lists = {"grads": grads, "exp_avgs": means, "exp_avg_sqs": squares, "max_exp_avg_sqs": maxima, "state_steps": steps}
+            kernel = "fused_adamw_kernel" if decoupled else "fused_adam_kernel"
+            _check_lists(kernel, params, lists, () if amsgrad else ("max_exp_avg_sqs",))
+            step, rate = start(grad_scale, found_inf), _rate(call, lr)
+            sizes, floors = _adam_factors(step, step.joined(steps), rate, beta1, beta2, eps)
+            sqrt = call(aten.sqrt.default)
+            kept: Any = 1.0
+            if decoupled and weight_decay:
+                kept = (
+                    step.add_scalar(step.mul_scalar(rate, -weight_decay), 1.0)
+                    if isinstance(rate, Tensor)
+                    else 1 - rate * weight_decay
+                )
+            for at, (size, floor) in enumerate(zip(step.spread(sizes, params), step.spread(floors, params), strict=True)):
+                param, grad = step.wide(params[at]), step.gradient(grads[at], maximize=maximize)
+                if weight_decay and decoupled:
+                    param = step.times(param, kept)
+                elif weight_decay:
+                    grad = step.add(grad, param, alpha=weight_decay)
+                mean = step.add(step.mul_scalar(step.wide(means[at]), beta1), grad, alpha=1 - beta1)
+                square = step.add(step.mul_scalar(step.wide(squares[at]), beta2), step.mul(grad, grad), alpha=1 - beta2)
+                step.write(means[at], mean)
+                step.write(squares[at], square)
+                if amsgrad:
+                    square = call(aten.maximum.default)(step.wide(maxima[at]), square)
+                    step.write(maxima[at], square)
+                way = step.div(step.mul(mean, size), step.add(sqrt(square), floor))
+                step.write(params[at], step.add(param, way))
+
+        return run
+
+    return link
+
+
+def _adam_factors(step: _Step, steps: Tensor, rate: Rate, beta1: float, beta2: float, eps: float) -> tuple[Tensor, Tensor]:
+    """The factor of the mean and the floor under the root for each step.
+
+    ``lr / c1 * m / (sqrt(v) / sqrt(c2) + eps)``, with ``c = 1 - beta ** step``, is ``m * (lr * sqrt(c2) / c1) / (sqrt(v) + eps *
+    sqrt(c2))``: the corrections meet tensors twice, not three times, and no learning rate of 0 divides.
+    """
+    call = step.call
+    power, subtract = call(aten.pow.Scalar), call(aten.sub.Scalar)
+    minus_first, minus_second = subtract(power(beta1, steps), 1.0), subtract(power(beta2, steps), 1.0)
+    root = call(aten.sqrt.default)(call(aten.neg.default)(minus_second))
+    size = step.div(root, minus_first)  # negative, since the step goes downhill
+    return step.times(size, rate), step.mul_scalar(root, eps)
+
+
+# -- SGD --------------------------------------------------------------------------------------------------------------------
+
+
+def _sgd(call: Call) -> Callable[..., None]:
+    """Two kernels a parameter, five with momentum.
+
+    Eager's kernel for half types leaves all parameters but the last few as they are, and reads momentum as floats that are not
+    there; ours takes every parameter as the kernel takes those few.
+    """
+    start = _stepper(call)
+
+    def run(
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        buffers: Sequence[Tensor],
+        *,
+        weight_decay: float,
+        momentum: float,
+        lr: Any,
+        dampening: float,
+        nesterov: bool,
+        maximize: bool,
+        is_first_step: bool,
+        grad_scale: Tensor | None = None,
+        found_inf: Tensor | None = None,
+    ) -> None:
+        lists = {"grads": grads, "momentum_buffer_list": buffers}
+        _check_lists("fused_sgd_kernel", params, lists, () if momentum else ("momentum_buffer_list",))
+        step, rate = start(grad_scale, found_inf), _rate(call, lr)
+        minus_rate = call(aten.neg.default)(rate) if isinstance(rate, Tensor) else -rate
+        for at, given in enumerate(params):
+            param, grad = step.wide(given), step.gradient(grads[at], maximize=maximize)
+            if weight_decay:
+                grad = step.add(grad, param, alpha=weight_decay)
+            if momentum:
+                buffer = grad
+                if not is_first_step:
+                    buffer = step.add(step.mul_scalar(step.wide(buffers[at]), momentum), grad, alpha=1 - dampening)
+                step.write(buffers[at], buffer)
+                grad = step.add(grad, buffer, alpha=momentum) if nesterov else buffer
+            step.write(given, step.plus(param, grad, minus_rate))
+
+    return run
+
+
+# -- Adagrad ----------------------------------------------------------------------------------------------------------------
+
+
+def _adagrad(call: Call) -> Callable[..., None]:
+    start = _stepper(call)
+
+    def run(
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        sums: Sequence[Tensor],
+        steps: Sequence[Tensor],
+        *,
+        lr: Any,
+        lr_decay: float,
+        weight_decay: float,
+        eps: float,
+        maximize: bool,
+        grad_scale: Tensor | None = None,
+        found_inf: Tensor | None = None,
+    ) -> None:
+        lists = {"grads": grads, "state_sums": sums, "state_steps": steps}
+        _check_lists("fused_adagrad_kernel", params, lists)
+        step, rate = start(grad_scale, found_inf), _rate(call, lr)
+        sqrt = call(aten.sqrt.default)
+        rates = _decayed(step, steps, rate, lr_decay, params)
+        for at, given in enumerate(params):
+            param, grad = step.wide(given), step.gradient(grads[at], maximize=maximize)
+            if weight_decay:
+                grad = step.add(grad, param, alpha=weight_decay)
+            total = step.add(step.wide(sums[at]), step.mul(grad, grad))
+            step.write(sums[at], total)
+            step.write(given, step.plus(param, step.div(grad, step.add_scalar(sqrt(total), eps)), rates[at]))
+
+    return run
+
+
+def _decayed(step: _Step, steps: Sequence[Tensor], rate: Rate, decay: float, params: Sequence[Tensor]) -> Sequence[Any]:
+    """``-lr / (1 + (step - 1) * decay)`` for each parameter."""
+    call = step.call
+    minus_rate = call(aten.neg.default)(rate) if isinstance(rate, Tensor) else -rate
+    if not decay:
+        return [minus_rate] * len(params)
+    slower = step.add_scalar(step.mul_scalar(step.joined(steps), decay), 1.0 - decay)
+    return step.spread(step.times(call(aten.reciprocal.default)(slower), minus_rate), params)
+
+
+# -- gradient scaling -------------------------------------------------------------------------------------------------------
+
+
+def _check_cell(name: str, cell: Tensor, dtype: torch.dtype, called: str) -> None:
+    if cell.numel() != 1:
+        raise RuntimeError(f"{name} must be a 1-element tensor.")
+    if cell.dtype is not dtype:
+        raise RuntimeError(f"{name} must be {called} tensor.")
+
+
+def _unscale(call: Call) -> Callable[..., None]:
+    """Five kernels a gradient: ``grad - grad`` is 0 where finite and NaN elsewhere, and so is its sum."""
+    start = _stepper(call)
+
+    def run(grads: Sequence[Tensor], found_inf: Tensor, inv_scale: Tensor) -> None:
+        if not grads:
+            return
+        for name, cell in (("inv_scale", inv_scale), ("found_inf", found_inf)):
+            _check_cell(name, cell, torch.float32, "a float")
+        for grad in grads:
+            if grad.dtype not in _FLOATS:
+                raise not_implemented("_amp_foreach_non_finite_check_and_unscale_cpu", grad.dtype)
+        step, factor, total = start(None, None), _shaped(call, inv_scale, []), call(aten.sum.dim_IntList)
+        found = None
+        for grad in grads:
+            doubt = total(step.sub(grad, grad), list(range(grad.dim())))
+            found = doubt if found is None else step.add(found, doubt)
+            step.copy_(grad, step.mul(step.wide(grad), factor))
+        one = call(aten.full.default)([], 1.0, dtype=torch.float32, device=found_inf.device)
+        step.copy_(found_inf, call(aten.where.self)(call(aten.isnan.default)(found), one, found_inf))
+
+    return run
+
+
+def _update_scale(call: Call) -> Callable[..., Tensor]:
+    start = _stepper(call)
+    either, both, where = call(aten.logical_or.default), call(aten.logical_and.default), call(aten.where.self)
+    equal, differs, less = call(aten.eq.Scalar), call(aten.ne.Scalar), call(aten.lt.Scalar)
+    full = call(aten.full.default)
+
+    def run(
+        scale: Tensor, tracker: Tensor, found_inf: Tensor, growth_factor: float, backoff_factor: float, growth_interval: int
+    ) -> Tensor:
+        for name, cell, dtype, called in (
+            ("growth_tracker", tracker, torch.int32, "an int"),
+            ("current_scale", scale, torch.float32, "a float"),
+            ("found_inf", found_inf, torch.float32, "a float"),
+        ):
+            _check_cell(name, cell, dtype, called)
+        step = start(None, None)
+        old, found = _shaped(call, scale, []), differs(_shaped(call, found_inf, []), 0.0)
+        steps = step.add_scalar(_shaped(call, tracker, []), 1)
+        grows = equal(steps, growth_interval)
+        grown = step.mul_scalar(old, growth_factor)
+        usable = both(grows, less(grown, math.inf))  # a scale is positive
+        new = where(found, step.mul_scalar(old, backoff_factor), where(usable, grown, old))
+        step.copy_(scale, _shaped(call, new, list(scale.shape)))
+        zero = full([], 0, dtype=torch.int32, device=tracker.device)
+        step.copy_(tracker, _shaped(call, where(either(found, grows), zero, steps), list(tracker.shape)))
+        return scale
+
+    return run
+
+
+_FUSED: Mapping[str, Callable[[Call], Callable[..., Any]]] = {
+    "_fused_adam_": _adam(decoupled=False),
+    "_fused_adamw_": _adam(decoupled=True),
+    "_fused_sgd_": _sgd,
+    "_fused_adagrad_": _adagrad,
+}
+
+RULES: tuple[Rule, ...] = (
+    *(linked(op, _linker(make)) for name, make in _FUSED.items() for op in packet_overloads(f"aten::{name}")),
+    linked(aten._amp_foreach_non_finite_check_and_unscale_.default, _linker(_unscale)),
+    linked(aten._amp_update_scale_.default, _linker(_update_scale)),
+)
