@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.decomps import (
     attention,
+    ctc,
     distances,
     elementwise,
     encoder,
@@ -45,6 +46,7 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("sampling", sampling.RULES),
     ("foreach", foreach.RULES),
     ("optimizers", optimizers.RULES),
+    ("ctc", ctc.RULES),
     ("repairs", repairs.RULES),
 )
 
