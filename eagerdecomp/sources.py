@@ -9,6 +9,7 @@ import torch
 
 from eagerdecomp._torch import OpOverload, call_at_key, core_table, full_table, has_kernel, reference
 from eagerdecomp.layouts import LAYOUTS, laid_out
+from eagerdecomp.refusals import refusing
 from eagerdecomp.rules import Rule
 from eagerdecomp.schema import facts_of, functional_twin, is_composite
 
@@ -60,10 +61,11 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
         if str(op) in UNLISTED_REFERENCES:
             yield _table_rule(op, reference(UNLISTED_REFERENCES[str(op)]), "refs")
     if has_kernel(op, "CompositeExplicitAutograd") and functional_twin(op) is None:
-        yield Rule(op, call_at_key(op, "CompositeExplicitAutograd"), "explicit", f"{op} (C++ composite-explicit kernel)")
+        kernel = refusing(str(op), call_at_key(op, "CompositeExplicitAutograd"))
+        yield Rule(op, kernel, "explicit", f"{op} (C++ composite-explicit kernel)")
 
 
 def _table_rule(op: OpOverload, entry: Callable[..., Any], source: str) -> Rule:
     where = f"{getattr(entry, '__module__', '?')}.{getattr(entry, '__qualname__', getattr(entry, '__name__', '?'))}"
     wanted = LAYOUTS.get(str(op))
-    return Rule(op, entry if wanted is None else laid_out(entry, wanted), source, where)
+    return Rule(op, refusing(str(op), entry if wanted is None else laid_out(entry, wanted)), source, where)

@@ -12,9 +12,19 @@ from torch import Tensor
 
 from eagerdecomp._torch import same_storage
 from eagerdecomp.rules import Call
+from eagerdecomp.spelling import not_implemented, scalar_type_name, shape_text
 from eagerdecomp.strides import is_dense
 
-__all__ = ["can_cast", "check_apart", "check_overlap", "inplace_writer", "not_implemented", "out_writer", "scalar_type_name"]
+__all__ = [
+    "can_cast",
+    "check_apart",
+    "check_overlap",
+    "inplace_writer",
+    "not_implemented",
+    "out_writer",
+    "scalar_type_name",
+    "shape_text",
+]
 
 aten = torch.ops.aten
 
@@ -22,30 +32,6 @@ _SHARED = (
     "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "
     "Please clone() the tensor before performing the operation."
 )
-
-# Names as ATen's messages spell them.
-_SCALAR_TYPE_NAMES = {
-    torch.bool: "Bool",
-    torch.uint8: "Byte",
-    torch.uint16: "UInt16",
-    torch.uint32: "UInt32",
-    torch.uint64: "UInt64",
-    torch.int8: "Char",
-    torch.int16: "Short",
-    torch.int32: "Int",
-    torch.int64: "Long",
-    torch.float16: "Half",
-    torch.float32: "Float",
-    torch.float64: "Double",
-    torch.bfloat16: "BFloat16",
-    torch.float8_e4m3fn: "Float8_e4m3fn",
-    torch.float8_e4m3fnuz: "Float8_e4m3fnuz",
-    torch.float8_e5m2: "Float8_e5m2",
-    torch.float8_e5m2fnuz: "Float8_e5m2fnuz",
-    torch.complex32: "ComplexHalf",
-    torch.complex64: "ComplexFloat",
-    torch.complex128: "ComplexDouble",
-}
 
 
 @functools.cache
@@ -56,20 +42,6 @@ def can_cast(source: torch.dtype, target: torch.dtype) -> bool:
     if source.is_floating_point and not (target.is_floating_point or target.is_complex):
         return False
     return source is torch.bool or target is not torch.bool
-
-
-def scalar_type_name(dtype: torch.dtype) -> str:
-    """A dtype as ATen's messages spell it: ``Long``, ``ComplexFloat``."""
-    return _SCALAR_TYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
-
-
-def not_implemented(kernel: str, dtype: torch.dtype) -> NotImplementedError:
-    """The error by which a kernel of ATen's refuses a dtype."""
-    return NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(dtype)}'")
-
-
-def _shape(shape: Iterable[int]) -> str:
-    return "[" + ", ".join(map(str, shape)) + "]"
 
 
 def _check_cast(result: Tensor, target: Tensor) -> None:
@@ -131,7 +103,9 @@ def inplace_writer(call: Call) -> Callable[[Tensor, Tensor, Iterable[Any]], Tens
 
     def write(target: Tensor, result: Tensor, inputs: Iterable[Any]) -> Tensor:
         if result.shape != target.shape:
-            raise RuntimeError(f"output with shape {_shape(target.shape)} doesn't match the broadcast shape {_shape(result.shape)}")
+            raise RuntimeError(
+                f"output with shape {shape_text(target.shape)} doesn't match the broadcast shape {shape_text(result.shape)}"
+            )
         _check_cast(result, target)
         check_overlap(target, inputs)
         copy_(target, result)
@@ -172,7 +146,7 @@ def _warn_resize(target: Tensor, result: Tensor) -> None:
     if target.numel():
         warnings.warn(
             "An output with one or more elements was resized since it had shape "
-            f"{_shape(target.shape)}, which does not match the required output shape {_shape(result.shape)}. "
+            f"{shape_text(target.shape)}, which does not match the required output shape {shape_text(result.shape)}. "
             "This behavior is deprecated, and in a future PyTorch release outputs will not be resized unless they have "
             "zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements with "
             "t.resize_(0).",

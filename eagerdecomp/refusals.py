@@ -1,0 +1,133 @@
+"""Refusals: the dtypes that eager's kernels refuse and that decompositions of the same ops would take without a word.
+
+A decomposition takes what its parts take: `silu` of integers would give a value, where eager raises. Here stands, per op, the name
+by which eager's kernel refuses, and which dtypes. The question is asked while a call is recorded, so it costs nothing later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.spelling import not_implemented
+
+__all__ = ["REFUSED", "refusing"]
+
+_BOOL = frozenset({torch.bool})
+_INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
+_BUT_BYTE = _BOOL | _INTEGERS - {torch.uint8}
+_INTEGRAL = _BOOL | _INTEGERS
+_COMPLEX = frozenset({torch.complex64, torch.complex128})
+_HALF = frozenset({torch.float16, torch.bfloat16})
+
+#: op -> the kernel's name in eager's message, and the dtypes it refuses.
+REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
+    "aten._adaptive_avg_pool2d.default": ("adaptive_avg_pool2d", _INTEGRAL | _COMPLEX),
+    "aten._batch_norm_with_update.default": ("batch_norm", _INTEGRAL | _COMPLEX),
+    "aten._log_softmax.default": ("log_softmax_lastdim_kernel_impl", _INTEGRAL),
+    "aten._log_softmax_backward_data.default": ("log_softmax_backward_lastdim_kernel_impl", _INTEGRAL | _COMPLEX),
+    "aten._native_batch_norm_legit.default": ("batch_norm", _INTEGRAL | _COMPLEX),
+    "aten._prelu_kernel.default": ("prelu_cpu", _INTEGRAL),
+    "aten._prelu_kernel_backward.default": ("prelu_backward_cpu", _INTEGRAL),
+    "aten._softmax.default": ("softmax_lastdim_kernel_impl", _INTEGRAL),
+    "aten._softmax_backward_data.default": ("softmax_backward_lastdim_kernel_impl", _INTEGRAL | _COMPLEX),
+    "aten._upsample_nearest_exact1d.default": ("compute_indices_weights_nearest", _BUT_BYTE | _COMPLEX),
+    "aten.batch_norm_backward.default": ("batch_norm_backward_cpu", _INTEGRAL | _COMPLEX),
+    "aten.binary_cross_entropy.default": ("binary_cross_entropy", _INTEGRAL | _COMPLEX),
+    "aten.binary_cross_entropy_backward.default": ("binary_cross_entropy_backward", _INTEGRAL),
+    "aten.binary_cross_entropy_with_logits.default": ("log_sigmoid_cpu", _BOOL),
+    "aten.celu.default": ("elu_cpu", _INTEGRAL),
+    "aten.col2im.default": ("col2im_out_cpu", _INTEGERS),
+    "aten.dot.default": ("dot", _BOOL),
+    "aten.elu.default": ("elu_cpu", _INTEGRAL),
+    "aten.elu_backward.default": ("elu_backward_cpu", _INTEGRAL),
+    "aten.frac.default": ("frac_cpu", _INTEGERS),
+    "aten.gelu.default": ("GeluKernelImpl", _INTEGRAL | _COMPLEX),
+    "aten.gelu_backward.default": ("GeluBackwardKernelImpl", _INTEGRAL | _COMPLEX),
+    "aten.glu.default": ("glu_cpu", _INTEGRAL | _COMPLEX),
+    "aten.glu_backward.default": ("glu_backward_cpu", _COMPLEX),
+    "aten.hardshrink.default": ("hardshrink_cpu", _INTEGERS | _COMPLEX),
+    "aten.hardsigmoid.default": ("hardsigmoid_cpu", _INTEGRAL),
+    "aten.hardsigmoid_backward.default": ("hardsigmoid_backward", _INTEGRAL),
+    "aten.hardswish.default": ("hardswish_cpu", _INTEGRAL),
+    "aten.hardswish_backward.default": ("hardswish_backward_cpu", _INTEGRAL),
+    "aten.hardtanh_backward.default": ("hardshrink_backward_cpu", _INTEGRAL),
+    "aten.huber_loss.default": ("huber_cpu", _INTEGRAL | _COMPLEX),
+    "aten.huber_loss_backward.default": ("huber_backward_cpu_out", _INTEGRAL),
+    "aten.igamma.default": ("igamma_cpu", _INTEGRAL),
+    "aten.igammac.default": ("igammac_cpu", _INTEGRAL),
+    "aten.im2col.default": ("im2col_out_cpu", _INTEGERS),
+    "aten.leaky_relu.default": ("leaky_relu_cpu", _INTEGRAL),
+    "aten.leaky_relu_backward.default": ("leaky_relu_backward_cpu", _INTEGRAL),
+    "aten.linalg_cross.default": ("cross", _BOOL),
+    "aten.log_sigmoid_backward.default": ("log_sigmoid_backward_cpu", _INTEGRAL),
+    "aten.log_sigmoid_forward.default": ("log_sigmoid_cpu", _INTEGERS | _COMPLEX),
+    "aten.logaddexp.default": ("logaddexp_cpu", _INTEGRAL),
+    "aten.logaddexp2.default": ("logaddexp2_cpu", _INTEGRAL | _COMPLEX),
+    "aten.logit_backward.default": ("logit_backward_cpu", _INTEGRAL),
+    "aten.mse_loss.default": ("mse_cpu", _INTEGRAL | _COMPLEX),
+    "aten.mse_loss_backward.default": ("mse_backward_cpu_out", _BOOL | _COMPLEX),
+    "aten.multi_margin_loss.default": ("multi_margin_loss_cpu_kernel", _INTEGRAL | _HALF),
+    "aten.multilabel_margin_loss_forward.default": ("multilabel_margin_loss_forward_out_frame", _INTEGRAL | _HALF),
+    "aten.mv.default": ("addmv_impl_cpu", _BOOL),
+    "aten.native_batch_norm.default": ("batch_norm", _INTEGRAL | _COMPLEX),
+    "aten.native_batch_norm_backward.default": ("batch_norm_backward_cpu", _INTEGRAL | _COMPLEX),
+    "aten.native_group_norm.default": ("GroupNormKernelImpl", _INTEGRAL | _COMPLEX),
+    "aten.native_group_norm_backward.default": ("GroupNormBackwardKernelImpl", _INTEGRAL | _COMPLEX),
+    "aten.native_layer_norm.default": ("LayerNormKernelImpl", _INTEGRAL | _COMPLEX),
+    "aten.native_layer_norm_backward.default": ("LayerNormBackwardKernelImpl", _INTEGRAL | _COMPLEX),
+    "aten.nll_loss2d_backward.default": ("nll_loss2d_backward_out_frame", _INTEGRAL | _COMPLEX),
+    "aten.nll_loss2d_forward.default": ("nll_loss2d_forward_out_frame", _INTEGRAL | _COMPLEX),
+    "aten.nll_loss_backward.default": ("nll_loss_backward_out_frame", _INTEGRAL | _COMPLEX),
+    "aten.nll_loss_forward.default": ("nll_loss_out_frame", _INTEGRAL | _COMPLEX),
+    "aten.pow.Tensor_Tensor": ("pow", _BOOL),
+    "aten.reflection_pad1d.default": ("reflection_pad1d", _BOOL),
+    "aten.reflection_pad1d_backward.default": ("reflection_pad1d_backward", _INTEGRAL),
+    "aten.replication_pad1d.default": ("replication_pad1d", _BOOL),
+    "aten.replication_pad2d.default": ("replication_pad2d", _BOOL),
+    "aten.sigmoid_backward.default": ("sigmoid_backward_cpu", _INTEGRAL),
+    "aten.silu.default": ("silu_cpu", _INTEGRAL),
+    "aten.silu_backward.default": ("silu_backward_cpu", _INTEGRAL),
+    "aten.softplus.default": ("softplus_cpu", _INTEGRAL),
+    "aten.softplus_backward.default": ("softplus_backward_cpu", _INTEGRAL),
+    "aten.softshrink.default": ("softshrink_check", _INTEGRAL),
+    "aten.special_bessel_j0.default": ("bessel_j0_cpu", _HALF),
+    "aten.special_bessel_j1.default": ("bessel_j1_cpu", _HALF),
+    "aten.special_erfcx.default": ("erfcx_cpu", _HALF),
+    "aten.special_log_ndtr.default": ("log_ndtr_cpu", _HALF),
+    "aten.special_ndtri.default": ("ndtri_cpu", _HALF),
+    "aten.special_spherical_bessel_j0.default": ("spherical_bessel_j0_cpu", _HALF),
+    "aten.special_xlog1py.default": ("xlog1py_cpu", _COMPLEX),
+    "aten.special_zeta.default": ("zeta_cpu", _HALF),
+    "aten.tanh_backward.default": ("tanh_backward_cpu", _INTEGRAL),
+    "aten.threshold.default": ("threshold_cpu", _BOOL),
+    "aten.threshold_backward.default": ("threshold_cpu", _BOOL),
+    "aten.trace.default": ("trace", _BOOL),
+    "aten.upsample_bicubic2d.default": ("compute_indices_weights_cubic", _BUT_BYTE),
+    "aten.upsample_bilinear2d.default": ("upsample_bilinear2d_channels_last", _BUT_BYTE),
+    "aten.upsample_linear1d.default": ("compute_indices_weights_linear", _INTEGRAL),
+    "aten.upsample_nearest1d.default": ("compute_indices_weights_nearest", _BUT_BYTE | _COMPLEX),
+    "aten.upsample_trilinear3d.default": ("compute_indices_weights_linear", _INTEGRAL),
+    "aten.xlogy.Tensor": ("xlogy_cpu", _COMPLEX),
+}
+
+
+def refusing(op: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule's function that first refuses what eager's kernel refuses; `fn` itself where that is nothing.
+
+    A call is refused when all its tensors have refused dtypes: one of another dtype would promote the rest.
+    """
+    if op not in REFUSED:
+        return fn
+    kernel, dtypes = REFUSED[op]
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        if tensors and all(tensor.dtype in dtypes for tensor in tensors):
+            raise not_implemented(kernel, tensors[0].dtype)
+        return fn(*args, **kwargs)
+
+    return run

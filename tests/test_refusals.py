@@ -1,0 +1,111 @@
+"""Every dtype that eager's kernel refuses is refused under the mode, in eager's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from compare import outcome
+from on_core import CORE, check, on_core
+
+from eagerdecomp._torch import overload
+from eagerdecomp.refusals import REFUSED
+
+aten = torch.ops.aten
+
+
+_TARGET = torch.zeros(4, dtype=torch.int64)
+_TARGET_2D = torch.zeros(1, 4, 4, dtype=torch.int64)
+
+#: op -> arguments, where tensors of ones and the schema's defaults do not make a call; a tuple of sizes stands for a tensor of ones in
+#: the dtype under test.
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "aten._adaptive_avg_pool2d.default": ((1, 2, 4, 4), [2, 2]),
+    "aten._batch_norm_with_update.default": ((2, 3), None, None, (3,), (3,), 0.1, 1e-5),
+    "aten._log_softmax.default": ((4, 4), 1, False),
+    "aten._native_batch_norm_legit.default": ((2, 3), None, None, (3,), (3,), True, 0.1, 1e-5),
+    "aten._softmax.default": ((4, 4), 1, False),
+    "aten._upsample_nearest_exact1d.default": ((1, 2, 4), [8]),
+    "aten.batch_norm_backward.default": (
+        (2, 3), (2, 3), (3,), (3,), (3,), (3,), (3,), True, 1e-5, [True, True, True], (0,),
+    ),
+    "aten.col2im.default": ((1, 4, 4), [4, 4], [2, 2], [1, 1], [0, 0], [2, 2]),
+    "aten.dot.default": ((4,), (4,)),
+    "aten.elu_backward.default": ((4, 4), 1.0, 1.0, 1.0, False, (4, 4)),
+    "aten.glu.default": ((4, 4), 1),
+    "aten.glu_backward.default": ((4, 2), (4, 4), 1),
+    "aten.hardtanh_backward.default": ((4, 4), (4, 4), -1.0, 1.0),
+    "aten.huber_loss_backward.default": ((4, 4), (4, 4), (4, 4), 0, 1.0),
+    "aten.im2col.default": ((1, 2, 4, 4), [2, 2], [1, 1], [0, 0], [1, 1]),
+    "aten.leaky_relu_backward.default": ((4, 4), (4, 4), 0.1, False),
+    "aten.linalg_cross.default": ((4, 3), (4, 3)),
+    "aten.mse_loss_backward.default": ((4, 4), (4, 4), (4, 4), 0),
+    "aten.multi_margin_loss.default": ((4, 4), _TARGET),
+    "aten.multilabel_margin_loss_forward.default": ((4,), _TARGET, 1),
+    "aten.mv.default": ((4, 4), (4,)),
+    "aten.native_batch_norm.default": ((2, 3), (3,), (3,), None, None, True, 0.1, 1e-5),
+    "aten.native_batch_norm_backward.default": (
+        (2, 3), (2, 3), (3,), None, None, (3,), (3,), True, 1e-5, [True, True, True],
+    ),
+    "aten.native_group_norm.default": ((2, 4, 4), (4,), (4,), 2, 4, 4, 2, 1e-5),
+    "aten.native_group_norm_backward.default": (
+        (2, 4, 4), (2, 4, 4), (2, 2), (2, 2), (4,), 2, 4, 4, 2, [True, True, True],
+    ),
+    "aten.native_layer_norm.default": ((4, 4), [4], (4,), (4,), 1e-5),
+    "aten.native_layer_norm_backward.default": (
+        (4, 4), (4, 4), [4], (4, 1), (4, 1), (4,), (4,), [True, True, True],
+    ),
+    "aten.nll_loss2d_backward.default": ((), (1, 2, 4, 4), _TARGET_2D, None, 1, -100, ()),
+    "aten.nll_loss2d_forward.default": ((1, 2, 4, 4), _TARGET_2D, None, 1, -100),
+    "aten.nll_loss_backward.default": ((), (4, 4), _TARGET, None, 1, -100, ()),
+    "aten.nll_loss_forward.default": ((4, 4), _TARGET, None, 1, -100),
+    "aten.reflection_pad1d.default": ((1, 2, 4), [1, 1]),
+    "aten.reflection_pad1d_backward.default": ((1, 2, 6), (1, 2, 4), [1, 1]),
+    "aten.replication_pad1d.default": ((1, 2, 4), [1, 1]),
+    "aten.replication_pad2d.default": ((1, 2, 4, 4), [1, 1, 1, 1]),
+    "aten.softplus_backward.default": ((4, 4), (4, 4), 1.0, 20.0),
+    "aten.threshold.default": ((4, 4), 1, 1),
+    "aten.threshold_backward.default": ((4, 4), (4, 4), 1),
+    "aten.upsample_bicubic2d.default": ((1, 2, 4, 4), [8, 8], False),
+    "aten.upsample_bilinear2d.default": ((1, 2, 4, 4), [8, 8], False),
+    "aten.upsample_linear1d.default": ((1, 2, 4), [8], False),
+    "aten.upsample_nearest1d.default": ((1, 2, 4), [8]),
+    "aten.upsample_trilinear3d.default": ((1, 2, 4, 4, 4), [8, 8, 8], False),
+    "aten._log_softmax_backward_data.default": ((4, 4), (4, 4), 1, torch.float32),
+    "aten._softmax_backward_data.default": ((4, 4), (4, 4), 1, torch.float32),
+}  # fmt: skip
+
+
+def arguments(name: str, dtype: torch.dtype) -> list[Any]:
+    """A call of the op with every tensor of data in the dtype."""
+    op = overload(name.replace(".", "::", 1).removesuffix(".default"))
+    assert op is not None
+    needed = [argument for argument in op._schema.arguments if not argument.has_default_value() and not argument.kwarg_only]
+    given = ARGUMENTS.get(name) or ((4, 4),) * len(needed)
+    return [
+        torch.ones(one, dtype=dtype) if isinstance(one, tuple) else dtype if isinstance(one, torch.dtype) else one for one in given
+    ]
+
+
+CASES = [(name, dtype) for name, (_, dtypes) in REFUSED.items() for dtype in sorted(dtypes, key=str)]
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES, ids=str)
+def test_what_eager_refuses_is_refused(name: str, dtype: torch.dtype) -> None:
+    op = overload(name.replace(".", "::", 1).removesuffix(".default"))
+    assert op is not None
+    args = arguments(name, dtype)
+    kind, want = outcome(lambda: op(*args))
+    assert kind == "error", f"eager takes {dtype} in {name} now: take it from REFUSED"
+    kind, got = outcome(lambda: on_core(lambda: op(*args), CORE - {op}))
+    assert (kind, type(got)) == ("error", type(want)), f"eager raised {want!r}; got {got!r}"
+    assert str(got) == str(want)
+
+
+def test_a_tensor_of_another_dtype_promotes_the_rest() -> None:
+    check(torch.logaddexp, torch.arange(3), torch.randn(3))
+
+
+def test_a_tensor_without_elements_is_refused_too() -> None:
+    check(torch.nn.functional.silu, torch.empty(0, dtype=torch.int64))
