@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eagerdecomp._torch import suggested_memory_format
 
-__all__ = ["LAYOUTS", "iterator_strides", "laid_out"]
+__all__ = ["LAYOUTS", "in_format_of", "iterator_strides", "laid_out"]
 
 aten = torch.ops.aten
 
@@ -35,6 +35,14 @@ def laid_out(entry: Callable[..., Any], wanted: Mapping[int, Wanted]) -> Callabl
         return tuple(_lay(r, wanted[i](r, *args)) if i in wanted else r for i, r in enumerate(answer))
 
     return run
+
+
+def in_format_of(result: Tensor, given: Tensor | None) -> Tensor:
+    """`result` in channels last where ATen says that of `given` (its `suggest_memory_format`), row-major otherwise."""
+    form = torch.contiguous_format if given is None else suggested_memory_format(given)
+    if result.is_contiguous(memory_format=form):
+        return result
+    return aten.clone.default(result, memory_format=form)  # type: ignore[no-any-return]
 
 
 def _lay(result: Tensor, strides: Sequence[int]) -> Tensor:

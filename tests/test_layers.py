@@ -17,7 +17,7 @@ PACKAGE = Path(eagerdecomp.__file__).parent
 #: that is not named by itself. ARCHITECTURE.md says in a line what each is.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_torch", "errors", "stats", "strides", "generators", "footprints", "progress", "runscript", "spelling"),
-    ("opset", "schema", "cache", "layouts", "refusals", "search"),
+    ("opset", "schema", "cache", "layouts", "refusals", "search", "windows"),
     ("rules", "backend", "program", "key", "opfile"),
     ("writeback", "planner", "codegen", "sources", "passes.*"),
     ("decomps.*", "passes", "tracer", "audit"),

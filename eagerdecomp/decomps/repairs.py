@@ -29,14 +29,6 @@ def _view_copy(self: Tensor, size: list[int]) -> Tensor:
     return aten.clone.default(shaped, memory_format=torch.contiguous_format) if same_storage(shaped, self) else shaped
 
 
-def _adaptive_max_pool3d(self: Tensor, output_size: list[int]) -> Any:
-    """The shipped entry hands its input to `max_pool3d_with_indices`, which takes row-major and channels-last tensors only; eager
-    answers row-major ones always."""
-    if not self.is_contiguous():
-        self = aten.clone.default(self, memory_format=torch.contiguous_format)
-    return full_table()[aten.adaptive_max_pool3d.default](self, output_size)
-
-
 def _linalg_vector_norm(
     self: Tensor, ord: Any = 2, dim: list[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
@@ -70,5 +62,4 @@ RULES: tuple[Rule, ...] = (
     own(aten.take.default, _take),
     own(aten.view_copy.default, _view_copy),
     own(aten.linalg_vector_norm.default, _linalg_vector_norm),
-    own(aten.adaptive_max_pool3d.default, _adaptive_max_pool3d),
 )

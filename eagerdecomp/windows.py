@@ -1,0 +1,130 @@
+"""Windows of pools: how many there are, and which places of the input each one holds, as tables that are indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "adaptive_extents",
+    "adaptive_places",
+    "check_pooled",
+    "each_dimension",
+    "flat_places",
+    "laid_along",
+    "plane_rows",
+    "sampled_places",
+    "strided_places",
+    "window_count",
+]
+
+aten = torch.ops.aten
+
+
+def plane_rows(x: Tensor, dims: int) -> list[int]:
+    """The shape of `x` as rows of its last `dims` dimensions; said outright, since -1 is ambiguous without elements."""
+    return [math.prod(x.shape[:-dims]), math.prod(x.shape[-dims:])]
+
+
+def laid_along(x: Tensor, dim: int, rank: int) -> Tensor:
+    """A vector laid along one of `rank` dimensions."""
+    return aten.view.default(x, [-1 if at == dim else 1 for at in range(rank)])  # type: ignore[no-any-return]
+
+
+def adaptive_places(size: int, count: int, dim: int, dims: int, device: torch.device) -> Tensor:
+    """Places of the adaptive windows of dimension `dim`: from floor(o * size / count) to before ceil((o + 1) * size / count)."""
+    extents = adaptive_extents(size, count)
+    scaled = laid_along(aten.arange.start_step(0, count * size, size, device=device), dim, 2 * dims)
+    taps = laid_along(aten.arange.start_step(0, max(extents), device=device), dims + dim, 2 * dims)
+    places: Tensor = aten.add.Tensor(aten.div.Scalar_mode(scaled, count, rounding_mode="floor"), taps)
+    if min(extents) == max(extents):
+        return places
+    last = aten.div.Scalar_mode(aten.add.Scalar(scaled, size - 1), count, rounding_mode="floor")
+    return aten.minimum.default(places, last)  # type: ignore[no-any-return]
+
+
+def adaptive_extents(size: int, count: int) -> list[int]:
+    return [-(-(o + 1) * size // count) - o * size // count for o in range(count)]
+
+
+def strided_places(window: tuple[int, int, int, int], size: int, count: int, dim: int, dims: int, device: torch.device) -> Tensor:
+    """Places of windows of fixed stride; `window` is its kernel size, stride, padding and dilation."""
+    kernel, stride, padding, dilation = window
+    starts = laid_along(aten.arange.start_step(-padding, count * stride - padding, stride, device=device), dim, 2 * dims)
+    taps = laid_along(aten.arange.start_step(0, kernel, device=device), dims + dim, 2 * dims)
+    if dilation == 1:
+        return aten.clamp.default(aten.add.Tensor(starts, taps), 0, size - 1)  # type: ignore[no-any-return]
+    before = aten.add.Scalar(aten.neg.default(starts), dilation - 1)
+    first = aten.div.Scalar_mode(before, dilation, rounding_mode="floor")
+    last = aten.div.Scalar_mode(aten.add.Scalar(before, size - dilation), dilation, rounding_mode="floor")
+    inside = aten.minimum.default(aten.maximum.default(taps, first), last)
+    return aten.add.Tensor(starts, aten.mul.Scalar(inside, dilation))  # type: ignore[no-any-return]
+
+
+def sampled_places(samples: Tensor, size: int, count: int, kernel: int, dim: int, dims: int) -> Tensor:
+    """Places of fractional windows, one table a row of `samples` [R]: they step by (size - kernel) / (count - 1), rounded down
+    from where the sample says, in the samples' own dtype as the kernel computes them."""
+    rows, device = samples.size(0), samples.device
+    starts = aten.full.default([rows, 1], size - kernel, dtype=torch.int64, device=device)
+    if count > 1:
+        step = aten.full.default([], (size - kernel) / (count - 1), dtype=samples.dtype, device=device)
+        whole = aten.arange.start_step(0, count - 1, dtype=samples.dtype, device=device)
+        steps = aten.mul.Tensor(aten.add.Tensor(aten.view.default(samples, [rows, 1]), whole), step)
+        floors = aten._to_copy.default(steps, dtype=torch.int64)
+        starts = aten.cat.default([aten.sub.Tensor(floors, aten.slice.Tensor(floors, 1, 0, 1)), starts], 1)
+    shape = [rows, *(count if at == dim else 1 for at in range(2 * dims))]
+    taps = laid_along(aten.arange.start_step(0, kernel, device=device), dims + dim, 2 * dims)
+    return aten.add.Tensor(aten.view.default(starts, shape), taps)  # type: ignore[no-any-return]
+
+
+def flat_places(places: Sequence[Tensor], sizes: Sequence[int], windows: int) -> Tensor:
+    """The tables of all dimensions as one of places in the flattened input: [windows, taps], or [rows, windows, taps]."""
+    table = places[0]
+    for one, size in zip(places[1:], sizes[1:], strict=True):
+        table = aten.add.Tensor(aten.mul.Scalar(table, size), one)
+    rows = table.shape[: table.dim() - 2 * len(places)]
+    taps = math.prod(table.shape[-len(places) :])
+    return aten.reshape.default(table, [*rows, windows, taps])  # type: ignore[no-any-return]
+
+
+def each_dimension(sizes: Sequence[int], dims: int, default: Sequence[int]) -> list[int]:
+    """An option of a pool, one number a dimension."""
+    sizes = list(sizes) or list(default)
+    return sizes * dims if len(sizes) == 1 else sizes
+
+
+def window_count(size: int, window: tuple[int, int, int, int], ceil_mode: bool) -> int:
+    """How many windows there are; with `ceil_mode` the last may leave the input, but has to start within it or its left padding."""
+    kernel, stride, padding, dilation = window
+    room = size + 2 * padding - dilation * (kernel - 1) - 1
+    count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
+    return count - 1 if ceil_mode and (count - 1) * stride >= size + padding else count
+
+
+def check_pooled(
+    given: Tensor,
+    self: Tensor,
+    dims: int,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> None:
+    kernel = each_dimension(kernel_size, dims, ())
+    options = (kernel, each_dimension(stride, dims, kernel), each_dimension(padding, dims, ()), each_dimension(dilation, dims, ()))
+    if any(2 * pad > (size - 1) * step + 1 for size, pad, step in zip(kernel, options[2], options[3], strict=True)):
+        raise RuntimeError("pad should be at most half of effective kernel size")
+    sizes = zip(self.shape[-dims:], zip(*options, strict=True), strict=True)
+    wanted = [*self.shape[:-dims], *(window_count(size, window, ceil_mode) for size, window in sizes)]
+    rank = len(wanted)
+    for dim in range(rank):
+        if given.dim() != rank or given.size(dim) != wanted[dim]:
+            got = f"tensor.size[{dim}] = {given.size(dim)}" if given.dim() == rank else ""
+            raise RuntimeError(
+                f"Expected a tensor of dimension {rank} and tensor.size[{dim}] == {wanted[dim]} "
+                f"but got: dimension {given.dim()} and {got}"
+            )
