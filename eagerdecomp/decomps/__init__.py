@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.decomps import (
@@ -27,6 +28,7 @@ from eagerdecomp.decomps import (
     sorting,
     views,
 )
+from eagerdecomp.refusals import refusing
 from eagerdecomp.rules import Rule, index_rules
 
 __all__ = ["FAMILIES", "our_rules"]
@@ -55,7 +57,11 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
 
 @functools.cache
 def _by_op() -> Mapping[OpOverload, Rule]:
-    return index_rules(rule for _, rules in FAMILIES for rule in rules)
+    return index_rules(_refusing(rule) for _, rules in FAMILIES for rule in rules)
+
+
+def _refusing(rule: Rule) -> Rule:
+    return rule if rule.linked else replace(rule, fn=refusing(str(rule.op), rule.fn))
 
 
 def our_rules(op: OpOverload) -> Iterator[Rule]:

@@ -1,0 +1,257 @@
+"""Distances between rows and their gradients, products of three tensors, and running log-sum-exps.
+
+A gradient of a distance is, per pair of rows, a factor of the pair (the incoming gradient over a power of the distance) times a
+direction in each coordinate. The factors are small; the directions are summed against them by one batched product.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.rules import Rule, own
+from eagerdecomp.writeback import not_implemented, scalar_type_name
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+#: More rows than this on either side, and the Euclidean distance is a matrix product, unless the caller says otherwise.
+_FEW_ROWS = 25
+_BY_ROWS, _BY_PRODUCT = 0, 1  # `compute_mode`; 2: never by a product
+
+
+def _cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Any:
+    for number, x in enumerate((x1, x2), 1):
+        if x.dim() < 2:
+            raise RuntimeError(f"cdist only supports at least 2D tensors, X{number} got: {x.dim()}D")
+    if x1.size(-1) != x2.size(-1):
+        raise RuntimeError(
+            f"X1 and X2 must have the same number of columns. X1: {x1.size(-1)} X2: {x2.size(-1)}",
+        )
+    if p < 0:
+        raise RuntimeError("cdist only supports non-negative p values")
+    mode = compute_mode or _BY_ROWS
+    if not 0 <= mode <= 2:
+        raise RuntimeError(f"possible modes: 0, 1, 2, but was: {mode}")
+    if x1.dtype not in (torch.float32, torch.float64):
+        raise not_implemented("cdist", x1.dtype)
+    if x2.dtype is not x1.dtype:
+        raise RuntimeError("expected both distances' inputs to have one scalar type")
+    batch = list(torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]))  # type: ignore[no-untyped-call]
+    shape = [*batch, x1.size(-2), x2.size(-2)]
+    if not x1.size(-1) or not math.prod(shape):
+        return aten.full.default(shape, 0.0, dtype=x1.dtype, device=x1.device)
+    few = max(x1.size(-2), x2.size(-2)) <= _FEW_ROWS
+    if p == 2 and (mode == _BY_PRODUCT or (mode == _BY_ROWS and not few)):
+        return aten.view.default(aten.clone.default(_products(x1, x2), memory_format=torch.contiguous_format), shape)
+    return _length(_differences(x1, x2), p)
+
+
+def _products(x1: Tensor, x2: Tensor) -> Tensor:
+    return aten._euclidean_dist.default(x1, x2)  # type: ignore[no-any-return]
+
+
+def _differences(x1: Tensor, x2: Tensor) -> Tensor:
+    """``[..., n, d]`` and ``[..., m, d]`` -> ``[..., n, m, d]``."""
+    return aten.sub.Tensor(aten.unsqueeze.default(x1, -2), aten.unsqueeze.default(x2, -3))  # type: ignore[no-any-return]
+
+
+def _length(differences: Tensor, p: float) -> Any:
+    """The p-norm over the last dimension; for 0, how many coordinates differ."""
+    sizes = aten.abs.default(differences)
+    if math.isinf(p):
+        return aten.amax.default(sizes, [-1])
+    if p == 0:
+        return aten.sum.dim_IntList(aten.clamp.default(aten.ceil.default(sizes), None, 1), [-1])
+    if p == 1:
+        return aten.sum.dim_IntList(sizes, [-1])
+    if p == 2:
+        return aten.sqrt.default(aten.sum.dim_IntList(aten.mul.Tensor(differences, differences), [-1]))
+    return aten.pow.Tensor_Scalar(aten.sum.dim_IntList(aten.pow.Tensor_Scalar(sizes, p), [-1]), 1 / p)
+
+
+def _directions(differences: Tensor, distances: Tensor, p: float) -> Tensor:
+    """What each coordinate of a pair is moved by, up to the pair's factor."""
+    if p == 2:
+        return differences
+    sizes = aten.abs.default(differences)
+    if p > 2 and not math.isinf(p):
+        return aten.mul.Tensor(differences, aten.pow.Tensor_Scalar(sizes, p - 2))  # type: ignore[no-any-return]
+    # The sign of NaN is NaN here, and 0 for aten.sign.
+    sign = aten.where.self(aten.isnan.default(differences), differences, aten.sign.default(differences))
+    if p == 1:
+        return sign  # type: ignore[no-any-return]
+    if math.isinf(p):
+        # The coordinates that are the distance, by the kernel's own formula: NaN for an infinite distance.
+        off = aten.ceil.default(aten.abs.default(aten.sub.Tensor(sizes, aten.unsqueeze.default(distances, -1))))
+        return aten.mul.Tensor(sign, aten.rsub.Scalar(aten.clamp.default(off, None, 1), 1))  # type: ignore[no-any-return]
+    return aten.mul.Tensor(sign, aten.pow.Tensor_Scalar(sizes, p - 1))  # type: ignore[no-any-return]
+
+
+def _factors(grad: Tensor, distances: Tensor, p: float) -> Tensor:
+    """Each pair's own factor; none for rows that coincide."""
+    if p == 1 or math.isinf(p):
+        return grad
+    power = distances if p == 2 else aten.pow.Tensor_Scalar(distances, p - 1)
+    zero = aten.full.default([], 0.0, dtype=grad.dtype, device=grad.device)
+    return aten.where.self(aten.eq.Scalar(distances, 0), zero, aten.div.Tensor(grad, power))  # type: ignore[no-any-return]
+
+
+def _moved(factors: Tensor, differences: Tensor, distances: Tensor, p: float, shape: list[int]) -> Tensor:
+    """``sum_m factors[..., n, m] * directions[..., n, m, d]`` as one batched product, ``[1, m] @ [m, d]`` for each row."""
+    directions = _directions(differences, distances, p)
+    if p < 1:
+        # Equal coordinates move nothing, by however much: their direction is infinite.
+        zero = aten.full.default([], 0.0, dtype=directions.dtype, device=directions.device)
+        moves = aten.mul.Tensor(aten.unsqueeze.default(factors, -1), directions)
+        return aten.sum.dim_IntList(aten.where.self(aten.eq.Scalar(differences, 0), zero, moves), [-2])  # type: ignore[no-any-return]
+    others, width = directions.shape[-2:]
+    rows = aten.reshape.default(factors, [-1, 1, others])
+    planes = aten.reshape.default(directions, [-1, others, width])
+    return aten.view.default(aten.bmm.default(rows, planes), shape)  # type: ignore[no-any-return]
+
+
+def _cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) -> Any:
+    batch = list(torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]))  # type: ignore[no-untyped-call]
+    rows, width, others = x1.size(-2), x1.size(-1), x2.size(-2)
+    if not math.prod([*batch, rows, width, others]):
+        return aten.zeros_like.default(x1)
+    _check_dtypes("cdist_backward", x1, x2, grad, cdist)
+    shape = [*batch, rows, width]
+    if p == 0:
+        return aten.full.default(shape, 0.0, dtype=x1.dtype, device=x1.device)
+    pairs = [*batch, rows, others]
+    differences = aten.expand.default(_differences(x1, x2), [*pairs, width])
+    return _moved(_factors(grad, cdist, p), differences, cdist, p, shape)
+
+
+def _pdist_forward(self: Tensor, p: float = 2.0) -> Any:
+    if not self.is_contiguous():
+        raise RuntimeError("_pdist_forward requires contiguous input")
+    rows = self.size(0)
+    if rows <= 1 or not self.size(1):
+        return aten.full.default([max(rows * (rows - 1) // 2, 0)], 0.0, dtype=self.dtype, device=self.device)
+    _check_dtypes("pdist", self)
+    low, high = _pairs(rows, self.device)
+    return _length(aten.sub.Tensor(aten.index.Tensor(self, [low]), aten.index.Tensor(self, [high])), p)
+
+
+def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Any:
+    if not self.is_contiguous():
+        raise RuntimeError("_pdist_backward requires self to be contiguous")
+    rows, width = self.size(0), self.size(1)
+    _check_dtypes("pdist_backward", self, grad, pdist)
+    if p == 0 or rows <= 1 or not width or self.dim() != 2:
+        return aten.full.default(self.shape, 0.0, dtype=self.dtype, device=self.device)
+    place, diagonal = _places(rows, self.device)
+    zero = aten.full.default([], 0.0, dtype=grad.dtype, device=grad.device)
+    # On the diagonal nothing is moved, whatever the pair that stands in for it.
+    square = aten.where.self(diagonal, zero, aten.index.Tensor(grad, [place]))
+    distances = aten.where.self(diagonal, zero, aten.index.Tensor(pdist, [place]))
+    return _moved(_factors(square, distances, p), _differences(self, self), distances, p, [rows, width])
+
+
+def _pairs(rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The rows ``i < j`` of each pair, row by row. Float64 is exact enough for as many pairs as memory holds."""
+    pair = aten.arange.start_step(0, rows * (rows - 1) // 2, 1, dtype=torch.float64, device=device)
+    half = rows - 0.5
+    root = aten.sqrt.default(aten.add.Scalar(aten.mul.Scalar(pair, -2), half * half - 1))
+    low = aten.floor.default(aten.rsub.Scalar(root, half))
+    # Before row i stand i * (2n - i - 1) / 2 pairs.
+    before = aten.mul.Scalar(aten.mul.Tensor(low, aten.rsub.Scalar(low, 2 * rows - 1)), 0.5)
+    high = aten.add.Scalar(aten.add.Tensor(aten.sub.Tensor(pair, before), low), 1)
+    return aten._to_copy.default(low, dtype=torch.int64), aten._to_copy.default(high, dtype=torch.int64)
+
+
+def _places(rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """``[n, n]``: where each pair stands among the pairs ``i < j`` row by row, and which are none."""
+    index = aten.arange.start_step(0, rows, 1, dtype=torch.int64, device=device)
+    column = aten.unsqueeze.default(index, 1)
+    low, high = aten.minimum.default(column, index), aten.maximum.default(column, index)
+    # i * (2n - i - 1) / 2 pairs stand before row i, and j - i - 1 within it.
+    before = aten.div.Tensor_mode(aten.mul.Tensor(low, aten.rsub.Scalar(low, 2 * rows - 3)), 2, rounding_mode="floor")
+    place = aten.sub.Scalar(aten.add.Tensor(before, high), 1)
+    diagonal = aten.eq.Tensor(column, index)
+    return aten.clamp.default(place, 0, rows * (rows - 1) // 2 - 1), diagonal
+
+
+def _check_dtypes(kernel: str, x: Tensor, *others: Tensor) -> None:
+    if x.dtype not in (torch.float32, torch.float64):
+        raise not_implemented(kernel, x.dtype)
+    for other in others:
+        if other.dtype is not x.dtype:
+            raise RuntimeError(f"expected scalar type {scalar_type_name(x.dtype)} but found {scalar_type_name(other.dtype)}")
+
+
+def _trilinear(
+    i1: Tensor,
+    i2: Tensor,
+    i3: Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Any:
+    """The product of three tensors, each with dimensions of size one put in, summed over `sumdim`: two batched products."""
+    dims = i1.dim() + len(expand1)
+    if not 0 <= unroll_dim < dims:
+        raise RuntimeError(f"unroll_dim must be in [0,{dims - 1}]")
+    kept = [dim for dim in range(dims) if dim not in sumdim]
+    named = [[dim for dim in range(dims) if dim not in expand] for expand in (expand1, expand2, expand3)]
+    everywhere = {dim for names in named for dim in names}
+    equation = ",".join(map(_letters, named)) + "->" + _letters([dim for dim in kept if dim in everywhere])
+    result = aten.einsum.default(equation, [i1, i2, i3])
+    for position, dim in enumerate(kept):
+        if dim not in everywhere:
+            result = aten.unsqueeze.default(result, position)
+    return aten.clone.default(result, memory_format=torch.contiguous_format) if not result.is_contiguous() else result
+
+
+def _letters(dims: Sequence[int]) -> str:
+    return "".join(string.ascii_letters[dim] for dim in dims)
+
+
+def _logcumsumexp(self: Tensor, dim: int) -> Any:
+    """By doubling: after step k each entry holds its last 2^k. Some 12 kernel calls for each doubling of the length, where a
+    shorter form, one maximum for all, would lose the entries far below it."""
+    if not (self.dtype.is_floating_point or self.dtype.is_complex):
+        raise not_implemented("logcumsumexp_out_cpu", self.dtype)
+    if not self.dim() or not self.numel():
+        return aten.clone.default(self, memory_format=torch.contiguous_format)
+    dim %= self.dim()
+    length = self.size(dim)
+    narrow = self.dtype in (torch.float16, torch.bfloat16)
+    sums = aten._to_copy.default(self, dtype=torch.float32) if narrow else aten.clone.default(self)
+    zero = None if self.dtype.is_complex else aten.full.default([], 0.0, dtype=sums.dtype, device=sums.device)
+    step = 1
+    while step < length:
+        earlier = aten.slice.Tensor(sums, dim, 0, length - step)
+        later = aten.slice.Tensor(sums, dim, step, length)
+        both = aten.logaddexp.default(later, earlier) if zero is None else _added(later, earlier, zero)
+        sums = aten.cat.default([aten.slice.Tensor(sums, dim, 0, step), both], dim)
+        step *= 2
+    return aten._to_copy.default(sums, dtype=self.dtype) if narrow else sums
+
+
+def _added(left: Tensor, right: Tensor, zero: Tensor) -> Tensor:
+    """``log(exp(left) + exp(right))``; two equal infinities are 0 apart, not NaN."""
+    high = aten.maximum.default(left, right)
+    below = aten.where.self(aten.eq.Tensor(left, right), zero, aten.sub.Tensor(aten.minimum.default(left, right), high))
+    return aten.add.Tensor(high, aten.log1p.default(aten.exp.default(below)))  # type: ignore[no-any-return]
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten._cdist_forward.default, _cdist_forward),
+    own(aten._cdist_backward.default, _cdist_backward),
+    own(aten._pdist_forward.default, _pdist_forward),
+    own(aten._pdist_backward.default, _pdist_backward),
+    own(aten._trilinear.default, _trilinear),
+    own(aten._logcumsumexp.default, _logcumsumexp),
+)
