@@ -1,8 +1,16 @@
-"""Random ops by their laws, drawn from `rand` and `randn`: the in-place laws, their functional twins, and the ``rand*`` makers.
+"""Random ops by their laws, drawn from `rand`, `randn` and `native_dropout`: the in-place laws, their functional twins, the makers.
 
-Each law draws in the order in which its result lies in memory, as eager does, so that the ops whose eager kernel is a scaled `rand`
-or `randn` (`uniform_`, `normal_`, their kin) follow eager's own stream; the others follow the law. A ``generator=`` is honoured by
-lending its state to the device's default generator while the kernels draw: such calls have effects and are part of no program.
+Each law draws in the order in which its result lies in memory, as eager does. Where the kernels of the set draw as eager's, so that
+a seed gives eager's very numbers and leaves the generator where eager leaves it:
+
+* `uniform_`, `rand`, `rand_like`, `bernoulli_`, `bernoulli` and hence every dropout, `geometric_`, `cauchy_`: always;
+* `normal_`, `randn`, `randn_like`: for fewer than 16 elements, and for row-major ones (half types: if 16 divides their number;
+  otherwise all but rounding is eager's); eager draws permuted ones by another method;
+* `log_normal_`: for fewer than 16 elements.
+
+`exponential_` (MKL's stream), `random_`, `randint` (32 raw bits a number, which `rand` does not show) and the rest of `log_normal_`
+follow the law. A ``generator=`` is honoured by lending its state to the device's default generator while the kernels draw: such
+calls have effects and are part of no program.
 """
 
 from __future__ import annotations
@@ -16,9 +24,21 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.generators import drawing_from, takes_generator
+from eagerdecomp.random_checks import (
+    REAL_OF,
+    check_bernoulli,
+    check_cauchy,
+    check_exponential,
+    check_geometric,
+    check_log_normal,
+    check_normal,
+    check_random,
+    check_uniform,
+    last_by_default,
+)
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.strides import inverse, memory_order
-from eagerdecomp.writeback import check_overlap, not_implemented, scalar_type_name
+from eagerdecomp.writeback import check_overlap
 
 __all__ = ["RULES"]
 
@@ -29,127 +49,16 @@ _Draw = Callable[..., Tensor]
 _Law = Callable[[Call], _Draw]
 
 _HALF = (torch.bfloat16, torch.float16)
-_REAL_OF = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
-_CPP_NAMES = {
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.float16: "c10::Half",
-    torch.bfloat16: "c10::BFloat16",
-    torch.uint8: "unsigned char",
-    torch.int8: "signed char",
-    torch.int16: "short",
-    torch.int32: "int",
-    torch.int64: "long int",
-    torch.bool: "bool",
-}
-#: Up to here a floating type holds every integer.
-_WHOLE_UP_TO = {torch.float32: 2**24, torch.float64: 2**53, torch.float16: 2**11, torch.bfloat16: 2**8}
 
 # Probabilities nearer to 0 or 1 than this are compared with a double: a float32 draw has steps of 2**-24.
 _SMALL = 2.0**-10
 
+# Eager makes normal variates in blocks of this many, and fewer than that one by one in float64.
+_BLOCK = 16
+
 
 def _drawn(op: OpOverload, link: Callable[[Call], Callable[..., Any]]) -> Rule:
     return linked(op, link, effects=takes_generator)
-
-
-# -- checks: eager's, with its messages -----------------------------------------------------------------------------------
-
-
-def _check_uniform(dtype: torch.dtype, empty: bool, low: float = 0.0, high: float = 1.0) -> None:
-    real = _REAL_OF.get(dtype, dtype)
-    if not real.is_floating_point:
-        raise not_implemented("check_uniform_bounds", dtype)
-    largest = torch.finfo(real).max
-    for name, bound in (("from", low), ("to", high)):
-        if not -largest <= bound <= largest:
-            raise RuntimeError(f"{name} is out of bounds for {_CPP_NAMES[real]}")
-    if not low <= high:
-        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
-    if not high - low <= largest:
-        raise RuntimeError(
-            f"uniform_ expects to-from <= std::numeric_limits<{scalar_type_name(real)}>::max(), but found to={high:g} and "
-            f"from={low:g} which result in to-from to exceed the limit"
-        )
-
-
-def _check_normal(dtype: torch.dtype, empty: bool, mean: float = 0.0, std: float = 1.0) -> None:
-    if not std >= 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
-    if not empty and not (dtype.is_floating_point or dtype.is_complex):
-        raise not_implemented("normal_kernel_cpu", dtype)
-
-
-def _check_bernoulli(dtype: torch.dtype, empty: bool, p: float = 0.5) -> None:
-    if not 0 <= p <= 1:
-        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
-    if not empty and dtype.is_complex:
-        raise not_implemented("bernoulli_scalar_cpu_", dtype)
-
-
-def _check_exponential(dtype: torch.dtype, empty: bool, rate: float = 1.0) -> None:
-    if not rate > 0:
-        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={rate:g}")
-    if not empty and not dtype.is_floating_point:
-        raise RuntimeError(
-            "Exponential distribution is a continuous probability distribution. dtype must be a floating point but you specified "
-            + scalar_type_name(dtype)
-        )
-
-
-def _check_geometric(dtype: torch.dtype, empty: bool, p: float) -> None:
-    if not 0 < p < 1:
-        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
-    if not empty and (dtype.is_complex or dtype is torch.bool):
-        raise not_implemented("geometric_cpu", dtype)
-
-
-def _check_cauchy(dtype: torch.dtype, empty: bool, median: float = 0.0, sigma: float = 1.0) -> None:
-    if not sigma > 0:
-        raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
-    if not dtype.is_floating_point:
-        raise RuntimeError(
-            "Cauchy distribution is a continuous probability distribution. dtype must be a floating point but you specified "
-            + _CPP_NAMES.get(dtype, scalar_type_name(dtype))
-        )
-
-
-def _check_log_normal(dtype: torch.dtype, empty: bool, mean: float = 1.0, std: float = 2.0) -> None:
-    if not std > 0:
-        raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
-    if not empty and not dtype.is_floating_point:
-        raise not_implemented("log_normal_cpu", dtype)
-
-
-def _range_of(dtype: torch.dtype) -> tuple[int, int]:
-    """The integers that a type can hold at all, lowest and highest."""
-    if dtype is torch.bool:
-        return 0, 1
-    if dtype.is_floating_point:
-        largest = int(torch.finfo(dtype).max)
-        return -largest, largest
-    bounds = torch.iinfo(dtype)
-    return bounds.min, bounds.max
-
-
-def _check_random(dtype: torch.dtype, empty: bool, low: int | None = None, high: int | None = None) -> None:
-    if low is None and high is None:
-        if not empty and (dtype.is_complex or dtype in (torch.uint16, torch.uint32, torch.uint64)):
-            raise not_implemented("random_kernel_cpu", dtype)
-        return
-    if dtype.is_complex:
-        raise RuntimeError("check_random_bounds handles only integral, floating-point and boolean types")
-    first, last = low or 0, (high - 1 if high is not None else _last_by_default(dtype))
-    if first > last:
-        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={first} >= to={last + 1}")
-    lowest, highest = _range_of(dtype)
-    for name, bound in (("from", first), ("to - 1", last)):
-        if not lowest <= bound <= highest:
-            raise RuntimeError(f"{name} is out of bounds for {_CPP_NAMES.get(dtype, scalar_type_name(dtype))}")
-
-
-def _last_by_default(dtype: torch.dtype) -> int:
-    return _WHOLE_UP_TO[dtype] if dtype.is_floating_point else _range_of(dtype)[1]
 
 
 # -- laws -----------------------------------------------------------------------------------------------------------------
@@ -160,44 +69,68 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
-def _uniform(call: Call) -> _Draw:
-    rand, multiply, add, to = call(aten.rand.default), call(aten.mul.Scalar), call(aten.add.Scalar), call(aten._to_copy.default)
-    as_complex = call(aten.view_as_complex.default)
+def _affine(call: Call) -> Callable[[Tensor, float, float], Any]:
+    """``affine(noise, scale, shift)``, rounded once: ATen's addition with `alpha` is a fused multiply-add, as in its samplers."""
+    multiply, shift_by, add, full = call(aten.mul.Scalar), call(aten.add.Scalar), call(aten.add.Tensor), call(aten.full.default)
 
-    def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, low: float = 0.0, high: float = 1.0) -> Tensor:
-        real = _REAL_OF.get(dtype)
-        noise: Tensor = rand(shape if real is None else [*shape, 2], dtype=real or dtype, device=device)
-        if low != 0 or high != 1:
-            if noise.dtype in _HALF and real is None:
-                noise = to(noise, dtype=torch.float32)
-            noise = multiply(noise, high - low)
-            if low != 0:
-                noise = add(noise, low)
-        return noise if real is None else as_complex(noise)
+    def affine(noise: Tensor, scale: float, shift: float) -> Any:
+        if shift == 0:
+            return noise if scale == 1 else multiply(noise, scale)
+        if scale == 1:
+            return shift_by(noise, shift)
+        return add(full([], shift, dtype=noise.dtype, device=noise.device), noise, alpha=scale)
+
+    return affine
+
+
+def _uniform(call: Call) -> _Draw:
+    rand, affine, to = call(aten.rand.default), _affine(call), call(aten._to_copy.default)
+    as_complex, reaches, where = call(aten.view_as_complex.default), call(aten.ge.Scalar), call(aten.where.self)
+    full = call(aten.full.default)
+
+    def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, low: float = 0.0, high: float = 1.0) -> Any:
+        real = REAL_OF.get(dtype)
+        if real is not None:
+            return as_complex(affine(rand([*shape, 2], dtype=real, device=device), high - low, low))
+        if dtype not in _HALF or (low == 0 and high == 1):
+            return affine(rand(shape, dtype=dtype, device=device), high - low, low)
+        noise: Tensor = to(affine(rand(shape, dtype=torch.float32, device=device), high - low, low), dtype=dtype)
+        if low != high:
+            # Rounding may reach the upper end, which is not in the range.
+            noise = where(reaches(noise, high), full([], low, dtype=dtype, device=device), noise)
+        return noise
 
     return draw
 
 
 def _normal(call: Call) -> _Draw:
-    randn, multiply, add, to = call(aten.randn.default), call(aten.mul.Scalar), call(aten.add.Scalar), call(aten._to_copy.default)
+    randn, affine, to = call(aten.randn.default), _affine(call), call(aten._to_copy.default)
 
-    def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float = 0.0, std: float = 1.0) -> Tensor:
-        noise: Tensor = randn(shape, dtype=dtype, device=device)
+    def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float = 0.0, std: float = 1.0) -> Any:
+        wide = dtype
+        if dtype.is_floating_point and (mean != 0 or std != 1):
+            # The types that eager's samplers compute in. A half type takes another number of draws than float32 for a remainder.
+            count = math.prod(shape)
+            if count < _BLOCK:
+                wide = torch.float64
+            elif dtype in _HALF and count % _BLOCK == 0:
+                wide = torch.float32
+        noise = randn(shape, dtype=wide, device=device)
         if noise.dtype in _HALF and (mean != 0 or std != 1):
             noise = to(noise, dtype=torch.float32)
-        if std != 1:
-            noise = multiply(noise, std)
-        return add(noise, mean) if mean != 0 else noise
+        return affine(noise, std, mean)
 
     return draw
 
 
 def _bernoulli(call: Call) -> _Draw:
-    rand, less = call(aten.rand.default), call(aten.lt.Scalar)
+    full, native_dropout = call(aten.full.default), call(aten.native_dropout.default)
 
     def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, p: float = 0.5) -> Tensor:
+        # Eager's own mask. A set without the op compares a `rand` of the input's type instead, which has to resolve `p`.
         coarse = p in (0, 1) or _SMALL <= p <= 1 - _SMALL
-        hit: Tensor = less(rand(shape, dtype=torch.float32 if coarse else torch.float64, device=device), p)
+        ones = full(shape, 1, dtype=torch.float32 if coarse else torch.float64, device=device)
+        hit: Tensor = native_dropout(ones, 1 - p, True)[1]
         return hit
 
     return draw
@@ -218,13 +151,10 @@ def _exponential(call: Call) -> _Draw:
 
 
 def _geometric(call: Call) -> _Draw:
-    rand, negate, log1p = call(aten.rand.default), call(aten.neg.default), call(aten.log1p.default)
-    divide, ceil, clamp = call(aten.div.Scalar), call(aten.ceil.default), call(aten.clamp.default)
+    rand, log, divide, ceil = call(aten.rand.default), call(aten.log.default), call(aten.div.Scalar), call(aten.ceil.default)
 
     def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, p: float) -> Tensor:
-        wide = torch.float32 if p >= _SMALL and dtype is not torch.float64 else torch.float64
-        logs = log1p(negate(rand(shape, dtype=wide, device=device)))
-        drawn: Tensor = clamp(ceil(divide(logs, math.log1p(-p))), 1)
+        drawn: Tensor = ceil(divide(log(rand(shape, dtype=torch.float64, device=device)), math.log1p(-p)))
         return drawn
 
     return draw
@@ -232,12 +162,11 @@ def _geometric(call: Call) -> _Draw:
 
 def _cauchy(call: Call) -> _Draw:
     rand, shift, scale = call(aten.rand.default), call(aten.sub.Scalar), call(aten.mul.Scalar)
-    tangent, add = call(aten.tan.default), call(aten.add.Scalar)
+    tangent, affine = call(aten.tan.default), _affine(call)
 
-    def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, median: float = 0.0, sigma: float = 1.0) -> Tensor:
-        angle = scale(shift(rand(shape, dtype=_wide(dtype), device=device), 0.5), math.pi)
-        drawn: Tensor = add(scale(tangent(angle), sigma), median)
-        return drawn
+    def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, median: float = 0.0, sigma: float = 1.0) -> Any:
+        angle = scale(shift(rand(shape, dtype=torch.float64, device=device), 0.5), math.pi)
+        return affine(tangent(angle), sigma, median)
 
     return draw
 
@@ -246,7 +175,7 @@ def _log_normal(call: Call) -> _Draw:
     normal, exp = _normal(call), call(aten.exp.default)
 
     def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float = 1.0, std: float = 2.0) -> Tensor:
-        drawn: Tensor = exp(normal(shape, _wide(dtype), device, mean, std))
+        drawn: Tensor = exp(normal(shape, torch.float64, device, mean, std))
         return drawn
 
     return draw
@@ -266,7 +195,7 @@ def _integers(call: Call) -> _Draw:
     def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, low: int | None = None, high: int | None = None) -> Any:
         unbounded = low is None and high is None
         first = low or 0
-        last = high - 1 if high is not None else _last_by_default(dtype)
+        last = high - 1 if high is not None else last_by_default(dtype)
         count = last - first + 1
         if count <= 2**32:
             drawn = below(shape, device, count)
@@ -399,12 +328,12 @@ def _sized(law: _Law, check: _Check, reorder: _Reorder = _as_given) -> Callable[
 
 
 _LAWS: tuple[tuple[str, _Law, _Check], ...] = (
-    ("uniform", _uniform, _check_uniform),
-    ("normal", _normal, _check_normal),
-    ("exponential", _exponential, _check_exponential),
-    ("geometric", _geometric, _check_geometric),
-    ("cauchy", _cauchy, _check_cauchy),
-    ("log_normal", _log_normal, _check_log_normal),
+    ("uniform", _uniform, check_uniform),
+    ("normal", _normal, check_normal),
+    ("exponential", _exponential, check_exponential),
+    ("geometric", _geometric, check_geometric),
+    ("cauchy", _cauchy, check_cauchy),
+    ("log_normal", _log_normal, check_log_normal),
 )
 
 
@@ -413,26 +342,26 @@ def _rules() -> Iterator[Rule]:
         yield _drawn(getattr(aten, f"{name}_").default, _in_place(law, check))
         twin = aten.normal_functional if name == "normal" else getattr(aten, name)
         yield _drawn(twin.default, _like(law, check))
-    yield _drawn(aten.bernoulli_.float, _in_place(_bernoulli, _check_bernoulli))
-    yield _drawn(aten.bernoulli.p, _like(_bernoulli, _check_bernoulli, contiguous=True))
+    yield _drawn(aten.bernoulli_.float, _in_place(_bernoulli, check_bernoulli))
+    yield _drawn(aten.bernoulli.p, _like(_bernoulli, check_bernoulli, contiguous=True))
     for overload, reorder in (("default", _as_given), ("from", _as_given), ("to", _up_to)):
-        yield _drawn(getattr(aten.random_, overload), _in_place(_integers, _check_random, reorder))
-        yield _drawn(getattr(aten.random, overload), _like(_integers, _check_random, reorder))
-    yield _drawn(aten.rand.generator, _sized(_uniform, _check_uniform))
-    yield _drawn(aten.randn.generator, _sized(_normal, _check_normal))
-    yield _drawn(aten.normal.float_float, _sized(_normal, _check_normal))
+        yield _drawn(getattr(aten.random_, overload), _in_place(_integers, check_random, reorder))
+        yield _drawn(getattr(aten.random, overload), _like(_integers, check_random, reorder))
+    yield _drawn(aten.rand.generator, _sized(_uniform, check_uniform))
+    yield _drawn(aten.randn.generator, _sized(_normal, check_normal))
+    yield _drawn(aten.normal.float_float, _sized(_normal, check_normal))
     for op in (aten.randint.default, aten.randint.generator):
-        yield _drawn(op, _sized(_integers, _check_random, _up_to))
+        yield _drawn(op, _sized(_integers, check_random, _up_to))
     for op in (aten.randint.low, aten.randint.low_generator):
-        yield _drawn(op, _sized(_integers, _check_random))
+        yield _drawn(op, _sized(_integers, check_random))
     for op in (aten.rand_like.default, aten.rand_like.generator):
-        yield _drawn(op, _like(_uniform, _check_uniform))
+        yield _drawn(op, _like(_uniform, check_uniform))
     for op in (aten.randn_like.default, aten.randn_like.generator):
-        yield _drawn(op, _like(_normal, _check_normal))
+        yield _drawn(op, _like(_normal, check_normal))
     for op in (aten.randint_like.default, aten.randint_like.generator):
-        yield _drawn(op, _like(_integers, _check_random, _up_to))
+        yield _drawn(op, _like(_integers, check_random, _up_to))
     for op in (aten.randint_like.low_dtype, aten.randint_like.low_generator_dtype):
-        yield _drawn(op, _like(_integers, _check_random))
+        yield _drawn(op, _like(_integers, check_random))
 
 
 RULES: tuple[Rule, ...] = tuple(_rules())

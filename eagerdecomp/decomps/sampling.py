@@ -183,8 +183,7 @@ def _multinomial(call: Call) -> Callable[..., Any]:
     exponential, divide = call(aten.exponential.default), call(aten.div.Tensor)
     argmax, topk, least = call(aten.argmax.default), call(aten.topk.default), call(aten.amin.default)
     rand, cumsum, unsqueeze = call(aten.rand.generator), call(aten.cumsum.default), call(aten.unsqueeze.default)
-    select, multiply, below = call(aten.select.int), call(aten.mul.Tensor), call(aten.le.Tensor)
-    clamp = call(aten.clamp.default)
+    select, below = call(aten.select.int), call(aten.le.Tensor)
 
     def run(self: Tensor, num_samples: int, replacement: bool = False, *, generator: torch.Generator | None = None) -> Any:
         _check_multinomial(self, num_samples, replacement)
@@ -203,13 +202,12 @@ def _multinomial(call: Call) -> Callable[..., Any]:
             # The first arrivals of independent Poisson clocks with these rates.
             ahead = divide(weights, exponential(weights, generator=generator))
             return argmax(ahead, -1, True) if num_samples == 1 else topk(ahead, num_samples, -1)[1]
-        # How many of the cumulated weights lie at or below a level in [0, total): a weight of 0 is never met.
+        # How many of the cumulated shares lie at or below a level in [0, 1): a weight of 0 is never met.
         edges = cumsum(weights, -1)
-        level = rand([*rows, num_samples], generator=generator, dtype=weights.dtype, device=weights.device)
-        level = multiply(level, unsqueeze(select(edges, -1, -1), -1))
-        passed = total(below(unsqueeze(edges, -2), unsqueeze(level, -1)), [-1])
-        # Only where the total is so small that a level rounds up to it.
-        return clamp(passed, None, self.size(-1) - 1)
+        edges = divide(edges, unsqueeze(select(edges, -1, -1), -1))
+        level = rand([*rows, num_samples], generator=generator, dtype=torch.float64, device=weights.device)
+        # The last share is 1 exactly, above any level.
+        return total(below(unsqueeze(edges, -2), unsqueeze(level, -1)), [-1])
 
     return run
 
