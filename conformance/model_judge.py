@@ -1,0 +1,268 @@
+"""One column of one entry: the model run eagerly and in the mode from equal states, and every way in which the two differ."""
+
+from __future__ import annotations
+
+import os
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from conformance.models.entry import Entry, Subject, tensors_of, train
+from conformance.models.torchvision_ops import prepare_torchvision
+from eagerdecomp import BackendRecorder, EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError
+
+__all__ = ["COLUMNS", "STATUSES", "Result", "judge_entry", "tensor_difference"]
+
+#: From worst to best. "broken" is an entry that eager itself cannot run: a fault of the table, not of the library.
+STATUSES = ("broken", "wrong", "leak", "error", "unsupported", "pass")
+
+# Relative to the largest element of each tensor, and to this at least: a model is thousands of roundings deep.
+_TOLERANCE = {torch.float64: 1e-8, torch.float32: 2e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}
+_SMALLEST_SCALE = 1e-3
+
+# How much further than eager's a tensor may be from the float64 run: rounding differs by where it happens.
+_AS_INEXACT = 4
+
+#: What a column leaves behind, by name; None where there is no tensor, as for an absent gradient.
+Named: TypeAlias = list[tuple[str, Tensor | None]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one column of an entry.
+
+    Attributes:
+        detail: what is wrong.
+        missing: ops without a route.
+        note: how a pass was judged, where not directly.
+        strides: the first tensor with other strides than eager's.
+        calls: kernels called in the mode.
+        ops: ops called eagerly.
+    """
+
+    name: str
+    column: str
+    status: str
+    detail: str = ""
+    missing: tuple[str, ...] = ()
+    note: str = ""
+    strides: str = ""
+    calls: int = 0
+    ops: int = 0
+    family: str = ""
+
+
+# -- columns ------------------------------------------------------------------------------------------------------
+
+
+def _made(subject: Subject) -> Named:
+    return _state(subject.model)
+
+
+def _evaluated(subject: Subject) -> Named:
+    subject.model.eval()
+    with torch.no_grad():
+        return _numbered("output", subject.forward(subject.model, subject.batch))
+
+
+def _inferred(subject: Subject) -> Named:
+    subject.model.eval()
+    with torch.inference_mode():
+        return _numbered("output", subject.forward(subject.model, subject.batch))
+
+
+def _trained(subject: Subject) -> Named:
+    subject.model.train()
+    answer = subject.steps(subject) if subject.steps else train(subject)
+    return _numbered("loss", answer) + _state(subject.model)
+
+
+def _generated(subject: Subject) -> Named:
+    assert subject.generate is not None
+    subject.model.eval()
+    with torch.no_grad():
+        return _numbered("tokens", subject.generate(subject.model, subject.batch))
+
+
+def _numbered(what: str, answer: Any) -> Named:
+    return [(f"{what} {number}", one) for number, one in enumerate(tensors_of(answer))]
+
+
+def _state(model: nn.Module) -> Named:
+    named: Named = [*model.named_parameters(), *model.named_buffers()]
+    return named + [(f"gradient of {name}", one.grad) for name, one in model.named_parameters()]
+
+
+#: "make" also makes the model under the mode; the others are given one made outside, so that its weights are eager's.
+COLUMNS: dict[str, Callable[[Subject], Named]] = {
+    "make": _made,
+    "eval": _evaluated,
+    "inference_mode": _inferred,
+    "train": _trained,
+    "generate": _generated,
+}
+
+
+# -- the judge ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """One column to be run: as it is, in a mode, or in float64."""
+
+    entry: Entry
+    column: str
+    ops: OpSet
+
+    def run(self, *modes: Any, wide: bool = False) -> Named:
+        make_inside = self.column == "make"
+        torch.manual_seed(0)
+        with ExitStack() as stack, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            subject = None if make_inside else self._subject(wide)
+            torch.manual_seed(1)
+            for mode in modes:
+                stack.enter_context(mode)
+            return COLUMNS[self.column](subject or self._subject(wide))
+
+    def mode(self, **options: Any) -> EagerDecompMode:
+        return EagerDecompMode(self.ops, **{"cache": ProgramCache(), **options})
+
+    def _subject(self, wide: bool) -> Subject:
+        subject = self.entry.make()
+        if wide:
+            subject.model.double()
+            subject.batch = tree_map(
+                lambda one: one.double() if isinstance(one, Tensor) and one.dtype is torch.float32 else one, subject.batch
+            )
+        return subject
+
+
+def judge_entry(entry: Entry, op_set: OpSet) -> list[Result]:
+    """Judge every column of an entry; the columns share one cache, as a program would."""
+    prepare_torchvision()
+    cache = ProgramCache()
+    ops = op_set | OpSet(entry.custom_ops)
+    results = (_judge(_Trial(entry, column, ops), cache) for column in ("make", *entry.columns))
+    return [replace(result, family=entry.family) for result in results]
+
+
+def _judge(trial: _Trial, cache: ProgramCache) -> Result:
+    name, column = trial.entry.name, trial.column
+    eager, seen = BackendRecorder(), BackendRecorder()
+    try:
+        want = trial.run(eager)
+    except Exception as error:  # the border: a failure of any kind is a counted result
+        return Result(name, column, "broken", f"eager: {_short(error)}")
+    try:
+        have = trial.run(seen, trial.mode(cache=cache))
+    except UnsupportedOpError as error:
+        return Result(name, column, "unsupported", error.call, _missing(trial) or error.missing)
+    except Exception as error:  # the border: see above
+        return Result(name, column, "error", _short(error))
+    result = Result(name, column, "pass", strides=_stride_difference(want, have), calls=seen.ops.total(), ops=eager.ops.total())
+    if outside := seen.outside(trial.ops):
+        return replace(result, status="leak", detail=", ".join(sorted(map(str, outside))))
+    # What is drawn under the mode may be other numbers than eager's (README, "Limits").
+    found = _differences(want, have, values=column != "make")
+    if found and column != "make":
+        found, note = _by_rounding(trial, want, have, found)
+        result = replace(result, note=note)
+    if found:
+        more = f"; {len(found) - 3} more" if len(found) > 3 else ""
+        return replace(result, status="wrong", detail="; ".join(f"{key}: {one}" for key, one in list(found.items())[:3]) + more)
+    return result
+
+
+def _missing(trial: _Trial) -> tuple[str, ...]:
+    """All ops of the column without a route, the first of which stopped it."""
+    mode = trial.mode(on_unsupported="fallback")
+    try:
+        trial.run(mode)
+    except Exception:  # the border: then the first one is all that is known
+        return ()
+    return tuple(sorted(op for op, counts in mode.stats().ops.items() if counts.fell_back))
+
+
+def _differences(want: Named, have: Named, *, values: bool = True) -> dict[str, str]:
+    if [name for name, _ in want] != [name for name, _ in have]:
+        return {"outputs": "others than eager's"}
+    pairs = zip(want, have, strict=True)
+    return {name: one for (name, w), (_, h) in pairs if (one := tensor_difference(w, h, values=values))}
+
+
+def tensor_difference(want: Tensor | None, have: Tensor | None, *, values: bool = True) -> str:
+    """How `have` differs from what eager gave; empty where it does not."""
+    if want is None or have is None:
+        return "" if want is have else f"{'none' if have is None else 'one'} where eager has {'none' if want is None else 'one'}"
+    for fact in ("dtype", "shape", "layout", "requires_grad"):
+        if getattr(want, fact) != getattr(have, fact):
+            return f"{fact} {getattr(have, fact)} for {getattr(want, fact)}"
+    if not values:
+        return ""
+    want, have = (one.detach().to_dense() if one.layout is not torch.strided else one.detach() for one in (want, have))
+    if not want.is_floating_point() and not want.is_complex():
+        return "" if torch.equal(want, have) else "other integers"
+    finite = want.isfinite()
+    if not torch.equal(want[~finite].nan_to_num(), have[~finite].nan_to_num()) or not torch.equal(finite, have.isfinite()):
+        return "other infinities"
+    if not finite.any():
+        return ""
+    scale, far = (one.abs().max().item() for one in (want[finite], want[finite] - have[finite]))
+    allowed = _TOLERANCE.get(want.dtype, _TOLERANCE[torch.float32]) * max(scale, _SMALLEST_SCALE)
+    return "" if far <= allowed else f"{far:.2e} off at scale {scale:.2e}"
+
+
+def _by_rounding(trial: _Trial, want: Named, have: Named, found: dict[str, str]) -> tuple[dict[str, str], str]:
+    """What remains wrong once a run in float64 is the standard, and how it was judged.
+
+    A tensor about as far from it as eager's own is right. So is a model that agrees with eager in float64 throughout: there a value next to
+    the kink of a ReLU, or a batch norm of near-equal values, has made a rounding large.
+    """
+    try:
+        true = trial.run(wide=True)
+        wide = trial.run(trial.mode(), wide=True)
+    except Exception:  # the border: a model that does not run in float64 has no such judge
+        return found, ""
+    if len(true) == len(want):
+        rows = zip(want, have, true, strict=True)
+        near = {name for (name, w), (_, h), (_, t) in rows if name in found and _as_near(w, h, t)}
+        found = {name: one for name, one in found.items() if name not in near}
+    if not found:
+        return found, "as far from float64 as eager"
+    agreed = any(one is not None and one.dtype is torch.float64 for _, one in true) and not _differences(true, wide)
+    return ({}, "equal in float64") if agreed else (found, "")
+
+
+def _as_near(want: Tensor | None, have: Tensor | None, true: Tensor | None) -> bool:
+    if want is None or have is None or true is None or true.dtype is not torch.float64:
+        return False
+    if not want.dtype == have.dtype == torch.float32 or not want.shape == have.shape == true.shape:
+        return False
+    mine, eagers = ((one.detach().double() - true.detach()).abs().max() for one in (have, want))
+    return bool(mine <= _AS_INEXACT * eagers)
+
+
+def _stride_difference(want: Named, have: Named) -> str:
+    for (name, w), (_, h) in zip(want, have, strict=False):
+        if w is None or h is None or w.layout is not torch.strided or h.layout is not torch.strided or w.shape != h.shape:
+            continue
+        if w.numel() and _strides(w) != _strides(h):
+            return f"{name}: {h.stride()} for {w.stride()} of shape {tuple(w.shape)}"
+    return ""
+
+
+def _strides(tensor: Tensor) -> Sequence[int]:
+    return [stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
+
+
+def _short(error: BaseException) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:240]} ({os.path.basename(frame.filename)}:{frame.lineno})"

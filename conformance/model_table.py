@@ -1,0 +1,164 @@
+"""The table of real models: each one made, run and trained eagerly and in the mode, and judged tensor by tensor.
+
+    python conformance/model_table.py --match 'gpt|bert'
+
+Models are made from configurations, with random weights; nothing is downloaded. The packages that they come from are the extra
+`models`; without them only the entries in plain torch run. Exit code 1 when a column is wrong, leaks or fails in another way than
+for want of a rule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TextIO
+
+# Before any library that would ask a hub.
+os.environ.update({"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"})
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from conformance.model_judge import COLUMNS, STATUSES, Result, judge_entry
+from conformance.models import Entry, entries, missing_extras
+from eagerdecomp import OpSet, core_aten, prims
+from eagerdecomp.progress import Progress
+
+__all__ = ["main", "markdown", "summary"]
+
+SETS = {"core": core_aten, "prims": prims}
+
+
+def run(todo: Sequence[Entry], op_set: OpSet, out: TextIO) -> list[Result]:
+    """Judge the entries, with a progress line."""
+    progress = Progress(len(todo), out)
+    results: list[Result] = []
+    for done, entry in enumerate(todo, 1):
+        results += judge_entry(entry, op_set)
+        progress.step(done, entry.name)
+    progress.close()
+    return results
+
+
+def summary(results: Sequence[Result], skipped: Iterable[Entry] = ()) -> str:
+    """The counts, everything that is not well, and the ops that block most."""
+    counts = Counter(result.status for result in results)
+    names = {(result.family, result.name) for result in results}
+    well = names - {(result.family, result.name) for result in results if result.status != "pass"}
+    lines = [f"{len(names)} models, {len(well)} pass in every column; {len(results)} columns, torch {torch.__version__}"]
+    lines += [f"  {status:12}{counts[status]:5}" for status in reversed(STATUSES)]
+    for status in ("broken", "wrong", "leak", "error"):
+        lines += [f"{status:6} {one.name} / {one.column}: {one.detail}" for one in results if one.status == status]
+    lines += [f"strides {one.name} / {one.column}: {one.strides}" for one in results if one.strides]
+    if blocking := _blocking(results):
+        lines.append("ops without a route, by how many models they block:")
+        lines += [f"  {count:4} {op}" for op, count in blocking]
+    if absent := Counter(name for entry in skipped for name in missing_extras(entry)):
+        lines.append("skipped: " + ", ".join(f"{count} models need {name}" for name, count in sorted(absent.items())))
+    return "\n".join(lines)
+
+
+def _blocking(results: Iterable[Result]) -> list[tuple[str, int]]:
+    pairs = {(op, result.family, result.name) for result in results for op in result.missing}
+    return sorted(Counter(op for op, _, _ in pairs).items(), key=lambda item: (-item[1], item[0]))
+
+
+# -- the document -------------------------------------------------------------------------------------------------
+
+_HEAD = """\
+<!-- Made by `python conformance/model_table.py --markdown docs/models.md`; change that, not this. -->
+
+# Models
+
+Each model below is made small, with random weights, and run twice from the same state: in plain eager PyTorch, and unchanged inside
+`with EagerDecompMode({ops})` with a recorder outside that sees what reaches the backend. To make this table anew:
+
+```sh
+.venv/bin/pip install -q -e ".[models]" && .venv/bin/python conformance/model_table.py --markdown docs/models.md
+```
+
+- **make**: the model made inside the mode: shapes, dtypes, strides.
+- **eval**, **inference**: its answer without gradients, and under `torch.inference_mode`.
+- **train**: two steps (or what the row's name says): losses, every gradient, every parameter and buffer afterwards.
+- **generate**: greedy decoding with a cache of keys and values; the tokens are the same.
+- **kernels**: kernel calls that reached the backend while training, and the ops that eager called for it.
+
+Numbers are float32, compared to 2 in 10,000 of each tensor's largest. What differs by more is held against a run in float64: `≈` marks a
+pass by that judge (no further from float64 than eager is, or equal to eager in float64 throughout).
+"""
+
+_TITLES = {"make": "make", "eval": "eval", "inference_mode": "inference", "train": "train", "generate": "generate"}
+
+
+def markdown(results: Sequence[Result], ops: str, skipped: Iterable[Entry] = ()) -> str:
+    """The table as a document."""
+    counts = Counter(result.status for result in results)
+    said = ", ".join(f"{counts[status]} {status}" for status in reversed(STATUSES) if counts[status])
+    names = {(result.family, result.name) for result in results}
+    lines = [_HEAD.replace("{ops}", ops), f"{len(names)} models on torch {torch.__version__.split('+')[0]}; columns: {said}.\n"]
+    if blocking := _blocking(results):
+        lines += ["Ops without a route: " + ", ".join(f"`{op}` ({count})" for op, count in blocking) + ".\n"]
+    if absent := sorted({name for entry in skipped for name in missing_extras(entry)}):
+        lines += [f"Left out for want of {', '.join(absent)}: {len(list(skipped))} models.\n"]
+    for family in dict.fromkeys(result.family for result in results):
+        lines += [f"## {family}\n", f"| model | {' | '.join(_TITLES.values())} | kernels |", "|---" * (len(_TITLES) + 2) + "|"]
+        rows: dict[str, dict[str, Result]] = {}
+        for result in results:
+            if result.family == family:
+                rows.setdefault(result.name, {})[result.column] = result
+        lines += [_row(name, columns) for name, columns in rows.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _row(name: str, columns: dict[str, Result]) -> str:
+    trained = columns.get("train")
+    calls = f"{trained.calls} for {trained.ops}" if trained is not None and trained.status == "pass" else ""
+    return f"| {name} | " + " | ".join(_cell(columns.get(column)) for column in COLUMNS) + f" | {calls} |"
+
+
+def _cell(result: Result | None) -> str:
+    if result is None:
+        return ""
+    if result.status == "pass":
+        return "pass ≈" if result.note else "pass"
+    return f"**{result.status}** " + ", ".join(f"`{op}`" for op in result.missing)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
+    parser.add_argument("--match", default="", metavar="REGEX", help="only entries whose family/name it finds")
+    parser.add_argument("--shard", default="1/1", metavar="K/N", help="run every N-th entry, from the K-th")
+    parser.add_argument("--json", metavar="FILE", help="write all results there")
+    parser.add_argument("--markdown", metavar="FILE", help="write the table there")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; answers its exit code."""
+    options = _parser().parse_args(argv)
+    torch.set_num_threads(1)
+    shard, shards = map(int, options.shard.split("/"))
+    found = [entry for entry in entries() if re.search(options.match, f"{entry.family}/{entry.name}")][shard - 1 :: shards]
+    skipped = [entry for entry in found if missing_extras(entry)]
+
+    results = run([entry for entry in found if entry not in skipped], SETS[options.ops](), sys.stderr)
+    print(summary(results, skipped))
+    if options.json:
+        Path(options.json).write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+    if options.markdown:
+        Path(options.markdown).write_text(markdown(results, f"{SETS[options.ops].__name__}()", skipped))
+    return int(any(result.status not in ("pass", "unsupported") for result in results))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
