@@ -14,13 +14,14 @@ from eagerdecomp.decomps import (
     distribution_gradients,
     distributions,
     elementwise,
+    embedding,
     encoder,
     foreach,
     indexing,
     mutation,
     optimizers,
-    ragged,
     pooling,
+    ragged,
     random,
     recurrent,
     reductions,
@@ -55,6 +56,7 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("foreach", foreach.RULES),
     ("optimizers", optimizers.RULES),
     ("ctc", ctc.RULES),
+    ("embedding", embedding.RULES),
     ("repairs", repairs.RULES),
 )
 
