@@ -199,7 +199,8 @@ def _max_pool(dims: int) -> Callable[..., Any]:
         else:
             places = [strided_places(windows[d], sizes[d], count[d], d, dims, self.device) for d in range(dims)]
             values, indices = _maxima(self, flat_places(places, sizes, math.prod(count)), count)
-        return in_format_of(values, self), in_format_of(indices, self)
+        batch = self if self.dim() == dims + 2 else None
+        return in_format_of(values, batch), in_format_of(indices, batch)
 
     return run
 
@@ -221,7 +222,8 @@ def _max_pool_backward(dims: int) -> Callable[..., Any]:
             raise not_implemented(f"max_pool{dims}d_backward", grad_output.dtype)
         for tensor in (grad_output, indices):
             check_pooled(tensor, self, dims, kernel_size, stride, padding, dilation, ceil_mode)
-        return in_format_of(_gradient_by_places(grad_output, self, indices, dims), self)
+        batch = self if self.dim() == dims + 2 else None
+        return in_format_of(_gradient_by_places(grad_output, self, indices, dims), batch)
 
     return run
 

@@ -31,10 +31,12 @@ def sample(dims: int, dtype: torch.dtype = torch.float32, layout: str = "row-maj
         return x.repeat_interleave(2, -1)[..., ::2]
     if layout == "no batch":
         return x[0]
+    if layout == "channels last, no batch":
+        return x[0].movedim(0, -1).contiguous().movedim(-1, 0)
     return x
 
 
-LAYOUTS = ["row-major", "channels last", "permuted", "gapped", "no batch"]
+LAYOUTS = ["row-major", "channels last", "permuted", "gapped", "no batch", "channels last, no batch"]
 
 
 def rising(like: torch.Tensor) -> torch.Tensor:
