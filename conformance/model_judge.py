@@ -175,6 +175,9 @@ def _judge(trial: _Trial, cache: ProgramCache) -> Result:
     if found and column != "make":
         found, note = _by_rounding(trial, want, have, found)
         result = replace(result, note=note)
+    if found and (missing := _missing(trial)):
+        # `UnsupportedOpError` is a `NotImplementedError`, and some libraries try another way after one.
+        return replace(result, status="unsupported", detail="the model went on after the refusal", missing=missing)
     if found:
         more = f"; {len(found) - 3} more" if len(found) > 3 else ""
         return replace(result, status="wrong", detail="; ".join(f"{key}: {one}" for key, one in list(found.items())[:3]) + more)
@@ -223,8 +226,8 @@ def tensor_difference(want: Tensor | None, have: Tensor | None, *, values: bool 
 def _by_rounding(trial: _Trial, want: Named, have: Named, found: dict[str, str]) -> tuple[dict[str, str], str]:
     """What remains wrong once a run in float64 is the standard, and how it was judged.
 
-    A tensor about as far from it as eager's own is right. So is a model that agrees with eager in float64 throughout: there a value next to
-    the kink of a ReLU, or a batch norm of near-equal values, has made a rounding large.
+    A tensor about as far from it as eager's own is right. So is a model that agrees with eager in float64 throughout: there a value
+    next to the kink of a ReLU, or a batch norm of near-equal values, has made a rounding large.
     """
     try:
         true = trial.run(wide=True)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from conformance.models.entry import Entry, Subject, loss_of
+from conformance.models.entry import Entry, Subject
 from conformance.models.language import VOCABULARY, hf_entry
 
 __all__ = ["ENTRIES"]
@@ -45,15 +45,32 @@ def _mel(frames: int = 40, mels: int = 16) -> Any:
 
 
 WHISPER: dict[str, Any] = {
-    "vocab_size": VOCABULARY, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "num_mel_bins": 16, "max_source_positions": 20,
-    "max_target_positions": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
-}  # fmt: skip
+    "vocab_size": VOCABULARY,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "num_mel_bins": 16,
+    "max_source_positions": 20,
+    "max_target_positions": 32,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
+}
 
 WAVES = (
     hf_entry("wav2vec2, ctc", "Wav2Vec2Config", "Wav2Vec2ForCTC", _speech, SPEECH),
-    hf_entry("wav2vec2, layer norm", "Wav2Vec2Config", "Wav2Vec2ForSequenceClassification", _spoken_classes,
-             {**SPEECH, "feat_extract_norm": "layer", "do_stable_layer_norm": True}),
+    hf_entry(
+        "wav2vec2, layer norm",
+        "Wav2Vec2Config",
+        "Wav2Vec2ForSequenceClassification",
+        _spoken_classes,
+        {**SPEECH, "feat_extract_norm": "layer", "do_stable_layer_norm": True},
+    ),
     hf_entry("hubert, ctc", "HubertConfig", "HubertForCTC", _speech, SPEECH),
     hf_entry("wavlm, ctc", "WavLMConfig", "WavLMForCTC", _speech, SPEECH),
     hf_entry("sew, ctc", "SEWConfig", "SEWForCTC", _speech, SPEECH),
@@ -61,28 +78,105 @@ WAVES = (
     hf_entry("data2vec-audio, ctc", "Data2VecAudioConfig", "Data2VecAudioForCTC", _speech, {**SPEECH, "conv_pos_kernel_size": 5}),
     hf_entry("wav2vec2-conformer, ctc", "Wav2Vec2ConformerConfig", "Wav2Vec2ConformerForCTC", _speech, SPEECH),
     hf_entry("whisper", "WhisperConfig", "WhisperForConditionalGeneration", _mel(), WHISPER),
-    hf_entry("speech2text", "Speech2TextConfig", "Speech2TextForConditionalGeneration",
-             lambda: {"input_features": torch.randn(2, 40, 16), "labels": torch.randint(3, VOCABULARY, (2, 7))},
-             {**WHISPER, "input_feat_per_channel": 16, "conv_channels": 32, "max_source_positions": 64}),
-    hf_entry("speecht5", "SpeechT5Config", "SpeechT5ForTextToSpeech",
-             lambda: {"input_ids": torch.randint(4, 20, (2, 8)), "attention_mask": torch.ones(2, 8, dtype=torch.long), "labels": torch.randn(2, 16, 16), "speaker_embeddings": torch.randn(2, 8)},
-             {"vocab_size": 20, "hidden_size": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
-              "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "num_mel_bins": 16, "speaker_embedding_dim": 8,
-              "speech_decoder_prenet_units": 16, "speech_decoder_postnet_units": 16, "speech_decoder_prenet_dropout": 0.0}),
-    hf_entry("vits", "VitsConfig", "VitsModel", lambda: {"input_ids": torch.randint(4, 20, (1, 8))},
-             {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "ffn_dim": 32, "flow_size": 16,
-              "spectrogram_bins": 16, "upsample_initial_channel": 16, "wavenet_dilation_rate": 1, "noise_scale": 0.0, "noise_scale_duration": 0.0}),
-    hf_entry("ast", "ASTConfig", "ASTForAudioClassification",
-             lambda: {"input_values": torch.randn(2, 32, 16), "labels": torch.tensor([0, 1])},
-             {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "patch_size": 4,
-              "max_length": 32, "num_mel_bins": 16, "frequency_stride": 4, "time_stride": 4}),
-    hf_entry("encodec", "EncodecConfig", "EncodecModel", lambda: {"input_values": torch.randn(2, 1, 400)},
-             {"num_filters": 4, "hidden_size": 16, "codebook_size": 16, "codebook_dim": 16, "num_lstm_layers": 1}),
-    hf_entry("parakeet, ctc", "ParakeetCTCConfig", "ParakeetForCTC",
-             lambda: {"input_features": torch.randn(2, 64, 16), "attention_mask": torch.ones(2, 64, dtype=torch.bool), "labels": torch.randint(1, 20, (2, 4))},
-             {"vocab_size": 21, "pad_token_id": 20, "encoder_config": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-              "intermediate_size": 64, "num_mel_bins": 16, "subsampling_conv_channels": 8}}),
-)  # fmt: skip
+    hf_entry(
+        "speech2text",
+        "Speech2TextConfig",
+        "Speech2TextForConditionalGeneration",
+        lambda: {"input_features": torch.randn(2, 40, 16), "labels": torch.randint(3, VOCABULARY, (2, 7))},
+        {**WHISPER, "input_feat_per_channel": 16, "conv_channels": 32, "max_source_positions": 64},
+    ),
+    hf_entry(
+        "speecht5",
+        "SpeechT5Config",
+        "SpeechT5ForTextToSpeech",
+        lambda: {
+            "input_ids": torch.randint(4, 20, (2, 8)),
+            "attention_mask": torch.ones(2, 8, dtype=torch.long),
+            "labels": torch.randn(2, 16, 16),
+            "speaker_embeddings": torch.randn(2, 8),
+        },
+        {
+            "vocab_size": 20,
+            "hidden_size": 32,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "encoder_ffn_dim": 64,
+            "decoder_ffn_dim": 64,
+            "num_mel_bins": 16,
+            "speaker_embedding_dim": 8,
+            "speech_decoder_prenet_units": 16,
+            "speech_decoder_postnet_units": 16,
+            "speech_decoder_prenet_dropout": 0.0,
+        },
+    ),
+    hf_entry(
+        "vits",
+        "VitsConfig",
+        "VitsModel",
+        lambda: {"input_ids": torch.randint(4, 20, (1, 8))},
+        {
+            "vocab_size": 20,
+            "hidden_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "ffn_dim": 32,
+            "flow_size": 16,
+            "spectrogram_bins": 16,
+            "upsample_initial_channel": 16,
+            "wavenet_dilation_rate": 1,
+            "noise_scale": 0.0,
+            "noise_scale_duration": 0.0,
+        },
+    ),
+    hf_entry(
+        "ast",
+        "ASTConfig",
+        "ASTForAudioClassification",
+        lambda: {"input_values": torch.randn(2, 32, 16), "labels": torch.tensor([0, 1])},
+        {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "intermediate_size": 64,
+            "patch_size": 4,
+            "max_length": 32,
+            "num_mel_bins": 16,
+            "frequency_stride": 4,
+            "time_stride": 4,
+        },
+    ),
+    hf_entry(
+        "encodec",
+        "EncodecConfig",
+        "EncodecModel",
+        lambda: {"input_values": torch.randn(2, 1, 400)},
+        {"num_filters": 4, "hidden_size": 16, "codebook_size": 16, "codebook_dim": 16, "num_lstm_layers": 1},
+    ),
+    hf_entry(
+        "parakeet, ctc",
+        "ParakeetCTCConfig",
+        "ParakeetForCTC",
+        lambda: {
+            "input_features": torch.randn(2, 64, 16),
+            "attention_mask": torch.ones(2, 64, dtype=torch.bool),
+            "labels": torch.randint(1, 20, (2, 4)),
+        },
+        {
+            "vocab_size": 21,
+            "pad_token_id": 20,
+            "encoder_config": {
+                "hidden_size": 32,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 4,
+                "intermediate_size": 64,
+                "num_mel_bins": 16,
+                "subsampling_conv_channels": 8,
+            },
+        },
+    ),
+)
 
 
 # -- separation in plain torch ------------------------------------------------------------------------------------
@@ -138,7 +232,9 @@ def _distortion(guess: Tensor, source: Tensor) -> Tensor:
 
 
 def _separator() -> Subject:
-    return Subject(ConvTasNet(), (torch.randn(2, 160), torch.randn(2, 2, 160)), lambda model, batch: model(batch[0]), _scale_invariant)
+    return Subject(
+        ConvTasNet(), (torch.randn(2, 160), torch.randn(2, 2, 160)), lambda model, batch: model(batch[0]), _scale_invariant
+    )
 
 
 class SpectrogramNet(nn.Module):

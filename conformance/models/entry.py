@@ -72,7 +72,11 @@ def tensors_of(value: Any) -> list[Tensor]:
         return [value]
     if isinstance(value, dict):
         value = list(value.values())
-    return [tensor for item in value for tensor in tensors_of(item)] if isinstance(value, Sequence) and not isinstance(value, str) else []
+    return (
+        [tensor for item in value for tensor in tensors_of(item)]
+        if isinstance(value, Sequence) and not isinstance(value, str)
+        else []
+    )
 
 
 def loss_of(answer: Any) -> Tensor:

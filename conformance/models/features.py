@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,13 @@ class Convolutional(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, groups=2), nn.GroupNorm(2, 8), nn.Hardswish()
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 8, 3, groups=2),
+            nn.GroupNorm(2, 8),
+            nn.Hardswish(),
         )
         self.head = nn.Linear(8, 3)
 
@@ -73,8 +79,13 @@ def _words() -> Any:
     return torch.randint(20, (2, 7)), torch.randint(20, (2, 7))
 
 
-def feature(name: str, steps: Steps | None = None, model: Callable[[], nn.Module] = Perceptron, batch: Callable[[], Any] = _rows,
-            optimizer: Any = None) -> Entry:  # fmt: skip
+def feature(
+    name: str,
+    steps: Steps | None = None,
+    model: Callable[[], nn.Module] = Perceptron,
+    batch: Callable[[], Any] = _rows,
+    optimizer: Any = None,
+) -> Entry:
     """An entry of the training column alone."""
 
     def make() -> Subject:
@@ -108,13 +119,17 @@ FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
 
 
 def _forms() -> list[tuple[str, str, dict[str, Any]]]:
-    forms = [(f"{name}, {form}", name, {"foreach": form == "foreach"}) for name in OPTIMIZERS for form in ("single tensor", "foreach")]
+    forms = [
+        (f"{name}, {form}", name, {"foreach": form == "foreach"}) for name in OPTIMIZERS for form in ("single tensor", "foreach")
+    ]
     return forms + [(f"{name}, fused", name, {"fused": True}) for name in FUSED]
 
 
 def _optimizer(name: str, options: dict[str, Any]) -> Entry:
     made = getattr(torch.optim, name)
-    settings = {key: value for key, value in {**OPTIMIZERS[name], **options}.items() if not (key == "centered" and options.get("fused"))}
+    settings = {
+        key: value for key, value in {**OPTIMIZERS[name], **options}.items() if not (key == "centered" and options.get("fused"))
+    }
     return feature(title(name, options), partial(train, count=3), optimizer=lambda parameters: made(parameters, **settings))
 
 
@@ -179,7 +194,10 @@ def _autocast(subject: Subject, dtype: torch.dtype, count: int = 2) -> list[Tens
 
 def _scaled(subject: Subject) -> list[Tensor]:
     """Gradient scaling: the second step overflows, is skipped, and halves the scale."""
-    optimizer, scaler = subject.optimizer(subject.model.parameters()), torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=1)
+    optimizer, scaler = (
+        subject.optimizer(subject.model.parameters()),
+        torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=1),
+    )
     losses = []
     for factor in (1.0, 1e38, 1.0):
         optimizer.zero_grad()
@@ -214,7 +232,9 @@ def _checkpointed(subject: Subject, reentrant: bool) -> list[Tensor]:
 
 
 def _in_segments(subject: Subject) -> list[Tensor]:
-    subject.loss = lambda model, batch: F.cross_entropy(checkpoint_sequential(model.body, 2, batch[0], use_reentrant=False), batch[1])
+    subject.loss = lambda model, batch: F.cross_entropy(
+        checkpoint_sequential(model.body, 2, batch[0], use_reentrant=False), batch[1]
+    )
     return train(subject)
 
 

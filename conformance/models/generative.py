@@ -78,7 +78,10 @@ def _denoise(model: nn.Module, batch: Any) -> Tensor:
 class Autoencoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.encoder, self.decoder = nn.Sequential(nn.Linear(12, 8), nn.ELU()), nn.Sequential(nn.Linear(4, 8), nn.Mish(), nn.Linear(8, 12))
+        self.encoder, self.decoder = (
+            nn.Sequential(nn.Linear(12, 8), nn.ELU()),
+            nn.Sequential(nn.Linear(4, 8), nn.Mish(), nn.Linear(8, 12)),
+        )
         self.mean, self.spread = nn.Linear(8, 4), nn.Linear(8, 4)
 
     def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Normal]:
@@ -179,7 +182,11 @@ class Adversaries(nn.Module):
     def __init__(self, spectral: bool) -> None:
         super().__init__()
         self.generator = nn.Sequential(
-            nn.ConvTranspose2d(4, 8, 4), nn.BatchNorm2d(8), nn.ReLU(True), nn.ConvTranspose2d(8, 3, 4, stride=2, padding=1), nn.Tanh()
+            nn.ConvTranspose2d(4, 8, 4),
+            nn.BatchNorm2d(8),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(8, 3, 4, stride=2, padding=1),
+            nn.Tanh(),
         )
         layers = (nn.Conv2d(3, 8, 4, stride=2, padding=1), nn.Conv2d(8, 8, 4))
         first, second = (parametrizations.spectral_norm(one) if spectral else one for one in layers)
@@ -223,7 +230,9 @@ def _penalised(model: Any, noise: Tensor, images: Tensor, mixed: Tensor) -> Tens
 def _adversary_entry(name: str, spectral: bool, loss: Any) -> Entry:
     def make() -> Subject:
         batch = ((torch.randn(4, 4, 1, 1),), torch.rand(4, 3, 8, 8), torch.rand(4, 1, 1, 1))
-        return Subject(Adversaries(spectral), batch, lambda model, batch: model(*batch[0]), steps=lambda subject: _play(subject, loss))
+        return Subject(
+            Adversaries(spectral), batch, lambda model, batch: model(*batch[0]), steps=lambda subject: _play(subject, loss)
+        )
 
     return Entry(name, make)
 
@@ -263,7 +272,11 @@ class Triplets(nn.Module):
 def _triplet(model: nn.Module, batch: Any) -> Tensor:
     anchor, same, other = model(*batch[0])
     cosine = F.cosine_embedding_loss(anchor, other, torch.tensor([-1.0] * len(anchor)), margin=0.1)
-    return F.triplet_margin_loss(anchor, same, other) + cosine + F.margin_ranking_loss(anchor[:, 0], same[:, 0], torch.ones(len(anchor)))
+    return (
+        F.triplet_margin_loss(anchor, same, other)
+        + cosine
+        + F.margin_ranking_loss(anchor[:, 0], same[:, 0], torch.ones(len(anchor)))
+    )
 
 
 class ActorCritic(nn.Module):
@@ -314,7 +327,10 @@ class Classifier(nn.Module):
         super().__init__()
         layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, **options)
         self.embed = nn.Embedding(20, 16)
-        self.encoder, self.head = nn.TransformerEncoder(layer, 2, enable_nested_tensor=not options.get("norm_first")), nn.Linear(16, 3)
+        self.encoder, self.head = (
+            nn.TransformerEncoder(layer, 2, enable_nested_tensor=not options.get("norm_first")),
+            nn.Linear(16, 3),
+        )
 
     def forward(self, tokens: Tensor, absent: Tensor) -> Tensor:
         return self.head(self.encoder(self.embed(tokens), src_key_padding_mask=absent)[:, 0])
@@ -328,7 +344,9 @@ class Seq2Seq(nn.Module):
 
     def forward(self, source: Tensor, target: Tensor, absent: Tensor) -> Tensor:
         causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
-        return self.head(self.body(self.embed(source), self.embed(target), tgt_mask=causal, src_key_padding_mask=absent, tgt_is_causal=True))
+        return self.head(
+            self.body(self.embed(source), self.embed(target), tgt_mask=causal, src_key_padding_mask=absent, tgt_is_causal=True)
+        )
 
 
 def _absent() -> Tensor:
@@ -352,24 +370,48 @@ def _first_of(model: nn.Module, batch: Any) -> list[Tensor]:
 
 
 ENTRIES = (
-    plain_entry("diffusion u-net", DiffusionUNet, lambda: ((torch.randn(2, 3, 8, 8), torch.tensor([3, 70])), torch.randn(2, 3, 8, 8)), _denoise),
+    plain_entry(
+        "diffusion u-net",
+        DiffusionUNet,
+        lambda: ((torch.randn(2, 3, 8, 8), torch.tensor([3, 70])), torch.randn(2, 3, 8, 8)),
+        _denoise,
+    ),
     plain_entry("variational autoencoder", Autoencoder, lambda: ((torch.randn(4, 12), torch.randn(4, 4)),), _elbo, _first_of),
     plain_entry("vq-vae", VectorQuantiser, lambda: ((torch.randn(2, 2, 10),),), _vq),
     plain_entry("normalising flow", Coupling, lambda: ((torch.randn(6, 4),),), lambda model, batch: -model(*batch[0]).mean()),
-    plain_entry("neural ODE", NeuralODE, lambda: ((torch.randn(4, 2),), torch.randn(4, 2)), lambda model, batch: F.l1_loss(model(*batch[0]), batch[1])),
+    plain_entry(
+        "neural ODE",
+        NeuralODE,
+        lambda: ((torch.randn(4, 2),), torch.randn(4, 2)),
+        lambda model, batch: F.l1_loss(model(*batch[0]), batch[1]),
+    ),
     # A gradient inside the forward pass: there is no such thing in inference mode.
     replace(
-        plain_entry("hamiltonian network", Energy, lambda: ((torch.randn(4, 4),), torch.randn(4, 4)), lambda model, batch: F.mse_loss(model(*batch[0]), batch[1])),
+        plain_entry(
+            "hamiltonian network",
+            Energy,
+            lambda: ((torch.randn(4, 4),), torch.randn(4, 4)),
+            lambda model, batch: F.mse_loss(model(*batch[0]), batch[1]),
+        ),
         columns=("eval", "train"),
     ),
     _adversary_entry("dcgan, spectral norm", True, _hinge),
     _adversary_entry("wgan, gradient penalty", False, _penalised),
     plain_entry("contrastive towers", TwoTowers, lambda: ((torch.randn(4, 6), torch.randint(20, (4, 3))),), _contrast),
     plain_entry("triplets", Triplets, lambda: (tuple(torch.randn(4, 6) for _ in range(3)),), _triplet),
-    plain_entry("actor and critic, ppo", ActorCritic,
-                lambda: ((torch.randn(8, 5),), (torch.randint(3, (8,)), -torch.rand(8), torch.randn(8))), _clipped),
+    plain_entry(
+        "actor and critic, ppo",
+        ActorCritic,
+        lambda: ((torch.randn(8, 5),), (torch.randint(3, (8,)), -torch.rand(8), torch.randn(8))),
+        _clipped,
+    ),
     plain_entry("gaussian process", GaussianProcess, lambda: ((torch.randn(6, 2),), torch.randn(6)), _likelihood),
     plain_entry("transformer encoder, padded", Classifier, _labelled, _classify),
     plain_entry("transformer encoder, norm first", lambda: Classifier(norm_first=True, activation="gelu"), _labelled, _classify),
-    plain_entry("transformer", Seq2Seq, lambda: ((torch.randint(20, (2, 6)), torch.randint(20, (2, 5)), _absent()), torch.randint(20, (2, 5))), _next),
-)  # fmt: skip
+    plain_entry(
+        "transformer",
+        Seq2Seq,
+        lambda: ((torch.randint(20, (2, 6)), torch.randint(20, (2, 5)), _absent()), torch.randint(20, (2, 5))),
+        _next,
+    ),
+)

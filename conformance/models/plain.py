@@ -15,8 +15,13 @@ from conformance.models.entry import Entry, Subject
 __all__ = ["ENTRIES"]
 
 
-def plain_entry(name: str, model: Callable[[], nn.Module], batch: Callable[[], Any], loss: Callable[[nn.Module, Any], Tensor],
-                forward: Callable[[nn.Module, Any], Any] = lambda model, batch: model(*batch[0])) -> Entry:  # fmt: skip
+def plain_entry(
+    name: str,
+    model: Callable[[], nn.Module],
+    batch: Callable[[], Any],
+    loss: Callable[[nn.Module, Any], Tensor],
+    forward: Callable[[nn.Module, Any], Any] = lambda model, batch: model(*batch[0]),
+) -> Entry:
     """An entry whose batch is (what the model is given, what the loss compares with)."""
     return Entry(name, lambda: Subject(model(), batch(), forward, loss))
 
@@ -37,8 +42,15 @@ class UNet(nn.Module):
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
-        self.down1, self.down2, self.middle = self._block(3, width), self._block(width, 2 * width), self._block(2 * width, 4 * width)
-        self.up2, self.up1 = nn.ConvTranspose2d(4 * width, 2 * width, 2, stride=2), nn.ConvTranspose2d(2 * width, width, 2, stride=2)
+        self.down1, self.down2, self.middle = (
+            self._block(3, width),
+            self._block(width, 2 * width),
+            self._block(2 * width, 4 * width),
+        )
+        self.up2, self.up1 = (
+            nn.ConvTranspose2d(4 * width, 2 * width, 2, stride=2),
+            nn.ConvTranspose2d(2 * width, width, 2, stride=2),
+        )
         self.join2, self.join1 = self._block(4 * width, 2 * width), self._block(2 * width, width)
         self.head = nn.Conv2d(width, 4, 1)
 
@@ -66,7 +78,9 @@ class SuperResolution(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.ReflectionPad2d(2), nn.Conv2d(3, 16, 5), nn.Tanh(), nn.Conv2d(16, 12, 3, padding=1, padding_mode="circular"))
+        self.body = nn.Sequential(
+            nn.ReflectionPad2d(2), nn.Conv2d(3, 16, 5), nn.Tanh(), nn.Conv2d(16, 12, 3, padding=1, padding_mode="circular")
+        )
         self.shuffle = nn.PixelShuffle(2)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -88,8 +102,12 @@ class SpatialTransformer(nn.Module):
 
 IMAGES = (
     plain_entry("u-net", UNet, lambda: ((torch.randn(2, 3, 16, 16),), torch.randint(4, (2, 16, 16))), _dice),
-    plain_entry("sub-pixel super-resolution", SuperResolution, lambda: ((torch.rand(2, 3, 8, 8),), torch.rand(2, 3, 16, 16)), _squares),
-    plain_entry("spatial transformer", SpatialTransformer, lambda: ((torch.rand(4, 3, 8, 8),), torch.randint(4, (4,))), _cross_entropy),
+    plain_entry(
+        "sub-pixel super-resolution", SuperResolution, lambda: ((torch.rand(2, 3, 8, 8),), torch.rand(2, 3, 16, 16)), _squares
+    ),
+    plain_entry(
+        "spatial transformer", SpatialTransformer, lambda: ((torch.rand(4, 3, 8, 8),), torch.randint(4, (4,))), _cross_entropy
+    ),
 )
 
 
@@ -191,8 +209,15 @@ GRAPHS = (
     plain_entry("graph convolution", GraphConvolution, _graph, _cross_entropy),
     plain_entry("graph attention", GraphAttention, _graph, _cross_entropy),
     plain_entry("point-net", PointNet, lambda: ((torch.randn(4, 3, 12),), torch.randint(4, (4,))), _cross_entropy),
-    plain_entry("edge convolution on points", PointNeighbours, lambda: ((torch.randn(4, 12, 3),), torch.randint(4, (4,))), _cross_entropy),
-    plain_entry("radiance field", NeuralRadiance, lambda: ((torch.randn(6, 3), F.normalize(torch.randn(6, 3), dim=1)), torch.rand(6, 3)), _squares),
+    plain_entry(
+        "edge convolution on points", PointNeighbours, lambda: ((torch.randn(4, 12, 3),), torch.randint(4, (4,))), _cross_entropy
+    ),
+    plain_entry(
+        "radiance field",
+        NeuralRadiance,
+        lambda: ((torch.randn(6, 3), F.normalize(torch.randn(6, 3), dim=1)), torch.rand(6, 3)),
+        _squares,
+    ),
 )
 
 
@@ -238,7 +263,9 @@ RECOMMENDERS = (
     plain_entry("dlrm", DeepRecommender, _bags, _clicks),
     plain_entry("dlrm, largest of a bag", lambda: DeepRecommender("max"), _bags, _clicks),
     plain_entry("dlrm, mean of a bag", lambda: DeepRecommender("mean"), _bags, _clicks),
-    plain_entry("factorisation machine", FactorisationMachine, lambda: ((torch.randint(40, (4, 5)),), torch.tensor([0.0, 1, 1, 0])), _clicks),
+    plain_entry(
+        "factorisation machine", FactorisationMachine, lambda: ((torch.randint(40, (4, 5)),), torch.tensor([0.0, 1, 1, 0])), _clicks
+    ),
 )
 
 
@@ -263,7 +290,12 @@ class Translator(nn.Module):
         state: Any = (hidden, hidden) if isinstance(self.cell, nn.LSTMCell) else hidden
         scores = []
         for step in self.target(given).unbind(1):
-            weights = self.score(hidden[:, None].expand_as(memory).contiguous(), memory).squeeze(2).masked_fill(absent, -torch.inf).softmax(1)
+            weights = (
+                self.score(hidden[:, None].expand_as(memory).contiguous(), memory)
+                .squeeze(2)
+                .masked_fill(absent, -torch.inf)
+                .softmax(1)
+            )
             context = (weights[..., None] * memory).sum(1)
             state = self.cell(torch.cat([step, context], 1), state)
             hidden = state[0] if isinstance(state, tuple) else state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -81,7 +80,7 @@ TIMM = (
     timm_entry("repvgg_a0"),
     timm_entry("lcnet_035"),
     timm_entry("fbnetc_100"),
-    timm_entry("inception_v3", 128, aux_logits=True),
+    timm_entry("inception_v3", 192, aux_logits=True),
     timm_entry("inception_resnet_v2", 96),
     timm_entry("xception41", 64),
     timm_entry("vit_tiny_patch16_224", 32, img_size=32, depth=2),
@@ -133,7 +132,7 @@ TORCHVISION = (
     torchvision_entry("alexnet", 64),
     torchvision_entry("squeezenet1_1", 64),
     torchvision_entry("googlenet", 64, aux_logits=True, init_weights=False),
-    torchvision_entry("inception_v3", 128, aux_logits=True, init_weights=False),
+    torchvision_entry("inception_v3", 192, aux_logits=True, init_weights=False),
     torchvision_entry("shufflenet_v2_x0_5", 64),
     torchvision_entry("mnasnet0_5", 64),
     torchvision_entry("mobilenet_v2"),
@@ -208,8 +207,12 @@ def _flow(model: nn.Module, batch: Any) -> Any:
 def _raft() -> Subject:
     import torchvision
 
-    return Subject(silence(torchvision.models.get_model("raft_small", weights=None)), (_images(128, 2), _images(128, 2)), _flow,
-                   lambda model, batch: loss_of(_flow(model, batch)))
+    return Subject(
+        silence(torchvision.models.get_model("raft_small", weights=None)),
+        (_images(128, 2), _images(128, 2)),
+        _flow,
+        lambda model, batch: loss_of(_flow(model, batch)),
+    )
 
 
 SMALL_IMAGES = {"min_size": 64, "max_size": 64}

@@ -1,0 +1,218 @@
+"""The judge of models catches what it is for, and the library passes it: some plain models here, all where marked slow."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import eagerdecomp as ed
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from conformance import model_judge, model_table
+from conformance.model_judge import Result, judge_entry, tensor_difference
+from conformance.models import FAMILIES, Entry, entries, missing_extras
+from conformance.models.entry import loss_of, silence, tensors_of
+from conformance.models.plain import plain_entry
+from conformance.models.torchvision_ops import _nms
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+CORE = ed.core_aten()
+ALL = entries()
+PLAIN = [entry for entry in ALL if not entry.needs]
+
+#: One part in so many of the entries in plain torch runs each time; the week chooses which.
+PARTS = 5
+
+
+def faults(results: list[Result]) -> list[str]:
+    """Everything but a pass, or a column that says for want of which op it does not."""
+    return [
+        f"{one.name} / {one.column}: {one.status}: {one.detail}" for one in results if one.status not in ("pass", "unsupported")
+    ]
+
+
+@pytest.mark.parametrize("entry", PLAIN[datetime.date.today().isocalendar().week % PARTS :: PARTS], ids=lambda entry: entry.name)
+def test_a_rotating_part_of_the_plain_models_is_right_or_refused(entry: Entry) -> None:
+    assert not faults(judge_entry(entry, CORE))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", ALL, ids=lambda entry: f"{entry.family}/{entry.name}")
+def test_every_model_is_right_or_refused(entry: Entry) -> None:
+    if missing := missing_extras(entry):
+        pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[models]'")
+    assert not faults(judge_entry(entry, CORE))
+
+
+# -- the table ----------------------------------------------------------------------------------------------------
+
+
+def test_names_are_told_apart_and_every_file_of_entries_is_listed() -> None:
+    names = [(entry.family, entry.name) for entry in ALL]
+    assert len(set(names)) == len(names)
+    folder = Path(model_judge.__file__).parent / "models"
+    assert {path.stem for path in folder.glob("*.py")} == {*FAMILIES, "__init__", "entry", "torchvision_ops"}
+    assert {entry.family for entry in ALL} == set(FAMILIES.values())
+
+
+def test_the_command_writes_results_and_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    threads = torch.get_num_threads()
+    facts, document = tmp_path / "models.json", tmp_path / "models.md"
+    code = model_table.main(["--match", "Training/SGD, fused", "--json", str(facts), "--markdown", str(document)])
+    assert code == 0
+    assert "1 models, 1 pass in every column" in capsys.readouterr().out
+    assert {row["column"]: row["status"] for row in json.loads(facts.read_text())} == {"make": "pass", "train": "pass"}
+    assert "| SGD, fused | pass |  |  | pass |  |" in document.read_text()
+    torch.set_num_threads(threads)
+
+
+def test_an_absent_package_is_said() -> None:
+    absent = Entry("far away", lambda: pytest.fail("made"), ("no_such_package",))
+    assert missing_extras(absent) == ["no_such_package"]
+    assert "1 models need no_such_package" in model_table.summary([], [absent])
+
+
+def test_a_model_without_a_route_names_all_its_missing_ops() -> None:
+    results = judge_entry(_entry(lambda x: x.sigmoid().tanh()), CORE - ["aten.sigmoid", "aten.tanh"] - ["aten.exp"])
+    train = next(one for one in results if one.column == "train")
+    assert train.status == "unsupported"
+    assert {"aten.sigmoid.default", "aten.tanh.default"} <= set(train.missing)
+    assert "**unsupported** " in model_table.markdown(results, "core_aten()")
+
+
+# -- the judge ----------------------------------------------------------------------------------------------------
+
+
+class _Model(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function, self.linear = function, nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.linear(x))
+
+
+def _entry(function: Callable[[Tensor], Tensor]) -> Entry:
+    return plain_entry(
+        "one", lambda: _Model(function), lambda: ((torch.randn(2, 4),),), lambda model, batch: loss_of(model(*batch[0]))
+    )
+
+
+def _statuses(entry: Entry) -> dict[str, str]:
+    return {one.column: one.status for one in judge_entry(entry, CORE)}
+
+
+def _eager_only(x: Tensor) -> Tensor:
+    """Right in eager, and off by a little where a mode is on: what a wrong rule would do."""
+    return x * (1.0 if _our_mode_is_off() else 1.01)
+
+
+def _our_mode_is_off() -> bool:
+    modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    return not any(isinstance(mode, ed.EagerDecompMode) for mode in modes)
+
+
+def test_a_right_model_passes() -> None:
+    assert _statuses(_entry(nn.functional.silu)) == dict.fromkeys(("make", "eval", "inference_mode", "train"), "pass")
+
+
+def test_wrong_values_are_seen_in_each_column() -> None:
+    assert _statuses(_entry(_eager_only)) == {"make": "pass", "eval": "wrong", "inference_mode": "wrong", "train": "wrong"}
+
+
+def test_an_error_in_the_mode_alone_is_seen() -> None:
+    def refuse(x: Tensor) -> Tensor:
+        if not _our_mode_is_off():
+            raise RuntimeError("no")
+        return x
+
+    assert set(_statuses(_entry(refuse)).values()) == {"pass", "error"}
+
+
+def test_a_refusal_that_the_model_swallows_is_no_wrong_value() -> None:
+    def probe(x: Tensor) -> Tensor:
+        try:
+            return torch.linalg.svdvals(x)
+        except NotImplementedError:
+            return x
+
+    entry = replace(_entry(probe), columns=("eval",))
+    assert _statuses(entry)["eval"] == "unsupported"
+
+
+def test_an_entry_that_eager_cannot_run_is_called_broken() -> None:
+    assert _statuses(_entry(lambda x: x @ x))["eval"] == "broken"
+
+
+def test_a_leak_is_seen() -> None:
+    """What goes round the mode, as a rule that switched it off would."""
+
+    def round_it(x: Tensor) -> Tensor:
+        modes = torch.utils._python_dispatch
+        if _our_mode_is_off():
+            return nn.functional.hardswish(x)
+        with modes._pop_mode_temporarily():
+            return nn.functional.hardswish(x)
+
+    assert torch.ops.aten.hardswish.default not in CORE
+    assert _statuses(_entry(round_it))["eval"] == "leak"
+
+
+@pytest.mark.parametrize(
+    ("have", "said"),
+    [
+        (torch.tensor([1.0, 2.0]), ""),
+        (torch.tensor([1.0, 2.0001]), ""),
+        (torch.tensor([1.0, 2.1]), "off at scale"),
+        (torch.tensor([1.0, torch.nan]), "other infinities"),
+        (torch.tensor([1.0, 2.0], dtype=torch.float64), "dtype"),
+        (torch.tensor([[1.0, 2.0]]), "shape"),
+        (torch.tensor([1.0, 2.0], requires_grad=True), "requires_grad"),
+        (None, "none where eager has one"),
+    ],
+)
+def test_tensors_are_compared_in_value_and_kind(have: Tensor | None, said: str) -> None:
+    difference = tensor_difference(torch.tensor([1.0, 2.0]), have)
+    assert said in difference
+    assert bool(difference) == bool(said)
+
+
+def test_infinities_and_integers_are_compared_exactly() -> None:
+    assert not tensor_difference(torch.tensor([torch.inf, 1.0]), torch.tensor([torch.inf, 1.0]))
+    assert tensor_difference(torch.tensor([torch.inf, 1.0]), torch.tensor([-torch.inf, 1.0]))
+    assert tensor_difference(torch.tensor([1, 2]), torch.tensor([1, 3]))
+
+
+def test_the_answers_of_models_are_taken_apart() -> None:
+    one, other = torch.ones(2), torch.zeros(2)
+    assert len(tensors_of({"a": one, "b": [other, ("text", None, 3)]})) == 2
+    assert loss_of({"loss": torch.tensor(2.0), "logits": one}) == 2
+
+
+def test_dropout_of_every_kind_is_turned_off() -> None:
+    class Odd(nn.Module):
+        attention_dropout = 0.5
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.drop_prob, self.inner = 0.5, nn.Dropout(0.5)
+
+    model: Any = silence(Odd())
+    assert model.drop_prob == model.inner.p == 0
+
+
+def test_the_stand_in_for_nms_keeps_the_best_of_those_that_overlap() -> None:
+    boxes = torch.tensor([[0.0, 0, 10, 10], [1, 1, 10, 10], [20, 20, 30, 30], [0, 0, 10, 9]])
+    assert _nms(boxes, torch.tensor([0.5, 0.9, 0.1, 0.4]), 0.5).tolist() == [1, 2]
+    assert not len(_nms(torch.zeros(0, 4), torch.zeros(0), 0.5))
