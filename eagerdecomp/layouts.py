@@ -32,7 +32,7 @@ def laid_out(entry: Callable[..., Any], wanted: Mapping[int, Wanted]) -> Callabl
             return answer
         if isinstance(answer, Tensor):
             return _lay(answer, wanted[0](answer, *args))
-        return tuple(_lay(r, wanted[i](r, *args)) if i in wanted else r for i, r in enumerate(answer))
+        return tuple(_lay(r, wanted[i](r, *args)) if i in wanted and r is not None else r for i, r in enumerate(answer))
 
     return run
 
@@ -141,7 +141,10 @@ LAYOUTS: dict[str, dict[int, Wanted]] = {
     "aten.floor_divide.default": _all(_as_iterated(0, 1)),
     "aten.complex.default": _all(_as_iterated(0, 1)),
     "aten.polar.default": _all(_as_iterated(0, 1)),
+    "aten.select_scatter.default": _all(_as_iterated(0)),
+    "aten.slice_scatter.default": _all(_as_iterated(0)),
     # Kernels that allocate a row-major result whatever the input.
+    "aten.pow.Scalar": _all(_row_major),
     "aten.mse_loss_backward.default": _all(_row_major),
     "aten.smooth_l1_loss_backward.default": _all(_row_major),
     "aten.huber_loss_backward.default": _all(_row_major),
@@ -152,6 +155,7 @@ LAYOUTS: dict[str, dict[int, Wanted]] = {
     "aten._upsample_nearest_exact1d.default": _all(_row_major),
     "aten.baddbmm.default": _all(_row_major),
     # Kernels that know channels last and row-major only.
+    "aten._adaptive_avg_pool2d.default": _all(_channels_last_as_input(0)),
     "aten.channel_shuffle.default": _all(_channels_last_as_input(0)),
     "aten.max_unpool2d.default": _all(_channels_last_as_input(0)),
     "aten.native_batch_norm.default": _all(_channels_last_as_input(0)),

@@ -9,6 +9,7 @@ from dataclasses import replace
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.decomps import (
     attention,
+    convolution,
     ctc,
     distances,
     distribution_gradients,
@@ -17,8 +18,12 @@ from eagerdecomp.decomps import (
     embedding,
     encoder,
     foreach,
+    fourier,
     indexing,
+    linalg,
+    losses,
     mutation,
+    normalization,
     optimizers,
     padding,
     pooling,
@@ -39,6 +44,7 @@ __all__ = ["FAMILIES", "our_rules"]
 
 FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("attention", attention.RULES),
+    ("convolution", convolution.RULES),
     ("distances", distances.RULES),
     ("encoder", encoder.RULES),
     ("ragged", ragged.RULES),
@@ -47,6 +53,8 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("sorting", sorting.RULES),
     ("indexing", indexing.RULES),
     ("views", views.RULES),
+    ("fourier", fourier.RULES),
+    ("linalg", linalg.RULES),
     ("recurrent", recurrent.RULES),
     ("pooling", pooling.RULES),
     ("padding", padding.RULES),
@@ -56,9 +64,11 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("distributions", distributions.RULES),
     ("distribution_gradients", distribution_gradients.RULES),
     ("foreach", foreach.RULES),
+    ("normalization", normalization.RULES),
     ("optimizers", optimizers.RULES),
     ("ctc", ctc.RULES),
     ("embedding", embedding.RULES),
+    ("losses", losses.RULES),
     ("repairs", repairs.RULES),
 )
 
@@ -69,7 +79,8 @@ def _by_op() -> Mapping[OpOverload, Rule]:
 
 
 def _refusing(rule: Rule) -> Rule:
-    return rule if rule.linked else replace(rule, fn=refusing(str(rule.op), rule.fn))
+    fn = rule.fn if rule.linked else refusing(str(rule.op), rule.fn)
+    return rule if fn is rule.fn else replace(rule, fn=fn)
 
 
 def our_rules(op: OpOverload) -> Iterator[Rule]:

@@ -280,7 +280,7 @@ def assert_trains(info: Any, options: dict[str, Any], dtype: torch.dtype) -> Non
         assert not isinstance(got, ed.EagerDecompError), f"{options}: eager: {want!r}; ours: {got!r}"
     elif dtype is torch.bfloat16:
         # A step that nearly takes a parameter to zero leaves one rounding of its state as a large share of what is left.
-        torch.testing.assert_close(got, want, rtol=2e-2, atol=1e-2)
+        torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
     else:
         assert_same(got, want)
 
