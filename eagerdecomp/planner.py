@@ -47,6 +47,10 @@ PLUMBING_OPS = frozenset(
     }
 )
 
+#: Backward ops that read a workspace which their forward op's kernel alone knows how to write. A set that holds one without its
+#: forward op cannot use it: ours would hand it another workspace, and it crashes.
+WORKSPACE_OF = {"aten.mkldnn_rnn_layer_backward.default": "aten.mkldnn_rnn_layer.default"}
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -108,7 +112,7 @@ class Planner:
 
     def _decide(self, op: OpOverload) -> Decision:
         ops = self.backend.ops
-        supported = op in ops
+        supported = op in ops and WORKSPACE_OF.get(str(op), op) in ops
         kernel = self.backend.kernels.get(op) or builtin(op) if supported else None
         when = ops.predicate(op) if supported else None
         if supported and when is None:

@@ -1,20 +1,25 @@
-"""Refusals: the dtypes that eager's kernels refuse and that decompositions of the same ops would take without a word.
+"""Refusals: the calls that eager's kernels refuse and that decompositions of the same ops would take, or refuse by another error.
 
 A decomposition takes what its parts take: `silu` of integers would give a value, where eager raises. Here stands, per op, the name
-by which eager's kernel refuses, and which dtypes. The question is asked while a call is recorded, so it costs nothing later.
+by which eager's kernel refuses, and which dtypes; and what else it asks of its arguments. The questions are asked while a call is
+recorded, of dtypes and sizes alone, so they cost nothing later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from eagerdecomp.spelling import not_implemented
+from eagerdecomp.spelling import not_implemented, scalar_type_name, shape_text
 
-__all__ = ["REFUSED", "refusing"]
+__all__ = ["CHECKS", "REFUSED", "refusing"]
+
+#: Takes an op's arguments, and raises what eager would.
+Check: TypeAlias = Callable[..., None]
 
 _BOOL = frozenset({torch.bool})
 _INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
@@ -115,19 +120,119 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
 }
 
 
+def _empty_dimension(name: str) -> Check:
+    def check(self: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> None:
+        for one in dim:
+            if -self.dim() <= one < self.dim() and not self.size(one):
+                raise IndexError(f"{name}(): Expected reduction dim {one} to have non-zero size.")
+
+    return check
+
+
+def _index_select(self: Tensor, dim: int, index: Tensor) -> None:
+    if index.dim() > 1:
+        raise IndexError("index_select(): Index is supposed to be a vector")
+    if index.dtype not in (torch.int32, torch.int64):
+        raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
+
+
+def _take(self: Tensor, index: Tensor) -> None:
+    if index.dtype is not torch.int64:
+        raise RuntimeError(f"take(): Expected a long tensor for index, but got {scalar_type_name(index.dtype)}")
+
+
+def _embedding(weight: Tensor, indices: Tensor, *more: Any) -> None:
+    if weight.dim() != 2:
+        raise RuntimeError("'weight' must be 2-D")
+
+
+def _narrow_copy(self: Tensor, dim: int, start: int, length: int) -> None:
+    if not self.dim():
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if not -self.dim() <= dim < self.dim():
+        raise RuntimeError(f"narrow_copy(): dimension {dim} is out of range for a tensor of {self.dim()} dimensions")
+
+
+def _split(self: Tensor, split_size: int, dim: int = 0) -> None:
+    if not self.dim():
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+
+
+def _stack(tensors: Sequence[Tensor], dim: int = 0) -> None:
+    if not tensors:
+        raise RuntimeError("stack expects a non-empty TensorList")
+
+
+def _upsampled(input: Tensor, output_size: Sequence[int], *more: Any) -> None:
+    sizes = input.shape[2:]
+    if len(output_size) == len(sizes) and not all(size > 0 for size in (*sizes, *output_size)):
+        names = "DHW"[-len(sizes) :]
+        given, wanted = (", ".join(f"{n}: {size}" for n, size in zip(names, one, strict=True)) for one in (sizes, output_size))
+        raise RuntimeError(f"Input and output sizes should be greater than 0, but got input ({given}) and output ({wanted})")
+
+
+def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> None:
+    if self.dtype in _INTEGERS and isinstance(value, float) and not math.isfinite(value):
+        name = str(self.dtype).removeprefix("torch.")
+        raise RuntimeError(f"value cannot be converted to type {name}_t without overflow")
+
+
+def _smooth_l1(self: Tensor, target: Tensor, reduction: int = 1, beta: float = 1.0) -> None:
+    if beta < 0:
+        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+
+
+def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> None:
+    if not self.dim() or self.dim() != source.dim() or not -self.dim() <= dim < self.dim():
+        return
+    ours, theirs = list(self.shape), list(source.shape)
+    del ours[dim], theirs[dim]
+    if ours != theirs:
+        raise RuntimeError(
+            "source tensor shape must match self tensor shape, excluding the specified dimension. "
+            f"Got self.shape = {shape_text(self.shape)} source.shape = {shape_text(source.shape)}"
+        )
+
+
+#: What else an op asks of its arguments, as a function of them that raises eager's error.
+CHECKS: dict[str, Check] = {
+    "aten.amax.default": _empty_dimension("amax"),
+    "aten.amin.default": _empty_dimension("amin"),
+    "aten.embedding.default": _embedding,
+    "aten.index_add.default": _index_add,
+    "aten.index_select.default": _index_select,
+    "aten.masked_fill.Scalar": _masked_fill,
+    "aten.narrow_copy.default": _narrow_copy,
+    "aten.smooth_l1_loss.default": _smooth_l1,
+    "aten.split.Tensor": _split,
+    "aten.stack.default": _stack,
+    "aten.take.default": _take,
+    **{
+        f"aten.{name}.default": _upsampled
+        for name in (
+            *(f"{kind}{dims}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for dims in (1, 2, 3)),
+            *("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"),
+        )
+    },
+}
+
+
 def refusing(op: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     """A rule's function that first refuses what eager's kernel refuses; `fn` itself where that is nothing.
 
-    A call is refused when all its tensors have refused dtypes: one of another dtype would promote the rest.
+    A dtype is refused when all tensors of the call have refused ones: one of another would promote the rest.
     """
-    if op not in REFUSED:
+    kernel, dtypes = REFUSED.get(op, ("", frozenset()))
+    check = CHECKS.get(op)
+    if not dtypes and check is None:
         return fn
-    kernel, dtypes = REFUSED[op]
 
     def run(*args: Any, **kwargs: Any) -> Any:
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-        if tensors and all(tensor.dtype in dtypes for tensor in tensors):
+        if dtypes and tensors and all(tensor.dtype in dtypes for tensor in tensors):
             raise not_implemented(kernel, tensors[0].dtype)
+        if check is not None:
+            check(*args, **kwargs)
         return fn(*args, **kwargs)
 
     return run

@@ -8,29 +8,15 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch import OpOverload, call_at_key, core_table, full_table, has_kernel, reference
+from eagerdecomp.faults import unused_entries
 from eagerdecomp.layouts import LAYOUTS, laid_out
 from eagerdecomp.refusals import refusing
 from eagerdecomp.rules import Rule
 from eagerdecomp.schema import facts_of, functional_twin, is_composite
 
-__all__ = ["DROPPED", "UNLISTED_REFERENCES", "shipped_rules"]
+__all__ = ["UNLISTED_REFERENCES", "shipped_rules"]
 
 aten = torch.ops.aten
-
-#: Shipped table entries that are not used, each with its fault. `tests/test_sources.py` shows every fault in torch, so that an
-#: entry that torch repairs is noticed.
-DROPPED: dict[str, str] = {
-    "aten._scaled_dot_product_flash_attention_for_cpu.default": "answers the softmax in the log-sum-exp's place: wrong gradients",
-    "aten.take.default": "answers a view of the input for a 0-dim index",
-    "aten.geometric.default": "draws a uniform in the input's dtype, so integers raise",
-    "aten.nll_loss.default": "reads the positional reduction as size_average",
-    "aten.margin_ranking_loss.default": "wants the reduction as a string",
-    "aten.hinge_embedding_loss.default": "wants the reduction as a string",
-    "aten.std_mean.default": "answers a named tuple where the operator answers a plain one",
-    "aten.std_mean.correction": "answers a named tuple where the operator answers a plain one",
-    "aten.std_mean.dim": "takes one positional argument where the operator takes three",
-}
-
 
 #: Ops whose reference torch ships but lists in no table: op -> its name in `torch._refs`. Without them a set of prims, which holds
 #: `prims.fill`, could make no tensor of zeros.
@@ -51,7 +37,7 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
     if is_composite(op):
         yield Rule(op, call_at_key(op, "CompositeImplicitAutograd"), "composite", f"{op} (C++ composite)")
     facts = facts_of(op)
-    if str(op) not in DROPPED and not (facts.is_inplace or facts.is_out):
+    if str(op) not in unused_entries() and not (facts.is_inplace or facts.is_out):
         core = core_table().get(op)
         if core is not None:
             yield _table_rule(op, core, "core")

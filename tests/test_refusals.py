@@ -18,7 +18,7 @@ aten = torch.ops.aten
 _TARGET = torch.zeros(4, dtype=torch.int64)
 _TARGET_2D = torch.zeros(1, 4, 4, dtype=torch.int64)
 
-#: op -> arguments, where tensors of ones and the schema's defaults do not make a call; a tuple of sizes stands for a tensor of ones in
+#: op -> arguments, where tensors of ones and the defaults do not make a call; a tuple of sizes stands for a tensor of ones in
 #: the dtype under test.
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "aten._adaptive_avg_pool2d.default": ((1, 2, 4, 4), [2, 2]),

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from eagerdecomp import decomps, key, layouts, planner, sources, tracer
+from eagerdecomp import decomps, faults, key, layouts, planner, refusals, tracer
 from eagerdecomp._torch import core_table, full_table, op_names, overload
 from eagerdecomp.decomps import FAMILIES, our_rules
+from eagerdecomp.faults import unused_entries
 from eagerdecomp.opset import INFRA_NAMES, resolve_ops
 from eagerdecomp.rules import Rule
 from eagerdecomp.schema import facts_of, functional_twin
@@ -59,7 +60,7 @@ def test_no_operator_has_two_rules_of_ours() -> None:
 def test_our_rules_of_an_op_are_its_familys_and_then_what_its_schema_gives() -> None:
     for _, rule in rules():
         first, *rest = our_rules(rule.op)
-        assert first is rule
+        assert first.where == rule.where
         assert [one.source for one in rest] in ([], ["schema"])
 
 
@@ -75,7 +76,9 @@ QUALIFIED = {
 }
 
 DOTTED = {
-    "sources.DROPPED": sources.DROPPED,
+    "faults.FAULTS": {fault.op for fault in faults.FAULTS},
+    "refusals.REFUSED": refusals.REFUSED,
+    "refusals.CHECKS": refusals.CHECKS,
     "planner.PLUMBING_OPS": planner.PLUMBING_OPS,
     "layouts.LAYOUTS": layouts.LAYOUTS,
 }
@@ -97,25 +100,19 @@ def test_every_name_of_infra_is_one_overload() -> None:
     assert [name for name in INFRA_NAMES if overload(name) is None] == []
 
 
-def test_every_dropped_entry_is_one_that_torch_ships_with_its_fault_told() -> None:
+def test_every_faulty_entry_is_one_that_torch_ships_with_its_fault_told() -> None:
     shipped = {str(op) for op in (*core_table(), *full_table())}
-    assert [name for name in sources.DROPPED if name not in shipped] == [], "torch ships these no more: the lines can go"
-    assert [name for name, fault in sources.DROPPED.items() if len(fault) < 10] == []
+    assert [fault.op for fault in faults.FAULTS if fault.op not in shipped] == [], "torch ships these no more: the lines can go"
+    assert [fault.op for fault in faults.FAULTS if len(fault.what) < 10] == []
 
 
-def test_what_is_dropped_is_not_in_place_nor_out_which_are_never_taken_from_a_table() -> None:
-    for name in sources.DROPPED:
+def test_what_is_unused_is_not_in_place_nor_out_which_are_never_taken_from_a_table() -> None:
+    for name in unused_entries():
         (op,) = resolve_ops([name])
         facts = facts_of(op)
         assert not facts.is_inplace
         assert not facts.is_out
         assert functional_twin(op) is None
-
-
-def test_nothing_dropped_is_offered_from_a_table() -> None:
-    for name in sources.DROPPED:
-        (op,) = resolve_ops([name])
-        assert not {rule.source for rule in sources.shipped_rules(op)} & {"core", "table"}
 
 
 def test_plumbing_namespaces_and_plumbing_ops_do_not_overlap() -> None:

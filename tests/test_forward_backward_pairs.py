@@ -1,0 +1,170 @@
+"""Forward and backward lower together: what forward saves is what backward expects, also when the set holds only one of the two.
+
+For each function below, every op that eager dispatches in it and that Core ATen lacks is added to Core ATen alone: its kernel then
+meets our decompositions of all the others. And the core ops that save something for their backward, or read it, are taken away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from on_core import CORE, check
+from torch import Tensor, nn
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+
+#: Core ops with a partner: one writes what the other reads.
+PARTNERS = frozenset(
+    {
+        aten.native_group_norm.default,
+        aten.native_group_norm_backward.default,
+        aten.native_layer_norm.default,
+        aten.native_layer_norm_backward.default,
+        aten._native_batch_norm_legit.default,
+        aten._native_batch_norm_legit.no_stats,
+        aten.max_pool2d_with_indices.default,
+        aten.max_pool2d_with_indices_backward.default,
+        aten.max_pool3d_with_indices.default,
+        aten._embedding_bag.default,
+        aten.embedding_dense_backward.default,
+        aten.convolution_backward.default,
+        aten._softmax.default,
+        aten._log_softmax.default,
+    }
+)
+
+_INDICES, _OFFSETS = torch.tensor([0, 2, 1, 2, 4, 2]), torch.tensor([0, 2, 2])
+_MASK = torch.ones(4, 4, dtype=torch.bool).tril()
+
+
+def _ctc(lengths: Any, target_lengths: Any) -> Callable[[Tensor], Tensor]:
+    return lambda x: F.ctc_loss(x.log_softmax(2), torch.tensor([[1, 2], [3, 1]]), lengths, target_lengths)
+
+
+def _bag(mode: str) -> Callable[[Tensor], Tensor]:
+    return lambda w: F.embedding_bag(_INDICES, w, _OFFSETS, mode=mode, padding_idx=2)
+
+
+def _recurrent(kind: str) -> Callable[..., Tensor]:
+    def run(x: Tensor, *weights: Tensor) -> Tensor:
+        state: Any = torch.zeros(1, 2, 4)
+        state = (state, state) if kind == "lstm" else state
+        result: Tensor = getattr(torch, kind)(x, state, list(weights), True, 1, 0.0, True, False, False)[0]
+        return result
+
+    return run
+
+
+#: name -> the function, and the shapes of the tensors it is differentiated by.
+CASES: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
+    "batch norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), ((4, 3, 5), (3,), (3,))),
+    "batch norm, running": (
+        lambda x, w, b: F.batch_norm(x, torch.zeros(3), torch.ones(3), w, b, True),
+        ((4, 3, 5), (3,), (3,)),
+    ),
+    "batch norm, evaluated": (
+        lambda x, w, b: F.batch_norm(x, torch.zeros(3), torch.ones(3), w, b, False),
+        ((4, 3, 5), (3,), (3,)),
+    ),
+    "layer norm": (lambda x, w, b: F.layer_norm(x, (5,), w, b), ((4, 3, 5), (5,), (5,))),
+    "group norm": (lambda x, w, b: F.group_norm(x, 2, w, b), ((4, 6, 5), (6,), (6,))),
+    "rms norm": (lambda x, w: F.rms_norm(x, (5,), w), ((4, 3, 5), (5,))),
+    "weight norm": (lambda v, g: torch._weight_norm(v, g, 0), ((4, 3), (4, 1))),
+    "attention": (F.scaled_dot_product_attention, ((2, 2, 4, 8),) * 3),
+    "attention, causal": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), ((2, 2, 4, 8),) * 3),
+    "attention, masked": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, _MASK), ((2, 2, 4, 8),) * 3),
+    "max pool 2d": (lambda x: F.max_pool2d(x, 3, 2, 1), ((2, 3, 6, 6),)),
+    "max pool 3d": (lambda x: F.max_pool3d(x, 2), ((2, 3, 4, 4, 4),)),
+    "adaptive max pool 2d": (lambda x: F.adaptive_max_pool2d(x, 3), ((2, 3, 7, 6),)),
+    "adaptive max pool 3d": (lambda x: F.adaptive_max_pool3d(x, 2), ((2, 3, 4, 4, 4),)),
+    "fractional max pool 2d": (
+        lambda x: F.fractional_max_pool2d(x, 2, output_size=3, _random_samples=torch.full((2, 3, 2), 0.3)),
+        ((2, 3, 7, 7),),
+    ),
+    "embedding": (lambda w: F.embedding(_INDICES, w, padding_idx=2), ((5, 3),)),
+    "embedding bag, sum": (_bag("sum"), ((5, 3),)),
+    "embedding bag, mean": (_bag("mean"), ((5, 3),)),
+    "embedding bag, max": (_bag("max"), ((5, 3),)),
+    "embedding bag, weighted": (
+        lambda w, p: F.embedding_bag(_INDICES, w, _OFFSETS, mode="sum", per_sample_weights=p),
+        ((5, 3), (6,)),
+    ),
+    "ctc": (_ctc(torch.tensor([6, 5]), torch.tensor([2, 1])), ((6, 2, 4),)),
+    "ctc, lengths in Python": (_ctc((6, 5), (2, 1)), ((6, 2, 4),)),
+    "cross entropy": (lambda x: F.cross_entropy(x, torch.tensor([1, 2, 0]), label_smoothing=0.1), ((3, 4),)),
+    "nll": (
+        lambda x: F.nll_loss(x, torch.tensor([1, 2, 0]), weight=torch.tensor([1.0, 2, 3, 4]), ignore_index=2),
+        ((3, 4),),
+    ),
+    "nll of images": (lambda x: F.nll_loss(x, torch.tensor([[[1, 2], [0, 1]]] * 2)), ((2, 4, 2, 2),)),
+    "multilabel margin": (lambda x: F.multilabel_margin_loss(x, torch.tensor([[1, 2, -1, 0]] * 3)), ((3, 4),)),
+    "multi margin": (lambda x: F.multi_margin_loss(x, torch.tensor([1, 2, 0])), ((3, 4),)),
+    "log sigmoid": (F.logsigmoid, ((3, 4),)),
+    "glu": (F.glu, ((3, 4),)),
+    "prelu": (F.prelu, ((3, 4), (4,))),
+    "softmax": (lambda x: x.softmax(-1), ((3, 4),)),
+    "lstm": (_recurrent("lstm"), ((5, 2, 3), (16, 3), (16, 4), (16,), (16,))),
+    "gru": (_recurrent("gru"), ((5, 2, 3), (12, 3), (12, 4), (12,), (12,))),
+    "cdist": (lambda a, b: torch.cdist(a, b, p=1.5), ((3, 4), (5, 4))),
+    "pdist": (F.pdist, ((5, 4),)),
+    "convolution": (lambda x, w, b: F.conv2d(x, w, b, 2, 1, 1, 2), ((2, 4, 7, 7), (6, 2, 3, 3), (6,))),
+    "transposed convolution": (
+        lambda x, w, b: F.conv_transpose2d(x, w, b, 2, 1, 1),
+        ((2, 4, 5, 5), (4, 3, 3, 3), (3,)),
+    ),
+    "sort": (lambda x: x.sort(0)[0], ((4, 3),)),
+    "kthvalue": (lambda x: x.kthvalue(2)[0], ((4, 3),)),
+    "bce": (lambda x: F.binary_cross_entropy(x.sigmoid(), torch.full((3, 4), 0.3)), ((3, 4),)),
+}
+
+
+def gradients(function: Callable[..., Tensor], *inputs: Tensor) -> list[Tensor]:
+    """The result, and the gradients of all inputs by an uneven cotangent."""
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    result = function(*leaves)
+    cotangent = torch.linspace(0.5, 1.5, result.numel()).view(result.shape) if result.dim() else torch.tensor(0.5)
+    return [result.detach(), *torch.autograd.grad(result, leaves, cotangent)]
+
+
+def inputs_of(name: str) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator) for shape in CASES[name][1]]
+
+
+def sets() -> Iterator[Any]:
+    """Each case with each op whose kernel alone stands among decompositions, or alone is decomposed."""
+    for name, (function, _) in CASES.items():
+        inputs = inputs_of(name)
+        with ed.BackendRecorder() as seen:
+            gradients(function, *inputs)
+        for op in sorted(seen.ops, key=str):
+            if op not in CORE and op._schema.name != "aten::linspace":
+                yield pytest.param(name, CORE | {op}, id=f"{name} with {op}")
+            elif op in PARTNERS:
+                yield pytest.param(name, CORE - {op}, id=f"{name} without {op}")
+        yield pytest.param(name, CORE, id=name)
+
+
+@pytest.mark.parametrize(("name", "op_set"), [*sets()])
+def test_gradients_do_not_depend_on_which_half_is_native(name: str, op_set: ed.OpSet) -> None:
+    function, _ = CASES[name]
+    check(gradients, function, *inputs_of(name), ops=op_set)
+
+
+def test_a_backward_kernel_is_not_given_a_workspace_of_ours() -> None:
+    """oneDNN's LSTM: the backward kernel crashes on a workspace that its own forward kernel did not write."""
+    layer = nn.LSTM(3, 4)
+    x = torch.randn(5, 2, 3)
+    backward = aten.mkldnn_rnn_layer_backward.default
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE | {backward}):
+        layer(x)[0].sum().backward()
+    assert backward not in seen.ops
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE | {backward, aten.mkldnn_rnn_layer.default}):
+        layer(x)[0].sum().backward()
+    assert backward in seen.ops
