@@ -3,10 +3,10 @@
 Each law draws in the order in which its result lies in memory, as eager does. Where the kernels of the set draw as eager's, so that
 a seed gives eager's very numbers and leaves the generator where eager leaves it:
 
-* `uniform_`, `rand`, `rand_like`, `bernoulli_`, `bernoulli` and hence every dropout, `geometric_`, `cauchy_`: always;
+* `uniform_`, `rand`, `rand_like`, `bernoulli_`, `bernoulli` and hence every dropout, `geometric_`, and `cauchy_` to a last bit;
 * `normal_`, `randn`, `randn_like`: for fewer than 16 elements, and for row-major ones (half types: if 16 divides their number;
   otherwise all but rounding is eager's); eager draws permuted ones by another method;
-* `log_normal_`: for fewer than 16 elements.
+* `log_normal_`: for fewer than 16 elements, to a last bit.
 
 `exponential_` (MKL's stream), `random_`, `randint` (32 raw bits a number, which `rand` does not show) and the rest of `log_normal_`
 follow the law. A ``generator=`` is honoured by lending its state to the device's default generator while the kernels draw: such
