@@ -11,24 +11,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import warnings
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.testing._internal.common_methods_invocations import op_db
+from dispatched import Call, Listener, copied, heard
 
 import eagerdecomp
-from eagerdecomp._torch import DispatchMode, OpOverload, lazy_bits_visible, without_torch_function
+from eagerdecomp._torch import OpOverload, lazy_bits_visible, without_torch_function
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.footprints import torch_release
 from eagerdecomp.key import key_of
-from eagerdecomp.planner import is_plumbing_name
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.schema import arguments_of
 from eagerdecomp.sources import shipped_rules
@@ -36,40 +33,8 @@ from eagerdecomp.tracer import tensors_in
 
 FILE = Path(eagerdecomp.__file__).parent / "footprints.json"
 
-SAMPLES = 6  # per operator
 CALLS = 12  # distinct calls per op whose rules are run
 KINDS = 6  # distinct footprints kept per rule
-
-Call = tuple[OpOverload, tuple[Any, ...], dict[str, Any]]
-
-
-class Listener(DispatchMode):
-    """Hears every op, runs it natively, and keeps the calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[Call] = []
-        self.answers: list[Any] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if not is_plumbing_name(str(func)):
-            self.calls.append((func, _copied(args), _copied(kwargs or {})))
-        answer = func(*args, **(kwargs or {}))
-        self.answers.append(answer)
-        return answer
-
-
-def _copied(value: Any) -> Any:
-    """Arguments that later writes leave alone. Storage is shared where it is no tensor's own (a `Storage` argument)."""
-    if isinstance(value, Tensor):
-        return value.detach().clone() if value.layout is torch.strided else value
-    if isinstance(value, (list, tuple)):
-        return type(value)(_copied(item) for item in value)
-    if isinstance(value, dict):
-        return {name: _copied(item) for name, item in value.items()}
-    return value
 
 
 def _works_unheard(rule: Rule, given: Sequence[Any], answer: Any, listener: Listener) -> bool:
@@ -112,7 +77,7 @@ class Harvest:
                 self._waiting.extend(calls)
 
     def _listen(self, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Call] | None:
-        args, kwargs = _copied(args), _copied(kwargs)  # out of the listener's hearing
+        args, kwargs = copied(args), copied(kwargs)  # out of the listener's hearing
         with without_torch_function(), lazy_bits_visible(), torch._C._AutoDispatchBelowAutograd(), Listener() as listener:
             try:
                 answer = rule(*args, **kwargs)
@@ -134,38 +99,11 @@ class Harvest:
         return {"torch": torch_release(), "rules": rules}
 
 
-def _runs(info: Any) -> Iterator[Any]:
-    dtype = torch.float32 if torch.float32 in info.dtypes else sorted(info.dtypes, key=str)[0]
-    differentiable = info.supports_autograd and dtype.is_floating_point
-    for number, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=differentiable)):
-        if number == SAMPLES:
-            return
-
-        def run(sample: Any = sample) -> None:
-            answer = info.op(sample.input, *sample.args, **sample.kwargs)
-            outputs = [t for t in (answer if isinstance(answer, (list, tuple)) else [answer]) if isinstance(t, Tensor)]
-            wanted = [t for t in outputs if t.requires_grad]
-            if wanted:
-                torch.autograd.backward(wanted, [torch.ones_like(t) for t in wanted])
-
-        yield run
-
-
 def harvest(match: str) -> dict[str, Any]:
     """Footprints of every rule reached from the operators whose name matches."""
     found = Harvest()
-    infos = [info for info in op_db if info.dtypes and re.search(match, info.name)]
-    for number, info in enumerate(infos):
-        if sys.stderr.isatty():
-            print(f"\r{number + 1}/{len(infos)} {info.name:60s}", end="", file=sys.stderr, flush=True)
-        for run in _runs(info):
-            for context in (torch.enable_grad, torch.inference_mode):  # in inference mode composites arrive whole
-                with context(), Listener() as listener:
-                    try:
-                        run()
-                    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError):
-                        continue  # samples that need what this build lacks
-                found.add(listener.calls)
+    for calls in heard(match):
+        found.add(calls)
     return found.data()
 
 

@@ -1,0 +1,84 @@
+"""The calls that eager makes: every op dispatched while the samples of torch's operator database run, forward and backward."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing._internal.common_methods_invocations import op_db
+
+from eagerdecomp._torch import DispatchMode, OpOverload
+from eagerdecomp.planner import is_plumbing_name
+
+__all__ = ["Call", "Listener", "copied", "heard"]
+
+SAMPLES = 6  # per operator
+
+Call = tuple[OpOverload, tuple[Any, ...], dict[str, Any]]
+
+
+class Listener(DispatchMode):
+    """Hears every op, runs it natively, and keeps the calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Call] = []
+        self.answers: list[Any] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if not is_plumbing_name(str(func)):
+            self.calls.append((func, copied(args), copied(kwargs or {})))
+        answer = func(*args, **(kwargs or {}))
+        self.answers.append(answer)
+        return answer
+
+
+def copied(value: Any) -> Any:
+    """Arguments that later writes leave alone. Storage is shared where it is no tensor's own (a `Storage` argument)."""
+    if isinstance(value, Tensor):
+        return value.detach().clone() if value.layout is torch.strided else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(copied(item) for item in value)
+    if isinstance(value, dict):
+        return {name: copied(item) for name, item in value.items()}
+    return value
+
+
+def heard(match: str = "") -> Iterator[list[Call]]:
+    """The calls of each sample of the operators whose name the expression finds; in inference mode too, where composites arrive
+    whole."""
+    infos = [info for info in op_db if info.dtypes and re.search(match, info.name)]
+    for number, info in enumerate(infos):
+        if sys.stderr.isatty():
+            print(f"\r{number + 1}/{len(infos)} {info.name:60s}", end="", file=sys.stderr, flush=True)
+        for run in _runs(info):
+            for context in (torch.enable_grad, torch.inference_mode):
+                with context(), Listener() as listener:
+                    try:
+                        run()
+                    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError):
+                        continue  # samples that need what this build lacks
+                yield listener.calls
+
+
+def _runs(info: Any) -> Iterator[Any]:
+    dtype = torch.float32 if torch.float32 in info.dtypes else sorted(info.dtypes, key=str)[0]
+    differentiable = info.supports_autograd and dtype.is_floating_point
+    for number, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=differentiable)):
+        if number == SAMPLES:
+            return
+
+        def run(sample: Any = sample) -> None:
+            answer = info.op(sample.input, *sample.args, **sample.kwargs)
+            outputs = [t for t in (answer if isinstance(answer, (list, tuple)) else [answer]) if isinstance(t, Tensor)]
+            wanted = [t for t in outputs if t.requires_grad]
+            if wanted:
+                torch.autograd.backward(wanted, [torch.ones_like(t) for t in wanted])
+
+        yield run
