@@ -1,0 +1,398 @@
+"""Sampling at the places of a grid, forward and backward, for planes and volumes alike.
+
+Everything is computed for all dimensions and all taps at once: coordinates [N, P, D], taps [N, P, D, T], and one index into the
+flattened input [N, P, T ** D], where P counts the places, D the dimensions and T the taps of one dimension (two for linear
+interpolation, four for cubic). A grid names its last dimension of the input first; D is in its order throughout. So a gradient
+takes some hundred kernel calls, a third of them views: the operator clips, reflects, masks and weighs, and no other does so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.rules import Rule, own
+from eagerdecomp.writeback import not_implemented, scalar_type_name
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+_BILINEAR, _NEAREST, _BICUBIC = 0, 1, 2
+_ZEROS, _BORDER, _REFLECTION = 0, 1, 2
+_TAPS = {_BILINEAR: 2, _NEAREST: 1, _BICUBIC: 4}
+_CUBIC = -0.75
+
+
+@dataclass(frozen=True)
+class _Sampling:
+    """How a call samples: the sizes of the input in the grid's order, and the operator's options."""
+
+    sizes: tuple[int, ...]
+    mode: int
+    padding: int
+    align_corners: bool
+
+    @property
+    def dims(self) -> int:
+        return len(self.sizes)
+
+    def vector(self, values: Sequence[float], like: Tensor) -> Tensor:
+        """A number for each dimension, [D]; one without dimensions where all are equal."""
+        if len(set(values)) == 1:
+            return aten.full.default([], values[0], dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
+        if len(values) == 2:  # two numbers are a range
+            first, last = values
+            return aten.arange.start_step(first, last + (last - first) / 2, last - first, dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
+        parts = [aten.full.default([1], value, dtype=like.dtype, device=like.device) for value in values]
+        return aten.cat.default(parts)  # type: ignore[no-any-return]
+
+
+def _zero(like: Tensor) -> Tensor:
+    return aten.full.default([], 0, dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
+
+
+# -- from the grid to places in the input -------------------------------------------------------------------------
+
+
+def _unnormalized(grid: Tensor, how: _Sampling) -> Tensor:
+    """Coordinates in elements of the input, rounded as the kernels round: planes and volumes differ in the last bit."""
+    moved = aten.add.Scalar(grid, 1)
+    spans = [size - 1 if how.align_corners else size for size in how.sizes]
+    if how.dims == 2:
+        scaled = aten.mul.Tensor(moved, how.vector([span / 2 for span in spans], grid))
+        return scaled if how.align_corners else aten.sub.Scalar(scaled, 0.5)  # type: ignore[no-any-return]
+    if how.align_corners:
+        return aten.mul.Tensor(aten.div.Scalar(moved, 2), how.vector(spans, grid))  # type: ignore[no-any-return]
+    return aten.div.Scalar(aten.sub.Scalar(aten.mul.Tensor(moved, how.vector(spans, grid)), 1), 2)  # type: ignore[no-any-return]
+
+
+def _clipped(x: Tensor, how: _Sampling) -> Tensor:
+    """Into the input; NaN, as the kernels have it, to the first element of a plane and the last of a volume."""
+    last = _over_taps(how.vector([size - 1 for size in how.sizes], x), x)
+    if how.dims == 2:
+        return aten.minimum.default(aten.where.self(aten.gt.Scalar(x, 0), x, _zero(x)), last)  # type: ignore[no-any-return]
+    return aten.clamp.default(aten.where.self(aten.lt.Tensor(x, last), x, last), 0)  # type: ignore[no-any-return]
+
+
+def _over_taps(vector: Tensor, x: Tensor) -> Tensor:
+    """A vector [D] along the dimensions of taps [N, P, D, T]; coordinates [N, P, D] need nothing."""
+    return aten.unsqueeze.default(vector, 1) if x.dim() == 4 and vector.dim() else vector
+
+
+def _reflected(x: Tensor, how: _Sampling) -> tuple[Tensor, Callable[[], Tensor]]:
+    """`x` reflected into the input; and what makes the sign of its derivative."""
+    low = 0.0 if how.align_corners else -0.5
+    spans = [2 * (size - 1) if how.align_corners else 2 * size for size in how.sizes]
+    twice = _over_taps(how.vector([span or 1 for span in spans], x), x)
+    moved = aten.sub.Scalar(x, low) if low else x
+    extra = aten.fmod.Tensor(aten.abs.default(moved), twice)
+    rest = aten.sub.Tensor(twice, extra)
+    nearer = aten.minimum.default(extra, rest)
+    if not all(spans):  # in a dimension of one element every coordinate is reflected to it
+        nearer = aten.mul.Tensor(nearer, _over_taps(how.vector([1 if span else 0 for span in spans], x), x))
+
+    def sign() -> Tensor:
+        turned = aten.logical_xor.default(aten.gt.Tensor(extra, rest), aten.lt.Scalar(moved, 0))
+        return aten.add.Scalar(aten.mul.Scalar(aten._to_copy.default(turned, dtype=x.dtype), -2), 1)  # type: ignore[no-any-return]
+
+    return aten.add.Scalar(nearer, low) if low else nearer, sign
+
+
+def _padded(x: Tensor, how: _Sampling) -> Tensor:
+    if how.padding == _ZEROS:
+        return x
+    return _clipped(_reflected(x, how)[0] if how.padding == _REFLECTION else x, how)
+
+
+def _slope(grid: Tensor, how: _Sampling) -> Tensor:
+    """The derivative of a place by its coordinate in the grid; on the border of a clipped dimension it is zero."""
+    scales = [(size - 1 if how.align_corners else size) / 2 for size in how.sizes]
+    slope = how.vector(scales, grid)
+    if how.padding == _ZEROS or how.mode == _BICUBIC:
+        return slope
+    x = _unnormalized(grid, how)
+    if how.padding == _REFLECTION:
+        x, sign = _reflected(x, how)
+        slope = aten.mul.Tensor(slope, sign())
+    last = how.vector([size - 1 for size in how.sizes], grid)
+    inside = aten.logical_and.default(aten.gt.Scalar(x, 0), aten.lt.Tensor(x, last))
+    return aten.where.self(inside, slope, _zero(grid))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class _Taps:
+    """Where a call reads: [N, P, T ** D] each.
+
+    Attributes:
+        index: into the flattened input; 0 for taps outside it.
+        inside: which taps are inside the input.
+        offset: how far each place is past its first tap, [N, P, D, 1]; None where the nearest element is taken.
+    """
+
+    index: Tensor
+    inside: Tensor
+    offset: Tensor | None
+
+
+def _taps(grid: Tensor, how: _Sampling) -> _Taps:
+    x, count = _unnormalized(grid, how), _TAPS[how.mode]
+    if how.mode != _BICUBIC:
+        x = _padded(x, how)
+    if how.mode == _NEAREST:
+        first, offset = aten.unsqueeze.default(aten.round.default(x), 3), None
+        taps = first
+    else:
+        low = aten.floor.default(x)
+        offset = aten.unsqueeze.default(aten.sub.Tensor(x, low), 3)
+        steps = aten.arange.start_step(1 - count // 2, 1 + count // 2, dtype=x.dtype, device=x.device)
+        taps = aten.add.Tensor(aten.unsqueeze.default(low, 3), steps)
+        if how.mode == _BICUBIC:
+            taps = _padded(taps, how)
+    size = _over_taps(how.vector(how.sizes, taps), taps)
+    inside = aten.logical_and.default(aten.ge.Scalar(taps, 0), aten.lt.Tensor(taps, size))
+    # Compared before they become integers: what lies far outside, or is NaN, has none.
+    safe = aten._to_copy.default(aten.where.self(inside, taps, _zero(taps)), dtype=torch.int64)
+    index, within, stride = None, None, 1
+    for dim, (at, has) in enumerate(zip(_each(safe, how), _each(inside, how), strict=True)):
+        step = aten.mul.Scalar(at, stride) if dim else at
+        index = step if index is None else aten.add.Tensor(index, step)
+        within = has if within is None else aten.logical_and.default(within, has)
+        stride *= how.sizes[dim]
+    assert index is not None
+    assert within is not None
+    return _Taps(_joined(index, how), _joined(within, how), offset)
+
+
+def _each(x: Tensor, how: _Sampling) -> list[Tensor]:
+    """[N, P, D, T] dimension by dimension, each along an axis of its own of [N, P, T, ..., T]."""
+    batch, places, dims, taps = x.shape
+    if taps == 1:
+        return [aten.select.int(x, 2, dim) for dim in range(dims)]
+    shapes = [[batch, places, *(taps if at == dim else 1 for at in range(dims))] for dim in range(dims)]
+    return [aten.reshape.default(aten.select.int(x, 2, dim), shape) for dim, shape in enumerate(shapes)]
+
+
+def _joined(x: Tensor, how: _Sampling) -> Tensor:
+    return x if x.dim() == 3 else aten.reshape.default(x, [x.size(0), x.size(1), _TAPS[how.mode] ** how.dims])
+
+
+# -- weights ------------------------------------------------------------------------------------------------------
+
+
+def _weights(offset: Tensor, how: _Sampling) -> Tensor:
+    """Of each tap of each dimension, [N, P, D, T]."""
+    if how.mode == _BILINEAR:
+        return aten.abs.default(aten.add.Tensor(offset, _steps(offset, -1, 1)))  # type: ignore[no-any-return]
+    far = aten.abs.default(aten.sub.Tensor(offset, _steps(offset, -1, 3)))
+    near_value = _polynomial(far, (_CUBIC + 2, -(_CUBIC + 3), 0, 1))
+    far_value = _polynomial(far, (_CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC))
+    return aten.where.self(aten.le.Scalar(far, 1), near_value, far_value)  # type: ignore[no-any-return]
+
+
+def _weight_slopes(offset: Tensor, how: _Sampling) -> Tensor:
+    """Their derivatives by the place."""
+    if how.mode == _BILINEAR:
+        return _steps(offset, -1, 2, 2)
+    signed = aten.sub.Tensor(offset, _steps(offset, -1, 3))
+    far = aten.abs.default(signed)
+    near_slope = _polynomial(far, (3 * (_CUBIC + 2), -2 * (_CUBIC + 3), 0))
+    far_slope = _polynomial(far, (3 * _CUBIC, -10 * _CUBIC, 8 * _CUBIC))
+    slope = aten.where.self(aten.le.Scalar(far, 1), near_slope, far_slope)
+    return aten.mul.Tensor(slope, aten.sign.default(signed))  # type: ignore[no-any-return]
+
+
+def _steps(like: Tensor, *bounds: int) -> Tensor:
+    return aten.arange.start_step(*bounds, dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
+
+
+def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
+    value = aten.mul.Scalar(x, coefficients[0])
+    for number, coefficient in enumerate(coefficients[1:], 1):
+        if coefficient:
+            value = aten.add.Scalar(value, coefficient)
+        if number < len(coefficients) - 1:
+            value = aten.mul.Tensor(value, x)
+    return value  # type: ignore[no-any-return]
+
+
+def _product(factors: Sequence[Tensor], taps: _Taps, how: _Sampling) -> Tensor:
+    """The weights of all taps together, [N, P, T ** D]."""
+    product = factors[0]
+    for factor in factors[1:]:
+        product = aten.mul.Tensor(product, factor)
+    product = _joined(product, how)
+    # Of volumes the kernels skip what lies outside; of planes they multiply zeros with its weights, which may be NaN.
+    return product if how.dims == 2 else aten.where.self(taps.inside, product, _zero(product))
+
+
+# -- the operators ------------------------------------------------------------------------------------------------
+
+
+def _values(input: Tensor, taps: _Taps) -> Tensor:
+    """What the input holds at every tap, [N, C, P, T ** D]; anything outside it."""
+    batch, channels = input.shape[:2]
+    flat = aten.reshape.default(input, [batch, channels, math.prod(input.shape[2:])])
+    _, places, count = taps.index.shape
+    read = aten.gather.default(flat, 2, _over_channels(taps.index, channels))
+    return aten.view.default(read, [batch, channels, places, count])  # type: ignore[no-any-return]
+
+
+def _over_channels(index: Tensor, channels: int) -> Tensor:
+    batch, places, count = index.shape
+    row = aten.reshape.default(index, [batch, 1, places * count])
+    return aten.expand.default(row, [batch, channels, places * count])  # type: ignore[no-any-return]
+
+
+def _wide(x: Tensor) -> Tensor:
+    narrow = x.dtype in (torch.float16, torch.bfloat16)
+    return aten._to_copy.default(x, dtype=torch.float32) if narrow else x
+
+
+def _narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype)
+
+
+def _sampler(dims: int) -> Callable[..., Any]:
+    def run(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
+        _check(input, grid, interpolation_mode, dims)
+        if interpolation_mode not in _TAPS or padding_mode not in (_ZEROS, _BORDER, _REFLECTION):
+            return NotImplemented
+        shape = [*input.shape[:2], *grid.shape[1:-1]]
+        if not math.prod(shape):
+            return aten.full.default(shape, 0, dtype=input.dtype, device=input.device)
+        how = _Sampling(tuple(input.shape[:1:-1]), interpolation_mode, padding_mode, bool(align_corners))
+        taps = _taps(_listed(grid), how)
+        values = _values(input, taps)
+        values = aten.where.self(aten.unsqueeze.default(taps.inside, 1), values, _zero(values))
+        if taps.offset is None:
+            return aten.view.default(values, shape)
+        weights = _product(_each(_weights(_wide(taps.offset), how), how), taps, how)
+        summed = aten.sum.dim_IntList(aten.mul.Tensor(_wide(values), aten.unsqueeze.default(weights, 1)), [3])
+        return _narrow(aten.view.default(summed, shape), input.dtype)
+
+    return run
+
+
+def _sampler_backward(dims: int) -> Callable[..., Any]:
+    def run(
+        grad_output: Tensor,
+        input: Tensor,
+        grid: Tensor,
+        interpolation_mode: int,
+        padding_mode: int,
+        align_corners: bool,
+        output_mask: Sequence[bool],
+    ) -> Any:
+        _check(input, grid, interpolation_mode, dims)
+        if interpolation_mode not in _TAPS or padding_mode not in (_ZEROS, _BORDER, _REFLECTION):
+            return NotImplemented
+        if list(grad_output.shape) != [*input.shape[:2], *grid.shape[1:-1]]:
+            return NotImplemented  # eager reads past the end of it
+        how = _Sampling(tuple(input.shape[:1:-1]), interpolation_mode, padding_mode, bool(align_corners))
+        if not grad_output.numel():
+            grad_input = aten.full.default(list(input.shape), 0, dtype=input.dtype, device=input.device)
+            return (grad_input if output_mask[0] else None), _no_grid_gradient(grid)
+        listed = _listed(grid)
+        taps = _taps(listed, how)
+        batch, channels, places = *grad_output.shape[:2], taps.index.size(1)
+        grad = aten.reshape.default(_wide(grad_output), [batch, channels, places, 1])
+        offset = None if taps.offset is None else _wide(taps.offset)
+        each = [] if offset is None else _each(_weights(offset, how), how)
+        grad_input = _input_gradient(grad, input, taps, each, how) if output_mask[0] else None
+        if offset is None or not output_mask[1]:
+            return grad_input, _no_grid_gradient(grid)
+        # What each tap is worth, over all channels; then by how much its weight grows along each dimension.
+        worth = aten.sum.dim_IntList(aten.mul.Tensor(grad, _wide(_values(input, taps))), [1])
+        growth = _growth(aten.where.self(taps.inside, worth, _zero(worth)), offset, taps, how)
+        grad_grid = aten.mul.Tensor(growth, _wide(_slope(listed, how)))
+        return grad_input, _narrow(aten.view.default(grad_grid, list(grid.shape)), grid.dtype)
+
+    return run
+
+
+def _growth(worth: Tensor, offset: Tensor, taps: _Taps, how: _Sampling) -> Tensor:
+    """The derivative of what is sampled by the place along each dimension, [N, P, D]: there the slope stands for the weight."""
+    weights, slopes = aten.unsqueeze.default(_weights(offset, how), 2), _weight_slopes(offset, how)
+    if slopes.dim() > 1:
+        slopes = aten.unsqueeze.default(slopes, 2)
+    order = aten.arange.start_step(0, how.dims, device=offset.device)
+    own = aten.eq.Tensor(aten.view.default(order, [-1, 1, 1]), aten.view.default(order, [-1, 1]))
+    factors = aten.where.self(own, slopes, weights)  # [N, P, D, D, T]
+    batch, places, dims, _, count = factors.shape
+    product = None
+    for dim in range(dims):
+        shape = [batch, places, dims, *(count if at == dim else 1 for at in range(dims))]
+        factor = aten.reshape.default(aten.select.int(factors, 3, dim), shape)
+        product = factor if product is None else aten.mul.Tensor(product, factor)
+    joined = aten.reshape.default(product, [batch, places, dims, count**dims])
+    grown = aten.mul.Tensor(joined, aten.unsqueeze.default(worth, 2))
+    if how.dims == 3:
+        grown = aten.where.self(aten.unsqueeze.default(taps.inside, 2), grown, _zero(grown))
+    return aten.sum.dim_IntList(grown, [3])  # type: ignore[no-any-return]
+
+
+def _no_grid_gradient(grid: Tensor) -> Tensor:
+    return aten.full.default(list(grid.shape), 0, dtype=grid.dtype, device=grid.device)  # type: ignore[no-any-return]
+
+
+def _input_gradient(grad: Tensor, input: Tensor, taps: _Taps, each: Sequence[Tensor], how: _Sampling) -> Tensor:
+    batch, channels = input.shape[:2]
+    if each:
+        grad = aten.mul.Tensor(grad, aten.unsqueeze.default(_product(each, taps, how), 1))
+    sent = aten.where.self(aten.unsqueeze.default(taps.inside, 1), grad, _zero(grad))
+    zeros = aten.full.default([batch, channels, math.prod(how.sizes)], 0, dtype=grad.dtype, device=grad.device)
+    sent = aten.reshape.default(sent, [batch, channels, taps.index.size(1) * taps.index.size(2)])
+    summed = aten.scatter_add.default(zeros, 2, _over_channels(taps.index, channels), sent)
+    return _narrow(aten.view.default(summed, list(input.shape)), input.dtype)
+
+
+def _listed(grid: Tensor) -> Tensor:
+    """The places of a grid in one row, [N, P, D]."""
+    return aten.reshape.default(grid, [grid.size(0), math.prod(grid.shape[1:-1]), grid.size(-1)])  # type: ignore[no-any-return]
+
+
+def _check(input: Tensor, grid: Tensor, mode: int, dims: int) -> None:
+    """The operator's own checks, in its order."""
+    name, sizes = "grid_sampler()", list(input.shape)
+    if sizes[:1] != list(grid.shape[:1]):
+        raise RuntimeError(
+            f"{name}: expected grid and input to have same batch size, but got input with sizes {sizes} and grid with sizes "
+            f"{list(grid.shape)}"
+        )
+    if grid.size(-1) != input.dim() - 2:
+        raise RuntimeError(
+            f"{name}: expected grid to have size {input.dim() - 2} in last dimension, but got grid with sizes {list(grid.shape)}"
+        )
+    for dim, size in itertools.islice(enumerate(sizes), 2, None):
+        if not size:
+            raise RuntimeError(
+                f"{name}: expected input to have non-empty spatial dimensions, but input has sizes {sizes} with dimension {dim} "
+                "being empty"
+            )
+    if not input.dim() == grid.dim() == dims + 2:
+        raise RuntimeError(
+            f"{name}: expected {dims + 2}D input and grid with same number of dimensions, but got input with sizes {sizes} and "
+            f"grid with sizes {list(grid.shape)}"
+        )
+    if dims == 3 and mode == _BICUBIC:
+        raise RuntimeError(f"{name}: bicubic interpolation only supports 4D input")
+    if not input.dtype.is_floating_point:
+        raise not_implemented("grid_sampler_2d_cpu_kernel_impl" if dims == 2 else "grid_sampler3d_cpu", input.dtype)
+    if input.dtype is not grid.dtype:
+        want, got = scalar_type_name(input.dtype), scalar_type_name(grid.dtype)
+        raise RuntimeError(f"expected scalar type {want} but found {got}")
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten.grid_sampler_2d.default, _sampler(2)),
+    own(aten.grid_sampler_3d.default, _sampler(3)),
+    own(aten.grid_sampler_2d_backward.default, _sampler_backward(2)),
+    own(aten.grid_sampler_3d_backward.default, _sampler_backward(3)),
+)
