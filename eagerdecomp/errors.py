@@ -48,11 +48,14 @@ class Attempt:
         return f"{self.op} by {self.rule}: {self.reason}"
 
 
-class UnsupportedOpError(EagerDecompError, NotImplementedError):
+class UnsupportedOpError(EagerDecompError):
     """An operator is not in the op set and no route leads from it to ops of the set.
 
     Cause: the backend lacks a kernel that every decomposition of the op ends in. Cure: add one of `openers` to the op set,
     give a rule of your own with ``rules=``, or accept native execution with ``on_unsupported="fallback"``.
+
+    It is no `NotImplementedError`: parts of torch ask by that error whether something is there, and go on without
+    (`torch.nn.utils.parametrize` does), so that the missing op would pass unseen.
 
     Attributes:
         op: the operator that was called, as a string such as ``"aten.sort.stable"``.

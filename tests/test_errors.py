@@ -6,6 +6,7 @@ import copy
 import pickle
 
 import pytest
+import torch
 
 import eagerdecomp as ed
 from eagerdecomp import errors
@@ -92,12 +93,27 @@ def test_fields_are_tuples_that_a_program_can_read() -> None:
         (ed.OpSetError, ValueError),
         (ed.RuleError, ValueError),
         (ed.ProgramError, RuntimeError),
-        (ed.UnsupportedOpError, NotImplementedError),
+        (ed.UnsupportedOpError, RuntimeError),
     ],
 )
 def test_every_error_has_the_one_root_and_pythons_own_kind(kind: type[Exception], also: type[Exception]) -> None:
     assert issubclass(kind, ed.EagerDecompError)
     assert issubclass(kind, also)
+
+
+def test_a_missing_op_is_not_swallowed_by_code_that_probes_with_not_implemented() -> None:
+    """`register_parametrization` takes a `NotImplementedError` of `right_inverse` for "there is none", and goes on."""
+
+    class Halved(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        def right_inverse(self, x: torch.Tensor) -> torch.Tensor:
+            return x / 2
+
+    layer = torch.nn.Linear(2, 2)
+    with ed.EagerDecompMode(ed.core_aten() - {"aten.div.Tensor"}), pytest.raises(ed.UnsupportedOpError):
+        torch.nn.utils.parametrize.register_parametrization(layer, "weight", Halved())
 
 
 def test_every_error_tells_cause_and_cure() -> None:
