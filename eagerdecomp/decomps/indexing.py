@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -144,6 +145,53 @@ def _bincount(call: Call) -> Callable[..., Any]:
     return run
 
 
+def _edges(self: Tensor, least: float, greatest: float) -> tuple[Tensor, Tensor]:
+    """The range as tensors of the input's dtype; the data's own where none is given, and wider where it is a point."""
+    if least != greatest:
+        first, last = (aten.full.default([], edge, dtype=self.dtype, device=self.device) for edge in (least, greatest))
+        return first, last
+    if not self.numel():
+        first = aten.full.default([], 0, dtype=self.dtype, device=self.device)
+        last = first
+    else:
+        first, last = aten.amin.default(self), aten.amax.default(self)
+    point = aten.eq.Tensor(first, last)
+    low, high = aten.sub.Scalar(first, 1), aten.add.Scalar(last, 1)
+    return aten.where.self(point, low, first), aten.where.self(point, high, last)
+
+
+def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """Counts by `scatter_add`; what lies outside of the range, or is no number, adds nothing to some bin.
+
+    Eager also refuses data that is not finite where no range is given; that would have to be read.
+    """
+    if bins <= 0:
+        raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
+    least, greatest = float(min), float(max)
+    if least != greatest and not (math.isfinite(least) and math.isfinite(greatest)):
+        raise RuntimeError(f"torch.histc: range of [{least:g}, {greatest:g}] is not finite")
+    if least > greatest:
+        raise RuntimeError("torch.histc: max must be larger than min")
+    if not self.dtype.is_floating_point:
+        raise not_implemented("linspace_cpu" if self.dtype is torch.bool else "histogram_cpu", self.dtype)
+    whole = all(edge.is_integer() and abs(edge) <= 2**23 for edge in (least, greatest))
+    if least != greatest and whole and self.dtype in (torch.float32, torch.float64):
+        # Both edges and their distance are exact: no tensors need be made of them.
+        shifted = self if least == 0 else aten.sub.Scalar(self, least)
+        places = aten.div.Scalar(aten.mul.Scalar(shifted, bins), greatest - least)
+        inside = aten.logical_and.default(aten.ge.Scalar(self, least), aten.le.Scalar(self, greatest))
+    else:
+        first, last = _edges(self, least, greatest)
+        shifted = aten.mul.Scalar(aten.sub.Tensor(self, first), bins)
+        places = aten.div.Tensor(shifted, aten.sub.Tensor(last, first))
+        inside = aten.logical_and.default(aten.ge.Tensor(self, first), aten.le.Tensor(self, last))
+    # The cast of what is outside may be any number, which the clamp makes a valid place and `inside` worth nothing.
+    places = aten.clamp.default(aten._to_copy.default(places, dtype=torch.int64), 0, bins - 1)
+    worth = aten._to_copy.default(inside, dtype=self.dtype)
+    counts = aten.full.default([bins], 0, dtype=self.dtype, device=self.device)
+    return aten.scatter_add.default(counts, 0, aten.view.default(places, [-1]), aten.view.default(worth, [-1]))
+
+
 def _spread(self: Tensor, dim: int, index: Tensor, source: Tensor) -> tuple[int, Tensor] | None:
     """The dimension counted from the front and the index over the whole of `source`, as `scatter` wants them; None for calls
     that the operator's own checks refuse or reshape."""
@@ -184,4 +232,5 @@ RULES: tuple[Rule, ...] = (
     own(aten.index_reduce.default, _index_reduce),
     linked(aten.repeat_interleave.Tensor, _repeat_interleave),
     linked(aten.bincount.default, _bincount),
+    own(aten.histc.default, _histc),
 )

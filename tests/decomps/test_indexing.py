@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from on_core import check
+from on_core import check, kernel_calls
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -131,3 +131,35 @@ def test_an_index_below_zero_is_refused_and_nothing_written(name: str) -> None:
     with ed.EagerDecompMode(ed.core_aten()), pytest.raises((RuntimeError, IndexError), match="index -1 is out of bounds"):
         getattr(x, name)(0, torch.tensor([-1]), torch.ones(1, 4))
     assert torch.equal(x, torch.arange(12.0).view(3, 4))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("bounds", [(0, 4), (-2, 2), (0.1, 0.7), (-2.3, 1.9), (0, 0), (1, 1), (2**24, 2**24 + 2)])
+def test_histc_counts_what_lies_between_its_edges(dtype: torch.dtype, bounds: tuple[float, float]) -> None:
+    low, high = bounds if dtype is not torch.float16 or bounds[1] < 65504 else (0, 3)
+    torch.manual_seed(0)
+    spread = torch.cat([torch.randn(40) * 3, torch.arange(-4.0, 5), torch.tensor([low, high]).float()]).to(dtype)
+    for bins in (1, 4, 7, 100):
+        check(torch.histc, spread, bins, min=low, max=high, exact=True)
+        check(torch.histc, spread[:9].expand(2, 9), bins, min=low, max=high, exact=True)
+    check(torch.histc, spread[:0], 3, min=low, max=high)
+    check(torch.histc, spread[3], 3, min=low, max=high)
+    check(lambda x, out: torch.histc(x, 4, low, high, out=out), spread, torch.empty(4, dtype=dtype))
+
+
+def test_histc_of_equal_values_and_of_no_numbers() -> None:
+    check(torch.histc, torch.ones(3), 4)
+    check(torch.histc, torch.tensor([torch.nan, torch.inf, -torch.inf, 1.0, 0.0, 2.0]), 4, min=0, max=2, exact=True)
+    check(torch.histc, torch.tensor([torch.nan, torch.inf, -torch.inf, 1.0, 0.1, 0.6]), 4, min=0.1, max=0.6, exact=True)
+
+
+def test_histc_refuses_what_eager_refuses() -> None:
+    for bins, low, high in ((0, 0, 1), (-1, 2, 1), (3, 2, 1), (3, 0, float("inf")), (3, float("nan"), 1)):
+        check(torch.histc, torch.ones(3), bins, min=low, max=high)
+    for dtype in (torch.int64, torch.uint8, torch.bool, torch.complex64):
+        check(torch.histc, torch.ones(3).to(dtype), 3)
+
+
+def test_histc_takes_few_kernels() -> None:
+    x = torch.rand(6)
+    assert kernel_calls(lambda: torch.histc(x, 4, min=0, max=3)) == 12
