@@ -1,0 +1,56 @@
+"""Fourier transforms of complex signals as transforms of real ones, which Core ATen holds.
+
+A transform is linear, so that of ``a + ib`` is ``F(a) + i F(b)``: one real transform of both parts at once, and one addition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.rules import Rule, own
+from eagerdecomp.strides import inverse
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+def _by_stride(x: Tensor, dims: Sequence[int]) -> list[int]:
+    strides = x.stride()
+    return sorted(dims, key=lambda dim: -strides[dim])
+
+
+def _order(x: Tensor, dim: Sequence[int], *, last_fixed: bool = False) -> list[int]:
+    """The dimensions of the kernel's result from the outermost in memory: the batch by stride, then the signal by stride.
+
+    Transforms between real and complex signals leave the last of `dim` at the end (`last_fixed`).
+    """
+    signal = [d % x.dim() for d in dim]
+    batch = [d for d in range(x.dim()) if d not in signal]
+    moved = _by_stride(x, signal[:-1]) + signal[-1:] if last_fixed else _by_stride(x, signal)
+    return _by_stride(x, batch) + moved
+
+
+def _c2c(self: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Tensor:
+    if not self.is_complex():
+        raise RuntimeError("Expected self.is_complex() to be true, but got false.")
+    if not dim:
+        return aten.clone.default(self)  # type: ignore[no-any-return]
+    order = _order(self, dim)
+    parts = aten.view_as_real.default(aten.permute.default(self, order))
+    signal = list(range(self.dim() - len(dim), self.dim()))
+    spectra = aten._fft_r2c.default(parts, signal, normalization, False)
+    real, imaginary = aten.select.int(spectra, -1, 0), aten.select.int(spectra, -1, 1)
+    if forward:
+        out = aten.add.Tensor(real, imaginary, alpha=1j)
+    else:
+        # Real and imaginary parts exchanged before and after make the forward transform the backward one.
+        turned = aten.view_as_real.default(aten.add.Tensor(imaginary, real, alpha=1j))
+        out = aten.view_as_complex.default(aten.flip.default(turned, [-1]))
+    return aten.permute.default(out, inverse(order))  # type: ignore[no-any-return]
+
+
+RULES: tuple[Rule, ...] = (own(aten._fft_c2c.default, _c2c),)

@@ -1,0 +1,236 @@
+"""Batches of matrices: layouts and masks, and triangular systems solved by blocks, which every factorization leans on.
+
+Batches are folded to ``[Q, m, n]``. All is made of matrix products, elementwise calls and index arithmetic: no call reads data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.spelling import not_implemented, scalar_type_name
+
+__all__ = [
+    "LEAF",
+    "adjoint",
+    "arange",
+    "batch_shape",
+    "broadcast",
+    "check_floating",
+    "check_kernel",
+    "check_square",
+    "check_system",
+    "column_major",
+    "conjugate",
+    "cut",
+    "eye",
+    "first_set",
+    "folded",
+    "scalar",
+    "solve_triangular",
+    "transposed",
+    "triangle",
+    "unfolded",
+]
+
+aten = torch.ops.aten
+
+_REAL = (torch.float32, torch.float64)
+_COMPLEX = (torch.complex64, torch.complex128)
+_HALF = (torch.float16, torch.bfloat16)
+
+#: Rows of a diagonal block. It is inverted, and inverses lose accuracy as their condition grows, at worst like ``2 ** LEAF``.
+LEAF = 16
+
+
+def transposed(x: Tensor) -> Tensor:
+    """The matrices transposed, as a view."""
+    dims = list(range(x.dim()))
+    return aten.permute.default(x, [*dims[:-2], dims[-1], dims[-2]])  # type: ignore[no-any-return]
+
+
+def conjugate(x: Tensor) -> Tensor:
+    return aten._conj_physical.default(x) if x.is_complex() else x
+
+
+def adjoint(x: Tensor) -> Tensor:
+    return conjugate(transposed(x))
+
+
+def folded(x: Tensor, batch: Sequence[int] | None = None) -> Tensor:
+    """``[*batch, m, n]`` as ``[Q, m, n]``; with `batch`, broadcast to it first."""
+    rows, columns = x.shape[-2:]
+    if batch is not None and list(x.shape[:-2]) != list(batch):
+        x = aten.expand.default(x, [*batch, rows, columns])
+    if x.dim() == 3:
+        return x
+    return aten.reshape.default(x, [math.prod(x.shape[:-2]), rows, columns])  # type: ignore[no-any-return]
+
+
+def unfolded(x: Tensor, batch: Sequence[int]) -> Tensor:
+    """The inverse of `folded`, for results of any rank."""
+    return x if len(batch) == 1 else aten.reshape.default(x, [*batch, *x.shape[1:]])
+
+
+def batch_shape(x: Tensor) -> list[int]:
+    return list(x.shape[:-2])
+
+
+def column_major(x: Tensor, batch: Sequence[int]) -> Tensor:
+    """``[Q, m, n]`` as ``[*batch, m, n]`` with each matrix lying column by column, as LAPACK leaves it."""
+    turned = transposed(x)
+    if not turned.is_contiguous():
+        turned = aten.clone.default(turned, memory_format=torch.contiguous_format)
+    return transposed(unfolded(turned, batch))
+
+
+def scalar(value: float, like: Tensor) -> Tensor:
+    return aten.full.default([], value, dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
+
+
+def arange(start: int, end: int, like: Tensor) -> Tensor:
+    return aten.arange.start_step(start, end, 1, device=like.device)  # type: ignore[no-any-return]
+
+
+def cut(x: Tensor, dim: int, start: int, end: int) -> Tensor:
+    """``x[..., start:end, ...]``; all of it is itself."""
+    if start == 0 and end == x.size(dim):
+        return x
+    return aten.slice.Tensor(x, dim, start, end)  # type: ignore[no-any-return]
+
+
+def eye(size: int, like: Tensor) -> Tensor:
+    index = arange(0, size, like)
+    return aten._to_copy.default(aten.eq.Tensor(aten.unsqueeze.default(index, 1), index), dtype=like.dtype)  # type: ignore[no-any-return]
+
+
+def triangle(x: Tensor, *, upper: bool, unit: bool) -> Tensor:
+    """The triangle of ``[Q, m, n]`` with zeros beyond it; `unit` puts ones on its diagonal."""
+    column, row = arange(0, x.size(2), x), aten.unsqueeze.default(arange(0, x.size(1), x), 1)
+    if unit:
+        beyond = aten._to_copy.default(aten.eq.Tensor(row, column), dtype=x.dtype)
+        kept = aten.lt.Tensor(row, column) if upper else aten.gt.Tensor(row, column)
+    else:
+        beyond = scalar(0.0, x)
+        kept = aten.le.Tensor(row, column) if upper else aten.ge.Tensor(row, column)
+    return aten.where.self(kept, x, beyond)  # type: ignore[no-any-return]
+
+
+def _inverted(blocks: Tensor) -> Tensor:
+    """The inverses of triangular ``[P, s, s]``, from the diagonal on by blocks of twice the size.
+
+    With the inverse `X` of the blocks of one size, ``X + X (I - M X)`` is that of the next, `M` being the matrix cut to its blocks
+    of that size: the bracket is nilpotent of order two. Every entry met is one of an inverse, so nothing grows that the result
+    does not hold, as the powers of a nilpotent part would.
+    """
+    size = blocks.size(1)
+    index = arange(0, size, blocks)
+    apart = aten.bitwise_xor.Tensor(aten.unsqueeze.default(index, 1), index)  # its top bit: the size of block that joins the two
+    zero = scalar(0.0, blocks)
+    diagonal = aten.eq.Scalar(apart, 0)
+    ones = aten._to_copy.default(diagonal, dtype=blocks.dtype)
+    inverse = aten.where.self(
+        diagonal, aten.unsqueeze.default(aten.reciprocal.default(aten.diagonal.default(blocks, 0, 1, 2)), 1), zero
+    )
+    reach = 1
+    while reach < size:
+        reach *= 2
+        joined = blocks if reach >= size else aten.where.self(aten.lt.Scalar(apart, reach), blocks, zero)
+        error = aten.sub.Tensor(ones, aten.bmm.default(joined, inverse))
+        inverse = aten.add.Tensor(inverse, aten.bmm.default(inverse, error))
+    return inverse  # type: ignore[no-any-return]
+
+
+def solve_triangular(matrix: Tensor, right: Tensor, *, upper: bool, unit: bool = False) -> Tensor:
+    """The ``[Q, n, k]`` that a triangular ``[Q, n, n]`` maps to `right`; the other triangle is not looked at.
+
+    Substitution by blocks of `LEAF` rows: each is solved by its inverse and one step of refinement, which makes the answer as
+    good as substitution by rows wherever a block's condition is below ``1 / eps``. 30 calls, and 10 for every further block.
+    """
+    batch, size = matrix.size(0), matrix.size(1)
+    if size == 0:
+        return aten.clone.default(right)  # type: ignore[no-any-return]
+    leaf = min(size, LEAF)
+    starts = list(range(0, size, leaf))
+    # The last block reaches back into the one before, for all to be of one size; the inverse's own corner is what it needs.
+    corners = [min(start, size - leaf) for start in starts]
+    blocks = [cut(cut(matrix, 1, at, at + leaf), 2, at, at + leaf) for at in corners]
+    stack = triangle(blocks[0] if len(blocks) == 1 else aten.cat.default(blocks), upper=upper, unit=unit)
+    stacks = (stack, _inverted(stack))
+    pairs = list(zip(*(_per_block(x, batch, len(blocks)) for x in stacks), strict=True))
+    found: dict[int, Tensor] = {}
+    rest = right
+    for number in reversed(range(len(starts))) if upper else range(len(starts)):
+        start = starts[number]
+        end = min(start + leaf, size)
+        block, inverse = (cut(cut(x, 1, leaf - (end - start), leaf), 2, leaf - (end - start), leaf) for x in pairs[number])
+        lengths = [start, end - start] if upper else [end - start, size - end]
+        if 0 in lengths:
+            here, rest = rest, rest
+        else:
+            parts = aten.split_with_sizes.default(rest, lengths, 1)
+            here, rest = (parts[1], parts[0]) if upper else (parts[0], parts[1])
+        guess = aten.bmm.default(inverse, here)
+        missed = aten.sub.Tensor(here, aten.bmm.default(block, guess))
+        found[number] = aten.add.Tensor(guess, aten.bmm.default(inverse, missed))
+        if 0 not in lengths:
+            beside = cut(cut(matrix, 1, *((0, start) if upper else (end, size))), 2, start, end)
+            rest = aten.sub.Tensor(rest, aten.bmm.default(beside, found[number]))
+    pieces = [found[number] for number in range(len(starts))]
+    return pieces[0] if len(pieces) == 1 else aten.cat.default(pieces, 1)
+
+
+def _per_block(stack: Tensor, batch: int, count: int) -> Sequence[Tensor]:
+    return [stack] if count == 1 else aten.split_with_sizes.default(stack, [batch] * count)
+
+
+def first_set(bad: Tensor) -> Tensor:
+    """LAPACK's `info` of ``[Q, n]`` flags: the first that is set, counted from 1, or 0."""
+    count = bad.size(1)
+    if count == 0:
+        return aten.full.default([bad.size(0)], 0, dtype=torch.int32, device=bad.device)  # type: ignore[no-any-return]
+    places = arange(1, count + 1, bad)
+    none = aten.full.default([], count + 1, dtype=torch.int64, device=bad.device)
+    first = aten.amin.default(aten.where.self(bad, places, none), [1])
+    return aten._to_copy.default(aten.remainder.Scalar(first, count + 1), dtype=torch.int32)  # type: ignore[no-any-return]
+
+
+# -- checks -------------------------------------------------------------------------------------------------------
+
+
+def check_square(name: str, matrix: Tensor, letter: str = "A") -> None:
+    prefix = f"{name}: " if name else ""
+    if matrix.dim() < 2:
+        raise RuntimeError(f"{prefix}The input tensor {letter} must have at least 2 dimensions.")
+    rows, columns = matrix.shape[-2:]
+    if rows != columns:
+        raise RuntimeError(f"{prefix}{letter} must be batches of square matrices, but they are {rows} by {columns} matrices")
+
+
+def check_floating(name: str, matrix: Tensor, *, half: bool) -> None:
+    if not (matrix.is_floating_point() or matrix.is_complex()):
+        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_type_name(matrix.dtype)}")
+    if half and matrix.dtype in _HALF:
+        raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {scalar_type_name(matrix.dtype)}")
+
+
+def check_kernel(kernel: str, matrix: Tensor) -> None:
+    if matrix.dtype not in _REAL + _COMPLEX:
+        raise not_implemented(kernel, matrix.dtype)
+
+
+def check_system(name: str, matrix: Tensor, right: Tensor, left: bool) -> None:
+    if right.dim() < 2:
+        raise RuntimeError(f"{name}: The input tensor B must have at least 2 dimensions.")
+    if matrix.size(-1) != right.size(-2 if left else -1):
+        raise RuntimeError(
+            f"{name}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'}"
+            f" ({matrix.size(-2)}x{matrix.size(-1)} and {right.size(-2)}x{right.size(-1)})"
+        )
+
+
+def broadcast(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    return list(torch.broadcast_shapes(tuple(one), tuple(other)))  # type: ignore[no-untyped-call]
