@@ -2,7 +2,7 @@
 
 The same approximations in the same regions as ATen's kernels, whose accuracy is 1e-3 or so at worst: a gradient of this library's
 own, however exact, would not be eager's. All regions are computed for every element, in float64, and the right one chosen: 200
-kernel calls for gamma and 566 for Dirichlet, most of them the Horner steps of rational fits on one dimension.
+kernel calls for gamma and 570 for Dirichlet, most of them the Horner steps of rational fits on one dimension.
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ _DIRICHLET_FIT = (
     ),
 )
 
+# Where ATen changes over, in float32 as it writes them.
+_SMALL, _BELOW, _ABOVE = 0.800000011920929, 0.8999999761581421, 1.100000023841858
+
 
 def _zero_for_nan(value: Term) -> Term:
     return choose(value.isnan(), 0.0, value)
@@ -102,7 +105,7 @@ def _gamma_saddle(shape: Term, x: Term) -> Term:
     inner = ratio * bracket - (2 / shape).sqrt() * (shape + x) / (apart * apart)
     stirling = 1 + (1 + 1 / (24 * shape)) / (12 * shape)
     wings = -stirling * x * inner / root
-    return choose((0.9 * shape <= x) & (x <= 1.1 * shape), middle, wings)
+    return choose((_BELOW * shape <= x) & (x <= _ABOVE * shape), middle, wings)
 
 
 def _gamma_fit(shape: Term, x: Term) -> Term:
@@ -116,7 +119,7 @@ def _gamma_fit(shape: Term, x: Term) -> Term:
 
 def _gamma(shape: Term, x: Term) -> Term:
     far = choose(shape > 8, _gamma_saddle(shape, x), _gamma_fit(shape, x))
-    return choose(x < 0.8, _gamma_near_zero(shape, x), far)
+    return choose(x < _SMALL, _gamma_near_zero(shape, x), far)
 
 
 # -- Dirichlet: the gradient of a beta variate, divided by 1 - x ----------------------------------------------------------

@@ -1,0 +1,309 @@
+"""Gamma, Dirichlet, Poisson and binomial variates on Core ATen: facts, refusals, edges of the laws, and eager's gradients.
+
+`test_random_laws` has the laws themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from compare import outcome, significant_strides
+from hypothesis import given
+from hypothesis import strategies as st
+from on_core import CORE, check, kernel_calls, on_core
+from torch import Tensor, distributions
+
+import eagerdecomp as ed
+from eagerdecomp.formulas import Term, choose, digamma, polynomial
+
+aten = torch.ops.aten
+
+F32, F64 = torch.float32, torch.float64
+
+
+def binomial(x: Tensor) -> Tensor:
+    return torch.binomial(x, torch.full_like(x, 0.5))
+
+
+OPS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gamma": torch._standard_gamma,
+    "dirichlet": torch._sample_dirichlet,
+    "poisson": torch.poisson,
+    "binomial": binomial,
+}
+LAYOUTS: dict[str, Callable[[], Tensor]] = {
+    "row-major": lambda: torch.ones(2, 3),
+    "0-dim": lambda: torch.ones(()),
+    "empty": lambda: torch.ones(0, 3),
+    "empty row": lambda: torch.ones(3, 0),
+    "transposed": lambda: torch.ones(3, 4).t(),
+    "sliced": lambda: torch.ones(6, 4)[::2],
+    "expanded": lambda: torch.ones(1, 4).expand(3, 4),
+    "channels last": lambda: torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last),
+}
+
+
+def facts(run: Callable[[], Any]) -> Any:
+    kind, value = outcome(run)
+    if kind == "error":
+        return type(value), str(value).splitlines()[0]
+    return value.dtype, value.shape, significant_strides(value) if value.numel() else ()
+
+
+@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_shapes_and_strides_are_eagers(name: str, layout: str) -> None:
+    for _ in range(3):
+        x = LAYOUTS[layout]()
+        assert facts(lambda: on_core(lambda: OPS[name](x))) == facts(lambda: OPS[name](x))  # noqa: B023 - called at once
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_types_and_refusals_are_eagers(name: str) -> None:
+    for dtype in (F32, F64, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64):
+        for count in (3, 0):
+            x = torch.ones(count, dtype=dtype)
+            assert facts(lambda: on_core(lambda: OPS[name](x))) == facts(lambda: OPS[name](x)), dtype  # noqa: B023
+
+
+REFUSALS: dict[str, Callable[[], Any]] = {
+    "negative rate": lambda: torch.poisson(torch.tensor([1.0, -1.0])),
+    "no rate": lambda: torch.poisson(torch.tensor([1.0, math.nan])),
+    "two types": lambda: torch.binomial(torch.ones(3), torch.ones(3).double()),
+    "integer trials": lambda: torch.binomial(torch.ones(3, dtype=torch.int64), torch.ones(3)),
+    "shapes apart": lambda: torch.binomial(torch.ones(3), torch.ones(2)),
+    "gradient of two types": lambda: torch._standard_gamma_grad(torch.ones(3), torch.ones(3).double()),
+    "gradient of integers": lambda: torch._standard_gamma_grad(torch.ones(3).int(), torch.ones(3).int()),
+    "gradient of halves": lambda: torch._dirichlet_grad(*(torch.full((3,), v).half() for v in (0.5, 1.0, 2.0))),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refuses_as_eager_does(name: str) -> None:
+    _, want = outcome(REFUSALS[name])
+    kind, got = outcome(lambda: on_core(REFUSALS[name]))
+    assert kind == "error"
+    assert type(got) is type(want)
+    if name != "shapes apart":
+        assert str(got) == str(want).splitlines()[0]
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_certain_outcomes_are_eagers(dtype: torch.dtype) -> None:
+    def tensor(*values: float) -> Tensor:
+        return torch.tensor(values, dtype=dtype)
+
+    for _ in range(5):
+        check(torch.poisson, tensor(0, 0))
+        check(torch._standard_gamma, tensor(0, math.nan, math.inf))
+        check(torch._sample_dirichlet, tensor(0, 0))
+        trials = tensor(5, 5, 5, 0, -3, 5, -3, 40, 40, 0.5, 2.5)
+        check(torch.binomial, trials, tensor(0, 1, 2, 0.5, 0.5, math.nan, 0.9, 1, -1, 0.3, 1))
+
+
+def test_variates_stay_in_their_ranges() -> None:
+    torch.manual_seed(0)
+    tiny = torch.finfo(F32).tiny
+    gamma = on_core(lambda: torch._standard_gamma(torch.full((5000,), 1e-3)))
+    assert float(gamma.min()) == tiny
+    shares = on_core(lambda: torch._sample_dirichlet(torch.full((5000, 3), 1e-3)))
+    assert float(shares.min()) == tiny
+    assert float(shares.max()) < 1
+    # Where every variate underflows, one share still takes all: eager's variates are all clamped alike.
+    assert float(shares.max(-1).values.median()) > 0.999
+    counts = on_core(lambda: torch.binomial(torch.arange(5000.0), torch.rand(5000)))
+    assert torch.equal(counts, counts.round())
+    assert torch.all((counts >= 0) & (counts <= torch.arange(5000.0)))
+
+
+def test_large_arguments_are_drawn_in_parts_of_independent_numbers() -> None:
+    count = 2**14 + 5
+    torch.manual_seed(0)
+    rates = torch.full((count,), 1e6, dtype=F64)
+    for _ in range(3):
+        drawn = on_core(lambda: torch.poisson(rates))
+        assert drawn.shape == rates.shape
+        assert (drawn[:5] != drawn[-5:]).any(), "the second part repeats the first"
+        assert abs(float((drawn - rates).mean())) < 6 * 1000 / math.sqrt(count)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_generator_by_position_is_honoured(name: str) -> None:
+    op = {"gamma": aten._standard_gamma, "dirichlet": aten._sample_dirichlet, "poisson": aten.poisson}.get(name)
+    x = torch.full((9,), 2.0)
+    state = torch.get_rng_state()
+    seen = []
+    for _ in range(2):
+        generator = torch.Generator().manual_seed(3)
+        for _ in range(3):
+            seen.append(on_core(lambda: op(x, generator) if op else aten.binomial(x * 9, x / 4, generator)))  # noqa: B023
+    assert torch.equal(torch.get_rng_state(), state)
+    for first, second in zip(seen[:3], seen[3:], strict=True):
+        assert torch.equal(first, second)
+    assert not torch.equal(torch.stack(seen[:2]), torch.stack(seen[1:3]))
+
+
+def test_poisson_alone_reads_its_argument() -> None:
+    x = torch.full((3,), 2.0)
+    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()) as mode:
+        for op in OPS.values():
+            for _ in range(4):
+                op(x)
+    stats = mode.stats()
+    assert stats["aten.poisson.default"].bypassed == 4
+    for name in ("_standard_gamma", "_sample_dirichlet", "binomial"):
+        assert (stats[f"aten.{name}.default"].misses, stats[f"aten.{name}.default"].hits) == (1, 3)
+
+
+def test_kernel_calls() -> None:
+    x, large, share, total = (torch.full((3,), value) for value in (2.0, 20.0, 0.5, 4.0))
+    assert kernel_calls(lambda: torch._standard_gamma(x)) <= 47
+    assert kernel_calls(lambda: torch._sample_dirichlet(x)) <= 49
+    assert kernel_calls(lambda: torch.poisson(x)) <= 22
+    assert kernel_calls(lambda: torch.poisson(large)) <= 81
+    assert kernel_calls(lambda: torch.binomial(x, share)) <= 200
+    assert kernel_calls(lambda: torch._standard_gamma_grad(x, x)) <= 200
+    assert kernel_calls(lambda: torch._dirichlet_grad(share, x, total)) <= 570
+
+
+# -- gradients ------------------------------------------------------------------------------------------------------------
+
+wide = st.floats(-12, 8).map(math.exp)
+
+
+@given(st.lists(st.tuples(wide, wide), min_size=1, max_size=20))
+def test_gamma_gradients_are_eagers(pairs: list[tuple[float, float]]) -> None:
+    shape, x = torch.tensor(pairs, dtype=F64).unbind(1)
+    got = on_core(lambda: torch._standard_gamma_grad(shape, x))
+    torch.testing.assert_close(got, torch._standard_gamma_grad(shape, x), rtol=1e-9, atol=1e-300, equal_nan=True)
+
+
+@given(st.lists(st.tuples(st.floats(1e-9, 1 - 1e-9), wide, wide), min_size=1, max_size=20))
+def test_dirichlet_gradients_are_eagers(triples: list[tuple[float, float, float]]) -> None:
+    x, alpha, beta = torch.tensor(triples, dtype=F64).unbind(1)
+    got = on_core(lambda: torch._dirichlet_grad(x, alpha, alpha + beta))
+    torch.testing.assert_close(got, torch._dirichlet_grad(x, alpha, alpha + beta), rtol=1e-6, atol=1e-12, equal_nan=True)
+
+
+def samples(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Parameters of all regions, and variates of them."""
+    generator = torch.Generator().manual_seed(0)
+    alpha, beta = (torch.empty(3000, dtype=F64).uniform_(-5, 5.5, generator=generator).exp().to(dtype) for _ in range(2))
+    return (
+        alpha,
+        beta,
+        torch._standard_gamma(alpha, generator),
+        torch._sample_dirichlet(torch.stack([alpha, beta], -1), generator)[:, 0],
+    )
+
+
+def test_gradients_of_variates_are_eagers() -> None:
+    alpha, beta, gamma, share = samples(F64)
+    check(torch._standard_gamma_grad, alpha, gamma)
+    check(torch._dirichlet_grad, share, alpha, alpha + beta)
+
+
+def test_gradients_in_float32_are_those_of_float64_rounded_once() -> None:
+    # Eager computes parts of its Dirichlet gradient in float32 and is up to 5e-3 off; its gamma gradient is in float64 too.
+    alpha, beta, gamma, share = samples(F32)
+    check(torch._standard_gamma_grad, alpha, gamma)
+    want = torch._dirichlet_grad(*(one.double() for one in (share, alpha, alpha + beta))).float()
+    for _ in range(3):
+        got = on_core(lambda: torch._dirichlet_grad(share, alpha, alpha + beta))
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(got, torch._dirichlet_grad(share, alpha, alpha + beta), rtol=1e-2, atol=1e-4)
+
+
+def test_gradients_at_the_edges_are_eagers() -> None:
+    pairs = ((0.0, 1.0), (1e-30, 0.5), (1.0, 0.0), (1.0, math.nan), (math.nan, 1.0), (0.8, 8.0), (9.0, 9.0), (1e300, 3.0))
+    x, shape = torch.tensor(pairs, dtype=F64).unbind(1)
+    check(torch._standard_gamma_grad, shape, x)
+    triples = ((0.0, 1.0, 2.0), (1.0, 1.0, 2.0), (0.5, 7.0, 14.0), (0.5, 6.0, 12.0), (0.5, 1e-3, 1.0), (math.nan, 1.0, 2.0))
+    check(torch._dirichlet_grad, *torch.tensor(triples, dtype=F64).unbind(1))
+
+
+@pytest.mark.parametrize("shapes", [((3,), (2, 3)), ((2, 1), (1, 3)), ((), (3,)), ((0,), (0,)), ((3, 2, 1), (1,))], ids=str)
+def test_gradients_broadcast_as_eagers(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    one, other = (torch.ones(shape) for shape in shapes)
+    check(torch._standard_gamma_grad, one, other)
+    check(torch._standard_gamma_grad, torch.ones(2, 3).t(), torch.ones(3, 2))
+
+
+SETS = {
+    "core": CORE,
+    "forward held": CORE | {aten._standard_gamma.default, aten._sample_dirichlet.default},
+    "backward held": CORE | {aten._standard_gamma_grad.default, aten._dirichlet_grad.default},
+}
+
+
+@pytest.mark.parametrize("ops", SETS.values(), ids=SETS)
+def test_training_through_variates_follows_them(ops: ed.OpSet) -> None:
+    """The gradient is eager's for the variates that were drawn, whichever half the set holds."""
+    torch.manual_seed(0)
+    alpha = torch.rand(50, 3, dtype=F64).add(0.2).requires_grad_()
+
+    def gamma() -> tuple[Tensor, Tensor]:
+        drawn = torch._standard_gamma(alpha)
+        return drawn, torch.autograd.grad(drawn.sum(), alpha)[0]
+
+    drawn, slope = on_core(gamma, ops)
+    torch.testing.assert_close(slope, torch._standard_gamma_grad(alpha.detach(), drawn.detach()))
+
+    def shares() -> tuple[Tensor, Tensor]:
+        drawn = torch.distributions.Dirichlet(alpha).rsample()
+        return drawn, torch.autograd.grad((drawn * weights).sum(), alpha)[0]
+
+    weights = torch.tensor([1.0, 2.0, -1.0], dtype=F64)
+    drawn, slope = on_core(shares, ops)
+    total = alpha.detach().sum(-1, keepdim=True).expand_as(alpha)
+    along = torch._dirichlet_grad(drawn.detach(), alpha.detach(), total)
+    mean = (drawn.detach() * weights).sum(-1, keepdim=True)
+    torch.testing.assert_close(slope, along * (weights - mean))
+
+
+def test_a_gamma_fits_its_mean_by_gradients_through_samples() -> None:
+    with ed.EagerDecompMode(CORE):
+        torch.manual_seed(0)
+        logs = torch.zeros(2, requires_grad=True)
+        optimizer = torch.optim.Adam([logs], 0.1)
+        for _ in range(80):
+            sample = distributions.Gamma(logs[0].exp(), logs[1].exp()).rsample((200,))
+            loss = (sample.mean() - 3).square() + (sample.var() - 1.5).square()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    shape, rate = logs.detach().exp().tolist()
+    assert abs(shape / rate - 3) < 0.3
+    assert abs(shape / rate**2 - 1.5) < 0.4
+
+
+# -- formulas -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_formula_is_its_operators() -> None:
+    x, y = torch.linspace(0.5, 3, 7, dtype=F64), torch.linspace(2, -1, 7, dtype=F64)
+    a, b = Term(x), Term(y)
+    pairs = [
+        (1 - a, 1 - x),
+        (0 - a, -x),
+        (2 / a, 2 / x),
+        (1 / a, 1 / x),
+        (a**b, x**y),
+        (-a * 3 + b / 2 - a, -x * 3 + y / 2 - x),
+        (choose(a > b, a, 7.0), torch.where(x > y, x, 7.0)),
+        (choose((a <= b) & (a >= 1), 0.0, b), torch.where((x <= y) & (x >= 1), 0.0, y)),
+        (polynomial(a, [1.0, -2.0, 3.0]), 1 - 2 * x + 3 * x**2),
+        (polynomial(a, [b, a]), y + x * x),
+        (a.rsqrt().log1p().exp().sqrt().abs().floor(), x.rsqrt().log1p().exp().sqrt().abs().floor()),
+    ]
+    for got, want in pairs:
+        torch.testing.assert_close(got.tensor, want)
+
+
+def test_digamma_of_positive_numbers() -> None:
+    x = torch.logspace(-8, 12, 500, dtype=F64)
+    torch.testing.assert_close(digamma(Term(x)).tensor, torch.digamma(x), rtol=1e-13, atol=1e-14)
