@@ -23,7 +23,6 @@ from eagerdecomp.decomps import (
     grids,
     indexing,
     linalg,
-    losses,
     mutation,
     normalization,
     optimizers,
@@ -72,7 +71,6 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("optimizers", optimizers.RULES),
     ("ctc", ctc.RULES),
     ("embedding", embedding.RULES),
-    ("losses", losses.RULES),
     ("repairs", repairs.RULES),
 )
 

@@ -1,0 +1,345 @@
+"""Convolutions: every named form as `convolution`, its gradient by two more of it, and itself as a product of patches and weights.
+
+With ``y[o, x] = sum_ik w[o, i, k] * v[i, x * stride + k * dilation - padding]`` the gradient of v is the transposed convolution of
+y's, and the gradient of w a convolution in which batch and channels change places, and stride and dilation too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp.rules import Rule, own
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+def convolution_backward(
+    grad_output: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> Any:
+    """The gradients of input, weight and bias that `output_mask` asks for; None for the others."""
+    _check(grad_output, input, weight, transposed, groups)
+    dims = input.dim() - 2
+    stride, padding, dilation = (_per_dim(given, dims) for given in (stride, padding, dilation))
+    form = _format(input, weight)
+    grad_input = grad_weight = grad_bias = None
+    if output_mask[0]:
+        grad_input = _input_gradient(grad_output, input, weight, stride, padding, dilation, transposed, groups)
+        grad_input = _laid_out(grad_input, form)
+    if output_mask[1] and not (grad_output.numel() and input.numel()):
+        grad_weight = aten.zeros_like.default(weight)
+    elif output_mask[1]:
+        # Transposed, input and output change places.
+        sides = (grad_output, input) if transposed else (input, grad_output)
+        grad_weight = _laid_out(_weight_gradient(*sides, weight, stride, padding, dilation, groups), form)
+    if output_mask[2]:
+        grad_bias = _bias_gradient(grad_output)
+    return grad_input, grad_weight, grad_bias
+
+
+def _check(grad_output: Tensor, input: Tensor, weight: Tensor, transposed: bool, groups: int) -> None:
+    if input.dim() != weight.dim():
+        raise RuntimeError(
+            f"Expected {weight.dim()}-dimensional input for {weight.dim()}-dimensional weight {list(weight.shape)}, "
+            f"but got {input.dim()}-dimensional input of size {list(input.shape)} instead"
+        )
+    channels, outputs = (weight.size(0), weight.size(1) * groups) if transposed else (weight.size(1) * groups, weight.size(0))
+    if input.size(1) != channels:
+        kind = f"transposed={int(transposed)}, " if transposed else ""
+        raise RuntimeError(
+            f"Given {kind}groups={groups}, weight of size {list(weight.shape)}, expected input{list(input.shape)} "
+            f"to have {channels} channels, but got {input.size(1)} channels instead"
+        )
+    if grad_output.dim() != input.dim() or list(grad_output.shape[:2]) != [input.size(0), outputs]:
+        raise RuntimeError(f"grad_output of size {list(grad_output.shape)} is no gradient of {outputs} channels")
+
+
+def _input_gradient(
+    grad_output: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    groups: int,
+) -> Tensor:
+    dims = input.dim() - 2
+    if not (grad_output.numel() and weight.numel()):
+        return aten.zeros_like.default(input)  # type: ignore[no-any-return]
+    if transposed:
+        grad = aten.convolution.default(grad_output, weight, None, stride, padding, dilation, False, [0] * dims, groups)
+        return _cut(grad, input.shape)
+    # What the stride left over at the end of the input, which no output saw.
+    reached = [
+        (grad_output.size(2 + d) - 1) * stride[d] - 2 * padding[d] + dilation[d] * (weight.size(2 + d) - 1) + 1 for d in range(dims)
+    ]
+    left = [input.size(2 + d) - reached[d] for d in range(dims)]
+    return aten.convolution.default(grad_output, weight, None, stride, padding, dilation, True, left, groups)  # type: ignore[no-any-return]
+
+
+def _weight_gradient(
+    fine: Tensor, coarse: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], groups: int
+) -> Tensor:
+    """``[coarse's channels, fine's channels per group, *kernel]``; `fine` is the side whose positions the stride skips."""
+    dims = weight.dim() - 2
+    batch, channels = fine.shape[:2]
+    swap = [1, 0, *range(2, 2 + dims)]
+    if groups == 1:
+        image = aten.permute.default(fine, swap)
+    else:
+        # A group's channels become the batch, and each group convolves the batch's images of its own.
+        apart = aten.reshape.default(fine, [batch, groups, channels // groups, *fine.shape[2:]])
+        moved = aten.permute.default(apart, [2, 1, 0, *range(3, 3 + dims)])
+        image = aten.reshape.default(moved, [channels // groups, groups * batch, *fine.shape[2:]])
+    kernel = aten.permute.default(coarse, swap)
+    grad = aten.convolution.default(image, kernel, None, dilation, padding, stride, False, [0] * dims, groups)
+    return aten.permute.default(_cut(grad, [channels // groups, coarse.size(1), *weight.shape[2:]]), swap)  # type: ignore[no-any-return]
+
+
+def _bias_gradient(grad_output: Tensor) -> Tensor:
+    return aten.sum.dim_IntList(grad_output, [0, *range(2, grad_output.dim())])  # type: ignore[no-any-return]
+
+
+def _cut(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """The start of each dimension, as far as `shape` goes."""
+    for dim, size in enumerate(shape):
+        if x.size(dim) != size:
+            x = aten.slice.Tensor(x, dim, 0, size)
+    return x
+
+
+def _per_dim(given: Sequence[int], dims: int) -> list[int]:
+    return list(given) * dims if len(given) == 1 else list(given)
+
+
+def _format(input: Tensor, weight: Tensor) -> torch.memory_format:
+    """What a convolution's results lie in: channels last where either argument does. In three dimensions only oneDNN's kernel
+    knows that, and it has float32 and bfloat16."""
+    known = [torch.channels_last]
+    if input.dtype in (torch.float32, torch.bfloat16):
+        known.append(torch.channels_last_3d)
+    for x in (input, weight):
+        form = suggested_memory_format(x)
+        if form in known:
+            return form
+    return torch.contiguous_format
+
+
+def _laid_out(x: Tensor, form: torch.memory_format) -> Tensor:
+    return x if x.is_contiguous(memory_format=form) else aten.clone.default(x, memory_format=form)
+
+
+def convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Any:
+    """For sets without it: every patch that the kernel meets, as a column, times the weights. Memory grows by the kernel's size."""
+    dims = input.dim() - 2
+    if dims < 1 or weight.dim() != input.dim() or input.dtype.is_complex:
+        return NotImplemented
+    stride, padding, dilation = (_per_dim(given, dims) for given in (stride, padding, dilation))
+    form = _format(input, weight)
+    kernel = list(weight.shape[2:])
+    spans = [dilation[d] * (kernel[d] - 1) for d in range(dims)]
+    if transposed:
+        input = _spread(input, stride)
+        more = _per_dim(output_padding, dims)
+        margins = [(spans[d] - padding[d], spans[d] - padding[d] + more[d]) for d in range(dims)]
+        weight, stride = _turned(weight, groups), [1] * dims
+    else:
+        margins = [(pad, pad) for pad in padding]
+    flat = [side for pair in reversed(margins) for side in pair]
+    padded = aten.constant_pad_nd.default(input, flat) if any(flat) else aten.clone.default(input)
+    padded = _laid_out(padded, torch.contiguous_format)
+    sizes = [(padded.size(2 + d) - spans[d] - 1) // stride[d] + 1 for d in range(dims)]
+    batch, channels = input.shape[:2]
+    if min(sizes) <= 0 or channels != weight.size(1) * groups:
+        return NotImplemented
+    inner = padded.stride()[2:]
+    steps = [*(dilation[d] * inner[d] for d in range(dims)), *(stride[d] * inner[d] for d in range(dims))]
+    patches = aten.as_strided.default(padded, [channels, *kernel, batch, *sizes], _woven(padded.stride(), steps, dims))
+    columns = aten.reshape.default(patches, [groups, channels // groups * math.prod(kernel), batch * math.prod(sizes)])
+    outputs = weight.size(0)
+    rows = aten.reshape.default(weight, [groups, outputs // groups, channels // groups * math.prod(kernel)])
+    result = aten.view.default(aten.bmm.default(rows, columns), [outputs, batch, *sizes])
+    if bias is not None:
+        result = aten.add.Tensor(result, aten.view.default(bias, [outputs, *[1] * (dims + 1)]))
+    return _laid_out(aten.permute.default(result, [1, 0, *range(2, 2 + dims)]), form)
+
+
+def _woven(strides: Sequence[int], steps: list[int], dims: int) -> list[int]:
+    """Strides of channel, kernel, batch, position."""
+    return [strides[1], *steps[:dims], strides[0], *steps[dims:]]
+
+
+def _spread(x: Tensor, stride: Sequence[int]) -> Tensor:
+    """`stride` - 1 zeros between neighbours along each dimension of space."""
+    for dim, step in enumerate(stride, 2):
+        if step > 1:
+            after = x.dim() - 1 - dim
+            apart = aten.constant_pad_nd.default(aten.unsqueeze.default(x, dim + 1), [0, 0] * after + [0, step - 1])
+            shape = [*x.shape[:dim], x.size(dim) * step, *x.shape[dim + 1 :]]
+            x = aten.slice.Tensor(aten.reshape.default(apart, shape), dim, 0, (x.size(dim) - 1) * step + 1)
+    return x
+
+
+def _turned(weight: Tensor, groups: int) -> Tensor:
+    """``[I, O / groups, *kernel]`` of a transposed convolution -> ``[O, I / groups, *kernel]``, mirrored, of a plain one."""
+    inputs, outputs = weight.shape[:2]
+    kernel = list(weight.shape[2:])
+    space = list(range(2, weight.dim()))
+    apart = aten.reshape.default(weight, [groups, inputs // groups, outputs, *kernel])
+    turned = aten.permute.default(apart, [0, 2, 1, *(dim + 1 for dim in space)])
+    together = aten.reshape.default(turned, [groups * outputs, inputs // groups, *kernel])
+    return aten.flip.default(together, space)  # type: ignore[no-any-return]
+
+
+# -- named forms ----------------------------------------------------------------------------------------------------
+
+
+def _convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    *switches: bool,
+) -> Any:
+    return aten.convolution.default(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+
+
+def _mkldnn(
+    self: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Any:
+    return aten.convolution.default(self, weight, bias, stride, padding, dilation, False, [0] * (self.dim() - 2), groups)
+
+
+def _slow(
+    self: Tensor,
+    weight: Tensor,
+    kernel_size: Sequence[int],
+    bias: Tensor | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+) -> Any:
+    return _plain(self, weight, bias, stride, padding, dilation, False, (0,))
+
+
+def _slow_transposed(
+    self: Tensor,
+    weight: Tensor,
+    kernel_size: Sequence[int],
+    bias: Tensor | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    output_padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+) -> Any:
+    return _plain(self, weight, bias, stride, padding, dilation, True, output_padding)
+
+
+def _plain(
+    self: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+) -> Any:
+    """One group; an image without a batch too."""
+    dims = weight.dim() - 2
+    alone = self.dim() == dims + 1
+    images = aten.unsqueeze.default(self, 0) if alone else self
+    lists = [_per_dim(given, dims) for given in (stride, padding, dilation, output_padding)]
+    result = aten.convolution.default(images, weight, bias, *lists[:3], transposed, lists[3], 1)
+    # The transposed kernel in two dimensions keeps the batch that it put in.
+    return aten.squeeze.dim(result, 0) if alone and not (transposed and dims == 2) else result
+
+
+def _batched(self: Tensor, weight: Tensor, kernel_size: Sequence[int], bias: Tensor | None, *geometry: Sequence[int]) -> Any:
+    """The forms that take no image without a batch."""
+    if self.dim() != weight.dim():
+        if weight.dim() == 5:
+            raise RuntimeError(f"non-empty 5D input tensor expected but got: {list(self.shape)}")
+        raise RuntimeError(f"Expected 4D input tensor, but got: {list(self.shape)}")
+    return _slow(self, weight, kernel_size, bias, *geometry)
+
+
+def _slow_backward(
+    grad_output: Tensor,
+    self: Tensor,
+    weight: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_mask: Sequence[bool],
+) -> Any:
+    gradients = aten.convolution_backward.default(
+        grad_output, self, weight, None, stride, padding, [1, 1], False, [0, 0], 1, output_mask
+    )
+    # oneDNN's kernel answers the weight's gradient whenever it is asked for the bias's.
+    return tuple(gradient if asked else None for gradient, asked in zip(gradients, output_mask, strict=True))
+
+
+def _over_time(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Any:
+    """``[T, B, I]`` and ``[K, I, O]`` -> ``[T', B, O]``."""
+    if self.dim() != 3 or weight.dim() != 3 or bias.dim() != 1:
+        return NotImplemented
+    images, kernel = aten.permute.default(self, [1, 2, 0]), aten.permute.default(weight, [2, 1, 0])
+    result = aten.convolution.default(images, kernel, bias, [1], [pad], [1], False, [0], 1)
+    return aten.clone.default(aten.permute.default(result, [2, 0, 1]), memory_format=torch.contiguous_format)
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten.convolution.default, convolution),
+    own(aten.convolution_backward.default, convolution_backward),
+    own(aten._convolution.default, _convolution),
+    own(aten._convolution.deprecated, _convolution),
+    own(aten.mkldnn_convolution.default, _mkldnn),
+    own(aten._slow_conv2d_forward.default, _batched),
+    own(aten._slow_conv2d_backward.output_mask, _slow_backward),
+    own(aten.slow_conv3d_forward.default, _batched),
+    own(aten.slow_conv_dilated2d.default, _slow),
+    own(aten.slow_conv_dilated3d.default, _slow),
+    own(aten.slow_conv_transpose2d.default, _slow_transposed),
+    own(aten.slow_conv_transpose3d.default, _slow_transposed),
+    own(aten.conv_tbc.default, _over_time),
+)

@@ -1,0 +1,237 @@
+"""Convolutions where the set holds no gradient of them, or none at all: eager's values and layouts in every geometry."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from on_core import CORE, check, kernel_calls, on_core
+from torch import Tensor, nn
+
+aten = torch.ops.aten
+NO_GRADIENT = CORE - ["aten.convolution_backward"]
+NONE = NO_GRADIENT - ["aten.convolution"]
+
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+LAYOUTS = ["row-major", "channels last", "permuted", "gapped"]
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+
+
+def whole(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Small integers: every type holds their sums exactly, whatever the order."""
+    return torch.arange(torch.Size(shape).numel()).mul(7).remainder(5).sub(2).view(shape).to(dtype)
+
+
+def laid(x: Tensor, layout: str) -> Tensor:
+    if layout == "channels last" and x.dim() in CHANNELS_LAST:
+        return x.contiguous(memory_format=CHANNELS_LAST[x.dim()])
+    if layout == "permuted":
+        return x.transpose(0, 1).contiguous().transpose(0, 1)
+    return torch.stack([x, x], -1)[..., 0] if layout == "gapped" else x
+
+
+def check_all(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Sequence[Any], layout: str, mask: Sequence[bool]) -> None:
+    out = aten.convolution(x, weight, bias, *geometry)
+    grad = laid(whole(*out.shape, dtype=x.dtype), layout)
+    # Without them eager aborts where there is no batch.
+    channels = [out.size(1)] if bias is not None or not out.numel() else None
+
+    def backward(*tensors: Tensor) -> list[Any]:
+        # What was not asked for may be there all the same.
+        found = aten.convolution_backward(*tensors, channels, *geometry, mask)
+        return [gradient if asked else None for gradient, asked in zip(found, mask, strict=True)]
+
+    check(aten.convolution.default, x, weight, bias, *geometry, ops=NONE)
+    check(backward, grad, x, weight, ops=NO_GRADIENT)
+    check(backward, grad, x, weight, ops=NONE)
+
+
+# Channels in and out per group, groups, sizes, kernel, stride, padding, dilation, output padding (None: not transposed).
+GEOMETRIES: dict[str, Any] = {
+    "plain": (2, 3, 1, (5, 4), (3, 2), (1, 1), (0, 0), (1, 1), None),
+    "one dimension": (2, 3, 1, (7,), (3,), (2,), (1,), (1,), None),
+    "three dimensions": (2, 1, 1, (4, 3, 5), (2, 1, 3), (1, 2, 2), (1, 0, 1), (1, 1, 1), None),
+    "stride leaves a rest": (2, 3, 2, (7, 6), (2, 3), (3, 2), (0, 1), (1, 1), None),
+    "dilated": (1, 2, 1, (7, 6), (3, 2), (1, 2), (2, 1), (2, 3), None),
+    "depthwise": (1, 1, 3, (5, 5), (3, 3), (2, 1), (1, 1), (1, 1), None),
+    "pointwise": (3, 2, 1, (4, 4), (1, 1), (1, 1), (0, 0), (1, 1), None),
+    "transposed": (2, 3, 1, (3, 4), (3, 2), (2, 1), (1, 0), (1, 1), (1, 0)),
+    "transposed groups": (2, 1, 2, (3, 4), (2, 2), (2, 3), (0, 1), (1, 1), (0, 2)),
+    "transposed, dilated more than strided": (1, 2, 1, (3, 4), (2, 3), (1, 2), (0, 1), (3, 1), (2, 1)),
+    "transposed, one dimension": (2, 2, 1, (5,), (3,), (2,), (1,), (2,), (1,)),
+    "transposed, three dimensions": (1, 2, 1, (3, 2, 3), (2, 2, 1), (1, 2, 1), (0, 1, 0), (1, 1, 1), (0, 1, 0)),
+}
+
+
+def built(name: str, batch: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, list[Any]]:
+    inputs, outputs, groups, sizes, kernel, stride, padding, dilation, more = GEOMETRIES[name]
+    transposed = more is not None
+    channels = (inputs * groups, outputs) if transposed else (outputs * groups, inputs)
+    geometry = [list(stride), list(padding), list(dilation), transposed, list(more or [0] * len(sizes)), groups]
+    return whole(batch, inputs * groups, *sizes, dtype=dtype), whole(*channels, *kernel, dtype=dtype), geometry
+
+
+@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_geometry_in_every_layout(name: str, layout: str) -> None:
+    x, weight, geometry = built(name, 2, torch.float32)
+    check_all(laid(x, layout), weight, None, geometry, "row-major", [True, True, True])
+    check_all(x, laid(weight, layout), whole(GEOMETRIES[name][1] * geometry[-1]), geometry, layout, [True, True, True])
+
+
+@pytest.mark.parametrize("name", ["plain", "transposed groups", "three dimensions"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_type(name: str, dtype: torch.dtype) -> None:
+    x, weight, geometry = built(name, 2, dtype)
+    check_all(laid(x, "channels last"), weight, None, geometry, "row-major", [True, True, True])
+
+
+@pytest.mark.parametrize("mask", list(itertools.product([False, True], repeat=3)), ids=str)
+@pytest.mark.parametrize("name", ["plain", "transposed"])
+def test_only_what_is_asked_for(name: str, mask: tuple[bool, ...]) -> None:
+    x, weight, geometry = built(name, 1, torch.float32)
+    check_all(x, weight, None, geometry, "row-major", list(mask))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_batch_at_all(layout: str) -> None:
+    for name in ("plain", "transposed"):
+        x, weight, geometry = built(name, 0, torch.float32)
+        check_all(x, laid(weight, layout), None, geometry, "row-major", [True, True, True])
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], list[Any]]:
+    dims, groups, transposed = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.booleans())
+    sizes, kernel, stride, padding, dilation = (
+        draw(st.lists(st.integers(low, high), min_size=dims, max_size=dims))
+        for low, high in ((2, 6), (1, 3), (1, 3), (0, 2), (1, 3))
+    )
+    # Pointwise in three dimensions, eager's choice of kernel, and so of layout, depends on how many threads it has.
+    kernel[-1] += dims == 3 and kernel[-1] == 1
+    more = [draw(st.integers(0, max(s, d) - 1)) if transposed else 0 for s, d in zip(stride, dilation, strict=True)]
+    inputs, outputs = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    channels = (inputs * groups, outputs) if transposed else (outputs * groups, inputs)
+    shape = (draw(st.integers(0, 2)), inputs * groups, *sizes)
+    return shape, (*channels, *kernel), [stride, padding, dilation, transposed, more, groups]
+
+
+@given(call=calls(), layout=st.sampled_from(LAYOUTS))
+@example(call=((0, 2, 4, 4), (2, 2, 3, 1), [[2, 2], [2, 0], [1, 3], False, [0, 0], 1]), layout="permuted")
+@example(call=((2, 4, 3, 4, 7), (2, 2, 1, 1, 1), [[2, 1, 2], [0, 1, 1], [1, 2, 3], False, [0, 0, 0], 2]), layout="channels last")
+@settings(max_examples=20)
+def test_any_geometry(call: Any, layout: str) -> None:
+    shape, kernel, geometry = call
+    x, weight = laid(whole(*shape), layout), laid(whole(*kernel), layout)
+    try:
+        aten.convolution(x, weight, None, *geometry)
+    except RuntimeError:
+        assume(False)
+    check_all(x, weight, None, geometry, layout, [True, True, True])
+
+
+@pytest.mark.parametrize("name", ["plain", "one dimension", "stride leaves a rest", "transposed groups"])
+def test_gradients_agree_with_finite_differences(name: str) -> None:
+    x, weight, geometry = built(name, 1, torch.float64)
+    leaves = [t.requires_grad_() for t in (x, weight, whole(GEOMETRIES[name][1] * geometry[-1], dtype=torch.float64))]
+
+    def run(*tensors: Tensor) -> Tensor:
+        return aten.convolution(*tensors, *geometry)
+
+    for ops in (NO_GRADIENT, NONE):
+        assert on_core(lambda: torch.autograd.gradcheck(run, leaves, fast_mode=True), ops)
+        assert on_core(lambda: torch.autograd.gradgradcheck(run, leaves, fast_mode=True), ops)
+
+
+MODULES: dict[str, Any] = {
+    "same": lambda: nn.Conv2d(4, 4, 3, padding="same", dilation=2),
+    "same, even kernel": lambda: nn.Conv2d(4, 4, 2, padding="same"),
+    "circular": lambda: nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular"),
+    "reflected": lambda: nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"),
+    "complex": lambda: nn.Conv2d(4, 4, 3, dtype=torch.complex64),
+    "transposed": lambda: nn.ConvTranspose2d(4, 4, 3, stride=2, output_padding=1, groups=2),
+    "channels last": lambda: nn.Conv2d(4, 4, 3).to(memory_format=torch.channels_last),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("batched", [False, True])
+def test_layers_train(name: str, batched: bool) -> None:
+    torch.manual_seed(0)
+    layer = MODULES[name]()
+    x = torch.randn((2, 4, 5, 6) if batched else (4, 5, 6), dtype=next(layer.parameters()).dtype)
+
+    def step(x: Tensor) -> list[Tensor]:
+        leaf = x.detach().requires_grad_()
+        out = layer(leaf)
+        return [out.detach(), *torch.autograd.grad(out.abs().square().sum(), [leaf, *layer.parameters()])]
+
+    for ops in (CORE, NO_GRADIENT, NONE):
+        check(step, x, ops=ops)
+    with torch.inference_mode():
+        check(layer, x, ops=NONE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_named_forms(dtype: torch.dtype) -> None:
+    x, volume, bias = whole(2, 4, 6, 5, dtype=dtype), whole(2, 4, 6, 5, 3, dtype=dtype), whole(6, dtype=dtype)
+    weight, weight3 = whole(6, 4, 3, 2, dtype=dtype), whole(6, 4, 3, 2, 2, dtype=dtype)
+    back, back3 = whole(4, 6, 3, 2, dtype=dtype), whole(4, 6, 3, 2, 2, dtype=dtype)
+    check(aten._convolution.default, x, weight, bias, [1], [0], [1], False, [0], 1, False, False, True, True)
+    check(aten._convolution.deprecated, x, weight, bias, [1], [0], [1], False, [0], 1, False, False, True)
+    check(aten.mkldnn_convolution.default, x, weight, bias, [1, 0], [1, 2], [1, 1], 1)
+    check(aten._slow_conv2d_forward.default, x, weight, [3, 2], bias, [2, 1], [1, 0])
+    check(aten._slow_conv2d_forward.default, x[0], weight, [3, 2], bias, [2, 1], [1, 0])
+    check(aten.thnn_conv2d.default, x, weight, [3, 2], bias, [2, 1], [1, 0])
+    check(aten.slow_conv3d_forward.default, volume, weight3, [3, 2, 2], bias, [1, 2, 1], [1, 0, 0])
+    check(aten.slow_conv3d_forward.default, volume[0], weight3, [3, 2, 2], bias, [1, 2, 1], [1, 0, 0])
+    for image, cube in ((x, volume), (x[0], volume[0])):
+        check(aten.slow_conv_dilated2d.default, image, weight, [3, 2], bias, [1, 1], [1, 0], [2, 1])
+        check(aten.slow_conv_dilated3d.default, cube, weight3, [3, 2, 2], None, [1, 1, 1], [1, 0, 0], [2, 1, 1])
+        check(aten.slow_conv_transpose3d.default, cube, back3, [3, 2, 2], bias, [2, 1, 1], [1, 0, 0], [1, 0, 0])
+    check(aten.slow_conv_transpose2d.default, x, back, [3, 2], bias, [2, 2], [1, 0], [1, 0], [1, 1])
+
+
+def test_the_backward_of_the_plain_kernel() -> None:
+    x, weight = whole(2, 4, 6, 5), whole(6, 4, 3, 2)
+    grad = whole(2, 6, 4, 4)
+    for mask in itertools.product([False, True], repeat=3):
+        check(aten._slow_conv2d_backward.output_mask, grad, x, weight, [3, 2], [1, 1], [0, 0], list(mask))
+
+
+@pytest.mark.parametrize("pad", [0, 2])
+def test_convolution_over_time(pad: int) -> None:
+    def step(*tensors: Tensor) -> list[Tensor]:
+        leaves = [x.detach().requires_grad_() for x in tensors]
+        out = torch.conv_tbc(*leaves, pad)
+        return [out.detach(), *torch.autograd.grad(out.square().sum(), leaves)]
+
+    check(step, whole(7, 2, 3), whole(3, 3, 4), whole(4))
+
+
+def test_refuses_what_eager_refuses() -> None:
+    x, weight, grad = whole(2, 4, 6, 5), whole(6, 4, 3, 2), whole(2, 6, 4, 4)
+    geometry = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    for gradient, image in ((grad[0], x[0]), (grad[:, :5], x), (grad, x[:, :3])):
+        check(aten.convolution_backward.default, gradient, image, weight, None, *geometry, [True] * 3, ops=NO_GRADIENT)
+    check(lambda x: F.conv2d(x, weight[:, :3]), x, ops=NONE)
+    check(lambda x: F.conv2d(x[..., :1], weight), x, ops=NONE)
+
+
+def test_stays_short() -> None:
+    def calls(name: str, ops: Any) -> int:
+        x, weight, geometry = built(name, 2, torch.float32)
+        grad = torch.ones_like(aten.convolution(x, weight, None, *geometry))
+        return kernel_calls(lambda: aten.convolution_backward(grad, x, weight, [1], *geometry, [True] * 3), ops)
+
+    assert calls("plain", NO_GRADIENT) <= 8
+    assert calls("depthwise", NO_GRADIENT) <= 12
+    x, weight, geometry = built("plain", 2, torch.float32)
+    assert kernel_calls(lambda: aten.convolution(x, weight, None, *geometry), NONE) <= 12
