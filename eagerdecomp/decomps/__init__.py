@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.decomps import (
+    activations,
     attention,
+    class_losses,
     convolution,
     ctc,
     distances,
@@ -23,6 +25,7 @@ from eagerdecomp.decomps import (
     grids,
     indexing,
     linalg,
+    losses,
     mutation,
     normalization,
     optimizers,
@@ -67,10 +70,13 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("distributions", distributions.RULES),
     ("distribution_gradients", distribution_gradients.RULES),
     ("foreach", foreach.RULES),
+    ("activations", activations.RULES),
     ("normalization", normalization.RULES),
     ("optimizers", optimizers.RULES),
     ("ctc", ctc.RULES),
     ("embedding", embedding.RULES),
+    ("losses", losses.RULES),
+    ("class_losses", class_losses.RULES),
     ("repairs", repairs.RULES),
 )
 
