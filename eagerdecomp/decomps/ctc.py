@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.writeback import not_implemented, scalar_type_name
+from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 

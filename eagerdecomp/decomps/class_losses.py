@@ -1,0 +1,337 @@
+"""Losses of classes: negative log-likelihoods and margins, forward and backward.
+
+The likelihoods' rules are linked, since batches differ in length from step to step: they run as they are, under no key. A class out
+of range is the look-up's error, whose type is not eager's: to ask before would read the classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.losses import Reduction
+from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.spelling import not_implemented, scalar_type_name
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+# -- likelihoods --------------------------------------------------------------------------------------------------------------
+
+
+def _check_classes(self: Tensor, target: Tensor, weight: Tensor | None, *, planes: bool) -> None:
+    if planes:
+        if target.dim() != 3:
+            raise RuntimeError(
+                f"only batches of spatial targets supported (3D tensors) but got targets of dimension: {target.dim()}"
+            )
+        if self.dim() != 4:
+            raise RuntimeError(f"only batches of spatial inputs supported (4D tensors), but got input of dimension: {self.dim()}")
+        if weight is not None and weight.numel() != self.size(1):
+            raise RuntimeError("weight tensor should be defined either for all or no classes")
+        if (self.size(0), *self.shape[2:]) != tuple(target.shape):
+            raise RuntimeError(f"size mismatch (got input: {list(self.shape)} , target: {list(target.shape)}")
+        return
+    if self.dim() not in (1, 2):
+        raise RuntimeError("input tensor should be 1D or 2D")
+    if target.dim() > 1:
+        raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+    if self.dim() == 2 and not target.dim():
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
+    if target.numel() != (self.size(0) if self.dim() == 2 else 1):
+        raise RuntimeError(f"size mismatch (got input: {list(self.shape)}, target: {list(target.shape)})")
+    classes = self.size(-1)
+    if weight is not None and (weight.dim() != 1 or weight.numel() != classes):
+        raise RuntimeError(
+            f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: "
+            f"{list(weight.shape)}"
+        )
+
+
+def _check_class_dtypes(kernel: str, self: Tensor, target: Tensor, weight: Tensor | None, *, planes: bool) -> None:
+    if target.dtype not in (torch.int64, torch.uint8):
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {scalar_type_name(target.dtype)}")
+    if not self.dtype.is_floating_point:
+        raise not_implemented(kernel, self.dtype)
+    if planes and target.dtype is torch.uint8:
+        raise RuntimeError("expected scalar type Long but found Byte")
+    if weight is not None and weight.dtype is not self.dtype:
+        raise RuntimeError(f"expected scalar type {scalar_type_name(self.dtype)} but found {scalar_type_name(weight.dtype)}")
+
+
+def _chosen(call: Call) -> Callable[..., Any]:
+    """Which targets count, and the class of each as an index into the dimension of classes: any class where it does not count."""
+    unsqueeze, ne, where = call(aten.unsqueeze.default), call(aten.ne.Scalar), call(aten.where.self)
+    full, to, view = call(aten.full.default), call(aten._to_copy.default), call(aten.view.default)
+
+    def chosen(self: Tensor, target: Tensor, ignore_index: int) -> tuple[Any, Any]:
+        if self.dim() == 1 and target.dim() == 1:  # a batch of one, said in another way
+            target = view(target, [])
+        if target.dtype is not torch.int64:
+            target = to(target, dtype=torch.int64)
+        at = unsqueeze(target, 1 if self.dim() > 1 else 0)
+        counts = ne(at, ignore_index)
+        return counts, where(counts, at, full([], 0, dtype=torch.int64, device=at.device))
+
+    return chosen
+
+
+def _nll(kernel: str, *, planes: bool) -> Callable[[Call], Callable[..., Any]]:
+    def link(call: Call) -> Callable[..., Any]:
+        chosen, gather, index, mul = _chosen(call), call(aten.gather.default), call(aten.index.Tensor), call(aten.mul.Tensor)
+        where, full, squeeze, neg = call(aten.where.self), call(aten.full.default), call(aten.squeeze.dim), call(aten.neg.default)
+        total, div = call(aten.sum.dim_IntList), call(aten.div.Tensor)
+
+        def run(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int) -> tuple[Any, Any]:
+            _check_classes(self, target, weight, planes=planes)
+            _check_class_dtypes(kernel, self, target, weight, planes=planes)
+            dim = 1 if self.dim() > 1 else 0
+            counts, at = chosen(self, target, ignore_index)
+            zero = full([], 0.0, dtype=self.dtype, device=self.device)
+            weights = None if weight is None else where(counts, index(weight, [at]), zero)
+            score = gather(self, dim, at)
+            score = where(counts, neg(score), zero)
+            if weights is not None:
+                score = mul(score, weights)
+            if reduction == Reduction.NONE and self.dim() > 1:
+                return squeeze(score, dim), full([], 0.0, dtype=self.dtype, device=self.device)
+            loss = total(score, [])
+            of_all = total(counts, [], dtype=self.dtype) if weights is None else total(weights, [])
+            return div(loss, of_all) if reduction == Reduction.MEAN else loss, of_all
+
+        return run
+
+    return link
+
+
+def _nll_backward(kernel: str, *, planes: bool) -> Callable[[Call], Callable[..., Any]]:
+    def link(call: Call) -> Callable[..., Any]:
+        chosen, scatter, index, mul = _chosen(call), call(aten.scatter.src), call(aten.index.Tensor), call(aten.mul.Tensor)
+        where, full, unsqueeze, neg = (
+            call(aten.where.self),
+            call(aten.full.default),
+            call(aten.unsqueeze.default),
+            call(aten.neg.default),
+        )
+        div, view = call(aten.div.Tensor), call(aten.view.default)
+
+        def run(
+            grad_output: Tensor,
+            self: Tensor,
+            target: Tensor,
+            weight: Tensor | None,
+            reduction: int,
+            ignore_index: int,
+            total_weight: Tensor,
+        ) -> Any:
+            _check_classes(
+                self, target, None if weight is None or weight.numel() == self.size(1 if planes else -1) else weight, planes=planes
+            )
+            _check_gradient(grad_output, self, target, reduction, total_weight, planes=planes)
+            if target.dtype not in (torch.int64, torch.uint8):
+                raise RuntimeError(f"expected scalar type Long but found {scalar_type_name(target.dtype)}")
+            if not self.dtype.is_floating_point:
+                raise not_implemented(kernel, self.dtype)
+            if grad_output.dtype is not self.dtype:
+                raise RuntimeError(
+                    f"expected scalar type {scalar_type_name(self.dtype)} but found {scalar_type_name(grad_output.dtype)}"
+                )
+            dim = 1 if self.dim() > 1 else 0
+            counts, at = chosen(self, target, ignore_index)
+            if reduction == Reduction.MEAN:
+                grad_output = div(grad_output, total_weight)
+            grad = neg(grad_output)
+            if reduction == Reduction.NONE and self.dim() > 1:
+                grad = unsqueeze(grad, dim)
+            elif grad.dim():
+                grad = view(grad, [])
+            if weight is not None:
+                grad = mul(index(weight, [at]), grad)
+            grad = where(counts, grad, full([], 0.0, dtype=self.dtype, device=self.device))
+            zeros = full(list(self.shape), 0.0, dtype=self.dtype, device=self.device)
+            return scatter(zeros, dim, at, grad)
+
+        return run
+
+    return link
+
+
+def _check_gradient(
+    grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, total_weight: Tensor, *, planes: bool
+) -> None:
+    if total_weight.numel() != 1:
+        raise RuntimeError(
+            f"expected total_weight to be a  single element tensor, got: {list(total_weight.shape)} "
+            f"({total_weight.numel()} elements)"
+        )
+    if reduction == Reduction.NONE and self.dim() > 1:
+        if planes and grad_output.dim() != 3:
+            raise RuntimeError(f"grad_output must have same dimension as target (3) but got dimension: {list(grad_output.shape)}")
+        if grad_output.shape != target.shape:
+            raise RuntimeError(
+                f"Expected a tensor of dimension {target.dim()} and tensor.size[0] == {target.size(0)} but got: "
+                f"dimension {grad_output.dim()} and tensor.size[0] = {grad_output.size(0) if grad_output.dim() else 0}"
+            )
+    elif grad_output.dim() > 1 or grad_output.numel() != 1:
+        raise RuntimeError(f"Expected a single element grad_output tensor, but got: {list(grad_output.shape)}")
+
+
+# -- margins ------------------------------------------------------------------------------------------------------------------
+
+
+def _check_rows(self: Tensor) -> tuple[int, int]:
+    if self.dim() > 2 or (self.dim() and not self.size(-1)):
+        raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(self.shape)}")
+    return (self.size(0), self.size(1)) if self.dim() == 2 else (1, self.numel())
+
+
+def _check_multi_margin(kernel: str, self: Tensor, target: Tensor, p: float, weight: Tensor | None) -> tuple[int, int]:
+    if int(p) not in (1, 2):
+        raise RuntimeError("only p == 1 and p == 2 supported")
+    rows, classes = _check_rows(self)
+    if target.dim() > 1 or target.numel() != rows:
+        raise RuntimeError(
+            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch size). "
+            f"Expected target size [{rows}], but got {list(target.shape)}. Input has shape {list(self.shape)}."
+        )
+    if weight is not None and (weight.dim() > 1 or weight.numel() != classes):
+        raise RuntimeError(f"inconsistent weight size, expected {classes} but got {list(weight.shape)}")
+    if self.dtype not in (torch.float32, torch.float64):
+        raise not_implemented(kernel, self.dtype)
+    if target.dtype is not torch.int64:
+        raise RuntimeError(f"expected scalar type Long but found {scalar_type_name(target.dtype)}")
+    return rows, classes
+
+
+def _missed(self: Tensor, target: Tensor, margin: float, rows: int, classes: int) -> tuple[Any, Any]:
+    """By how much each class misses its margin to the row's own class, and the own class as a column."""
+    scores = aten.reshape.default(self, [rows, classes])
+    at = aten.reshape.default(target, [rows, 1])
+    return aten.add.Scalar(aten.sub.Tensor(scores, aten.gather.default(scores, 1, at)), margin), at
+
+
+def _multi_margin(
+    self: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = Reduction.MEAN
+) -> Any:
+    rows, classes = _check_multi_margin("multi_margin_loss_cpu_kernel", self, target, p, weight)
+    missed, at = _missed(self, target, margin, rows, classes)
+    loss = aten.clamp.default(missed, 0)
+    if int(p) == 2:
+        loss = aten.mul.Tensor(loss, loss)
+    loss = aten.scatter.value(loss, 1, at, 0.0)
+    if weight is not None:
+        loss = aten.mul.Tensor(loss, aten.index.Tensor(weight, [at]))
+    if reduction == Reduction.MEAN:
+        return aten.mean.default(loss)
+    each = reduction == Reduction.NONE and target.dim() > 0
+    return aten.div.Scalar(aten.sum.dim_IntList(loss, [1] if each else []), classes)
+
+
+def _multi_margin_backward(
+    grad_output: Tensor,
+    self: Tensor,
+    target: Tensor,
+    p: float,
+    margin: float,
+    weight: Tensor | None = None,
+    reduction: int = Reduction.MEAN,
+) -> Any:
+    rows, classes = _check_multi_margin("multi_margin_loss_backward_cpu_kernel", self, target, p, weight)
+    missed, at = _missed(self, target, margin, rows, classes)
+    if int(p) == 1:
+        slope = aten._to_copy.default(aten.gt.Scalar(missed, 0), dtype=self.dtype)
+    else:
+        slope = aten.mul.Scalar(aten.clamp.default(missed, 0), 2.0)
+    # What the other classes gain their own class loses.
+    slope = aten.scatter.value(slope, 1, at, 0.0)
+    slope = aten.scatter.src(slope, 1, at, aten.neg.default(aten.sum.dim_IntList(slope, [1], True)))
+    return aten.view.default(aten.mul.Tensor(slope, _per_row(grad_output, self, rows, classes, reduction, weight, at)), self.shape)
+
+
+def _per_row(
+    grad_output: Tensor,
+    self: Tensor,
+    rows: int,
+    classes: int,
+    reduction: int,
+    weight: Tensor | None = None,
+    at: Tensor | None = None,
+) -> Any:
+    """The gradient of each row's sum: of the mean over classes, and over rows if the loss is one."""
+    scale = aten.mul.Scalar(grad_output, 1.0 / max(rows * classes, 1) if reduction == Reduction.MEAN else 1.0 / classes)
+    if scale.dim():
+        scale = aten.reshape.default(scale, [-1, 1])
+    return scale if weight is None else aten.mul.Tensor(scale, aten.index.Tensor(weight, [at]))
+
+
+def _check_multilabel_margin(kernel: str, self: Tensor, target: Tensor) -> tuple[int, int]:
+    rows, classes = _check_rows(self)
+    fits = target.shape == self.shape if self.dim() == 2 else target.dim() <= 1 and target.numel() == classes
+    if not fits:
+        raise RuntimeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(self.shape)}")
+    if self.numel() and self.dtype not in (torch.float32, torch.float64):
+        raise not_implemented(kernel, self.dtype)
+    if target.dtype is not torch.int64:
+        raise RuntimeError(f"expected scalar type Long but found {scalar_type_name(target.dtype)}")
+    return rows, classes
+
+
+def _label_pairs(self: Tensor, target: Tensor, others: Tensor, rows: int, classes: int) -> tuple[Any, Any, Any]:
+    """Each label of a row (its labels end at the first below zero) against each class that is none of them: the labels, by
+    how much a pair's margin is missed, and whether it is. The latter two are ``[rows, labels, classes]``."""
+    scores = aten.reshape.default(self, [rows, classes])
+    labels, given = _labels(target, rows, classes)
+    pairs = aten.logical_and.default(aten.unsqueeze.default(given, 2), aten.unsqueeze.default(others, 1))
+    needed = aten.add.Scalar(aten.neg.default(aten.gather.default(scores, 1, labels)), 1)
+    missed = aten.add.Tensor(aten.unsqueeze.default(needed, 2), aten.unsqueeze.default(scores, 1))
+    return labels, missed, aten.logical_and.default(pairs, aten.gt.Scalar(missed, 0))
+
+
+def _labels(target: Tensor, rows: int, classes: int) -> tuple[Any, Any]:
+    """The labels of each row, and which of them are some: those before the first below zero."""
+    labels = aten.reshape.default(target, [rows, classes])
+    given = aten.eq.Scalar(aten.cumsum.default(aten.lt.Scalar(labels, 0), 1), 0)
+    return aten.clamp.default(labels, 0), given
+
+
+def _multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> Any:
+    rows, classes = _check_multilabel_margin("multilabel_margin_loss_forward_out_frame", self, target)
+    labels, given = _labels(target, rows, classes)
+    none = aten.full.default([rows, classes], 0, dtype=torch.int64, device=self.device)
+    others = aten.eq.Scalar(aten.scatter_add.default(none, 1, labels, aten._to_copy.default(given, dtype=torch.int64)), 0)
+    is_target = aten._to_copy.default(aten.logical_not.default(others), dtype=self.dtype)
+    _, missed, active = _label_pairs(self, target, others, rows, classes)
+    zero = aten.full.default([], 0.0, dtype=self.dtype, device=self.device)
+    loss = aten.sum.dim_IntList(aten.where.self(active, missed, zero), [1, 2])
+    loss = aten.div.Scalar(loss, classes)
+    if reduction == Reduction.MEAN:
+        loss = aten.mean.default(loss)
+    elif reduction == Reduction.SUM or target.dim() <= 1:
+        loss = aten.sum.dim_IntList(loss, [])
+    return loss, aten.view.default(is_target, target.shape)
+
+
+def _multilabel_margin_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, is_target: Tensor) -> Any:
+    rows, classes = _check_multilabel_margin("multilabel_margin_loss_backward_out_frame", self, target)
+    others = aten.eq.Scalar(aten.reshape.default(is_target, [rows, classes]), 0)
+    labels, _, active = _label_pairs(self, target, others, rows, classes)
+    gain = aten.sum.dim_IntList(active, [1], dtype=self.dtype)
+    loss = aten.sum.dim_IntList(active, [2], dtype=self.dtype)
+    slope = aten.scatter_add.default(gain, 1, labels, aten.neg.default(loss))
+    return aten.view.default(aten.mul.Tensor(slope, _per_row(grad_output, self, rows, classes, reduction)), self.shape)
+
+
+RULES: tuple[Rule, ...] = (
+    linked(aten.nll_loss_forward.default, _nll("nll_loss_out_frame", planes=False)),
+    linked(aten.nll_loss_backward.default, _nll_backward("nll_loss_backward_out_frame", planes=False)),
+    linked(aten.nll_loss2d_forward.default, _nll("nll_loss2d_forward_out_frame", planes=True)),
+    linked(aten.nll_loss2d_backward.default, _nll_backward("nll_loss2d_backward_out_frame", planes=True)),
+    own(aten.multi_margin_loss.default, _multi_margin),
+    own(aten.multi_margin_loss_backward.default, _multi_margin_backward),
+    own(aten.multilabel_margin_loss_forward.default, _multilabel_margin),
+    own(aten.multilabel_margin_loss_backward.default, _multilabel_margin_backward),
+)

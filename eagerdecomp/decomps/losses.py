@@ -1,0 +1,245 @@
+"""Losses between numbers, and their gradients, in fewer calls than the shipped entries take, with the refusals of eager's kernels.
+
+Lengths of batches differ from step to step, so most rules are linked: they run as they are, under no key. What eager asks of
+probabilities, that they be in [0, 1], is not asked here: it would read them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.spelling import not_implemented, scalar_type_name
+from eagerdecomp.writeback import can_cast
+
+__all__ = ["RULES", "Reduction"]
+
+aten = torch.ops.aten
+
+
+class Reduction(enum.IntEnum):
+    """ATen's numbers for what becomes of a loss."""
+
+    NONE = 0
+    MEAN = 1
+    SUM = 2
+
+
+def _check_floating(kernel: str, self: Tensor, target: Tensor) -> None:
+    for tensor in (self, target):
+        if tensor.dtype.is_complex:
+            raise not_implemented(kernel, tensor.dtype)
+    if not (self.dtype.is_floating_point or target.dtype.is_floating_point):
+        raise not_implemented(kernel, self.dtype)
+
+
+def _reducer(call: Call) -> Callable[[Tensor, int], Any]:
+    mean, total = call(aten.mean.default), call(aten.sum.dim_IntList)
+
+    def reduce(loss: Tensor, reduction: int) -> Any:
+        if reduction == Reduction.NONE:
+            return loss
+        return mean(loss) if reduction == Reduction.MEAN else total(loss, [])
+
+    return reduce
+
+
+def _share(reduction: int, self: Tensor) -> float:
+    """What the gradient of one element is multiplied by for the reduction."""
+    return 1.0 / max(self.numel(), 1) if reduction == Reduction.MEAN else 1.0
+
+
+# -- distances --------------------------------------------------------------------------------------------------------------
+
+
+def _mse(call: Call) -> Callable[..., Any]:
+    sub, mul, reduce = call(aten.sub.Tensor), call(aten.mul.Tensor), _reducer(call)
+
+    def run(self: Tensor, target: Tensor, reduction: int = Reduction.MEAN) -> Any:
+        _check_floating("mse_cpu", self, target)
+        difference = sub(self, target)
+        return reduce(mul(difference, difference), reduction)
+
+    return run
+
+
+def _bent(call: Call) -> Callable[[Tensor, Tensor, float], Any]:
+    """Half the square of the distance up to `bend`, beyond it the line that goes on from there: ``m * (z - m / 2)`` for the
+    distance `z`, and `m` the distance up to `bend`."""
+    sub, mul, absolute, clamp = call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten.abs.default), call(aten.clamp.default)
+
+    def bent(self: Tensor, target: Tensor, bend: float) -> Any:
+        distance = absolute(sub(self, target))
+        near = clamp(distance, None, bend)
+        return mul(near, sub(distance, near, alpha=0.5))
+
+    return bent
+
+
+def _huber(call: Call) -> Callable[..., Any]:
+    bent, reduce, to = _bent(call), _reducer(call), call(aten._to_copy.default)
+
+    def run(self: Tensor, target: Tensor, reduction: int = Reduction.MEAN, delta: float = 1.0) -> Any:
+        if delta <= 0:
+            raise RuntimeError("huber_loss does not support non-positive values for delta.")
+        _check_floating("huber_cpu", self, target)
+        loss = bent(self, target, delta)
+        if loss.dtype is not self.dtype:
+            if not can_cast(loss.dtype, self.dtype):
+                raise RuntimeError(
+                    f"result type {scalar_type_name(loss.dtype)} can't be cast to the desired output type "
+                    f"{scalar_type_name(self.dtype)}"
+                )
+            loss = to(loss, dtype=self.dtype)
+        return reduce(loss, reduction)
+
+    return run
+
+
+def _smooth_l1(call: Call) -> Callable[..., Any]:
+    bent, reduce, div = _bent(call), _reducer(call), call(aten.div.Scalar)
+    sub, absolute = call(aten.sub.Tensor), call(aten.abs.default)
+
+    def run(self: Tensor, target: Tensor, reduction: int = Reduction.MEAN, beta: float = 1.0) -> Any:
+        if beta < 0:
+            raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+        _check_floating("smooth_l1_cpu", self, target)
+        if beta == 0:
+            return reduce(absolute(sub(self, target)), reduction)
+        loss = bent(self, target, beta)
+        return reduce(loss if beta == 1 else div(loss, beta), reduction)
+
+    return run
+
+
+def _row_major(call: Call) -> Callable[[Tensor], Any]:
+    """As the kernels of these gradients lay their results out."""
+    clone = call(aten.clone.default)
+
+    def row_major(grad: Tensor) -> Any:
+        return grad if grad.is_contiguous() else clone(grad, memory_format=torch.contiguous_format)
+
+    return row_major
+
+
+def _mse_backward(call: Call) -> Callable[..., Any]:
+    sub, mul, scale = call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten.mul.Scalar)
+    row_major = _row_major(call)
+
+    def run(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Any:
+        _check_floating("mse_backward_cpu_out", self, target)
+        return row_major(mul(scale(sub(self, target), 2.0 * _share(reduction, self)), grad_output))
+
+    return run
+
+
+def _bent_backward(kernel: str, *, slope_is_bend: bool) -> Callable[[Call], Callable[..., Any]]:
+    """The gradient is the difference within the bend, and the bend beyond: for smooth L1 as a share of the bend."""
+
+    def link(call: Call) -> Callable[..., Any]:
+        sub, mul, scale, row_major = call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten.mul.Scalar), _row_major(call)
+        clamp, le, where, full = call(aten.clamp.default), call(aten.le.Scalar), call(aten.where.self), call(aten.full.default)
+
+        def run(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, bend: float) -> Any:
+            _check_floating(kernel, self, target)
+            share = _share(reduction, self)
+            difference = sub(self, target)
+            if bend > 0:
+                slope = scale(clamp(difference, -bend, bend), share if slope_is_bend else share / bend)
+            else:  # of a distance: where there is none, eager's kernel looks down
+                down, up = (full([], x, dtype=difference.dtype, device=difference.device) for x in (-share, share))
+                slope = where(le(difference, -bend), down, up)
+            return row_major(mul(slope, grad_output))
+
+        return run
+
+    return link
+
+
+# -- cross entropies ----------------------------------------------------------------------------------------------------------
+
+
+def _check_probabilities(kernel: str, self: Tensor, target: Tensor, weight: Tensor | None) -> None:
+    if not self.dtype.is_floating_point:
+        raise not_implemented(kernel, self.dtype)
+    for other in (target, weight):
+        if other is not None and other.dtype is not self.dtype:
+            raise RuntimeError(f"Found dtype {scalar_type_name(other.dtype)} but expected {scalar_type_name(self.dtype)}")
+
+
+def _binary_cross_entropy(call: Call) -> Callable[..., Any]:
+    log, log1p, neg, clamp = call(aten.log.default), call(aten.log1p.default), call(aten.neg.default), call(aten.clamp.default)
+    less_one, sub, mul, reduce = call(aten.sub.Scalar), call(aten.sub.Tensor), call(aten.mul.Tensor), _reducer(call)
+
+    def run(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = Reduction.MEAN) -> Any:
+        _check_probabilities("binary_cross_entropy", self, target, weight)
+        # Logarithms stop at -100, so that a loss is finite.
+        no, yes = clamp(log1p(neg(self)), -100.0), clamp(log(self), -100.0)
+        loss = sub(mul(less_one(target, 1), no), mul(target, yes))
+        return reduce(loss if weight is None else mul(loss, weight), reduction)
+
+    return run
+
+
+def _binary_cross_entropy_backward(call: Call) -> Callable[..., Any]:
+    sub, mul, div, less_one = call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten.div.Tensor), call(aten.sub.Scalar)
+    clamp, scale = call(aten.clamp.default), call(aten.mul.Scalar)
+
+    def run(
+        grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = Reduction.MEAN
+    ) -> Any:
+        _check_probabilities("binary_cross_entropy_backward", self, target, weight)
+        spread = mul(less_one(self, 1), self)
+        if self.dtype is not torch.float16:  # in which this is zero
+            spread = clamp(spread, None, -1e-12)
+        result = div(mul(sub(self, target), scale(grad_output, -_share(reduction, self))), spread)
+        return result if weight is None else mul(result, weight)
+
+    return run
+
+
+def _binary_cross_entropy_with_logits(call: Call) -> Callable[..., Any]:
+    """``(1 - y) x - (1 + (p - 1) y) log_sigmoid(x)``."""
+    absolute, neg, exp, log1p = call(aten.abs.default), call(aten.neg.default), call(aten.exp.default), call(aten.log1p.default)
+    sub, mul, to, reduce = call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten._to_copy.default), _reducer(call)
+    less_one, one_more, clamp = call(aten.sub.Scalar), call(aten.add.Scalar), call(aten.clamp.default)
+
+    def run(
+        self: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        pos_weight: Tensor | None = None,
+        reduction: int = Reduction.MEAN,
+    ) -> Any:
+        if not self.dtype.is_floating_point:
+            raise not_implemented("log_sigmoid_cpu", self.dtype)
+        # Half types go through the logarithm in float32, as in eager's kernel.
+        half = self.dtype in (torch.float16, torch.bfloat16)
+        x = to(self, dtype=torch.float32) if half else self
+        surprise = sub(log1p(exp(neg(absolute(x)))), clamp(x, None, 0.0))
+        if half:
+            surprise = to(surprise, dtype=self.dtype)
+        if pos_weight is not None:
+            surprise = mul(one_more(mul(less_one(pos_weight, 1), target), 1), surprise)
+        loss = sub(surprise, mul(less_one(target, 1), self))
+        return reduce(loss if weight is None else mul(loss, weight), reduction)
+
+    return run
+
+
+RULES: tuple[Rule, ...] = (
+    linked(aten.mse_loss.default, _mse),
+    linked(aten.mse_loss_backward.default, _mse_backward),
+    linked(aten.huber_loss.default, _huber),
+    linked(aten.huber_loss_backward.default, _bent_backward("huber_backward_cpu_out", slope_is_bend=True)),
+    linked(aten.smooth_l1_loss.default, _smooth_l1),
+    linked(aten.smooth_l1_loss_backward.default, _bent_backward("smooth_l1_backward_cpu_out", slope_is_bend=False)),
+    linked(aten.binary_cross_entropy.default, _binary_cross_entropy),
+    linked(aten.binary_cross_entropy_backward.default, _binary_cross_entropy_backward),
+    linked(aten.binary_cross_entropy_with_logits.default, _binary_cross_entropy_with_logits),
+)
