@@ -199,8 +199,12 @@ def _max_pool(dims: int) -> Callable[..., Any]:
         else:
             places = [strided_places(windows[d], sizes[d], count[d], d, dims, self.device) for d in range(dims)]
             values, indices = _maxima(self, flat_places(places, sizes, math.prod(count)), count)
-        batch = self if self.dim() == dims + 2 else None
-        return in_format_of(values, batch), in_format_of(indices, batch)
+        if self.dim() != 4 or dims == 2:
+            return in_format_of(values, self), in_format_of(indices, self)
+        # A volume without batch is laid out as a batch of one; a plane without one, and the gradients of both, are row-major.
+        batch = aten.unsqueeze.default(self, 0)
+        values, indices = (in_format_of(aten.unsqueeze.default(x, 0), batch) for x in (values, indices))
+        return aten.squeeze.dim(values, 0), aten.squeeze.dim(indices, 0)
 
     return run
 
