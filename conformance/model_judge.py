@@ -176,7 +176,7 @@ def _judge(trial: _Trial, cache: ProgramCache) -> Result:
         found, note = _by_rounding(trial, want, have, found)
         result = replace(result, note=note)
     if found and (missing := _missing(trial)):
-        # `UnsupportedOpError` is a `NotImplementedError`, and some libraries try another way after one.
+        # Code that tries another way after any error passes over the refusal of an op.
         return replace(result, status="unsupported", detail="the model went on after the refusal", missing=missing)
     if found:
         more = f"; {len(found) - 3} more" if len(found) > 3 else ""

@@ -39,6 +39,7 @@ from eagerdecomp.decomps import (
     resize,
     sampling,
     sorting,
+    special,
     views,
 )
 from eagerdecomp.refusals import refusing
@@ -55,6 +56,7 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("elementwise", elementwise.RULES),
     ("reductions", reductions.RULES),
     ("sorting", sorting.RULES),
+    ("special", special.RULES),
     ("indexing", indexing.RULES),
     ("views", views.RULES),
     ("fourier", fourier.RULES),
