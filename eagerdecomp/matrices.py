@@ -233,4 +233,10 @@ def check_system(name: str, matrix: Tensor, right: Tensor, left: bool) -> None:
 
 
 def broadcast(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    return list(torch.broadcast_shapes(tuple(one), tuple(other)))  # type: ignore[no-untyped-call]
+    """The shape that both expand to, or ATen's refusal."""
+    rank = max(len(one), len(other))
+    left, right = ([1] * (rank - len(shape)) + list(shape) for shape in (one, other))
+    for dim, (a, b) in enumerate(zip(left, right, strict=True)):
+        if a != b and 1 not in (a, b):
+            raise RuntimeError(f"The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {dim}")
+    return [b if a == 1 else a for a, b in zip(left, right, strict=True)]

@@ -23,6 +23,10 @@ def _by_stride(x: Tensor, dims: Sequence[int]) -> list[int]:
     return sorted(dims, key=lambda dim: -strides[dim])
 
 
+def _permuted(x: Tensor, order: list[int]) -> Tensor:
+    return x if order == sorted(order) else aten.permute.default(x, order)
+
+
 def _order(x: Tensor, dim: Sequence[int], *, last_fixed: bool = False) -> list[int]:
     """The dimensions of the kernel's result from the outermost in memory: the batch by stride, then the signal by stride.
 
@@ -40,7 +44,7 @@ def _c2c(self: Tensor, dim: Sequence[int], normalization: int, forward: bool) ->
     if not dim:
         return aten.clone.default(self)  # type: ignore[no-any-return]
     order = _order(self, dim)
-    parts = aten.view_as_real.default(aten.permute.default(self, order))
+    parts = aten.view_as_real.default(_permuted(self, order))
     signal = list(range(self.dim() - len(dim), self.dim()))
     spectra = aten._fft_r2c.default(parts, signal, normalization, False)
     real, imaginary = aten.select.int(spectra, -1, 0), aten.select.int(spectra, -1, 1)
@@ -50,7 +54,7 @@ def _c2c(self: Tensor, dim: Sequence[int], normalization: int, forward: bool) ->
         # Real and imaginary parts exchanged before and after make the forward transform the backward one.
         turned = aten.view_as_real.default(aten.add.Tensor(imaginary, real, alpha=1j))
         out = aten.view_as_complex.default(aten.flip.default(turned, [-1]))
-    return aten.permute.default(out, inverse(order))  # type: ignore[no-any-return]
+    return _permuted(out, inverse(order))
 
 
 RULES: tuple[Rule, ...] = (own(aten._fft_c2c.default, _c2c),)

@@ -50,7 +50,7 @@ def _linalg_solve_triangular(self: Tensor, B: Tensor, *, upper: bool, left: bool
     check_square(name, self)
     check_system(name, self, B, left)
     check_kernel("triangular_solve_cpu", self)
-    batch = broadcast(batch_shape(self), batch_shape(B))
+    batch = broadcast(batch_shape(B), batch_shape(self))
     matrix, right = folded(self, batch), folded(B, batch)
     if left:
         return column_major(solve_triangular(matrix, right, upper=upper, unit=unitriangular), batch)
@@ -74,7 +74,7 @@ def _triangular_solve(
             f" but each b matrix is {self.size(-2)} by {self.size(-1)}"
         )
     check_kernel("triangular_solve_cpu", A)
-    batch = broadcast(batch_shape(self), batch_shape(A))
+    batch = broadcast(batch_shape(A), batch_shape(self))
     matrix = folded(A, batch)
     turned = transposed(matrix) if transpose else matrix
     found = solve_triangular(turned, folded(self, batch), upper=upper is not transpose, unit=unitriangular)
@@ -308,7 +308,7 @@ def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True
     if LU.size(-1) != pivots.size(-1):
         raise RuntimeError(f"{name}: Number of pivots per batch should be same as the dimension of the matrix")
     check_kernel("lu_solve_cpu", LU)
-    batch = broadcast(batch_shape(LU), batch_shape(B))
+    batch = broadcast(batch_shape(B), batch_shape(LU))
     rows = LU.size(-1)
     own = batch_shape(LU)
     order = _order_of(aten.reshape.default(pivots, [math.prod(own), rows]), rows)
@@ -340,9 +340,13 @@ def _linalg_solve_ex(
     factors, pivots, info, order = _factor_call(A)
     if check_errors:
         aten._linalg_check_errors.default(info, "torch.linalg.solve_ex", is_matrix=A.dim() == 2)
-    batch = broadcast(batch_shape(A), batch_shape(right))
+    batch = broadcast(batch_shape(right), batch_shape(A))
     result = _answer(factors, unfolded(order, batch_shape(A)), right, batch, left=left)
-    return (aten.squeeze.dim(result, -1) if vector else result), factors, pivots, info
+    if vector:
+        result = aten.squeeze.dim(result, -1)
+        if result.dim() > 1:  # laid out as if the batch of vectors were a matrix
+            result = column_major(folded(result), batch_shape(result))
+    return result, factors, pivots, info
 
 
 def _linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:

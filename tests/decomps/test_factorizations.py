@@ -1,0 +1,151 @@
+"""Cholesky and QR on Core ATen: factors, info, what is solved and built by them, and gradients are eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from on_core import check, kernel_calls, on_core
+from torch import Tensor
+
+aten = torch.ops.aten
+
+DTYPES = [torch.float64, torch.complex128]
+SHAPES = [(0, 0), (1, 1), (2, 2), (5, 5), (0, 3, 3), (2, 2, 3, 3), (18, 18)]
+
+
+def rand(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, dtype=dtype)
+
+
+def definite(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    matrix = rand(*shape, dtype=dtype)
+    return matrix @ matrix.mH + shape[-1] * torch.eye(shape[-1], dtype=dtype)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("upper", [False, True])
+def test_cholesky_reads_one_triangle(upper: bool, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    matrix = definite(*shape, dtype=dtype)
+    half = matrix.triu() if upper else matrix.tril()
+    check(aten.linalg_cholesky_ex.default, half, upper=upper)
+    check(aten.cholesky.default, half.mT.contiguous().mT, upper)
+    factor = torch.linalg.cholesky(matrix, upper=upper)
+    check(aten.cholesky_inverse.default, factor, upper)
+    check(aten._cholesky_solve_helper.default, rand(*shape[:-1], 2, dtype=dtype), factor, upper)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("diagonal", [[-1.0, 1, 1], [1.0, 0, 2], [1.0, 1, -3], [1.0, 2, 3]])
+def test_info_says_which_minor_is_not_positive(diagonal: list[float], upper: bool) -> None:
+    matrix = torch.diag(torch.tensor(diagonal, dtype=torch.float64)) + 0.1
+    check(aten.linalg_cholesky_ex.default, torch.stack([torch.eye(3, dtype=torch.float64), matrix]), upper=upper)
+    check(torch.linalg.cholesky, matrix)
+    check(aten.cholesky.default, matrix)
+    check(lambda x: torch.linalg.cholesky_ex(x, check_errors=True), matrix)
+
+
+def test_the_error_of_an_indefinite_matrix_is_eagers() -> None:
+    with pytest.raises(torch.linalg.LinAlgError) as theirs:
+        torch.linalg.cholesky(-torch.eye(2))
+    with pytest.raises(torch.linalg.LinAlgError) as ours:
+        on_core(lambda: torch.linalg.cholesky(-torch.eye(2)))
+    assert str(ours.value) == str(theirs.value)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [*SHAPES, (5, 3), (3, 5), (2, 4, 2), (3, 0), (0, 3), (19, 2)])
+def test_qr_has_lapacks_signs(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    matrix = rand(*shape, dtype=dtype)
+    check(aten.geqrf.default, matrix)
+    for mode in ("reduced", "complete", "r"):
+        check(aten.linalg_qr.default, matrix, mode)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "matrix", [torch.zeros(4, 3), torch.eye(4), torch.ones(4, 4).triu(), -torch.eye(3), torch.ones(3, 3)[:, :1]]
+)
+def test_qr_of_columns_that_need_no_reflection(matrix: Tensor, dtype: torch.dtype) -> None:
+    check(aten.linalg_qr.default, matrix.to(dtype))
+    check(aten.geqrf.default, matrix.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_qr_is_orthogonal_and_a_factorization(dtype: torch.dtype) -> None:
+    matrix = rand(60, 40, dtype=dtype)
+    matrix[:, 20] = matrix[:, 19] * (1 + 1e-6)  # nearly dependent columns
+    unitary, upper = on_core(lambda: torch.linalg.qr(matrix))
+    eps = torch.finfo(dtype).eps
+    assert torch.linalg.matrix_norm(unitary.mH @ unitary - torch.eye(40), 1) < 30 * 40 * eps
+    assert torch.linalg.matrix_norm(unitary @ upper - matrix, 1) < 30 * 40 * eps * torch.linalg.matrix_norm(matrix, 1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(5, 3), (2, 4, 4), (0, 3, 2), (3, 0)])
+def test_products_of_reflections(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    factors, tau = aten.geqrf(rand(*shape, dtype=dtype))
+    check(aten.linalg_householder_product.default, factors, tau)
+    other = rand(*shape[:-1], 2, dtype=dtype)
+    for transpose in (False, True):
+        check(aten.ormqr.default, factors, tau, other, True, transpose)
+        check(aten.ormqr.default, factors, tau, other.mT.contiguous(), False, transpose)
+
+
+WRONG: dict[str, Callable[[], Any]] = {
+    "cholesky of a vector": lambda: aten.linalg_cholesky_ex.default(rand(3)),
+    "cholesky of half": lambda: aten.linalg_cholesky_ex.default(rand(3, 3).half()),
+    "cholesky of integers": lambda: aten.linalg_cholesky_ex.default(torch.ones(2, 2, dtype=torch.int64)),
+    "not square": lambda: aten.cholesky_inverse.default(rand(3, 2)),
+    "mode": lambda: aten.linalg_qr.default(rand(3, 2), "full"),
+    "qr of half": lambda: aten.linalg_qr.default(rand(3, 2).half()),
+    "tau of another rank": lambda: aten.linalg_householder_product.default(rand(2, 3, 2), rand(2)),
+    "too wide": lambda: aten.linalg_householder_product.default(rand(2, 3), rand(2)),
+    "ormqr of other rows": lambda: aten.ormqr.default(rand(4, 3), rand(3), rand(5, 2)),
+    "ormqr of other tau": lambda: aten.ormqr.default(rand(4, 3), rand(2), rand(4, 2)),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_errors_are_eagers_word_for_word(wrong: str) -> None:
+    with pytest.raises(RuntimeError) as theirs:
+        WRONG[wrong]()
+    with pytest.raises(type(theirs.value)) as ours:
+        on_core(WRONG[wrong])
+    assert str(ours.value) == str(theirs.value)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        torch.linalg.cholesky,
+        lambda x: torch.linalg.qr(x)[0],
+        lambda x: torch.linalg.qr(x)[1],
+        lambda x: torch.cholesky_solve(x, torch.linalg.cholesky(x)),
+        lambda x: torch.cholesky_inverse(torch.linalg.cholesky(x)),
+        lambda x: torch.linalg.householder_product(*torch.geqrf(x.detach())).matmul(x),
+    ],
+)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients(dtype: torch.dtype, run: Callable[[Tensor], Tensor]) -> None:
+    def gradient(x: Tensor) -> Tensor:
+        leaf = x.detach().requires_grad_()
+        out = run(leaf @ leaf.mH + 4 * torch.eye(3, dtype=x.dtype))
+        weights = torch.arange(1.0, out.numel() + 1, dtype=torch.float64).view(out.shape)
+        return torch.autograd.grad((out.abs() * weights).sum(), leaf)[0]
+
+    check(gradient, rand(2, 3, 3, dtype=dtype))
+
+
+def test_kernel_calls() -> None:
+    eight, nine = definite(8, 8), definite(9, 9)
+    for op, each in ((aten.linalg_cholesky_ex.default, 11), (aten.geqrf.default, 40)):
+        assert kernel_calls(lambda: op(nine)) - kernel_calls(lambda: op(eight)) <= each  # noqa: B023 - called at once

@@ -1,0 +1,270 @@
+"""Linear systems on Core ATen: solutions, factors, pivots, info, errors and gradients are eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from on_core import check, kernel_calls, on_core
+from torch import Tensor
+
+aten = torch.ops.aten
+solve_triangular = aten.linalg_solve_triangular.default
+lu_factor = aten.linalg_lu_factor_ex.default
+
+DTYPES = [torch.float64, torch.complex128]
+SHAPES = [(0, 0), (1, 1), (2, 2), (5, 5), (3, 4, 4), (0, 3, 3), (2, 2, 3, 3)]
+
+
+def rand(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, dtype=dtype)
+
+
+def mild(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Square, and well conditioned in its triangles too."""
+    return 0.3 * rand(*shape, dtype=dtype) + torch.eye(shape[-1], dtype=dtype)
+
+
+def column_by_column(x: Tensor) -> Tensor:
+    return x.mT.contiguous().mT
+
+
+def gapped(x: Tensor) -> Tensor:
+    return torch.stack([x, x], -1).flatten(-2)[..., ::2]
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "rows": lambda x: x,
+    "columns": column_by_column,
+    "gapped": gapped,
+}
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+# -- triangular systems -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [*SHAPES, (16, 16), (17, 17), (2, 33, 33)])
+@pytest.mark.parametrize("upper", [False, True])
+def test_triangular_systems(upper: bool, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    matrix, right = mild(*shape, dtype=dtype), rand(*shape[:-1], 3, dtype=dtype)
+    check(solve_triangular, matrix, right, upper=upper)
+    check(solve_triangular, matrix.mT, right.mT, upper=upper, left=False, unitriangular=True)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_triangular_systems_in_other_layouts(layout: str) -> None:
+    matrix, right = LAYOUTS[layout](mild(2, 4, 4)), LAYOUTS[layout](rand(2, 4, 3))
+    check(solve_triangular, matrix, right, upper=True)
+    check(solve_triangular, matrix, right.mT, upper=False, left=False)
+
+
+@pytest.mark.parametrize(("one", "other"), [((2, 1), (3,)), ((), (2, 3)), ((4,), ())])
+def test_batches_broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> None:
+    matrix, right = mild(*one, 3, 3), rand(*other, 3, 2)
+    check(solve_triangular, matrix, right, upper=True)
+    check(aten._linalg_solve_ex.default, matrix, right)
+    factors, pivots, _ = lu_factor(matrix)
+    check(aten.linalg_lu_solve.default, factors, pivots, right)
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_older_triangular_solve(dtype: torch.dtype, transpose: bool) -> None:
+    check(aten.triangular_solve.default, rand(2, 4, 3, dtype=dtype), mild(4, 4, dtype=dtype), True, transpose)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("size", [15, 40, 100])
+def test_backward_error_of_ill_conditioned_triangles(size: int, upper: bool, dtype: torch.dtype) -> None:
+    """LAPACK's own criterion, for triangles whose condition is about ``2 ** size``."""
+    matrix = rand(size, size, dtype=dtype)
+    matrix = matrix.triu() if upper else matrix.tril()
+    right = matrix @ rand(size, 2, dtype=dtype)
+    found = on_core(lambda: solve_triangular(matrix, right, upper=upper))
+    missed = torch.linalg.matrix_norm(right - matrix @ found, 1)
+    scale = torch.linalg.matrix_norm(matrix, 1) * torch.linalg.matrix_norm(found, 1) * size * torch.finfo(dtype).eps
+    assert missed / scale < 30
+
+
+def test_the_delta_rule_of_linear_attention() -> None:
+    """Qwen3-Next's chunks, with their gradients."""
+
+    def run(matrix: Tensor, right: Tensor) -> tuple[Tensor, ...]:
+        leaves = [matrix.detach().requires_grad_(), right.detach().requires_grad_()]
+        out = torch.linalg.solve_triangular(*leaves, upper=False, unitriangular=True)
+        return out.detach(), *torch.autograd.grad((out**2).sum(), leaves)
+
+    check(run, 0.1 * rand(2, 2, 1, 64, 64), rand(2, 2, 1, 64, 8))
+
+
+# -- LU -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [*SHAPES, (5, 3), (3, 5), (2, 4, 2), (3, 0), (0, 3), (2, 34, 36), (36, 34)])
+def test_lu(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    matrix = rand(*shape, dtype=dtype)
+    check(lu_factor, matrix)
+    check(aten.linalg_lu.default, matrix)
+    check(aten.lu_unpack.default, *lu_factor(matrix)[:2])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lu_in_other_layouts(dtype: torch.dtype, layout: str) -> None:
+    matrix = LAYOUTS[layout](rand(2, 4, 4, dtype=dtype))
+    for op in (
+        lu_factor,
+        aten.linalg_lu.default,
+        aten._linalg_det.default,
+        aten._linalg_slogdet.default,
+        aten.linalg_inv_ex.default,
+    ):
+        check(op, matrix)
+    check(aten._linalg_solve_ex.default, matrix, LAYOUTS[layout](rand(2, 4, 3, dtype=dtype)))
+
+
+def test_of_equal_candidates_the_first_is_the_pivot() -> None:
+    check(lu_factor, torch.tensor([[1.0, 2, 0], [-1, 1, 3], [1, -2, 1]], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("data", [False, True])
+@pytest.mark.parametrize("pivots", [False, True])
+def test_parts_of_an_unpacked_factorization(pivots: bool, data: bool) -> None:
+    check(aten.lu_unpack.default, *lu_factor(rand(2, 4, 3))[:2], data, pivots)
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("adjoint", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_solving_with_factors(dtype: torch.dtype, adjoint: bool, left: bool) -> None:
+    factors, pivots, _ = lu_factor(rand(2, 4, 4, dtype=dtype))
+    right = rand(2, 4, 3, dtype=dtype)
+    check(aten.linalg_lu_solve.default, factors, pivots, right if left else right.mT, left=left, adjoint=adjoint)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_solutions_inverses_and_determinants(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    matrix, right = rand(*shape, dtype=dtype), rand(*shape[:-1], 2, dtype=dtype)
+    check(aten._linalg_solve_ex.default, matrix, right)
+    check(aten._linalg_solve_ex.default, matrix, right.mT, left=False)
+    check(aten.linalg_inv_ex.default, matrix)
+    check(aten._linalg_det.default, matrix)
+    check(aten._linalg_slogdet.default, matrix)
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 4), (2, 3, 4)])
+def test_right_sides_that_are_vectors(shape: tuple[int, ...]) -> None:
+    check(aten._linalg_solve_ex.default, rand(*shape[:-1], 4, 4), rand(*shape))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_residual_of_a_larger_system(dtype: torch.dtype) -> None:
+    matrix, right = rand(70, 70, dtype=dtype), rand(70, 2, dtype=dtype)
+    found = on_core(lambda: torch.linalg.solve(matrix, right))
+    missed = torch.linalg.matrix_norm(right - matrix @ found, 1)
+    scale = torch.linalg.matrix_norm(matrix, 1) * torch.linalg.matrix_norm(found, 1) * 70 * torch.finfo(dtype).eps
+    assert missed / scale < 30
+
+
+SINGULAR = torch.tensor([[1.0, 2, 3], [2, 4, 6], [1, 0, 1]])
+
+
+@pytest.mark.parametrize("matrix", [SINGULAR, torch.zeros(2, 3, 3), torch.stack([torch.eye(3), SINGULAR])])
+def test_singular_matrices(matrix: Tensor) -> None:
+    check(lu_factor, matrix)
+    check(aten._linalg_det.default, matrix)
+    check(aten._linalg_slogdet.default, matrix)
+    check(lambda x: torch.linalg.inv_ex(x).info, matrix)
+    # The loud forms: LinAlgError, or a plain RuntimeError, as eager.
+    for run in (torch.linalg.inv, torch.inverse, torch.linalg.lu_factor, lambda x: torch.linalg.solve(x, x)):
+        check(run, matrix)
+    check(lambda x: torch.linalg.inv_ex(x, check_errors=True), matrix)
+
+
+def test_the_error_names_the_singular_matrix_of_a_batch() -> None:
+    batch = torch.stack([torch.eye(3), SINGULAR])
+    with pytest.raises(torch.linalg.LinAlgError) as theirs:
+        torch.linalg.inv(batch)
+    with pytest.raises(torch.linalg.LinAlgError) as ours:
+        on_core(lambda: torch.linalg.inv(batch))
+    assert str(ours.value) == str(theirs.value)
+
+
+WRONG: dict[str, Callable[[], Any]] = {
+    "a vector": lambda: solve_triangular(rand(4), rand(4, 2), upper=True),
+    "not square": lambda: solve_triangular(rand(4, 3), rand(4, 2), upper=True),
+    "rows differ": lambda: solve_triangular(rand(4, 4), rand(3, 2), upper=True),
+    "columns differ": lambda: solve_triangular(rand(4, 4), rand(3, 2), upper=True, left=False),
+    "batches differ": lambda: solve_triangular(rand(2, 4, 4), rand(3, 4, 2), upper=True),
+    "half": lambda: solve_triangular(rand(4, 4).half(), rand(4, 2).half(), upper=True),
+    "integers": lambda: aten.linalg_inv_ex.default(torch.ones(3, 3, dtype=torch.int64)),
+    "half inverse": lambda: aten.linalg_inv_ex.default(rand(3, 3).half()),
+    "half lu": lambda: lu_factor(rand(3, 3).bfloat16()),
+    "no pivoting": lambda: lu_factor(rand(3, 3), pivot=False),
+    "long pivots": lambda: aten.linalg_lu_solve.default(rand(3, 3), torch.ones(3, dtype=torch.int64), rand(3, 2)),
+    "few pivots": lambda: aten.linalg_lu_solve.default(rand(3, 3), torch.ones(2, dtype=torch.int32), rand(3, 2)),
+    "unpacked long pivots": lambda: aten.lu_unpack.default(rand(3, 3), torch.ones(3, dtype=torch.int64)),
+    "det of a vector": lambda: aten._linalg_det.default(rand(3)),
+    "slogdet of half": lambda: aten._linalg_slogdet.default(rand(3, 3).half()),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_errors_are_eagers_word_for_word(wrong: str) -> None:
+    with pytest.raises(RuntimeError) as theirs:
+        WRONG[wrong]()
+    with pytest.raises(type(theirs.value)) as ours:
+        on_core(WRONG[wrong])
+    assert str(ours.value) == str(theirs.value)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        torch.linalg.inv,
+        torch.linalg.det,
+        torch.linalg.cholesky_ex,
+        lambda x: torch.linalg.slogdet(x).logabsdet,
+        lambda x: torch.linalg.solve(x, x.mT @ x),
+        lambda x: torch.linalg.lu(x).U,
+        lambda x: torch.logdet(x @ x.mH),
+    ],
+)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients(dtype: torch.dtype, run: Callable[[Tensor], Any]) -> None:
+    def gradient(x: Tensor) -> Tensor:
+        leaf = x.detach().requires_grad_()
+        out = run(leaf @ leaf.mH + 4 * torch.eye(3, dtype=x.dtype))
+        out = out if isinstance(out, Tensor) else out[0]
+        return torch.autograd.grad(out.abs().pow(2).sum(), leaf)[0]
+
+    check(gradient, rand(2, 3, 3, dtype=dtype))
+
+
+def test_second_derivatives() -> None:
+    def run(x: Tensor) -> Tensor:
+        leaf = x.detach().requires_grad_()
+        near = leaf + 3 * torch.eye(2, dtype=x.dtype)
+        first = torch.autograd.grad((torch.linalg.inv(near) ** 2).sum() + torch.linalg.slogdet(near)[1], leaf, create_graph=True)[0]
+        return torch.autograd.grad((first**2).sum(), leaf)[0]
+
+    check(run, rand(2, 2))
+
+
+def test_kernel_calls() -> None:
+    """A triangle: 12 for its setting, 6 for each doubling of its blocks, 10 for each block. LU: 17 a column."""
+    eight, nine, more = mild(8, 8), mild(9, 9), mild(64, 64)
+    assert kernel_calls(lambda: solve_triangular(eight, eight, upper=True)) <= 40
+    assert kernel_calls(lambda: solve_triangular(more, more, upper=True)) <= 100
+    assert kernel_calls(lambda: lu_factor(nine)) - kernel_calls(lambda: lu_factor(eight)) <= 17
