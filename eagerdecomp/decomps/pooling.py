@@ -199,14 +199,18 @@ def _max_pool(dims: int) -> Callable[..., Any]:
         else:
             places = [strided_places(windows[d], sizes[d], count[d], d, dims, self.device) for d in range(dims)]
             values, indices = _maxima(self, flat_places(places, sizes, math.prod(count)), count)
-        if self.dim() != 4 or dims == 2:
+        if self.dim() == dims + 2:
             return in_format_of(values, self), in_format_of(indices, self)
-        # A volume without batch is laid out as a batch of one; a plane without one, and the gradients of both, are row-major.
-        batch = aten.unsqueeze.default(self, 0)
-        values, indices = (in_format_of(aten.unsqueeze.default(x, 0), batch) for x in (values, indices))
-        return aten.squeeze.dim(values, 0), aten.squeeze.dim(indices, 0)
+        # Without a batch, planes are row-major always; volumes lie as the input does, though their gradients do not.
+        last = dims == 3 and not self.is_contiguous() and aten.permute.default(self, [1, 2, 3, 0]).is_contiguous()
+        return (_channels_moved_last(values), _channels_moved_last(indices)) if last else (values, indices)
 
     return run
+
+
+def _channels_moved_last(x: Tensor) -> Tensor:
+    moved = aten.clone.default(aten.permute.default(x, [1, 2, 3, 0]), memory_format=torch.contiguous_format)
+    return aten.permute.default(moved, [3, 0, 1, 2])  # type: ignore[no-any-return]
 
 
 def _max_pool_backward(dims: int) -> Callable[..., Any]:
