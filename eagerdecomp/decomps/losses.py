@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 from eagerdecomp.writeback import can_cast
 
@@ -161,6 +161,31 @@ def _bent_backward(kernel: str, *, slope_is_bend: bool) -> Callable[[Call], Call
     return link
 
 
+# -- soft margins ---------------------------------------------------------------------------------------------------------------
+
+
+def _of_one_float_type(self: Tensor, target: Tensor) -> bool:
+    return self.dtype is target.dtype and self.dtype.is_floating_point and self.shape == target.shape
+
+
+def _soft_margin(self: Tensor, target: Tensor, reduction: int = Reduction.MEAN) -> Any:
+    """In the input's own type, as in eager: where the exponential overflows there, so does the loss."""
+    if not _of_one_float_type(self, target):
+        return NotImplemented
+    loss = aten.log1p.default(aten.exp.default(aten.mul.Tensor(aten.neg.default(target), self)))
+    if reduction == Reduction.NONE:
+        return loss
+    return aten.mean.default(loss) if reduction == Reduction.MEAN else aten.sum.dim_IntList(loss, [])
+
+
+def _soft_margin_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Any:
+    if not _of_one_float_type(self, target):
+        return NotImplemented
+    odds = aten.exp.default(aten.mul.Tensor(aten.neg.default(target), self))
+    slope = aten.mul.Scalar(aten.mul.Tensor(target, odds), -_share(reduction, self))
+    return aten.mul.Tensor(aten.div.Tensor(slope, aten.add.Scalar(odds, 1)), grad_output)
+
+
 # -- cross entropies ----------------------------------------------------------------------------------------------------------
 
 
@@ -239,6 +264,8 @@ RULES: tuple[Rule, ...] = (
     linked(aten.huber_loss_backward.default, _bent_backward("huber_backward_cpu_out", slope_is_bend=True)),
     linked(aten.smooth_l1_loss.default, _smooth_l1),
     linked(aten.smooth_l1_loss_backward.default, _bent_backward("smooth_l1_backward_cpu_out", slope_is_bend=False)),
+    own(aten.soft_margin_loss.default, _soft_margin),
+    own(aten.soft_margin_loss_backward.default, _soft_margin_backward),
     linked(aten.binary_cross_entropy.default, _binary_cross_entropy),
     linked(aten.binary_cross_entropy_backward.default, _binary_cross_entropy_backward),
     linked(aten.binary_cross_entropy_with_logits.default, _binary_cross_entropy_with_logits),
