@@ -172,7 +172,7 @@ def _soft_margin(self: Tensor, target: Tensor, reduction: int = Reduction.MEAN) 
     """In the input's own type, as in eager: where the exponential overflows there, so does the loss."""
     if not _of_one_float_type(self, target):
         return NotImplemented
-    loss = aten.log1p.default(aten.exp.default(aten.mul.Tensor(aten.neg.default(target), self)))
+    loss = aten.log1p.default(aten.exp.default(aten.mul.Tensor(self, aten.neg.default(target))))  # laid out as `self`
     if reduction == Reduction.NONE:
         return loss
     return aten.mean.default(loss) if reduction == Reduction.MEAN else aten.sum.dim_IntList(loss, [])
