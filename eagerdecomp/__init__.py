@@ -3,6 +3,7 @@
 from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.backend import Backend
 from eagerdecomp.cache import ProgramCache
+from eagerdecomp.decomps.blocked_attention import blocked_attention
 from eagerdecomp.errors import EagerDecompError, OpSetError, ProgramError, RuleError, UnsupportedOpError
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.opset import OpSet, core_aten, infra, prims
@@ -23,6 +24,7 @@ __all__ = [
     "RuleError",
     "Stats",
     "UnsupportedOpError",
+    "blocked_attention",
     "core_aten",
     "infra",
     "prims",

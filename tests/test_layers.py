@@ -17,7 +17,7 @@ PACKAGE = Path(eagerdecomp.__file__).parent
 #: that is not named by itself. ARCHITECTURE.md says in a line what each is.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_torch", "errors", "faults", "stats", "strides", "generators", "footprints", "formulas", "progress", "runscript", "spelling"),
-    ("opset", "schema", "cache", "layouts", "matrices", "random_checks", "refusals", "search", "windows"),
+    ("opset", "schema", "cache", "heads", "layouts", "matrices", "random_checks", "refusals", "search", "windows"),
     ("rules", "backend", "program", "key", "opfile"),
     ("writeback", "planner", "codegen", "sources", "passes.*"),
     ("decomps.*", "passes", "tracer", "audit"),

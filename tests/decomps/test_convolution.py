@@ -113,8 +113,6 @@ def calls(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], list[Any]]
         draw(st.lists(st.integers(low, high), min_size=dims, max_size=dims))
         for low, high in ((2, 6), (1, 3), (1, 3), (0, 2), (1, 3))
     )
-    # Pointwise in three dimensions, eager's choice of kernel, and so of layout, depends on how many threads it has.
-    kernel[-1] += dims == 3 and kernel[-1] == 1
     more = [draw(st.integers(0, max(s, d) - 1)) if transposed else 0 for s, d in zip(stride, dilation, strict=True)]
     inputs, outputs = draw(st.integers(1, 2)), draw(st.integers(1, 2))
     channels = (inputs * groups, outputs) if transposed else (outputs * groups, inputs)
@@ -124,10 +122,11 @@ def calls(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], list[Any]]
 
 @given(call=calls(), layout=st.sampled_from(LAYOUTS))
 @example(call=((0, 2, 4, 4), (2, 2, 3, 1), [[2, 2], [2, 0], [1, 3], False, [0, 0], 1]), layout="permuted")
-@example(call=((2, 4, 3, 4, 7), (2, 2, 1, 1, 1), [[2, 1, 2], [0, 1, 1], [1, 2, 3], False, [0, 0, 0], 2]), layout="channels last")
 @settings(max_examples=20)
 def test_any_geometry(call: Any, layout: str) -> None:
     shape, kernel, geometry = call
+    # In three dimensions eager's choice of kernel, and so of layout, turns on sizes and on how many threads it has.
+    assume(layout != "channels last" or len(shape) < 5)
     x, weight = laid(whole(*shape), layout), laid(whole(*kernel), layout)
     try:
         aten.convolution(x, weight, None, *geometry)
