@@ -12,13 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.losses import Reduction
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 
 aten = torch.ops.aten
+
+#: ATen's numbers for what becomes of a loss.
+_NONE, _MEAN, _SUM = 0, 1, 2
 
 # -- likelihoods --------------------------------------------------------------------------------------------------------------
 
@@ -97,11 +99,11 @@ def _nll(kernel: str, *, planes: bool) -> Callable[[Call], Callable[..., Any]]:
             score = where(counts, neg(score), zero)
             if weights is not None:
                 score = mul(score, weights)
-            if reduction == Reduction.NONE and self.dim() > 1:
+            if reduction == _NONE and self.dim() > 1:
                 return squeeze(score, dim), full([], 0.0, dtype=self.dtype, device=self.device)
             loss = total(score, [])
             of_all = total(counts, [], dtype=self.dtype) if weights is None else total(weights, [])
-            return div(loss, of_all) if reduction == Reduction.MEAN else loss, of_all
+            return div(loss, of_all) if reduction == _MEAN else loss, of_all
 
         return run
 
@@ -142,10 +144,10 @@ def _nll_backward(kernel: str, *, planes: bool) -> Callable[[Call], Callable[...
                 )
             dim = 1 if self.dim() > 1 else 0
             counts, at = chosen(self, target, ignore_index)
-            if reduction == Reduction.MEAN:
+            if reduction == _MEAN:
                 grad_output = div(grad_output, total_weight)
             grad = neg(grad_output)
-            if reduction == Reduction.NONE and self.dim() > 1:
+            if reduction == _NONE and self.dim() > 1:
                 grad = unsqueeze(grad, dim)
             elif grad.dim():
                 grad = view(grad, [])
@@ -168,7 +170,7 @@ def _check_gradient(
             f"expected total_weight to be a  single element tensor, got: {list(total_weight.shape)} "
             f"({total_weight.numel()} elements)"
         )
-    if reduction == Reduction.NONE and self.dim() > 1:
+    if reduction == _NONE and self.dim() > 1:
         if planes and grad_output.dim() != 3:
             raise RuntimeError(f"grad_output must have same dimension as target (3) but got dimension: {list(grad_output.shape)}")
         if grad_output.shape != target.shape:
@@ -215,7 +217,7 @@ def _missed(self: Tensor, target: Tensor, margin: float, rows: int, classes: int
 
 
 def _multi_margin(
-    self: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = Reduction.MEAN
+    self: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = _MEAN
 ) -> Any:
     rows, classes = _check_multi_margin("multi_margin_loss_cpu_kernel", self, target, p, weight)
     missed, at = _missed(self, target, margin, rows, classes)
@@ -225,9 +227,9 @@ def _multi_margin(
     loss = aten.scatter.value(loss, 1, at, 0.0)
     if weight is not None:
         loss = aten.mul.Tensor(loss, aten.index.Tensor(weight, [at]))
-    if reduction == Reduction.MEAN:
+    if reduction == _MEAN:
         return aten.mean.default(loss)
-    each = reduction == Reduction.NONE and target.dim() > 0
+    each = reduction == _NONE and target.dim() > 0
     return aten.div.Scalar(aten.sum.dim_IntList(loss, [1] if each else []), classes)
 
 
@@ -238,7 +240,7 @@ def _multi_margin_backward(
     p: float,
     margin: float,
     weight: Tensor | None = None,
-    reduction: int = Reduction.MEAN,
+    reduction: int = _MEAN,
 ) -> Any:
     rows, classes = _check_multi_margin("multi_margin_loss_backward_cpu_kernel", self, target, p, weight)
     missed, at = _missed(self, target, margin, rows, classes)
@@ -262,7 +264,7 @@ def _per_row(
     at: Tensor | None = None,
 ) -> Any:
     """The gradient of each row's sum: of the mean over classes, and over rows if the loss is one."""
-    scale = aten.mul.Scalar(grad_output, 1.0 / max(rows * classes, 1) if reduction == Reduction.MEAN else 1.0 / classes)
+    scale = aten.mul.Scalar(grad_output, 1.0 / max(rows * classes, 1) if reduction == _MEAN else 1.0 / classes)
     if scale.dim():
         scale = aten.reshape.default(scale, [-1, 1])
     return scale if weight is None else aten.mul.Tensor(scale, aten.index.Tensor(weight, [at]))
@@ -308,9 +310,9 @@ def _multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> Any:
     zero = aten.full.default([], 0.0, dtype=self.dtype, device=self.device)
     loss = aten.sum.dim_IntList(aten.where.self(active, missed, zero), [1, 2])
     loss = aten.div.Scalar(loss, classes)
-    if reduction == Reduction.MEAN:
+    if reduction == _MEAN:
         loss = aten.mean.default(loss)
-    elif reduction == Reduction.SUM or target.dim() <= 1:
+    elif reduction == _SUM or target.dim() <= 1:
         loss = aten.sum.dim_IntList(loss, [])
     return loss, aten.view.default(is_target, target.shape)
 

@@ -6,7 +6,6 @@ probabilities, that they be in [0, 1], is not asked here: it would read them.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -17,17 +16,13 @@ from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 from eagerdecomp.writeback import can_cast
 
-__all__ = ["RULES", "Reduction"]
+__all__ = ["RULES"]
 
 aten = torch.ops.aten
 
 
-class Reduction(enum.IntEnum):
-    """ATen's numbers for what becomes of a loss."""
-
-    NONE = 0
-    MEAN = 1
-    SUM = 2
+#: ATen's numbers for what becomes of a loss; the third, 2, is its sum.
+_NONE, _MEAN = 0, 1
 
 
 def _check_floating(kernel: str, self: Tensor, target: Tensor) -> None:
@@ -42,16 +37,16 @@ def _reducer(call: Call) -> Callable[[Tensor, int], Any]:
     mean, total = call(aten.mean.default), call(aten.sum.dim_IntList)
 
     def reduce(loss: Tensor, reduction: int) -> Any:
-        if reduction == Reduction.NONE:
+        if reduction == _NONE:
             return loss
-        return mean(loss) if reduction == Reduction.MEAN else total(loss, [])
+        return mean(loss) if reduction == _MEAN else total(loss, [])
 
     return reduce
 
 
 def _share(reduction: int, self: Tensor) -> float:
     """What the gradient of one element is multiplied by for the reduction."""
-    return 1.0 / max(self.numel(), 1) if reduction == Reduction.MEAN else 1.0
+    return 1.0 / max(self.numel(), 1) if reduction == _MEAN else 1.0
 
 
 # -- distances --------------------------------------------------------------------------------------------------------------
@@ -60,7 +55,7 @@ def _share(reduction: int, self: Tensor) -> float:
 def _mse(call: Call) -> Callable[..., Any]:
     sub, mul, reduce = call(aten.sub.Tensor), call(aten.mul.Tensor), _reducer(call)
 
-    def run(self: Tensor, target: Tensor, reduction: int = Reduction.MEAN) -> Any:
+    def run(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
         _check_floating("mse_cpu", self, target)
         difference = sub(self, target)
         return reduce(mul(difference, difference), reduction)
@@ -84,7 +79,7 @@ def _bent(call: Call) -> Callable[[Tensor, Tensor, float], Any]:
 def _huber(call: Call) -> Callable[..., Any]:
     bent, reduce, to = _bent(call), _reducer(call), call(aten._to_copy.default)
 
-    def run(self: Tensor, target: Tensor, reduction: int = Reduction.MEAN, delta: float = 1.0) -> Any:
+    def run(self: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 1.0) -> Any:
         if delta <= 0:
             raise RuntimeError("huber_loss does not support non-positive values for delta.")
         _check_floating("huber_cpu", self, target)
@@ -105,7 +100,7 @@ def _smooth_l1(call: Call) -> Callable[..., Any]:
     bent, reduce, div = _bent(call), _reducer(call), call(aten.div.Scalar)
     sub, absolute = call(aten.sub.Tensor), call(aten.abs.default)
 
-    def run(self: Tensor, target: Tensor, reduction: int = Reduction.MEAN, beta: float = 1.0) -> Any:
+    def run(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float = 1.0) -> Any:
         if beta < 0:
             raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
         _check_floating("smooth_l1_cpu", self, target)
@@ -168,14 +163,14 @@ def _of_one_float_type(self: Tensor, target: Tensor) -> bool:
     return self.dtype is target.dtype and self.dtype.is_floating_point and self.shape == target.shape
 
 
-def _soft_margin(self: Tensor, target: Tensor, reduction: int = Reduction.MEAN) -> Any:
+def _soft_margin(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
     """In the input's own type, as in eager: where the exponential overflows there, so does the loss."""
     if not _of_one_float_type(self, target):
         return NotImplemented
     loss = aten.log1p.default(aten.exp.default(aten.mul.Tensor(self, aten.neg.default(target))))  # laid out as `self`
-    if reduction == Reduction.NONE:
+    if reduction == _NONE:
         return loss
-    return aten.mean.default(loss) if reduction == Reduction.MEAN else aten.sum.dim_IntList(loss, [])
+    return aten.mean.default(loss) if reduction == _MEAN else aten.sum.dim_IntList(loss, [])
 
 
 def _soft_margin_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Any:
@@ -201,7 +196,7 @@ def _binary_cross_entropy(call: Call) -> Callable[..., Any]:
     log, log1p, neg, clamp = call(aten.log.default), call(aten.log1p.default), call(aten.neg.default), call(aten.clamp.default)
     less_one, sub, mul, reduce = call(aten.sub.Scalar), call(aten.sub.Tensor), call(aten.mul.Tensor), _reducer(call)
 
-    def run(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = Reduction.MEAN) -> Any:
+    def run(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Any:
         _check_probabilities("binary_cross_entropy", self, target, weight)
         # Logarithms stop at -100, so that a loss is finite.
         no, yes = clamp(log1p(neg(self)), -100.0), clamp(log(self), -100.0)
@@ -215,9 +210,7 @@ def _binary_cross_entropy_backward(call: Call) -> Callable[..., Any]:
     sub, mul, div, less_one = call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten.div.Tensor), call(aten.sub.Scalar)
     clamp, scale = call(aten.clamp.default), call(aten.mul.Scalar)
 
-    def run(
-        grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = Reduction.MEAN
-    ) -> Any:
+    def run(grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Any:
         _check_probabilities("binary_cross_entropy_backward", self, target, weight)
         spread = mul(less_one(self, 1), self)
         if self.dtype is not torch.float16:  # in which this is zero
@@ -239,7 +232,7 @@ def _binary_cross_entropy_with_logits(call: Call) -> Callable[..., Any]:
         target: Tensor,
         weight: Tensor | None = None,
         pos_weight: Tensor | None = None,
-        reduction: int = Reduction.MEAN,
+        reduction: int = _MEAN,
     ) -> Any:
         if not self.dtype.is_floating_point:
             raise not_implemented("log_sigmoid_cpu", self.dtype)
