@@ -37,12 +37,20 @@ __all__ = ["main", "markdown", "summary"]
 SETS = {"core": core_aten, "prims": prims}
 
 
-def run(todo: Sequence[Entry], op_set: OpSet, out: TextIO) -> list[Result]:
-    """Judge the entries, with a progress line."""
+def run(todo: Sequence[Entry], op_set: OpSet, out: TextIO, journal: Path | None = None) -> list[Result]:
+    """Judge the entries that the journal does not hold yet, with a progress line; the journal gets their results as they come."""
     progress = Progress(len(todo), out)
+    known: dict[tuple[str, str], list[Result]] = {}
+    for line in journal.read_text().splitlines() if journal is not None and journal.exists() else ():
+        row = json.loads(line)
+        known.setdefault((row["family"], row["name"]), []).append(Result(**{**row, "missing": tuple(row["missing"])}))
     results: list[Result] = []
     for done, entry in enumerate(todo, 1):
-        results += judge_entry(entry, op_set)
+        found = known.get((entry.family, entry.name)) or judge_entry(entry, op_set)
+        if journal is not None and (entry.family, entry.name) not in known:
+            with journal.open("a") as file:
+                file.write("".join(json.dumps(asdict(one)) + "\n" for one in found))
+        results += found
         progress.step(done, entry.name)
     progress.close()
     return results
@@ -139,6 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--match", default="", metavar="REGEX", help="only entries whose family/name it finds")
     parser.add_argument("--shard", default="1/1", metavar="K/N", help="run every N-th entry, from the K-th")
     parser.add_argument("--json", metavar="FILE", help="write all results there")
+    parser.add_argument("--resume", metavar="FILE", help="keep results there as they come, and go on from those in it")
     parser.add_argument("--markdown", metavar="FILE", help="write the table there")
     return parser
 
@@ -151,7 +160,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = [entry for entry in entries() if re.search(options.match, f"{entry.family}/{entry.name}")][shard - 1 :: shards]
     skipped = [entry for entry in found if missing_extras(entry)]
 
-    results = run([entry for entry in found if entry not in skipped], SETS[options.ops](), sys.stderr)
+    todo = [entry for entry in found if entry not in skipped]
+    results = run(todo, SETS[options.ops](), sys.stderr, Path(options.resume) if options.resume else None)
     print(summary(results, skipped))
     if options.json:
         Path(options.json).write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")

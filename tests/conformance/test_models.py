@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from conformance.models.torchvision_ops import _nms
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 CORE = ed.core_aten()
+WITHOUT_EXPONENTIALS = CORE - ["aten.sigmoid", "aten.tanh", "aten.exp"]
 ALL = entries()
 PLAIN = [entry for entry in ALL if not entry.needs]
 
@@ -77,6 +79,18 @@ def test_the_command_writes_results_and_a_table(tmp_path: Path, capsys: pytest.C
     torch.set_num_threads(threads)
 
 
+def test_a_run_goes_on_where_another_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = tmp_path / "journal"
+    todo = [_entry(torch.tanh), replace(_entry(torch.sin), name="other")]
+    first = model_table.run(todo[:1], CORE, io.StringIO(), journal)
+    seen: list[str] = []
+    monkeypatch.setattr(model_table, "judge_entry", lambda entry, ops: seen.append(entry.name) or judge_entry(entry, ops))
+    assert model_table.run(todo, CORE, io.StringIO(), journal)[: len(first)] == first
+    assert seen == ["other"]
+    assert model_table.run(todo, CORE, io.StringIO(), journal)
+    assert seen == ["other"]
+
+
 def test_an_absent_package_is_said() -> None:
     absent = Entry("far away", lambda: pytest.fail("made"), ("no_such_package",))
     assert missing_extras(absent) == ["no_such_package"]
@@ -84,7 +98,7 @@ def test_an_absent_package_is_said() -> None:
 
 
 def test_a_model_without_a_route_names_all_its_missing_ops() -> None:
-    results = judge_entry(_entry(lambda x: x.sigmoid().tanh()), CORE - ["aten.sigmoid", "aten.tanh"] - ["aten.exp"])
+    results = judge_entry(_entry(lambda x: x.sigmoid().tanh()), WITHOUT_EXPONENTIALS)
     train = next(one for one in results if one.column == "train")
     assert train.status == "unsupported"
     assert {"aten.sigmoid.default", "aten.tanh.default"} <= set(train.missing)
@@ -143,12 +157,12 @@ def test_an_error_in_the_mode_alone_is_seen() -> None:
 def test_a_refusal_that_the_model_swallows_is_no_wrong_value() -> None:
     def probe(x: Tensor) -> Tensor:
         try:
-            return torch.linalg.svdvals(x)
+            return x.sigmoid()
         except ed.EagerDecompError:
             return x
 
     entry = replace(_entry(probe), columns=("eval",))
-    assert _statuses(entry)["eval"] == "unsupported"
+    assert {one.column: one.status for one in judge_entry(entry, WITHOUT_EXPONENTIALS)}["eval"] == "unsupported"
 
 
 def test_an_entry_that_eager_cannot_run_is_called_broken() -> None:
