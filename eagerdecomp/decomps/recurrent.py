@@ -11,7 +11,7 @@ Formulas: Hochreiter and Schmidhuber 1997, gates in torch's order i, f, g, o.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -54,6 +54,24 @@ def _check(steps: Tensor, sizes: list[int]) -> None:
             "`enforce_sorted=False` to pack_padded_sequence and/or pack_sequence to sidestep this requirement if you do not "
             "need ONNX exportability."
         )
+
+
+def _in_float32(layer: Callable[..., Any]) -> Callable[..., Any]:
+    """Half types are widened before and rounded after, as the fused layer's kernels sum: rounded at every step, the error would
+    grow with time."""
+
+    def run(input: Tensor, *rest: Any) -> Any:
+        narrow = input.dtype
+        if narrow not in (torch.bfloat16, torch.float16):
+            return layer(input, *rest)
+        answer = layer(*(_cast(given, narrow, torch.float32) for given in (input, *rest)))
+        return answer if answer is NotImplemented else tuple(_cast(result, torch.float32, narrow) for result in answer)
+
+    return run
+
+
+def _cast(given: Any, source: torch.dtype, target: torch.dtype) -> Any:
+    return aten._to_copy.default(given, dtype=target) if isinstance(given, Tensor) and given.dtype is source else given
 
 
 # `mode` of the fused layer; it serves no other kind of layer on the CPU.
@@ -208,6 +226,6 @@ def _tanh_slope(y: Tensor) -> Tensor:
 
 RULES: tuple[Rule, ...] = (
     own(aten._pack_padded_sequence.default, pack_padded_sequence, effects=True),
-    own(aten.mkldnn_rnn_layer.default, lstm_layer),
-    own(aten.mkldnn_rnn_layer_backward.default, lstm_layer_backward),
+    own(aten.mkldnn_rnn_layer.default, _in_float32(lstm_layer)),
+    own(aten.mkldnn_rnn_layer_backward.default, _in_float32(lstm_layer_backward)),
 )

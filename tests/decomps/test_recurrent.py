@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from on_core import CORE, check, on_core
@@ -65,6 +67,70 @@ def test_lstm_training(name: str, ends: str) -> None:
     want = run()
     for _ in range(3):
         torch.testing.assert_close(on_core(run), want)
+
+
+def test_an_lstm_of_half_type_is_as_near_the_truth_as_eager() -> None:
+    torch.manual_seed(0)
+    layer = nn.LSTM(16, 32, dtype=torch.bfloat16)
+    wide = nn.LSTM(16, 32, dtype=torch.float64)
+    wide.load_state_dict(layer.state_dict())
+    x = torch.randn(20, 4, 16, dtype=torch.bfloat16)
+
+    def run(layer: nn.LSTM, x: torch.Tensor) -> list[torch.Tensor]:
+        out, (hidden, cell) = layer(x)
+        loss = out.to(wide.weight_ih_l0.dtype).square().sum()
+        return [out.detach(), hidden.detach(), cell.detach(), *torch.autograd.grad(loss, list(layer.parameters()))]
+
+    eager, true = run(layer, x), run(wide, x.double())
+    for ours, theirs, truth in zip(on_core(lambda: run(layer, x)), eager, true, strict=True):
+        assert ours.dtype is theirs.dtype
+        unit = torch.finfo(torch.bfloat16).eps * truth.abs().max() / 2
+        assert (ours - truth).abs().max() <= (theirs - truth).abs().max() + unit
+
+
+KINDS = {
+    "tanh": (nn.RNN, {}),
+    "relu": (nn.RNN, {"nonlinearity": "relu"}),
+    "gru": (nn.GRU, {}),
+    "lstm": (nn.LSTM, {}),
+    "projected lstm": (nn.LSTM, {"proj_size": 2}),
+}
+
+
+def flat(value: Any) -> list[torch.Tensor]:
+    return [value] if isinstance(value, torch.Tensor) else [leaf for one in value for leaf in flat(one)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True, "bias": False}], ids=str)
+@pytest.mark.parametrize("batched", [False, True])
+def test_every_layer_trains_and_infers(kind: str, options: dict[str, Any], batched: bool) -> None:
+    torch.manual_seed(0)
+    make, named = KINDS[kind]
+    layer = make(3, 4, **named, **options, dtype=torch.float64)
+    x = torch.randn(*((5, 2) if batched else (5,)), 3, dtype=torch.float64)
+
+    def train(x: torch.Tensor) -> list[torch.Tensor]:
+        leaf = x.detach().requires_grad_()
+        results = flat(layer(leaf))
+        loss = sum(result.square().sum() for result in results)
+        return [*(r.detach() for r in results), *torch.autograd.grad(loss, [leaf, *layer.parameters()])]
+
+    def infer(x: torch.Tensor) -> list[torch.Tensor]:
+        with torch.inference_mode():
+            return flat(layer(x))
+
+    check(train, x)
+    check(infer, x)
+
+
+@pytest.mark.parametrize("kind", ["tanh", "gru", "projected lstm"])
+def test_layers_of_plain_steps_differentiate_twice(kind: str) -> None:
+    torch.manual_seed(0)
+    make, named = KINDS[kind]
+    layer = make(2, 3, **named, dtype=torch.float64)
+    x = torch.randn(3, 1, 2, dtype=torch.float64, requires_grad=True)
+    assert on_core(lambda: torch.autograd.gradgradcheck(lambda x: layer(x)[0], (x,), fast_mode=True))
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
