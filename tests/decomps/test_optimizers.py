@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_same, outcome
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor
@@ -51,6 +51,7 @@ def overload(packet: Any, lr: Any) -> Any:
     return packet.tensor_lr if isinstance(lr, Tensor) else packet.default
 
 
+@settings(max_examples=80)  # many flags, and each example is quick
 @given(
     st.sampled_from(["_fused_adam_", "_fused_adamw_", "_fused_adam", "_fused_adamw"]),
     *(st.sampled_from(FLOATS), st.integers(1, 3), RATES, FLAGS, st.booleans(), st.booleans(), st.sampled_from([0.0, 0.1])),
@@ -63,6 +64,7 @@ def test_fused_adam(
     check(overload(getattr(aten, name), lr), *lists, maxima if amsgrad else [], steps(count), **named, **drawn(lr, flags))
 
 
+@settings(max_examples=80)  # many flags, and each example is quick
 @given(
     st.sampled_from(["_fused_sgd_", "_fused_sgd"]),
     *(st.sampled_from(FLOATS), st.integers(1, 3), RATES, FLAGS, st.sampled_from([0.0, 0.9])),
@@ -86,6 +88,7 @@ def test_fused_sgd(
     check(overload(getattr(aten, name), lr), params, grads, buffers if momentum else [], **named, **drawn(lr, flags))
 
 
+@settings(max_examples=80)  # many flags, and each example is quick
 @given(
     st.sampled_from(["_fused_adagrad_", "_fused_adagrad"]),
     *(st.sampled_from(FLOATS), st.integers(1, 3), RATES, FLAGS, st.sampled_from([0.0, 0.1]), st.booleans()),
