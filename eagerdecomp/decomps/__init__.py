@@ -26,6 +26,7 @@ from eagerdecomp.decomps import (
     indexing,
     linalg,
     losses,
+    matrix_functions,
     mutation,
     normalization,
     optimizers,
@@ -40,6 +41,7 @@ from eagerdecomp.decomps import (
     sampling,
     sorting,
     special,
+    spectra,
     views,
 )
 from eagerdecomp.refusals import refusing
@@ -62,6 +64,8 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("fourier", fourier.RULES),
     ("linalg", linalg.RULES),
     ("factorizations", factorizations.RULES),
+    ("matrix_functions", matrix_functions.RULES),
+    ("spectra", spectra.RULES),
     ("recurrent", recurrent.RULES),
     ("pooling", pooling.RULES),
     ("padding", padding.RULES),

@@ -1,0 +1,69 @@
+"""The matrix exponential by scaling and squaring, each matrix of a batch by its own norm, with no call that reads data."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.matrices import batch_shape, check_floating, check_square, eye, folded, unfolded
+from eagerdecomp.rules import Rule, own
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+#: The degree of Taylor's polynomial, a multiple of 4, and the norm up to which it is exact to rounding.
+_TAYLOR = {
+    torch.float32: (12, 1.0),
+    torch.complex64: (12, 1.0),
+    torch.float64: (16, 0.75),
+    torch.complex128: (16, 0.75),
+}
+
+#: Squarings that are made, so that a norm up to ``2 ** SQUARINGS`` is served; a matrix takes the result of as many as it needs.
+SQUARINGS = 16
+
+
+def _taylor(x: Tensor, degree: int) -> Tensor:
+    """Taylor's polynomial by Paterson and Stockmeyer: three powers, then Horner's rule in the fourth."""
+    second = aten.bmm.default(x, x)
+    third = aten.bmm.default(second, x)
+    fourth = aten.bmm.default(second, second)
+    unit = eye(x.size(1), x)
+    found = aten.mul.Scalar(fourth, 1 / math.factorial(degree))
+    for low in range(degree - 4, -1, -4):
+        for offset, power in ((3, third), (2, second), (1, x), (0, unit)):
+            found = aten.add.Tensor(found, power, alpha=1 / math.factorial(low + offset))
+        if low:
+            found = aten.bmm.default(found, fourth)
+    return found  # type: ignore[no-any-return]
+
+
+def _exponential(x: Tensor) -> Tensor:
+    """Of ``[Q, n, n]``. 51 calls for the squarings, since how many are needed is data, and up to 40 for the polynomial."""
+    degree, bound = _TAYLOR[x.dtype]
+    norm = aten.amax.default(aten.sum.dim_IntList(aten.abs.default(x), [1], True), [2], True)
+    needed = aten.ceil.default(aten.log2.default(aten.mul.Scalar(norm, 1 / bound)))
+    needed = aten.clamp.default(needed, 0, SQUARINGS)
+    found = _taylor(aten.mul.Tensor(x, aten.pow.Scalar(2.0, aten.neg.default(needed))), degree)
+    for done in range(SQUARINGS):
+        found = aten.where.self(aten.gt.Scalar(needed, done), aten.bmm.default(found, found), found)
+    return found
+
+
+def _linalg_matrix_exp(self: Tensor) -> Tensor:
+    name = "linalg.matrix_exp"
+    check_square(name, self)
+    check_floating(name, self, half=False)
+    if self.numel() == 0:
+        return aten.empty.memory_format(self.shape, dtype=self.dtype, device=self.device)  # type: ignore[no-any-return]
+    x = folded(self)
+    if x.dtype not in _TAYLOR:
+        wide = _exponential(aten._to_copy.default(x, dtype=torch.float32))
+        return unfolded(aten._to_copy.default(wide, dtype=self.dtype), batch_shape(self))
+    return unfolded(_exponential(x), batch_shape(self))
+
+
+RULES: tuple[Rule, ...] = (own(aten.linalg_matrix_exp.default, _linalg_matrix_exp),)

@@ -1,0 +1,281 @@
+"""Eigenvalues of Hermitian matrices and singular values of any, by Jacobi's rotations.
+
+A round turns half of the columns against the other half, each against its partner, by one product with a sparse rotation; that
+product also moves the columns on to their next partners. After ``n - 1`` rounds, a sweep, each has met each and all are back in
+place. The number of sweeps is fixed, since whether one more is needed is data: convergence is quadratic at the end, and
+``log2 n + 6`` sweeps (5 in single precision) leave what is off the diagonal at rounding in every matrix tried. A round is some 40
+calls, hence ``40 n (log2 n + 6)`` in all, and the price of a sweep is ``O(n ** 4)``: this serves small matrices.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.matrices import (
+    adjoint,
+    arange,
+    batch_shape,
+    check_floating,
+    check_kernel,
+    check_square,
+    column_major,
+    conjugate,
+    cut,
+    eye,
+    folded,
+    scalar,
+    triangle,
+    unfolded,
+)
+from eagerdecomp.rules import Rule, own
+from eagerdecomp.spelling import scalar_type_name, shape_text
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+def _sweeps(size: int, dtype: torch.dtype) -> int:
+    return math.ceil(math.log2(size)) + (6 if dtype in (torch.float64, torch.complex128) else 5)
+
+
+def _real(x: Tensor) -> Tensor:
+    return aten.select.int(aten.view_as_real.default(x), -1, 0) if x.is_complex() else x
+
+
+def _lifted(real: Tensor, like: Tensor) -> Tensor:
+    return real if real.dtype is like.dtype else aten._to_copy.default(real, dtype=like.dtype)
+
+
+class _Rounds:
+    """The masks and the order that all rounds on `size` columns share; the partners are column ``i`` and ``i + size / 2``."""
+
+    def __init__(self, size: int, like: Tensor) -> None:
+        half = size // 2
+        self.half = half
+        self.stays = eye(size, like)
+        self.crosses = aten.cat.default(list(reversed(aten.split_with_sizes.default(self.stays, [half, half], 1))), 1)
+        # The circle method of round-robin tournaments: the first stays, the others move one place around.
+        pieces = [(0, 1), (half, half + 1), (1, half - 1), (half + 1, size), (half - 1, half)]
+        self.order = aten.cat.default([arange(*ends, like) for ends in pieces]) if half > 1 else None
+
+    def rotation(self, first: Tensor, second: Tensor, across: Tensor) -> Tensor:
+        """The rotation that makes ``[[first, across], [conj(across), second]]`` diagonal for each pair, ``[Q, n, n]``."""
+        gap = aten.sub.Tensor(second, first)
+        size = aten.abs.default(across)
+        root = aten.sqrt.default(aten.add.Tensor(aten.mul.Tensor(gap, gap), aten.mul.Tensor(size, size), alpha=4))
+        reach = aten.add.Tensor(aten.abs.default(gap), root)
+        reach = aten.where.self(aten.eq.Scalar(reach, 0), scalar(1.0, reach), reach)
+        reach = aten.where.self(aten.ge.Scalar(gap, 0), reach, aten.neg.default(reach))
+        double = aten.mul.Scalar(size, 2)
+        slope = aten.div.Tensor(double, reach)
+        cosine = aten.rsqrt.default(aten.add.Scalar(aten.mul.Tensor(slope, slope), 1))
+        scale = aten.div.Tensor(aten.mul.Scalar(cosine, 2), reach)
+        sine = aten.mul.Tensor(across, scale)
+        cosine = _lifted(cosine, across)
+        along = aten.unsqueeze.default(aten.cat.default([cosine, cosine], 1), 1)
+        beside = aten.unsqueeze.default(aten.cat.default([aten.neg.default(conjugate(sine)), sine], 1), 1)
+        turn = aten.add.Tensor(aten.mul.Tensor(self.stays, along), aten.mul.Tensor(self.crosses, beside))
+        return turn if self.order is None else aten.index_select.default(turn, 2, self.order)  # type: ignore[no-any-return]
+
+
+def _scaled(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The matrices with a largest entry of about 1, so that no square leaves the range, and what they were divided by."""
+    top = aten.amax.default(aten.abs.default(matrix), [1, 2], True)
+    top = aten.where.self(aten.eq.Scalar(top, 0), scalar(1.0, top), top)
+    return aten.div.Tensor(matrix, top), aten.squeeze.dim(top, 2)
+
+
+def _by_columns(matrix: Tensor, order: Tensor) -> Tensor:
+    return aten.gather.default(matrix, 2, aten.expand.default(aten.unsqueeze.default(order, 1), matrix.shape))  # type: ignore[no-any-return]
+
+
+# -- Hermitian matrices -------------------------------------------------------------------------------------------
+
+
+def _hermitian(matrix: Tensor, lower: bool) -> Tensor:
+    """The Hermitian matrix of which one triangle is given; imaginary parts on the diagonal are not looked at."""
+    half = triangle(matrix, upper=not lower, unit=False)
+    index = arange(0, matrix.size(1), matrix)
+    on_diagonal = aten.eq.Tensor(aten.unsqueeze.default(index, 1), index)
+    strict = aten.where.self(on_diagonal, scalar(0.0, matrix), half)
+    real = _lifted(_real(half), half) if half.is_complex() else half
+    return aten.add.Tensor(aten.where.self(on_diagonal, real, half), adjoint(strict))  # type: ignore[no-any-return]
+
+
+def _eigen(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
+    """Eigenvalues, ascending, and eigenvectors of Hermitian ``[Q, n, n]``."""
+    size = matrix.size(1)
+    work, scale = _scaled(matrix)
+    even = size + size % 2
+    if even > size:
+        work = aten.constant_pad_nd.default(work, [0, 1, 0, 1])
+    basis = aten.expand.default(eye(even, work), work.shape) if vectors else None
+    if size > 1:
+        rounds = _Rounds(even, work)
+        halves = [rounds.half, rounds.half]
+        for _ in range(_sweeps(even, work.dtype) * (even - 1)):
+            diagonal = _real(aten.diagonal.default(work, 0, 1, 2))
+            first, second = aten.split_with_sizes.default(diagonal, halves, 1)
+            turn = rounds.rotation(first, second, aten.diagonal.default(work, rounds.half, 1, 2))
+            work = aten.bmm.default(adjoint(turn), aten.bmm.default(work, turn))
+            basis = None if basis is None else aten.bmm.default(basis, turn)
+    found = cut(_real(aten.diagonal.default(work, 0, 1, 2)), 1, 0, size)
+    values, order = aten.sort.default(aten.mul.Tensor(found, scale), 1)
+    return values, None if basis is None else _by_columns(cut(cut(basis, 1, 0, size), 2, 0, size), order)
+
+
+def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
+    check_square("linalg.eigh", A)
+    if UPLO.upper() not in ("L", "U"):
+        raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
+    check_kernel("linalg_eigh_cpu", A)
+    batch = batch_shape(A)
+    matrix = folded(A)
+    values: Tensor
+    vectors: Tensor | None
+    if matrix.numel() == 0:
+        values = aten.empty.memory_format(A.shape[:-1], dtype=A.dtype.to_real(), device=A.device)
+        empty = aten.clone.default(matrix)
+        return values, column_major(empty, batch) if compute_v else _nothing(A)
+    values, vectors = _eigen(_hermitian(matrix, UPLO.upper() == "L"), compute_v)
+    return unfolded(values, batch), _nothing(A) if vectors is None else column_major(vectors, batch)
+
+
+def _nothing(like: Tensor) -> Tensor:
+    return aten.empty.memory_format([0], dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
+
+
+# -- any matrices -------------------------------------------------------------------------------------------------
+
+
+def _singular(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """For ``[Q, m, n]``: ``matrix @ V``, whose columns are orthogonal and grow no longer, their lengths, and `V`.
+
+    One-sided rotations: those that would make ``matrix^H matrix`` diagonal, which itself is never formed.
+    """
+    size = matrix.size(2)
+    work, scale = _scaled(matrix)
+    even = size + size % 2
+    if even > size:
+        work = aten.constant_pad_nd.default(work, [0, 1])
+    basis = aten.expand.default(eye(even, work), [work.size(0), even, even]) if vectors else None
+    if size > 1:
+        rounds = _Rounds(even, work)
+        halves = [rounds.half, rounds.half]
+        for _ in range(_sweeps(even, work.dtype) * (even - 1)):
+            squares = aten.sum.dim_IntList(_squares(work), [1])
+            first, second = aten.split_with_sizes.default(squares, halves, 1)
+            left, right = aten.split_with_sizes.default(work, halves, 2)
+            across = aten.sum.dim_IntList(aten.mul.Tensor(conjugate(left), right), [1])
+            turn = rounds.rotation(first, second, across)
+            work = aten.bmm.default(work, turn)
+            basis = None if basis is None else aten.bmm.default(basis, turn)
+    lengths = aten.sqrt.default(aten.sum.dim_IntList(_squares(cut(work, 2, 0, size)), [1]))
+    ordered, order = aten.sort.default(lengths, 1, True)
+    values = aten.mul.Tensor(ordered, scale)
+    if basis is None:
+        return work, values, None
+    return _by_columns(cut(work, 2, 0, size), order), values, _by_columns(cut(cut(basis, 1, 0, size), 2, 0, size), order)
+
+
+def _squares(x: Tensor) -> Tensor:
+    size = aten.abs.default(x) if x.is_complex() else x
+    return aten.mul.Tensor(size, size)  # type: ignore[no-any-return]
+
+
+def _linalg_svd(
+    A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    name = "linalg.svd"
+    if A.dim() < 2:
+        raise RuntimeError(f"{name}: The input tensor A must have at least 2 dimensions.")
+    check_floating(name, A, half=False)
+    if driver is not None:
+        raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend.")
+    check_kernel("linalg_svd_cpu", A)
+    batch = batch_shape(A)
+    rows, columns = A.shape[-2:]
+    small = min(rows, columns)
+    matrix = folded(A)
+    if matrix.numel() == 0:
+        return _empty_svd(A, matrix, full_matrices, compute_uv)
+    wide = rows < columns
+    turned, values, basis = _singular(adjoint(matrix) if wide else matrix, compute_uv)
+    values = unfolded(values, batch)
+    if basis is None:
+        return _nothing(A), values, _nothing(A)
+    # The columns are orthogonal, so their QR factorization only scales them, and fills up what has no length of its own.
+    unitary, upper = aten.linalg_qr.default(turned, "complete" if full_matrices else "reduced")
+    signs = _lifted(_real(aten.diagonal.default(upper, 0, 1, 2)), unitary)
+    flipped = aten.lt.Scalar(_real(signs), 0)
+    if full_matrices and max(rows, columns) > small:
+        flipped = aten.constant_pad_nd.default(flipped, [0, max(rows, columns) - small])
+    flipped = aten.unsqueeze.default(flipped, 1)
+    unitary = aten.where.self(flipped, aten.neg.default(unitary), unitary)
+    left, right = (basis, unitary) if wide else (unitary, basis)
+    return column_major(left, batch), values, column_major(adjoint(right), batch)
+
+
+def _empty_svd(A: Tensor, matrix: Tensor, full_matrices: bool, compute_uv: bool) -> tuple[Tensor, Tensor, Tensor]:
+    batch, count = batch_shape(A), matrix.size(0)
+    rows, columns = matrix.shape[1:]
+    small = min(rows, columns)
+    values = aten.empty.memory_format([*batch, small], dtype=A.dtype.to_real(), device=A.device)
+    if not compute_uv:
+        return _nothing(A), values, _nothing(A)
+    left, right = (rows, columns) if full_matrices else (small, small)
+
+    def units(height: int, width: int) -> Tensor:
+        ones = cut(cut(eye(max(height, width), matrix), 0, 0, height), 1, 0, width)
+        return column_major(aten.expand.default(ones, [count, height, width]), batch)
+
+    return units(rows, left), values, units(right, columns)
+
+
+def _linalg_pinv(self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False) -> Tensor:
+    if self.dim() < 2 or not (self.is_floating_point() or self.is_complex()):
+        given = f"{scalar_type_name(self.dtype)}{{{shape_text(self.shape)}}}"
+        raise RuntimeError(
+            f"linalg.pinv({given}): expected a tensor with 2 or more dimensions of float, double, cfloat or cdouble types"
+        )
+    rows, columns = self.shape[-2:]
+    if self.numel() == 0:
+        shape = [*batch_shape(self), columns, rows]
+        return aten.empty.memory_format(shape, dtype=self.dtype, device=self.device)  # type: ignore[no-any-return]
+    if hermitian:
+        values, vectors = aten._linalg_eigh.default(self)
+        left, right = vectors, vectors
+        sizes = aten.abs.default(values)
+    else:
+        left, values, adjoint_right = aten._linalg_svd.default(self)
+        right, sizes = adjoint(adjoint_right), values
+    # Of the two tolerances the relative one is in force by itself, unless the absolute one was given above 0.
+    bound = aten.amax.default(sizes, [-1], True)
+    default = torch.finfo(self.dtype).eps * max(rows, columns)
+    if rtol is not None:
+        bound = aten.mul.Tensor(bound, _beside(rtol))
+    elif atol is None:
+        bound = aten.mul.Scalar(bound, default)
+    else:
+        given = aten.gt.Scalar(_beside(atol), 0)
+        bound = aten.where.self(given, scalar(0.0, bound), aten.mul.Scalar(bound, default))
+    if atol is not None:
+        bound = aten.maximum.default(bound, _lifted(_beside(atol), bound))
+    inverted = aten.where.self(aten.gt.Tensor(sizes, bound), aten.reciprocal.default(values), scalar(0.0, values))
+    scaled = aten.mul.Tensor(right, aten.unsqueeze.default(_lifted(inverted, right), -2))
+    return aten.matmul.default(scaled, adjoint(left))  # type: ignore[no-any-return]
+
+
+def _beside(tolerance: Tensor) -> Tensor:
+    return aten.unsqueeze.default(tolerance, -1)  # type: ignore[no-any-return]
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten._linalg_eigh.default, _linalg_eigh),
+    own(aten._linalg_svd.default, _linalg_svd),
+    own(aten.linalg_pinv.atol_rtol_tensor, _linalg_pinv),
+)

@@ -1,0 +1,183 @@
+"""Eigenvalues and singular values on Core ATen: values are eager's; vectors, unique up to signs, by what defines them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from compare import significant_strides
+from on_core import check, kernel_calls, on_core
+from torch import Tensor
+
+aten = torch.ops.aten
+eigh = aten._linalg_eigh.default
+svd = aten._linalg_svd.default
+
+DTYPES = [torch.float32, torch.float64, torch.complex128]
+
+
+def rand(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, dtype=dtype)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+def laid_as(got: tuple[Tensor, ...], want: tuple[Tensor, ...]) -> None:
+    for one, other in zip(got, want, strict=True):
+        assert one.dtype is other.dtype
+        assert one.shape == other.shape
+        assert not one.numel() or significant_strides(one) == significant_strides(other)
+
+
+def near(got: Tensor, want: Tensor, scale: Tensor | float = 1.0) -> None:
+    """Within LAPACK's tests' 30 n eps of the scale."""
+    size = max(1, *want.shape[-2:]) if want.dim() > 1 else max(1, want.size(-1))
+    assert not want.numel() or (got - want).abs().amax() <= 30 * size * torch.finfo(want.dtype).eps * (scale + 1e-30)
+
+
+def unit(size: int, like: Tensor) -> Tensor:
+    return torch.eye(size, dtype=like.dtype).expand(*like.shape[:-2], size, size)
+
+
+HERMITIAN: dict[str, Callable[[torch.dtype], Tensor]] = {
+    "one": lambda dtype: rand(1, 1, dtype=dtype),
+    "two": lambda dtype: rand(2, 2, dtype=dtype),
+    "odd": lambda dtype: rand(5, 5, dtype=dtype),
+    "even, batched": lambda dtype: rand(2, 6, 6, dtype=dtype),
+    "equal eigenvalues": lambda dtype: torch.ones(4, 4, dtype=dtype),
+    "zero": lambda dtype: torch.zeros(3, 3, dtype=dtype),
+    "graded": lambda dtype: torch.diag(torch.tensor([1e-8, 1.0, 1e8])).to(dtype),
+    "huge": lambda dtype: 1e30 * rand(3, 3, dtype=dtype),
+    "empty": lambda dtype: rand(0, 0, dtype=dtype),
+    "no batch": lambda dtype: rand(0, 3, 3, dtype=dtype),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", HERMITIAN)
+def test_eigh(kind: str, dtype: torch.dtype) -> None:
+    matrix = HERMITIAN[kind](dtype)
+    for triangle in ("L", "U"):
+        values, vectors = on_core(lambda: eigh(matrix, triangle))  # noqa: B023 - called at once
+        want = eigh(matrix, triangle)
+        laid_as((values, vectors), want)
+        half = matrix.tril(-1) if triangle == "L" else matrix.triu(1)
+        whole = half + half.mH + torch.diag_embed(matrix.diagonal(0, -2, -1).real.to(dtype))
+        scale = matrix.abs().amax().real if matrix.numel() else 1.0
+        near(values, want[0], scale)
+        near(vectors.mH @ vectors, unit(matrix.size(-1), vectors))
+        near(whole @ vectors, vectors * values.unsqueeze(-2), scale)
+
+
+def test_eigenvalues_alone() -> None:
+    check(torch.linalg.eigvalsh, rand(2, 3, 3))
+    check(eigh, rand(3, 3), "U", False)
+
+
+RECTANGLES: dict[str, Callable[[torch.dtype], Tensor]] = {
+    "one": lambda dtype: rand(1, 1, dtype=dtype),
+    "tall": lambda dtype: rand(2, 6, 3, dtype=dtype),
+    "wide": lambda dtype: rand(3, 5, dtype=dtype),
+    "square": lambda dtype: rand(4, 4, dtype=dtype),
+    "of rank 2": lambda dtype: rand(5, 2, dtype=dtype) @ rand(2, 4, dtype=dtype),
+    "zero": lambda dtype: torch.zeros(4, 3, dtype=dtype),
+    "huge": lambda dtype: 1e30 * rand(4, 2, dtype=dtype),
+    "no columns": lambda dtype: rand(3, 0, dtype=dtype),
+    "no rows": lambda dtype: rand(2, 0, 3, dtype=dtype),
+    "no batch": lambda dtype: rand(0, 2, 3, dtype=dtype),
+}
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", RECTANGLES)
+def test_svd(kind: str, dtype: torch.dtype, full: bool) -> None:
+    matrix = RECTANGLES[kind](dtype)
+    left, values, right = found = on_core(lambda: svd(matrix, full))
+    want = svd(matrix, full)
+    laid_as(found, want)
+    scale = matrix.abs().amax().real if matrix.numel() else 1.0
+    small = values.size(-1)
+    near(values, want[1], scale)
+    near(left.mH @ left, unit(left.size(-1), left))
+    near(right @ right.mH, unit(right.size(-2), right))
+    near((left[..., :small] * values.unsqueeze(-2)) @ right[..., :small, :], matrix, scale)
+
+
+def test_singular_values_alone() -> None:
+    check(torch.linalg.svdvals, rand(2, 3, 4))
+    check(lambda x: torch.linalg.matrix_norm(x, 2), rand(4, 3))
+    check(torch.linalg.matrix_rank, rand(4, 2) @ rand(2, 4))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 2, 3), (0, 3), (2, 0, 3)])
+@pytest.mark.parametrize("tolerance", [{}, {"rtol": 0.5}, {"atol": 0.7}, {"atol": 0.1, "rtol": 0.3}])
+def test_pseudoinverse(tolerance: dict[str, Any], shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    matrix = rand(*shape, dtype=dtype)
+    check(torch.linalg.pinv, matrix, **tolerance)
+    if shape[-1] == shape[-2]:
+        check(torch.linalg.pinv, matrix + matrix.mH, hermitian=True, **tolerance)
+
+
+def test_pseudoinverse_with_a_tolerance_for_each() -> None:
+    check(torch.linalg.pinv, rand(2, 3, 3), rtol=torch.tensor([0.1, 0.6]))
+    check(torch.linalg.pinv, rand(2, 3, 3), atol=torch.tensor([0.0, 0.9]))
+
+
+def whitened(x: Tensor) -> Tensor:
+    values, vectors = torch.linalg.eigh(x @ x.mH + torch.eye(3, dtype=x.dtype))
+    return (vectors * values.rsqrt().unsqueeze(-2)) @ vectors.mH
+
+
+def polar(x: Tensor) -> Tensor:
+    left, _, right = torch.linalg.svd(x, full_matrices=False)
+    return left @ right
+
+
+@pytest.mark.parametrize("run", [whitened, polar, torch.linalg.eigvalsh, torch.linalg.svdvals, torch.linalg.pinv])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_gradients(dtype: torch.dtype, run: Callable[[Tensor], Tensor]) -> None:
+    def gradient(x: Tensor) -> Tensor:
+        leaf = x.detach().requires_grad_()
+        out = run(leaf)
+        weights = torch.arange(1.0, out.numel() + 1, dtype=torch.float64).view(out.shape)
+        return torch.autograd.grad((out.abs() ** 2 * weights).sum(), leaf)[0]
+
+    matrix = rand(3, 3, dtype=dtype)
+    check(gradient, matrix + matrix.mH if run is torch.linalg.eigvalsh else matrix)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: eigh(rand(3)),
+        lambda: eigh(rand(3, 2)),
+        lambda: eigh(rand(3, 3), "X"),
+        lambda: eigh(rand(3, 3).half()),
+        lambda: svd(rand(3)),
+        lambda: svd(rand(3, 3).bfloat16()),
+        lambda: svd(torch.ones(2, 2, dtype=torch.int64)),
+        lambda: svd(rand(3, 3), driver="gesvd"),
+        lambda: torch.linalg.pinv(rand(3)),
+        lambda: torch.linalg.pinv(torch.ones(2, 2, dtype=torch.int64)),
+    ],
+)
+def test_errors_are_eagers_word_for_word(wrong: Callable[[], Any]) -> None:
+    with pytest.raises(RuntimeError) as theirs:
+        wrong()
+    with pytest.raises(type(theirs.value)) as ours:
+        on_core(wrong)
+    assert str(ours.value) == str(theirs.value)
+
+
+def test_kernel_calls() -> None:
+    """A round of rotations is some 40 calls, and a sweep over `n` columns ``n - 1`` rounds."""
+    matrix = rand(4, 4)
+    assert kernel_calls(lambda: eigh(matrix)) <= 40 * 3 * 8 + 40
+    assert kernel_calls(lambda: svd(matrix)) <= 40 * 3 * 8 + 250
