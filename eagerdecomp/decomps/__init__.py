@@ -40,8 +40,8 @@ from eagerdecomp.decomps import (
     resize,
     sampling,
     sorting,
-    special,
     spectra,
+    special,
     views,
 )
 from eagerdecomp.refusals import refusing

@@ -11,6 +11,9 @@ import torch.nn.functional as F
 from on_core import check, kernel_calls, on_core
 from torch import Tensor
 
+import eagerdecomp as ed
+from eagerdecomp._torch import DispatchMode
+
 aten = torch.ops.aten
 forward = aten._scaled_dot_product_flash_attention_for_cpu.default
 backward = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
@@ -157,3 +160,23 @@ def test_stays_short() -> None:
     out, lse = forward(query, key, value)
     assert kernel_calls(lambda: forward(query, key, value)) <= 18
     assert kernel_calls(lambda: backward(torch.ones_like(out), query, key, value, out, lse, 0.0, False)) <= 40
+
+
+class Largest(DispatchMode):
+    """Outside the mode: the number of elements of the largest result."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor):
+            self.numel = max(self.numel, result.numel())
+        return result
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_nothing_is_larger_than_the_scores(causal: bool) -> None:
+    query, key, value = (rand(B, heads, 32, D).requires_grad_() for heads in (H, 2, 2))
+    with Largest() as seen, ed.EagerDecompMode(ed.core_aten()):
+        F.scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=True).sum().backward()
+    assert seen.numel == B * H * 32 * 32
