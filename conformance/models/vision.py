@@ -126,7 +126,6 @@ TORCHVISION = (
     torchvision_entry("alexnet", 64),
     torchvision_entry("squeezenet1_1", 64),
     torchvision_entry("googlenet", 64, aux_logits=True, init_weights=False),
-    torchvision_entry("inception_v3", 192, aux_logits=True, init_weights=False),
     torchvision_entry("shufflenet_v2_x0_5", 64),
     torchvision_entry("mnasnet0_5", 64),
     torchvision_entry("mobilenet_v2"),
