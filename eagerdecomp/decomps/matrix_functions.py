@@ -16,10 +16,10 @@ aten = torch.ops.aten
 
 #: The degree of Taylor's polynomial, a multiple of 4, and the norm up to which it is exact to rounding.
 _TAYLOR = {
-    torch.float32: (12, 1.0),
-    torch.complex64: (12, 1.0),
-    torch.float64: (16, 0.75),
-    torch.complex128: (16, 0.75),
+    torch.float32: (16, 2.5),
+    torch.complex64: (16, 2.5),
+    torch.float64: (20, 1.5),
+    torch.complex128: (20, 1.5),
 }
 
 #: Squarings that are made, so that a norm up to ``2 ** SQUARINGS`` is served; a matrix takes the result of as many as it needs.
@@ -42,7 +42,7 @@ def _taylor(x: Tensor, degree: int) -> Tensor:
 
 
 def _exponential(x: Tensor) -> Tensor:
-    """Of ``[Q, n, n]``. 51 calls for the squarings, since how many are needed is data, and up to 40 for the polynomial."""
+    """Of ``[Q, n, n]``. 51 calls for the squarings, since how many are needed is data, and up to 45 for the polynomial."""
     degree, bound = _TAYLOR[x.dtype]
     norm = aten.amax.default(aten.sum.dim_IntList(aten.abs.default(x), [1], True), [2], True)
     needed = aten.ceil.default(aten.log2.default(aten.mul.Scalar(norm, 1 / bound)))

@@ -27,6 +27,7 @@ from eagerdecomp.matrices import (
     eye,
     folded,
     scalar,
+    solve_triangular,
     triangle,
     unfolded,
 )
@@ -274,8 +275,64 @@ def _beside(tolerance: Tensor) -> Tensor:
     return aten.unsqueeze.default(tolerance, -1)  # type: ignore[no-any-return]
 
 
+def _linalg_lstsq(
+    self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`gelsy`, the default, by singular values; `gels` by QR.
+
+    Both are of least norm. Where singular values lie near `rcond`, `gelsy` cuts a pivoted QR factorization instead, and
+    may count and answer otherwise.
+
+    `gelsd` and `gelss` are not covered: whether they answer residuals depends on the rank, which is data.
+    """
+    vector = b.dim() == self.dim() - 1 and list(b.shape) == list(self.shape[:-1])
+    right = aten.unsqueeze.default(b, -1) if vector else b
+    known = driver in (None, "gels", "gelsy") and self.dtype is b.dtype and self.dim() == right.dim() >= 2
+    if not known or list(self.shape[:-1]) != list(right.shape[:-1]):
+        return NotImplemented  # type: ignore[no-any-return]
+    check_kernel("linalg_lstsq_cpu", self)
+    batch = batch_shape(self)
+    rows, columns = self.shape[-2:]
+    matrix, given = folded(self), folded(right)
+    real = self.dtype.to_real()
+    nothing = aten.empty.memory_format([0], dtype=real, device=self.device)
+    residuals, rank = nothing, aten.empty.memory_format([0], dtype=torch.int64, device=self.device)
+    if self.numel() == 0 or right.numel() == 0:
+        shape = [matrix.size(0), columns, given.size(2)]
+        found = aten.full.default(shape, 0, dtype=self.dtype, device=self.device)
+        rank = rank if driver == "gels" else aten.full.default(batch, 0, dtype=torch.int64, device=self.device)
+    elif driver == "gels":
+        found = _by_qr(matrix, given)
+        if rows > columns:
+            missed = _squares(aten.sub.Tensor(given, aten.bmm.default(matrix, found)))
+            residuals = unfolded(aten.sum.dim_IntList(missed, [1]), batch)
+    else:
+        left, values, right_adjoint = aten._linalg_svd.default(matrix)
+        tolerance = torch.finfo(self.dtype).eps * max(rows, columns) if rcond is None else rcond
+        kept = aten.gt.Tensor(values, aten.mul.Scalar(aten.amax.default(values, [-1], True), tolerance))
+        inverted = aten.where.self(kept, aten.reciprocal.default(values), scalar(0.0, values))
+        parts = aten.bmm.default(adjoint(left), given)
+        scaled = aten.mul.Tensor(parts, aten.unsqueeze.default(_lifted(inverted, parts), -1))
+        found = aten.bmm.default(adjoint(right_adjoint), scaled)
+        rank = unfolded(aten.sum.dim_IntList(kept, [-1], dtype=torch.int64), batch)
+    # LAPACK answers in the place of the right side, made as long as the longer of the two.
+    longer = aten.constant_pad_nd.default(found, [0, 0, 0, max(rows, columns) - columns]) if rows > columns else found
+    solution = cut(column_major(longer, batch), -2, 0, columns)
+    return aten.squeeze.dim(solution, -1) if vector else solution, residuals, rank, nothing
+
+
+def _by_qr(matrix: Tensor, right: Tensor) -> Tensor:
+    """The least squares solution, or the one of least norm, of a matrix of full rank."""
+    if matrix.size(1) >= matrix.size(2):
+        unitary, upper = aten.linalg_qr.default(matrix, "reduced")
+        return solve_triangular(upper, aten.bmm.default(adjoint(unitary), right), upper=True)
+    unitary, upper = aten.linalg_qr.default(adjoint(matrix), "reduced")
+    return aten.bmm.default(unitary, solve_triangular(adjoint(upper), right, upper=False))  # type: ignore[no-any-return]
+
+
 RULES: tuple[Rule, ...] = (
     own(aten._linalg_eigh.default, _linalg_eigh),
     own(aten._linalg_svd.default, _linalg_svd),
     own(aten.linalg_pinv.atol_rtol_tensor, _linalg_pinv),
+    own(aten.linalg_lstsq.default, _linalg_lstsq),
 )

@@ -130,6 +130,19 @@ def test_pseudoinverse_with_a_tolerance_for_each() -> None:
     check(torch.linalg.pinv, rand(2, 3, 3), atol=torch.tensor([0.0, 0.9]))
 
 
+@pytest.mark.parametrize("driver", [None, "gels", "gelsy"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4), (3, 3), (2, 4, 2), (0, 3), (2, 0, 3, 3)])
+def test_least_squares(shape: tuple[int, ...], dtype: torch.dtype, driver: str | None) -> None:
+    matrix, right = rand(*shape, dtype=dtype), rand(*shape[:-1], 2, dtype=dtype)
+    check(aten.linalg_lstsq.default, matrix, right, driver=driver)
+    check(aten.linalg_lstsq.default, matrix, right[..., 0], driver=driver)
+
+
+def test_least_squares_of_a_matrix_without_full_rank() -> None:
+    check(torch.linalg.lstsq, rand(5, 2) @ rand(2, 3), rand(5, 2))
+
+
 def whitened(x: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(x @ x.mH + torch.eye(3, dtype=x.dtype))
     return (vectors * values.rsqrt().unsqueeze(-2)) @ vectors.mH
