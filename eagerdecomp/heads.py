@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from eagerdecomp.precision import HALF
 from eagerdecomp.strides import inverse
 
 __all__ = ["as_rows", "check_attention", "reordered", "scaling_of", "widened"]
@@ -56,7 +57,7 @@ def as_rows(x: Tensor, groups: int) -> Tensor:
 
 def widened(x: Tensor) -> Tensor:
     """Half types multiply exactly in float32, as the operator's kernel accumulates."""
-    if x.dtype in (torch.bfloat16, torch.float16):
+    if x.dtype in HALF:
         x = aten._to_copy.default(x, dtype=torch.float32, memory_format=torch.contiguous_format)
     return x
 

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from eagerdecomp.precision import HALF
 from eagerdecomp.spelling import not_implemented, scalar_type_name, shape_text
 
 __all__ = ["CHECKS", "REFUSED", "refusing"]
@@ -26,7 +27,6 @@ _INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.
 _BUT_BYTE = _BOOL | _INTEGERS - {torch.uint8}
 _INTEGRAL = _BOOL | _INTEGERS
 _COMPLEX = frozenset({torch.complex64, torch.complex128})
-_HALF = frozenset({torch.float16, torch.bfloat16})
 
 #: op -> the kernel's name in eager's message, and the dtypes it refuses.
 REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
@@ -75,8 +75,8 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.logit_backward.default": ("logit_backward_cpu", _INTEGRAL),
     "aten.mse_loss.default": ("mse_cpu", _INTEGRAL | _COMPLEX),
     "aten.mse_loss_backward.default": ("mse_backward_cpu_out", _BOOL | _COMPLEX),
-    "aten.multi_margin_loss.default": ("multi_margin_loss_cpu_kernel", _INTEGRAL | _HALF),
-    "aten.multilabel_margin_loss_forward.default": ("multilabel_margin_loss_forward_out_frame", _INTEGRAL | _HALF),
+    "aten.multi_margin_loss.default": ("multi_margin_loss_cpu_kernel", _INTEGRAL | HALF),
+    "aten.multilabel_margin_loss_forward.default": ("multilabel_margin_loss_forward_out_frame", _INTEGRAL | HALF),
     "aten.mv.default": ("addmv_impl_cpu", _BOOL),
     "aten.native_batch_norm.default": ("batch_norm", _INTEGRAL | _COMPLEX),
     "aten.native_batch_norm_backward.default": ("batch_norm_backward_cpu", _INTEGRAL | _COMPLEX),
@@ -99,14 +99,14 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.softplus.default": ("softplus_cpu", _INTEGRAL),
     "aten.softplus_backward.default": ("softplus_backward_cpu", _INTEGRAL),
     "aten.softshrink.default": ("softshrink_check", _INTEGRAL),
-    "aten.special_bessel_j0.default": ("bessel_j0_cpu", _HALF),
-    "aten.special_bessel_j1.default": ("bessel_j1_cpu", _HALF),
-    "aten.special_erfcx.default": ("erfcx_cpu", _HALF),
-    "aten.special_log_ndtr.default": ("log_ndtr_cpu", _HALF),
-    "aten.special_ndtri.default": ("ndtri_cpu", _HALF),
-    "aten.special_spherical_bessel_j0.default": ("spherical_bessel_j0_cpu", _HALF),
+    "aten.special_bessel_j0.default": ("bessel_j0_cpu", HALF),
+    "aten.special_bessel_j1.default": ("bessel_j1_cpu", HALF),
+    "aten.special_erfcx.default": ("erfcx_cpu", HALF),
+    "aten.special_log_ndtr.default": ("log_ndtr_cpu", HALF),
+    "aten.special_ndtri.default": ("ndtri_cpu", HALF),
+    "aten.special_spherical_bessel_j0.default": ("spherical_bessel_j0_cpu", HALF),
     "aten.special_xlog1py.default": ("xlog1py_cpu", _COMPLEX),
-    "aten.special_zeta.default": ("zeta_cpu", _HALF),
+    "aten.special_zeta.default": ("zeta_cpu", HALF),
     "aten.tanh_backward.default": ("tanh_backward_cpu", _INTEGRAL),
     "aten.threshold.default": ("threshold_cpu", _BOOL),
     "aten.threshold_backward.default": ("threshold_cpu", _BOOL),

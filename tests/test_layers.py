@@ -16,7 +16,20 @@ PACKAGE = Path(eagerdecomp.__file__).parent
 #: Lowest first. A module imports from layers before its own, never from its own. `decomps.*` stands for every file of that folder
 #: that is not named by itself. ARCHITECTURE.md says in a line what each is.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("_torch", "errors", "faults", "stats", "strides", "generators", "footprints", "formulas", "progress", "runscript", "spelling"),
+    (
+        "_torch",
+        "errors",
+        "faults",
+        "stats",
+        "strides",
+        "generators",
+        "footprints",
+        "formulas",
+        "precision",
+        "progress",
+        "runscript",
+        "spelling",
+    ),
     ("opset", "schema", "cache", "heads", "layouts", "matrices", "random_checks", "refusals", "search", "windows"),
     ("rules", "backend", "program", "key", "opfile"),
     ("writeback", "planner", "codegen", "sources", "passes.*"),

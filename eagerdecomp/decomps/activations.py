@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.layouts import LAYOUTS, iterator_strides, laid_out
+from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 
 aten = torch.ops.aten
-
-_HALF = (torch.bfloat16, torch.float16)
 
 
 def _filled(like: Tensor, value: float) -> Tensor:
@@ -39,7 +38,7 @@ def _formula(fn: Callable[..., Any], *, operands: int = 1) -> Callable[..., Any]
         dtype = tensors[0].dtype
         if not dtype.is_floating_point or any(tensor.dtype is not dtype for tensor in tensors):
             return NotImplemented
-        if dtype not in _HALF:
+        if dtype not in HALF:
             return fn(*args, **kwargs)
         wide = [aten._to_copy.default(arg, dtype=torch.float32) if isinstance(arg, Tensor) else arg for arg in args]
         answer = fn(*wide, **kwargs)
@@ -99,11 +98,11 @@ def _log_sigmoid_forward(self: Tensor) -> Any:
     dtype = self.dtype
     if not self.is_contiguous():  # both results are row-major
         self = aten.clone.default(self, memory_format=torch.contiguous_format)
-    if dtype in _HALF:
+    if dtype in HALF:
         self = aten._to_copy.default(self, dtype=torch.float32)
     buffer = aten.exp.default(aten.neg.default(aten.abs.default(self)))
     answer = aten.sub.Tensor(aten.clamp.default(self, None, 0), aten.log1p.default(buffer))
-    if dtype in _HALF:
+    if dtype in HALF:
         answer, buffer = (aten._to_copy.default(x, dtype=dtype) for x in (answer, buffer))
     return answer, buffer
 
@@ -199,7 +198,7 @@ def _logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None)
 def _threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> Any:
     """Half types meet the threshold in float32, in which alone 0.3 is 0.3; zero is zero in any."""
     dtype = grad_output.dtype
-    if dtype not in _HALF or self.dtype is not dtype or not threshold:
+    if dtype not in HALF or self.dtype is not dtype or not threshold:
         return NotImplemented
     below = aten.le.Scalar(aten._to_copy.default(self, dtype=torch.float32), threshold)
     return aten.where.self(below, _filled(grad_output, 0.0), grad_output)
@@ -208,7 +207,7 @@ def _threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> 
 def _native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Any:
     if not grad_output.dtype.is_floating_point or mask.dtype is not torch.bool:
         return NotImplemented
-    if grad_output.dtype in _HALF:  # eager rounds the factor, too
+    if grad_output.dtype in HALF:  # eager rounds the factor, too
         return aten.mul.Tensor(grad_output, aten.mul.Scalar(aten._to_copy.default(mask, dtype=grad_output.dtype), scale))
     return aten.mul.Scalar(aten.mul.Tensor(grad_output, mask), scale)
 

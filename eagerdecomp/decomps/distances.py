@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.writeback import not_implemented, scalar_type_name
 
@@ -227,7 +228,7 @@ def _logcumsumexp(self: Tensor, dim: int) -> Any:
         return aten.clone.default(self, memory_format=torch.contiguous_format)
     dim %= self.dim()
     length = self.size(dim)
-    narrow = self.dtype in (torch.float16, torch.bfloat16)
+    narrow = self.dtype in HALF
     sums = aten._to_copy.default(self, dtype=torch.float32) if narrow else aten.clone.default(self)
     zero = None if self.dtype.is_complex else aten.full.default([], 0.0, dtype=sums.dtype, device=sums.device)
     step = 1

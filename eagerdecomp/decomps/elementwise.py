@@ -12,14 +12,13 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.layouts import iterator_strides, laid_out
+from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.writeback import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 
 aten = torch.ops.aten
-
-_HALF = (torch.bfloat16, torch.float16)
 #: The integers of a floating type's size: its bits.
 _BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
 
@@ -103,7 +102,7 @@ def _hypot(self: Tensor, other: Tensor) -> Any:
     if not (self.dtype.is_floating_point and self.dtype is other.dtype):
         return NotImplemented
     dtype = self.dtype
-    if dtype in _HALF:
+    if dtype in HALF:
         self, other = (aten._to_copy.default(x, dtype=torch.float32) for x in (self, other))
     left, right = aten.abs.default(self), aten.abs.default(other)
     large, small = aten.maximum.default(left, right), aten.minimum.default(left, right)
@@ -219,7 +218,7 @@ def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..
 
         def run(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
             dtype = self.dtype
-            if tensor1.dtype is dtype is tensor2.dtype and dtype not in _HALF and (dtype.is_floating_point or dtype.is_complex):
+            if tensor1.dtype is dtype is tensor2.dtype and dtype not in HALF and (dtype.is_floating_point or dtype.is_complex):
                 return add(self, combine(tensor1, tensor2), alpha=+value)  # of a bool, its number
             return mixed(self, tensor1, tensor2, value)
 
@@ -234,7 +233,7 @@ def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..
                     raise not_implemented(f"{name}_cpu_out", result)
                 value = int(value)
             # Every operand in the result's type first, half types in float32, rounded once at the end.
-            wide = torch.float32 if result in _HALF else result
+            wide = torch.float32 if result in HALF else result
             self, tensor1, tensor2 = (x if x.dtype is wide else to(x, dtype=wide) for x in operands)
             answer = add(self, combine(tensor1, tensor2), alpha=+value)  # of a bool, its number
             return answer if result is wide else to(answer, dtype=result)
@@ -322,7 +321,7 @@ def _lerp(call: Call) -> Callable[..., Any]:
             raise RuntimeError(f"expected dtype {_spelled(dtype)} for `end` but got dtype {_spelled(end.dtype)}")
         if not (dtype.is_floating_point or dtype.is_complex):
             raise not_implemented("lerp_kernel_scalar", dtype)
-        if dtype in _HALF:
+        if dtype in HALF:
             self, end = to(self, dtype=torch.float32), to(end, dtype=torch.float32)
         way = subtract(end, self)
         weight = +weight  # of a bool, its number
@@ -332,7 +331,7 @@ def _lerp(call: Call) -> Callable[..., Any]:
             # Counted from `end`, the result lies as `end` does first of all; eager's as `self` does.
             lies = iterator_strides(answer.shape, [self, end])
             answer = copy_(empty(list(answer.shape), list(lies), dtype=answer.dtype, device=answer.device), answer)
-        return to(answer, dtype=dtype) if dtype in _HALF else answer
+        return to(answer, dtype=dtype) if dtype in HALF else answer
 
     return run
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Call, Rule, linked, own
 
 __all__ = ["RULES"]
@@ -21,7 +22,6 @@ __all__ = ["RULES"]
 aten = torch.ops.aten
 
 _SUM, _MEAN, _MAX = 0, 1, 2
-_HALVES = (torch.float16, torch.bfloat16)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _INDICES = (torch.int64, torch.int32)
 
@@ -166,7 +166,7 @@ def _embedding_bag(
         seat = k.to(seat, dtype=torch.int64)
     seats = bags + (padding_idx >= 0)
     rows = k.rows(weight, 0, indices)
-    if rows.dtype in _HALVES and mode != _MAX:
+    if rows.dtype in HALF and mode != _MAX:
         rows = k.to(rows, dtype=torch.float32)
     if per_sample_weights is not None:
         rows = k.mul(rows, k.unsqueeze(per_sample_weights, 1))
@@ -331,7 +331,7 @@ def _per_sample_weights_backward(
     if indices.numel() and not offset2bag.numel():
         offset2bag = _bag_of_each(k, offsets, indices.size(0))
     pair = [k.rows(grad, 0, offset2bag), k.rows(weight, 0, indices)]
-    if grad.dtype in _HALVES:
+    if grad.dtype in HALF:
         pair = [k.to(x, dtype=torch.float32) for x in pair]
     result = k.sum(k.mul(*pair), [1])
     if padding_idx >= 0:
@@ -371,7 +371,7 @@ def _embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type:
         indices = aten.reshape.default(indices, [-1])
     rows = aten.index.Tensor(self, [indices])
     norm = aten.linalg_vector_norm.default(rows, norm_type, [1], True)
-    if self.dtype in _HALVES:
+    if self.dtype in HALF:
         norm, rows = (aten._to_copy.default(x, dtype=torch.float32) for x in (norm, rows))
     one = aten.full.default([], 1.0, dtype=norm.dtype, device=norm.device)
     limit = aten.full.default([], max_norm, dtype=norm.dtype, device=norm.device)

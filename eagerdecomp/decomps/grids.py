@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.precision import in_type, widened
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.writeback import not_implemented, scalar_type_name
 
@@ -250,15 +251,6 @@ def _over_channels(index: Tensor, channels: int) -> Tensor:
     return aten.expand.default(row, [batch, channels, places * count])  # type: ignore[no-any-return]
 
 
-def _wide(x: Tensor) -> Tensor:
-    narrow = x.dtype in (torch.float16, torch.bfloat16)
-    return aten._to_copy.default(x, dtype=torch.float32) if narrow else x
-
-
-def _narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
-    return x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype)
-
-
 def _sampler(dims: int) -> Callable[..., Any]:
     def run(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
         _check(input, grid, interpolation_mode, dims)
@@ -273,9 +265,9 @@ def _sampler(dims: int) -> Callable[..., Any]:
         values = aten.where.self(aten.unsqueeze.default(taps.inside, 1), values, _zero(values))
         if taps.offset is None:
             return aten.view.default(values, shape)
-        weights = _product(_each(_weights(_wide(taps.offset), how), how), taps, how)
-        summed = aten.sum.dim_IntList(aten.mul.Tensor(_wide(values), aten.unsqueeze.default(weights, 1)), [3])
-        return _narrow(aten.view.default(summed, shape), input.dtype)
+        weights = _product(_each(_weights(widened(taps.offset), how), how), taps, how)
+        summed = aten.sum.dim_IntList(aten.mul.Tensor(widened(values), aten.unsqueeze.default(weights, 1)), [3])
+        return in_type(aten.view.default(summed, shape), input.dtype)
 
     return run
 
@@ -302,17 +294,17 @@ def _sampler_backward(dims: int) -> Callable[..., Any]:
         listed = _listed(grid)
         taps = _taps(listed, how)
         batch, channels, places = *grad_output.shape[:2], taps.index.size(1)
-        grad = aten.reshape.default(_wide(grad_output), [batch, channels, places, 1])
-        offset = None if taps.offset is None else _wide(taps.offset)
+        grad = aten.reshape.default(widened(grad_output), [batch, channels, places, 1])
+        offset = None if taps.offset is None else widened(taps.offset)
         each = [] if offset is None else _each(_weights(offset, how), how)
         grad_input = _input_gradient(grad, input, taps, each, how) if output_mask[0] else None
         if offset is None or not output_mask[1]:
             return grad_input, _no_grid_gradient(grid)
         # What each tap is worth, over all channels; then by how much its weight grows along each dimension.
-        worth = aten.sum.dim_IntList(aten.mul.Tensor(grad, _wide(_values(input, taps))), [1])
+        worth = aten.sum.dim_IntList(aten.mul.Tensor(grad, widened(_values(input, taps))), [1])
         growth = _growth(aten.where.self(taps.inside, worth, _zero(worth)), offset, taps, how)
-        grad_grid = aten.mul.Tensor(growth, _wide(_slope(listed, how)))
-        return grad_input, _narrow(aten.view.default(grad_grid, list(grid.shape)), grid.dtype)
+        grad_grid = aten.mul.Tensor(growth, widened(_slope(listed, how)))
+        return grad_input, in_type(aten.view.default(grad_grid, list(grid.shape)), grid.dtype)
 
     return run
 
@@ -350,7 +342,7 @@ def _input_gradient(grad: Tensor, input: Tensor, taps: _Taps, each: Sequence[Ten
     zeros = aten.full.default([batch, channels, math.prod(how.sizes)], 0, dtype=grad.dtype, device=grad.device)
     sent = aten.reshape.default(sent, [batch, channels, taps.index.size(1) * taps.index.size(2)])
     summed = aten.scatter_add.default(zeros, 2, _over_channels(taps.index, channels), sent)
-    return _narrow(aten.view.default(summed, list(input.shape)), input.dtype)
+    return in_type(aten.view.default(summed, list(input.shape)), input.dtype)
 
 
 def _listed(grid: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 from eagerdecomp.writeback import can_cast
@@ -237,7 +238,7 @@ def _binary_cross_entropy_with_logits(call: Call) -> Callable[..., Any]:
         if not self.dtype.is_floating_point:
             raise not_implemented("log_sigmoid_cpu", self.dtype)
         # Half types go through the logarithm in float32, as in eager's kernel.
-        half = self.dtype in (torch.float16, torch.bfloat16)
+        half = self.dtype in HALF
         x = to(self, dtype=torch.float32) if half else self
         surprise = sub(log1p(exp(neg(absolute(x)))), clamp(x, None, 0.0))
         if half:

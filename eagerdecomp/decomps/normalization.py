@@ -15,24 +15,13 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.layouts import LAYOUTS, laid_out
+from eagerdecomp.precision import HALF, in_type, widened
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.writeback import not_implemented, out_writer, scalar_type_name
 
 __all__ = ["RULES"]
 
 aten = torch.ops.aten
-
-_HALF = (torch.bfloat16, torch.float16)
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    return aten._to_copy.default(tensor, dtype=torch.float32) if tensor.dtype in _HALF else tensor
-
-
-def _as(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor if tensor.dtype is dtype else aten._to_copy.default(tensor, dtype=dtype)
-
-
 # -- batch norm, forward ----------------------------------------------------------------------------------------------------
 
 
@@ -116,7 +105,7 @@ def _no_update(
 def _update_stats(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float) -> Any:
     """The statistics of a batch, the variance biased; the running ones follow them, the variance unbiased."""
     kind = input.dtype if running_mean is None else running_mean.dtype
-    given, dims = _wide(input), _all_but_channels(input)
+    given, dims = widened(input), _all_but_channels(input)
     mean = aten.mean.dim(given, dims)
     var = aten.var.correction(given, dims, correction=0)
     count = _per_channel(input)
@@ -125,9 +114,9 @@ def _update_stats(input: Tensor, running_mean: Tensor | None, running_var: Tenso
         (running_var, var, momentum * count / (count - 1) if count != 1 else math.inf),
     ):
         if running is not None:
-            moved = aten.add.Tensor(aten.mul.Scalar(_wide(running), 1 - momentum), value, alpha=share)
+            moved = aten.add.Tensor(aten.mul.Scalar(widened(running), 1 - momentum), value, alpha=share)
             aten.copy_.default(running, moved)
-    return _as(mean, kind), _as(var, kind)
+    return in_type(mean, kind), in_type(var, kind)
 
 
 def _written_out(op: OpOverload, names: Sequence[str]) -> Callable[[Call], Callable[..., Any]]:
@@ -180,15 +169,15 @@ def _native_batch_norm_backward(
     def spread(channels: Tensor) -> Tensor:
         return channels if len(shape) == 2 else aten.view.default(channels, shape)
 
-    grad, scale = _wide(grad_out), None if weight is None else _wide(weight)
-    deviation = _wide(known) if train else aten.rsqrt.default(aten.add.Scalar(_wide(known), eps))
+    grad, scale = widened(grad_out), None if weight is None else widened(weight)
+    deviation = widened(known) if train else aten.rsqrt.default(aten.add.Scalar(widened(known), eps))
     if scale is not None:
         scale = aten.mul.Tensor(deviation, scale)
     grad_input = grad_weight = grad_bias = None
     if output_mask[2] or (train and output_mask[0]):
         grad_bias = aten.sum.dim_IntList(grad, dims)
     if output_mask[1] or (train and output_mask[0]):
-        centred = aten.sub.Tensor(_wide(input), spread(_wide(mean)))
+        centred = aten.sub.Tensor(widened(input), spread(widened(mean)))
         grad_weight = aten.mul.Tensor(aten.sum.dim_IntList(aten.mul.Tensor(grad, centred), dims), deviation)
     if output_mask[0]:
         if train:
@@ -196,11 +185,11 @@ def _native_batch_norm_backward(
             slope = aten.mul.Tensor(aten.mul.Scalar(grad_weight, share), deviation)
             grad = aten.sub.Tensor(grad, aten.mul.Tensor(centred, spread(slope)))
             grad = aten.sub.Tensor(grad, spread(aten.mul.Scalar(grad_bias, share)))
-        grad_input = _as(aten.mul.Tensor(grad, spread(deviation if scale is None else scale)), input.dtype)
+        grad_input = in_type(aten.mul.Tensor(grad, spread(deviation if scale is None else scale)), input.dtype)
     return (
         grad_input,
-        _as(grad_weight, params) if output_mask[1] and grad_weight is not None else None,
-        _as(grad_bias, params) if output_mask[2] and grad_bias is not None else None,
+        in_type(grad_weight, params) if output_mask[1] and grad_weight is not None else None,
+        in_type(grad_bias, params) if output_mask[2] and grad_bias is not None else None,
     )
 
 
@@ -233,13 +222,13 @@ def _fused_rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tens
         return NotImplemented
     if not input.is_contiguous():  # eager's result is row-major whatever the input
         input = aten.clone.default(input, memory_format=torch.contiguous_format)
-    wide = _wide(input)
+    wide = widened(input)
     square = aten.mean.dim(aten.mul.Tensor(wide, wide), list(range(-len(shape), 0)), True)
     rstd = aten.rsqrt.default(aten.add.Scalar(square, torch.finfo(wide.dtype).eps if eps is None else eps))
     answer = aten.mul.Tensor(wide, rstd)
     if weight is not None:
         answer = aten.mul.Tensor(answer, weight)
-    return _as(answer, input.dtype), rstd
+    return in_type(answer, input.dtype), rstd
 
 
 # -- weight norm ------------------------------------------------------------------------------------------------------------
@@ -248,7 +237,7 @@ def _fused_rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tens
 def _weight_norm_dims(v: Tensor, dim: int) -> list[int]:
     if dim not in (0, v.dim() - 1):
         raise RuntimeError("_weight_norm_interface: expected dim to be the first or the last dimension")
-    if v.dtype not in (torch.float32, torch.float64, *_HALF):
+    if v.dtype not in (torch.float32, torch.float64, *HALF):
         raise not_implemented("weight_norm_kernel", v.dtype)
     return [other for other in range(v.dim()) if other != dim]
 
@@ -262,19 +251,19 @@ def _check_same_type(v: Tensor, *others: Tensor) -> None:
 def _weight_norm_interface(v: Tensor, g: Tensor, dim: int = 0) -> Any:
     dims = _weight_norm_dims(v, dim)
     _check_same_type(v, g)
-    wide = _wide(v)
+    wide = widened(v)
     norms = aten.sqrt.default(aten.sum.dim_IntList(aten.mul.Tensor(wide, wide), dims, True))
-    return _as(aten.mul.Tensor(wide, aten.div.Tensor(_wide(g), norms)), v.dtype), norms
+    return in_type(aten.mul.Tensor(wide, aten.div.Tensor(widened(g), norms)), v.dtype), norms
 
 
 def _weight_norm_interface_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, saved_norms: Tensor, dim: int) -> Any:
     dims = _weight_norm_dims(saved_v, dim)
     _check_same_type(saved_v, grad_w, saved_g)
-    grad, v = _wide(grad_w), _wide(saved_v)
+    grad, v = widened(grad_w), widened(saved_v)
     grad_g = aten.div.Tensor(aten.sum.dim_IntList(aten.mul.Tensor(grad, v), dims, True), saved_norms)
     across = aten.sub.Tensor(grad, aten.mul.Tensor(v, aten.div.Tensor(grad_g, saved_norms)))
-    grad_v = aten.mul.Tensor(across, aten.div.Tensor(_wide(saved_g), saved_norms))
-    return _as(grad_v, saved_v.dtype), _as(grad_g, saved_g.dtype)
+    grad_v = aten.mul.Tensor(across, aten.div.Tensor(widened(saved_g), saved_norms))
+    return in_type(grad_v, saved_v.dtype), in_type(grad_g, saved_g.dtype)
 
 
 RULES: tuple[Rule, ...] = (

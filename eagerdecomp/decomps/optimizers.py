@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import packet_overloads
+from eagerdecomp.precision import HALF, wide_type
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.writeback import not_implemented, scalar_type_name
 
@@ -24,8 +25,7 @@ __all__ = ["RULES"]
 
 aten = torch.ops.aten
 
-_HALF = (torch.bfloat16, torch.float16)
-_FLOATS = (torch.float32, torch.float64, *_HALF)
+_FLOATS = (torch.float32, torch.float64, *HALF)
 
 #: A learning rate: a number, or a tensor without dimensions.
 Rate = Any
@@ -97,7 +97,7 @@ class _Step:
     skip: Tensor | None
 
     def wide(self, tensor: Tensor) -> Tensor:
-        return self.to(tensor, dtype=torch.float32) if tensor.dtype in _HALF else tensor
+        return self.to(tensor, dtype=torch.float32) if tensor.dtype in HALF else tensor
 
     def write(self, target: Tensor, value: Tensor) -> None:
         if self.skip is not None:
@@ -144,7 +144,7 @@ class _Step:
 
 
 def _wide_type(tensor: Tensor) -> torch.dtype:
-    return torch.float32 if tensor.dtype in _HALF else tensor.dtype
+    return wide_type(tensor.dtype)
 
 
 def _linker(make: Callable[[Call], Callable[..., Any]]) -> Callable[[Call], Callable[..., Any]]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.layouts import in_format_of
+from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.windows import (
     adaptive_extents,
@@ -33,7 +34,6 @@ __all__ = ["RULES"]
 
 aten = torch.ops.aten
 
-_HALVES = (torch.float16, torch.bfloat16)
 _REAL = (torch.float32, torch.float64)
 
 #: How ATen spells dtypes and sizes in `checkSameType`.
@@ -78,7 +78,7 @@ def _gradient_by_places(grad: Tensor, x: Tensor, indices: Tensor, dims: int) -> 
     zeros = aten.full.default(shape, 0, dtype=grad.dtype, device=grad.device)
     values = aten.reshape.default(grad, plane_rows(grad, dims))
     places = aten.reshape.default(indices, plane_rows(indices, dims))
-    if grad.dtype in _HALVES:
+    if grad.dtype in HALF:
         # The kernels round each sum; so does `index_put`, while `scatter_add` may sum in a wider type.
         rows = aten.view.default(aten.arange.start_step(0, shape[0], device=grad.device), [-1, 1])
         summed = aten.index_put.default(zeros, [rows, places], values, True)
@@ -425,13 +425,13 @@ def _adaptive_avg_pool_backward(dims: int, name: str) -> Callable[..., Any]:
         if not self.numel():
             return in_format_of(aten.full.default(self.shape, 0, dtype=self.dtype, device=self.device), self)
         sizes, counts, device = self.shape[-dims:], grad_output.shape[-dims:], self.device
-        grad = aten._to_copy.default(grad_output, dtype=torch.float32) if self.dtype in _HALVES else grad_output
+        grad = aten._to_copy.default(grad_output, dtype=torch.float32) if self.dtype in HALF else grad_output
         for dim, (size, count) in enumerate(zip(sizes, counts, strict=True), 3 - dims):
             grad = _divided(grad, dim, adaptive_extents(size, count), _extent_tensor(size, count, device))
         grad = forward(grad, list(sizes))
         for dim, (size, count) in enumerate(zip(sizes, counts, strict=True), 3 - dims):
             grad = _divided(grad, dim, adaptive_extents(count, size), _extent_tensor(count, size, device), by=aten.mul)
-        if self.dtype in _HALVES:
+        if self.dtype in HALF:
             grad = aten._to_copy.default(grad, dtype=self.dtype)
         return in_format_of(grad, self if dims == 2 else None)
 

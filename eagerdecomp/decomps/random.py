@@ -24,6 +24,7 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.generators import drawing_from, takes_generator
+from eagerdecomp.precision import HALF
 from eagerdecomp.random_checks import (
     REAL_OF,
     check_bernoulli,
@@ -48,7 +49,6 @@ aten = torch.ops.aten
 _Draw = Callable[..., Tensor]
 _Law = Callable[[Call], _Draw]
 
-_HALF = (torch.bfloat16, torch.float16)
 
 # Probabilities nearer to 0 or 1 than this are compared with a double: a float32 draw has steps of 2**-24.
 _SMALL = 2.0**-10
@@ -92,7 +92,7 @@ def _uniform(call: Call) -> _Draw:
         real = REAL_OF.get(dtype)
         if real is not None:
             return as_complex(affine(rand([*shape, 2], dtype=real, device=device), high - low, low))
-        if dtype not in _HALF or (low == 0 and high == 1):
+        if dtype not in HALF or (low == 0 and high == 1):
             return affine(rand(shape, dtype=dtype, device=device), high - low, low)
         noise: Tensor = to(affine(rand(shape, dtype=torch.float32, device=device), high - low, low), dtype=dtype)
         if low != high:
@@ -113,10 +113,10 @@ def _normal(call: Call) -> _Draw:
             count = math.prod(shape)
             if count < _BLOCK:
                 wide = torch.float64
-            elif dtype in _HALF and count % _BLOCK == 0:
+            elif dtype in HALF and count % _BLOCK == 0:
                 wide = torch.float32
         noise = randn(shape, dtype=wide, device=device)
-        if noise.dtype in _HALF and (mean != 0 or std != 1):
+        if noise.dtype in HALF and (mean != 0 or std != 1):
             noise = to(noise, dtype=torch.float32)
         return affine(noise, std, mean)
 

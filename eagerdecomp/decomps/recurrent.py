@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Rule, own
 
 __all__ = ["RULES"]
@@ -62,7 +63,7 @@ def _in_float32(layer: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(input: Tensor, *rest: Any) -> Any:
         narrow = input.dtype
-        if narrow not in (torch.bfloat16, torch.float16):
+        if narrow not in HALF:
             return layer(input, *rest)
         answer = layer(*(_cast(given, narrow, torch.float32) for given in (input, *rest)))
         return answer if answer is NotImplemented else tuple(_cast(result, torch.float32, narrow) for result in answer)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.generators import drawing_from, takes_generator
+from eagerdecomp.precision import HALF, wide_type
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.strides import inverse, memory_order
 from eagerdecomp.writeback import check_overlap, not_implemented, scalar_type_name
@@ -123,7 +124,7 @@ def _noise(call: Call) -> Callable[..., Tensor]:
         dtype = like.dtype
         if not (dtype.is_floating_point or dtype.is_complex or 0 in shape):
             raise not_implemented("normal_kernel_cpu", dtype)
-        wide = torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
+        wide = wide_type(dtype)
         drawn: Tensor = randn(list(shape), generator=generator, dtype=wide, device=like.device)
         return drawn
 
@@ -190,7 +191,7 @@ def _multinomial(call: Call) -> Callable[..., Any]:
         rows = list(self.shape[:-1])
         if self.size(0) == 0:
             return to(rand([*rows, num_samples], generator=None, device=self.device), dtype=torch.int64)
-        weights = to(self, dtype=torch.float32) if self.dtype in (torch.bfloat16, torch.float16) else self
+        weights = to(self, dtype=torch.float32) if self.dtype in HALF else self
         low, high = bounds(weights)
         if not (low >= 0 and high < math.inf):
             if replacement:
