@@ -22,8 +22,8 @@ def rules() -> Iterator[tuple[str, Rule]]:
             yield family, rule
 
 
-#: Files of decomps/ that are no family: `mutation` derives its rules from schemas, for every op; `blocked_attention` makes rules for
-#: callers who ask.
+#: Files of decomps/ that are no family: `mutation` derives its rules from schemas, for every op; `blocked_attention` makes rules
+#: for callers who ask.
 NO_FAMILY = {"blocked_attention", "mutation"}
 
 

@@ -40,8 +40,8 @@ from eagerdecomp.decomps import (
     resize,
     sampling,
     sorting,
-    spectra,
     special,
+    spectra,
     views,
 )
 from eagerdecomp.refusals import refusing

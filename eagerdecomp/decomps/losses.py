@@ -53,12 +53,26 @@ def _share(reduction: int, self: Tensor) -> float:
 # -- distances --------------------------------------------------------------------------------------------------------------
 
 
+def _subtractor(call: Call) -> Callable[[Tensor, Tensor], Any]:
+    """`sub`, which takes no bool, where these kernels promote one."""
+    sub, to = call(aten.sub.Tensor), call(aten._to_copy.default)
+
+    def subtract(self: Tensor, target: Tensor) -> Any:
+        if target.dtype is torch.bool:
+            target = to(target, dtype=self.dtype)
+        elif self.dtype is torch.bool:
+            self = to(self, dtype=target.dtype)
+        return sub(self, target)
+
+    return subtract
+
+
 def _mse(call: Call) -> Callable[..., Any]:
-    sub, mul, reduce = call(aten.sub.Tensor), call(aten.mul.Tensor), _reducer(call)
+    subtract, mul, reduce = _subtractor(call), call(aten.mul.Tensor), _reducer(call)
 
     def run(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
         _check_floating("mse_cpu", self, target)
-        difference = sub(self, target)
+        difference = subtract(self, target)
         return reduce(mul(difference, difference), reduction)
 
     return run
@@ -67,10 +81,11 @@ def _mse(call: Call) -> Callable[..., Any]:
 def _bent(call: Call) -> Callable[[Tensor, Tensor, float], Any]:
     """Half the square of the distance up to `bend`, beyond it the line that goes on from there: ``m * (z - m / 2)`` for the
     distance `z`, and `m` the distance up to `bend`."""
-    sub, mul, absolute, clamp = call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten.abs.default), call(aten.clamp.default)
+    subtract, absolute, clamp = _subtractor(call), call(aten.abs.default), call(aten.clamp.default)
+    sub, mul = call(aten.sub.Tensor), call(aten.mul.Tensor)
 
     def bent(self: Tensor, target: Tensor, bend: float) -> Any:
-        distance = absolute(sub(self, target))
+        distance = absolute(subtract(self, target))
         near = clamp(distance, None, bend)
         return mul(near, sub(distance, near, alpha=0.5))
 
@@ -99,14 +114,14 @@ def _huber(call: Call) -> Callable[..., Any]:
 
 def _smooth_l1(call: Call) -> Callable[..., Any]:
     bent, reduce, div = _bent(call), _reducer(call), call(aten.div.Scalar)
-    sub, absolute = call(aten.sub.Tensor), call(aten.abs.default)
+    subtract, absolute = _subtractor(call), call(aten.abs.default)
 
     def run(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float = 1.0) -> Any:
         if beta < 0:
             raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
         _check_floating("smooth_l1_cpu", self, target)
         if beta == 0:
-            return reduce(absolute(sub(self, target)), reduction)
+            return reduce(absolute(subtract(self, target)), reduction)
         loss = bent(self, target, beta)
         return reduce(loss if beta == 1 else div(loss, beta), reduction)
 
@@ -124,12 +139,12 @@ def _row_major(call: Call) -> Callable[[Tensor], Any]:
 
 
 def _mse_backward(call: Call) -> Callable[..., Any]:
-    sub, mul, scale = call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten.mul.Scalar)
+    subtract, mul, scale = _subtractor(call), call(aten.mul.Tensor), call(aten.mul.Scalar)
     row_major = _row_major(call)
 
     def run(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Any:
         _check_floating("mse_backward_cpu_out", self, target)
-        return row_major(mul(scale(sub(self, target), 2.0 * _share(reduction, self)), grad_output))
+        return row_major(mul(scale(subtract(self, target), 2.0 * _share(reduction, self)), grad_output))
 
     return run
 
@@ -138,13 +153,13 @@ def _bent_backward(kernel: str, *, slope_is_bend: bool) -> Callable[[Call], Call
     """The gradient is the difference within the bend, and the bend beyond: for smooth L1 as a share of the bend."""
 
     def link(call: Call) -> Callable[..., Any]:
-        sub, mul, scale, row_major = call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten.mul.Scalar), _row_major(call)
+        subtract, mul, scale, row_major = _subtractor(call), call(aten.mul.Tensor), call(aten.mul.Scalar), _row_major(call)
         clamp, le, where, full = call(aten.clamp.default), call(aten.le.Scalar), call(aten.where.self), call(aten.full.default)
 
         def run(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, bend: float) -> Any:
             _check_floating(kernel, self, target)
             share = _share(reduction, self)
-            difference = sub(self, target)
+            difference = subtract(self, target)
             if bend > 0:
                 slope = scale(clamp(difference, -bend, bend), share if slope_is_bend else share / bend)
             else:  # of a distance: where there is none, eager's kernel looks down

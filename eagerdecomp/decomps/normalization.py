@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.layouts import LAYOUTS, laid_out
+from eagerdecomp.layouts import LAYOUTS, in_format_of, laid_out
 from eagerdecomp.precision import HALF, in_type, widened
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.writeback import not_implemented, out_writer, scalar_type_name
@@ -212,6 +212,58 @@ def _batch_norm_backward(
     )
 
 
+# -- layer and group norm ---------------------------------------------------------------------------------------------------
+
+
+def _standardized(rows: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows less their mean, over their deviation; the mean; the inverse deviation. The mean goes off before anything is squared: a
+    row of equal numbers comes to zeros."""
+    mean = aten.mean.dim(rows, dims, True)
+    centred = aten.sub.Tensor(rows, mean)
+    rstd = aten.rsqrt.default(aten.add.Scalar(aten.mean.dim(aten.mul.Tensor(centred, centred), dims, True), eps))
+    return aten.mul.Tensor(centred, rstd), mean, rstd
+
+
+def _scaled(rows: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    if weight is not None:
+        rows = aten.mul.Tensor(rows, weight)
+    return rows if bias is None else aten.add.Tensor(rows, bias)
+
+
+def _statistics_type(input: Tensor, *params: Tensor | None) -> torch.dtype:
+    """The input's own, but float32 where a half input meets parameters of float32."""
+    return torch.float32 if any(x is not None and x.dtype is torch.float32 for x in params) else input.dtype
+
+
+def _native_layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Any:
+    shape = list(normalized_shape)
+    if (
+        not shape
+        or list(input.shape[-len(shape) :]) != shape
+        or any(x is not None and list(x.shape) != shape for x in (weight, bias))
+    ):
+        return NotImplemented  # to be told what does not fit
+    kind = _statistics_type(input, weight, bias)
+    rows, mean, rstd = _standardized(widened(in_format_of(input, None)), list(range(-len(shape), 0)), eps)
+    return in_type(_scaled(rows, weight, bias), input.dtype), in_type(mean, kind), in_type(rstd, kind)
+
+
+def _native_group_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> Any:
+    if group < 1 or C % group or input.numel() != N * C * HxW or not input.numel():
+        return NotImplemented
+    kind = _statistics_type(input, weight, bias)
+    rows, mean, rstd = _standardized(aten.reshape.default(widened(input), [N, group, C // group * HxW]), [-1], eps)
+    spread = [1, C] + [1] * (input.dim() - 2)
+    weight, bias = (x if x is None else aten.view.default(x, spread) for x in (weight, bias))
+    scaled = in_type(_scaled(aten.view.default(rows, input.shape), weight, bias), input.dtype)
+    mean, rstd = (in_type(aten.view.default(x, [N, group]), kind) for x in (mean, rstd))
+    return in_format_of(scaled, input), mean, rstd
+
+
 # -- root mean square -------------------------------------------------------------------------------------------------------
 
 
@@ -268,6 +320,8 @@ def _weight_norm_interface_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Te
 
 RULES: tuple[Rule, ...] = (
     own(aten.native_batch_norm.default, _native_batch_norm),
+    own(aten.native_layer_norm.default, _native_layer_norm),
+    own(aten.native_group_norm.default, _native_group_norm),
     own(aten._native_batch_norm_legit_functional.default, _legit_functional),
     own(aten._batch_norm_with_update.default, _with_update),
     own(aten._batch_norm_with_update_functional.default, _with_update_functional),

@@ -299,3 +299,25 @@ def test_batch_norm_costs_few_kernels() -> None:
     assert kernel_calls(lambda: F.batch_norm(x, mean, var, weight, bias, True)) == 2
     assert kernel_calls(lambda: F.batch_norm(x, mean, var, weight, bias, False)) == 2
     assert kernel_calls(lambda: aten.native_batch_norm_backward(*arguments)) == 17
+
+
+WITHOUT_NORMS = CORE - ["aten.native_layer_norm", "aten.native_group_norm"]
+
+
+@pytest.mark.parametrize(
+    "types", [(torch.float32,) * 2, (torch.bfloat16,) * 2, (torch.bfloat16, torch.float32), (torch.float64,) * 2]
+)
+@pytest.mark.parametrize("affine", [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+def test_layer_and_group_norm_without_their_kernels(form: Any, affine: tuple[bool, bool], types: tuple[torch.dtype, ...]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 3, 5).to(types[0]).contiguous(memory_format=form)
+    weight, bias = (torch.randn(5).to(types[1]) if wanted else None for wanted in affine)
+    check(aten.native_layer_norm.default, x, [5], weight, bias, 1e-5, ops=WITHOUT_NORMS)
+    weight, bias = (torch.randn(4).to(types[1]) if wanted else None for wanted in affine)
+    check(aten.native_group_norm.default, x, weight, bias, 2, 4, 15, 2, 1e-5, ops=WITHOUT_NORMS)
+
+
+def test_a_row_of_one_number_has_no_deviation() -> None:
+    x = torch.tensor([[0.1], [3.3], [100.7]])
+    check(F.layer_norm, x, (1,), ops=WITHOUT_NORMS)
