@@ -2,7 +2,7 @@
 
 Every mode is linear and separable: along a dimension an element of the output is a weighted sum of a few of the input's, its
 *taps*. Forward they are gathered, so that what is infinite stays where eager has it. Backward each dimension is a product with the
-small matrix of the taps' weights: inf or NaN in a gradient makes NaN of its row and column, where eager's kernels keep it to its own
+small matrix of the weights of the taps: inf or NaN in a gradient makes NaN of its row and column, where eager keeps it to its own
 sources; a step that meets one is lost either way. The matrices of the antialiased modes are the filter at the distances of places.
 """
 
@@ -100,7 +100,7 @@ def _linear(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
 
 
 def _cubic(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
-    """With ``e`` the distance less 1, Keys' cubic for -0.75 is ``-0.75 e (e - 1)^2 + 2 min(e, 0)^3``; in float64, since it cancels."""
+    """Keys' cubic of -0.75: ``-0.75 e (e - 1)^2 + 2 min(e, 0)^3``, where ``e`` is the distance less 1. In float64, since it cancels."""
     places = _places(axes, 0.0 if align_corners else 0.5, like)
     below = aten.floor.default(places)
     reach = _reach(-1, 3, 1, like)
@@ -253,7 +253,7 @@ def _check_input(x: Tensor, output_size: Sequence[int], dims: int) -> None:
 
 
 def _weighted_gradient(taps_of: TapsOf, *, formed: bool = True) -> Callable[..., Any]:
-    """The backward rule of a linear or cubic mode; where it is `formed` eager answers channels last if the gradient that comes in is."""
+    """The backward rule of a linear or cubic mode; with `formed` the answer is channels last where the incoming gradient is."""
 
     def run(
         grad_output: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
