@@ -100,7 +100,8 @@ Each model below is made small, with random weights, and run twice from the same
 - **kernels**: kernel calls that reached the backend while training, and the ops that eager called for it.
 
 Numbers are float32, compared to 2 in 10,000 of each tensor's largest. What differs by more is held against a run in float64:
-`≈` marks a pass by that judge (about as far from float64 as eager is, or equal to eager in float64 throughout).
+`≈` marks a pass by that judge (about as far from float64 as eager is, or equal to eager in float64 throughout). Where a model makes
+float32 tensors by name, it has to be about as far from eager as eager is from itself with the last bit of the weights changed.
 """
 
 _TITLES = {"make": "make", "eval": "eval", "inference_mode": "inference", "train": "train", "generate": "generate"}

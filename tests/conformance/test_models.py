@@ -145,6 +145,26 @@ def test_wrong_values_are_seen_in_each_column() -> None:
     assert _statuses(_entry(_eager_only)) == {"make": "pass", "eval": "wrong", "inference_mode": "wrong", "train": "wrong"}
 
 
+def _in_float32(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Of a model that makes a tensor of float32 by itself, so that it does not run in float64."""
+    return lambda x: function(nn.functional.linear(x, torch.eye(3)))
+
+
+def test_where_float64_cannot_judge_wrong_values_are_still_wrong() -> None:
+    assert _statuses(_entry(_in_float32(_eager_only)))["train"] == "wrong"
+
+
+def test_where_float64_cannot_judge_noise_is_no_wrong_value() -> None:
+    def noise(x: Tensor) -> Tensor:
+        many = (x.flatten()[:, None] * torch.linspace(0.1, 3, 997)).flatten()
+        ordered = many if _our_mode_is_off() else many.flip(0)
+        return (ordered.cumsum(0)[-1] - many.sum()) * 1e3 + x
+
+    (result,) = (one for one in judge_entry(_entry(_in_float32(noise)), CORE) if one.column == "eval")
+    assert result.status == "pass"
+    assert result.note.startswith("as far from eager as eager")
+
+
 def test_an_error_in_the_mode_alone_is_seen() -> None:
     def refuse(x: Tensor) -> Tensor:
         if not _our_mode_is_off():
