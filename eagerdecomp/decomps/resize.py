@@ -100,7 +100,7 @@ def _linear(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
 
 
 def _cubic(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
-    """Keys' cubic of -0.75: ``-0.75 e (e - 1)^2 + 2 min(e, 0)^3``, where ``e`` is the distance less 1. In float64, since it cancels."""
+    """Keys' cubic of -0.75, ``-0.75 e (e - 1)^2 + 2 min(e, 0)^3`` with ``e`` the distance less 1; in float64, since it cancels."""
     places = _places(axes, 0.0 if align_corners else 0.5, like)
     below = aten.floor.default(places)
     reach = _reach(-1, 3, 1, like)
