@@ -156,9 +156,8 @@ def test_where_float64_cannot_judge_wrong_values_are_still_wrong() -> None:
 
 def test_where_float64_cannot_judge_noise_is_no_wrong_value() -> None:
     def noise(x: Tensor) -> Tensor:
-        many = (x.flatten()[:, None] * torch.linspace(0.1, 3, 997)).flatten()
-        ordered = many if _our_mode_is_off() else many.flip(0)
-        return (ordered.cumsum(0)[-1] - many.sum()) * 1e6 + x
+        many, by = x * torch.linspace(0.1, 3, 997)[:, None, None], 3.3 if _our_mode_is_off() else 7.7
+        return (many * by / by - many).sum(0) * 1e4 + x
 
     (result,) = (one for one in judge_entry(_entry(_in_float32(noise)), CORE) if one.column == "eval")
     assert result.status == "pass"
