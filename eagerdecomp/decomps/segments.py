@@ -1,0 +1,215 @@
+"""Reductions of consecutive segments, and their gradients.
+
+Data is taken as [batch, places, inner], and every place gets the number of the segment that holds it, counted from 1: a cumulative
+sum of ones at the segments' offsets. What lies before the first segment gets 0, what lies behind the last one a number more; both
+are cut off. Everything else is a scatter to the numbers, or a gather from them.
+
+Not checked, since it would read data: that lengths are not negative and sum to the size of the axis, where eager raises unless the
+call is ``unsafe``. Places that no segment holds are left out, and segments end where the data does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.layouts import in_format_of
+from eagerdecomp.precision import in_type, widened
+from eagerdecomp.rules import Rule, own
+from eagerdecomp.spelling import not_implemented
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+#: reduction -> what `scatter_reduce` calls it, and what it starts from.
+_REDUCTIONS = {
+    "sum": ("sum", 0.0),
+    "mean": ("sum", 0.0),
+    "prod": ("prod", 1.0),
+    "max": ("amax", -math.inf),
+    "amax": ("amax", -math.inf),
+    "min": ("amin", math.inf),
+    "amin": ("amin", math.inf),
+}
+
+
+@dataclass(frozen=True)
+class _Segments:
+    """The segments of one call: each place's number, [batch, places, inner], and each segment's length, [batch, count, 1]."""
+
+    shape: tuple[int, int, int]
+    count: int
+    numbers: Tensor
+    lengths: Tensor
+
+    def flat(self, data: Tensor) -> Tensor:
+        return widened(aten.reshape.default(data, list(self.shape)))
+
+    def scattered(self, values: Tensor, how: str, start: float) -> Tensor:
+        """`values` reduced by number, with what lies outside all segments."""
+        batch, _, inner = self.shape
+        room = aten.full.default([batch, self.count + 2, inner], start, dtype=values.dtype, device=values.device)
+        return aten.scatter_reduce.two(room, 1, self.numbers, values, how)  # type: ignore[no-any-return]
+
+    def spread(self, numbered: Tensor) -> Tensor:
+        """To each place what its number has."""
+        return aten.gather.default(numbered, 1, self.numbers)  # type: ignore[no-any-return]
+
+    def numbered(self, results: Tensor) -> Tensor:
+        """Results by segment as values by number, 0 outside."""
+        batch, _, inner = self.shape
+        wide = widened(aten.reshape.default(results, [batch, self.count, inner]))
+        return aten.constant_pad_nd.default(wide, [0, 0, 1, 1])  # type: ignore[no-any-return]
+
+
+def _segments(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int) -> _Segments:
+    batch, inner = math.prod(data.shape[:axis]), math.prod(data.shape[axis + 1 :])
+    places = data.size(axis)
+    if offsets is None:
+        assert lengths is not None
+        sizes = aten.reshape.default(lengths, [batch, lengths.size(-1)])
+        bounds = aten.constant_pad_nd.default(aten.cumsum.default(sizes, 1), [1, 0])
+    else:
+        bounds = aten.reshape.default(offsets, [batch, offsets.size(-1)])
+        sizes = aten.sub.Tensor(aten.slice.Tensor(bounds, 1, 1), aten.slice.Tensor(bounds, 1, 0, -1))
+    count = sizes.size(1)
+    options = {"dtype": torch.int64, "device": data.device}
+    marks = aten.full.default([batch, places + 1], 0, **options)
+    inside = aten.clamp.default(in_type(bounds, torch.int64), 0, places)
+    marks = aten.scatter_add.default(marks, 1, inside, aten.full.default([batch, count + 1], 1, **options))
+    numbers = aten.slice.Tensor(aten.cumsum.default(marks, 1), 1, 0, places)
+    numbers = aten.expand.default(aten.unsqueeze.default(numbers, 2), [batch, places, inner])
+    return _Segments((batch, places, inner), count, numbers, aten.unsqueeze.default(sizes, 2))
+
+
+def _segment_reduce(
+    data: Tensor,
+    reduce: str,
+    *,
+    lengths: Tensor | None = None,
+    indices: Tensor | None = None,
+    offsets: Tensor | None = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: Any = None,
+) -> Any:
+    axis = _check(data, lengths, indices, offsets, axis)
+    if offsets is None and lengths is not None and not lengths.numel() and not unsafe:
+        raise RuntimeError("min(): Expected reduction dim to be specified for input.numel() == 0.")
+    how, start = _reduction(reduce)
+    segments = _segments(data, lengths, offsets, axis)
+    result = segments.scattered(segments.flat(data), how, start if initial is None else float(initial))
+    result = aten.slice.Tensor(result, 1, 1, segments.count + 1)
+    if reduce == "mean":  # of nothing: NaN, or the initial value
+        sizes = segments.lengths if initial is None else aten.clamp.default(segments.lengths, 1)
+        result = aten.div.Tensor(result, sizes)
+    shape = [*data.shape[:axis], segments.count, *data.shape[axis + 1 :]]
+    return in_format_of(in_type(aten.reshape.default(result, shape), data.dtype), None)
+
+
+def _segment_reduce_backward(
+    grad: Tensor,
+    output: Tensor,
+    data: Tensor,
+    reduce: str,
+    *,
+    lengths: Tensor | None = None,
+    offsets: Tensor | None = None,
+    axis: int = 0,
+    initial: Any = None,
+) -> Any:
+    axis = _check(data, lengths, None, offsets, axis)
+    how, _ = _reduction(reduce)
+    segments = _segments(data, lengths, offsets, axis)
+    gradient = _GRADIENTS["mean" if reduce == "mean" else how]
+    result = gradient(segments, segments.numbered(grad), output, data, initial)
+    return in_format_of(in_type(aten.reshape.default(result, list(data.shape)), data.dtype), None)
+
+
+def _of_sum(segments: _Segments, grad: Tensor, output: Tensor, data: Tensor, initial: Any) -> Tensor:
+    return segments.spread(grad)
+
+
+def _of_mean(segments: _Segments, grad: Tensor, output: Tensor, data: Tensor, initial: Any) -> Tensor:
+    return segments.spread(aten.div.Tensor(grad, aten.constant_pad_nd.default(segments.lengths, [0, 0, 1, 1], 1)))
+
+
+def _of_extremum(segments: _Segments, grad: Tensor, output: Tensor, data: Tensor, initial: Any) -> Tensor:
+    """As eager shares it among those that are equal: a gradient above 0 in parts, one below 0 to each in full."""
+    values = segments.flat(data)
+    hit = aten.logical_or.default(aten.eq.Tensor(values, segments.spread(segments.numbered(output))), aten.isnan.default(values))
+    zero = aten.full.default([], 0, dtype=values.dtype, device=values.device)
+    share = aten.where.self(hit, segments.spread(grad), zero)
+    hits = segments.spread(segments.scattered(in_type(hit, values.dtype), "sum", 0))
+    return aten.where.self(aten.gt.Scalar(share, 0), aten.div.Tensor(share, hits), share)  # type: ignore[no-any-return]
+
+
+def _of_product(segments: _Segments, grad: Tensor, output: Tensor, data: Tensor, initial: Any) -> Tensor:
+    """The output divided by the element; for 0 and NaN the product of the others, of which further zeros and NaN make 0 and NaN."""
+    values = segments.flat(data)
+    scalar = {"dtype": values.dtype, "device": values.device}
+    one = aten.full.default([], 1, **scalar)
+    product = segments.scattered
+    zeros, nans = aten.eq.Scalar(values, 0), aten.isnan.default(values)
+    apart = aten.logical_or.default(zeros, nans)
+    others = product(aten.where.self(apart, one, values), "prod", 1.0 if initial is None else float(initial))
+    exclusive = segments.spread(others)
+    for mask, factor in ((zeros, 0.0), (nans, math.nan)):
+        counted = in_type(mask, values.dtype)
+        further = aten.sub.Tensor(segments.spread(segments.scattered(counted, "sum", 0)), counted)
+        value = aten.full.default([], factor, **scalar)
+        exclusive = aten.mul.Tensor(exclusive, aten.where.self(aten.gt.Scalar(further, 0), value, one))
+    grads = segments.spread(grad)
+    divided = segments.spread(aten.mul.Tensor(grad, segments.numbered(output)))
+    return aten.where.self(apart, aten.mul.Tensor(grads, exclusive), aten.div.Tensor(divided, values))  # type: ignore[no-any-return]
+
+
+_GRADIENTS: dict[str, Callable[..., Tensor]] = {
+    "sum": _of_sum,
+    "mean": _of_mean,
+    "amax": _of_extremum,
+    "amin": _of_extremum,
+    "prod": _of_product,
+}
+
+
+def _reduction(reduce: str) -> tuple[str, float]:
+    if reduce not in _REDUCTIONS:
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    return _REDUCTIONS[reduce]
+
+
+def _check(data: Tensor, lengths: Tensor | None, indices: Tensor | None, offsets: Tensor | None, axis: int) -> int:
+    """What eager asks of types and sizes; answers the axis, counted from the front."""
+    rank = max(data.dim(), 1)
+    if not -rank <= axis < rank:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {axis})")
+    if indices is not None:
+        raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
+    name, bounds = ("lengths", lengths) if offsets is None else ("offsets", offsets)
+    if bounds is None:
+        raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
+    if data.dim() < bounds.dim():
+        raise RuntimeError(f"Expected data.dim() >= {name}_value.dim() to be true, but got false.")
+    axis %= rank
+    if axis != bounds.dim() - 1:
+        raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {name} but got {axis}.")
+    if bounds.shape[:axis] != data.shape[:axis]:  # where eager reads what is not its own
+        raise RuntimeError(f"segment_reduce(): Expected {name} of shape {list(data.shape[:axis])} before the axis.")
+    if not data.dtype.is_floating_point:
+        raise not_implemented("_segment_reduce_cpu", data.dtype)
+    if bounds.dtype not in (torch.int32, torch.int64):
+        raise not_implemented(f"_segment_reduce_{name}_cpu_kernel1", bounds.dtype)
+    return axis
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten.segment_reduce.default, _segment_reduce),
+    own(aten._segment_reduce_backward.default, _segment_reduce_backward),
+)
