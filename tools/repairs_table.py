@@ -7,8 +7,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+import argparse
 from pathlib import Path
 
 import torch
@@ -68,9 +67,11 @@ def page() -> str:
     return HEAD + "\n".join(rows) + "\n"
 
 
-def main(argv: Sequence[str]) -> int:
+def main() -> int:
     """Write the page, or say that it is not what would be written."""
-    if list(argv) == ["--check"]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare with the file and write nothing")
+    if parser.parse_args().check:
         fresh = FILE.exists() and FILE.read_text(encoding="utf-8") == page()
         print("fresh" if fresh else f"{FILE} is stale: run python tools/repairs_table.py")
         return int(not fresh)
@@ -80,4 +81,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

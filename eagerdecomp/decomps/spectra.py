@@ -295,8 +295,9 @@ def _linalg_lstsq(
     rows, columns = self.shape[-2:]
     matrix, given = folded(self), folded(right)
     real = self.dtype.to_real()
-    nothing = aten.empty.memory_format([0], dtype=real, device=self.device)
-    residuals, rank = nothing, aten.empty.memory_format([0], dtype=torch.int64, device=self.device)
+    # Each a tensor of its own: autograd would take one given twice for one result.
+    residuals, singular = (aten.empty.memory_format([0], dtype=real, device=self.device) for _ in range(2))
+    rank = aten.empty.memory_format([0], dtype=torch.int64, device=self.device)
     if self.numel() == 0 or right.numel() == 0:
         shape = [matrix.size(0), columns, given.size(2)]
         found = aten.full.default(shape, 0, dtype=self.dtype, device=self.device)
@@ -318,7 +319,7 @@ def _linalg_lstsq(
     # LAPACK answers in the place of the right side, made as long as the longer of the two.
     longer = aten.constant_pad_nd.default(found, [0, 0, 0, max(rows, columns) - columns]) if rows > columns else found
     solution = cut(column_major(longer, batch), -2, 0, columns)
-    return aten.squeeze.dim(solution, -1) if vector else solution, residuals, rank, nothing
+    return aten.squeeze.dim(solution, -1) if vector else solution, residuals, rank, singular
 
 
 def _by_qr(matrix: Tensor, right: Tensor) -> Tensor:

@@ -194,3 +194,11 @@ def test_kernel_calls() -> None:
     matrix = rand(4, 4)
     assert kernel_calls(lambda: eigh(matrix)) <= 40 * 3 * 8 + 40
     assert kernel_calls(lambda: svd(matrix)) <= 40 * 3 * 8 + 250
+
+
+@pytest.mark.parametrize("driver", ["gels", "gelsy"])
+def test_least_squares_is_differentiated_by_its_solution_alone(driver: str) -> None:
+    def differentiable(a: torch.Tensor, b: torch.Tensor) -> list[bool]:
+        return [result.requires_grad for result in torch.linalg.lstsq(a.requires_grad_(), b, driver=driver)]
+
+    check(differentiable, torch.randn(5, 3), torch.randn(5, 2))
