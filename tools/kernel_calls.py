@@ -33,7 +33,7 @@ _CTC = "a step of the recurrence depends on the step before: 6 calls for each st
 _GRID = "clips, reflects, masks and weighs coordinates; no operator of the set samples volumes or has the gradient"
 _EXPONENTIAL = "a polynomial of degree 16 or 20, and as many squarings as the largest norm served needs, since the norm is data"
 _CHUNKS = "torch's own composite: a loss for each chunk of the batch, one after another, to hold few logits at a time"
-_SERIES = "each of several regions of the arguments has its own series, and every element is computed by all of them"
+_SERIES = "each region of the arguments has a series or a rational fit of its own, and all are computed for every element"
 
 #: Why ops take more than `LIMIT` kernel calls: the reason, and the ops it holds for, be it through what they are made of.
 _EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (

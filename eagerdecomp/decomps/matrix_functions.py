@@ -1,4 +1,7 @@
-"""The matrix exponential by scaling and squaring, each matrix of a batch by its own norm, with no call that reads data."""
+"""The matrix exponential by scaling and squaring, each matrix of a batch by its own norm, with no call that reads data.
+
+Some 85 kernel calls: every squaring that the largest norm served may need is made, since how many a matrix needs is data.
+"""
 
 from __future__ import annotations
 
