@@ -73,6 +73,8 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.logaddexp.default": ("logaddexp_cpu", _INTEGRAL),
     "aten.logaddexp2.default": ("logaddexp2_cpu", _INTEGRAL | _COMPLEX),
     "aten.logit_backward.default": ("logit_backward_cpu", _INTEGRAL),
+    "aten.max_unpool2d.default": ("max_unpool2d", _INTEGRAL | _COMPLEX),
+    "aten.max_unpool3d.default": ("max_unpool3d", _INTEGRAL | _COMPLEX),
     "aten.mse_loss.default": ("mse_cpu", _INTEGRAL | _COMPLEX),
     "aten.mse_loss_backward.default": ("mse_backward_cpu_out", _BOOL | _COMPLEX),
     "aten.multi_margin_loss.default": ("multi_margin_loss_cpu_kernel", _INTEGRAL | HALF),

@@ -40,6 +40,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "aten.im2col.default": ((1, 2, 4, 4), [2, 2], [1, 1], [0, 0], [1, 1]),
     "aten.leaky_relu_backward.default": ((4, 4), (4, 4), 0.1, False),
     "aten.linalg_cross.default": ((4, 3), (4, 3)),
+    "aten.max_unpool2d.default": ((1, 1, 1, 2), torch.tensor([[[[0, 2]]]]), [2, 2]),
+    "aten.max_unpool3d.default": ((1, 1, 1, 1, 2), torch.tensor([[[[[0, 2]]]]]), [1, 2, 2], [2, 2, 2], [0, 0, 0]),
     "aten.mse_loss_backward.default": ((4, 4), (4, 4), (4, 4), 0),
     "aten.multi_margin_loss.default": ((4, 4), _TARGET),
     "aten.multilabel_margin_loss_forward.default": ((4,), _TARGET, 1),

@@ -341,7 +341,22 @@ def _spelled(dtype: torch.dtype) -> str:
     return names.get(dtype, scalar_type_name(dtype))
 
 
+def _times_log(log: OpOverload) -> Callable[..., Any]:
+    """``x log y``, and 0 where x is 0: in half types eager rounds the logarithm before it multiplies."""
+
+    def run(self: Tensor, other: Tensor) -> Any:
+        if self.dtype is not other.dtype or self.dtype not in HALF:
+            return NotImplemented
+        nothing = aten.logical_and.default(aten.eq.Scalar(self, 0), aten.eq.Tensor(other, other))
+        zero = aten.full.default([], 0, dtype=self.dtype, device=self.device)
+        return aten.where.self(nothing, zero, aten.mul.Tensor(self, log(other)))
+
+    return run
+
+
 RULES: tuple[Rule, ...] = (
+    own(aten.xlogy.Tensor, _laid_out_by_both(_times_log(aten.log.default))),
+    own(aten.special_xlog1py.default, _laid_out_by_both(_times_log(aten.log1p.default))),
     own(aten.signbit.default, _signbit),
     own(aten.copysign.Tensor, _laid_out_by_both(_copysign)),
     own(aten.nextafter.default, _laid_out_by_both(_nextafter)),

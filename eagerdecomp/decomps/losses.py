@@ -224,13 +224,13 @@ def _binary_cross_entropy(call: Call) -> Callable[..., Any]:
 
 def _binary_cross_entropy_backward(call: Call) -> Callable[..., Any]:
     sub, mul, div, less_one = call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten.div.Tensor), call(aten.sub.Scalar)
-    clamp, scale = call(aten.clamp.default), call(aten.mul.Scalar)
+    clamp, scale, absolute, neg = call(aten.clamp.default), call(aten.mul.Scalar), call(aten.abs.default), call(aten.neg.default)
 
     def run(grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Any:
         _check_probabilities("binary_cross_entropy_backward", self, target, weight)
         spread = mul(less_one(self, 1), self)
-        if self.dtype is not torch.float16:  # in which this is zero
-            spread = clamp(spread, None, -1e-12)
+        # The least spread is zero in float16, of the sign that the others have.
+        spread = neg(absolute(spread)) if self.dtype is torch.float16 else clamp(spread, None, -1e-12)
         result = div(mul(sub(self, target), scale(grad_output, -_share(reduction, self))), spread)
         return result if weight is None else mul(result, weight)
 

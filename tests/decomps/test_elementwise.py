@@ -222,3 +222,13 @@ def test_addbmm(dtype: torch.dtype) -> None:
     check(torch.addbmm, torch.ones(2, 5, dtype=dtype), left[:0], right[:0])
     check(torch.addbmm, torch.ones(2, 5, dtype=dtype), left, right[:3])
     check(torch.addbmm, torch.ones(3, 5, dtype=dtype), left, right)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("op", [torch.xlogy, torch.special.xlog1py])
+def test_logarithms_of_half_types_are_rounded_before_they_are_multiplied(op: Any, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, y = (torch.rand(500, 4) * 5).to(dtype), (torch.rand(4, 500) * 9).to(dtype).t()
+    x[:5], y[:2] = 0, math.inf
+    check(op, x, y, exact=True)
+    check(op, torch.tensor([0.0, 0.0, 2.0]).to(dtype), torch.tensor([math.nan, 0.0, math.nan]).to(dtype))

@@ -370,3 +370,11 @@ COSTS: dict[str, tuple[Callable[[], Any], int]] = {
 def test_kernel_calls(name: str) -> None:
     run, calls = COSTS[name]
     assert kernel_calls(run) == calls
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_certain_and_wrong_probability_has_an_infinite_slope_of_eagers_sign(dtype: torch.dtype) -> None:
+    def slope(p: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(F.binary_cross_entropy(p.requires_grad_(), target), p)[0]
+
+    check(slope, torch.tensor([1.0, 0.0, 0.5]).to(dtype), torch.tensor([0.0, 1.0, 1.0]).to(dtype))
