@@ -5,7 +5,7 @@ sum of ones at the segments' offsets. What lies before the first segment gets 0,
 are cut off. Everything else is a scatter to the numbers, or a gather from them.
 
 Not checked, since it would read data: that lengths are not negative and sum to the size of the axis, where eager raises unless the
-call is ``unsafe``. Places that no segment holds are left out, and segments end where the data does.
+call is ``unsafe``. Places that no segment holds are left out; segments beyond the data are the scatter's error.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def _segments(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis
     count = sizes.size(1)
     options = {"dtype": torch.int64, "device": data.device}
     marks = aten.full.default([batch, places + 1], 0, **options)
-    inside = aten.clamp.default(in_type(bounds, torch.int64), 0, places)
-    marks = aten.scatter_add.default(marks, 1, inside, aten.full.default([batch, count + 1], 1, **options))
+    ones = aten.full.default([batch, count + 1], 1, **options)
+    marks = aten.scatter_add.default(marks, 1, in_type(bounds, torch.int64), ones)
     numbers = aten.slice.Tensor(aten.cumsum.default(marks, 1), 1, 0, places)
     numbers = aten.expand.default(aten.unsqueeze.default(numbers, 2), [batch, places, inner])
     return _Segments((batch, places, inner), count, numbers, aten.unsqueeze.default(sizes, 2))

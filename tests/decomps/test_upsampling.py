@@ -100,6 +100,15 @@ def test_places_far_from_the_start_are_rounded_as_by_eager(name: str, size: int,
     check(getattr(aten, name).default, x, [1, count][-dims:], *([False] if corners else []), ops=WITHOUT_VEC)
 
 
+@pytest.mark.parametrize("name", ["upsample_bilinear2d", "upsample_bicubic2d"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_bytes_are_weighted_in_whole_numbers(name: str, corners: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randint(0, 256, (2, 3, 60, 70)).to(torch.uint8)
+    for image in (x, laid(x, "channels last")):
+        check(getattr(aten, name).default, image, [97, 41], corners, ops=WITHOUT_VEC, exact=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", [name for name, (_, corners) in MODES.items() if corners])
 def test_half_types_are_rounded_once(name: str, dtype: torch.dtype) -> None:
