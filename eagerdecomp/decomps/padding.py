@@ -84,8 +84,8 @@ def _padded_backward(dims: int, kind: str, places: Places) -> Callable[..., Any]
 
 
 def _formed(self: Tensor, dims: int) -> Tensor | None:
-    """What tells the kernels the memory format: the input, if it is a batch; without, they answer row-major results."""
-    return self if self.dim() == dims + 2 else None
+    """What tells the kernels the memory format: the input, if it is a batch or a volume; else they answer row-major results."""
+    return self if self.dim() == dims + 2 or dims == 3 else None
 
 
 def _sizes(self: Tensor, padding: Sequence[int]) -> list[int]:

@@ -100,3 +100,12 @@ def test_kernel_calls() -> None:
     assert kernel_calls(lambda: aten.replication_pad1d(x[0], [1, 1])) <= 4
     assert kernel_calls(lambda: aten.replication_pad2d_backward(g, x, [1, 1, 1, 1])) <= 7
     assert kernel_calls(lambda: aten.reflection_pad2d_backward(g, x, [1, 1, 1, 1])) <= 13
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_volumes_without_a_batch_keep_channels_last(mode: str) -> None:
+    def run(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out = F.pad(x.requires_grad_(), (1, 1, 1, 1, 1, 1), mode)
+        return out.detach(), torch.autograd.grad(out.sum(), x)[0]
+
+    check(run, torch.randn(2, 4, 5, 6).contiguous(memory_format=torch.channels_last))
