@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "formulas",
         "precision",
         "progress",
+        "promotion",
         "runscript",
         "spelling",
     ),

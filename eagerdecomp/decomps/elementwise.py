@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,12 +12,14 @@ from torch import Tensor
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.layouts import iterator_strides, laid_out
 from eagerdecomp.precision import HALF
+from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.writeback import not_implemented, scalar_type_name
+from eagerdecomp.writeback import inplace_writer, not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 
 aten = torch.ops.aten
+
 #: The integers of a floating type's size: its bits.
 _BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
 
@@ -52,7 +53,7 @@ def _signbit(self: Tensor) -> Any:
 def _copysign(self: Tensor, other: Tensor) -> Any:
     if self.dtype.is_complex or other.dtype.is_complex:
         return NotImplemented
-    dtype = _promoted((self, other))
+    dtype = promoted((self, other))
     if not dtype.is_floating_point:
         dtype = torch.get_default_dtype()
     magnitude = aten.abs.default(self if self.dtype is dtype else aten._to_copy.default(self, dtype=dtype))
@@ -125,7 +126,7 @@ def _common_integers(self: Tensor, other: Any, name: str) -> tuple[Tensor, Tenso
         if x.dtype.is_floating_point or x.dtype.is_complex or x.dtype is torch.bool:
             raise not_implemented(f"{name}_cpu", x.dtype)
     if self.dtype is not other.dtype:
-        dtype = _promoted((self, other))
+        dtype = promoted((self, other))
         self, other = (x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype) for x in (self, other))
     return self, other
 
@@ -227,7 +228,7 @@ def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..
             if name == "addcdiv" and not any(floats):
                 raise RuntimeError(_INTEGER_ADDCDIV)
             operands = (self, tensor1, tensor2)
-            result = _promoted(operands)
+            result = promoted(operands)
             if not (result.is_floating_point or result.is_complex):
                 if result is torch.bool:
                     raise not_implemented(f"{name}_cpu_out", result)
@@ -249,37 +250,6 @@ _INTEGER_ADDCDIV = (
     ".to(input.dtype) for integer inputs and as (input + value * tensor1 / tensor2) for float inputs. The future addcdiv behavior "
     "is just the latter implementation: (input + value * tensor1 / tensor2), for all dtypes."
 )
-
-
-def _kind(dtype: torch.dtype) -> int:
-    return 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1 if dtype is not torch.bool else 0
-
-
-def _promoted(operands: Sequence[Tensor]) -> torch.dtype:
-    """The type that operands promote to: of those with dimensions, unless a kind above theirs has none."""
-    highest = max(_kind(x.dtype) for x in operands)
-    with_dims = [x.dtype for x in operands if x.dim()]
-    deciding = with_dims if any(_kind(dtype) == highest for dtype in with_dims) else [x.dtype for x in operands]
-    return functools.reduce(_promote, deciding)
-
-
-@functools.cache
-def _promote(left: torch.dtype, right: torch.dtype) -> torch.dtype:
-    """`torch.promote_types`, which is itself an operator and would reach the backend."""
-    if _kind(left) < _kind(right):
-        left, right = right, left
-    if left is right or _kind(right) == 0:
-        return left
-    if _kind(left) == 3:
-        if torch.float64 in (left, right) or torch.complex128 in (left, right):
-            return torch.complex128
-        single = torch.complex64 in (left, right) or right in (torch.float32, torch.bfloat16)
-        return torch.complex64 if single else torch.complex32
-    if _kind(left) > _kind(right):
-        return left
-    if left.itemsize == right.itemsize:  # float16 and bfloat16; uint8 and int8
-        return torch.float32 if _kind(left) == 2 else torch.int16
-    return left if left.itemsize > right.itemsize else right
 
 
 def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
@@ -354,7 +324,20 @@ def _times_log(log: OpOverload) -> Callable[..., Any]:
     return run
 
 
+def _mul_scalar_(call: Call) -> Callable[..., Any]:
+    """Eager multiplies by the scalar as a tensor of the type of `self`, which rounds it in half types; out of place it does not."""
+    by_scalar, by_tensor, full, write = call(aten.mul.Scalar), call(aten.mul.Tensor), call(aten.full.default), inplace_writer(call)
+
+    def run(self: Tensor, other: Any) -> Tensor:
+        if self.dtype not in HALF or isinstance(other, complex):
+            return write(self, by_scalar(self, other), ())
+        return write(self, by_tensor(self, full([], other, dtype=self.dtype, device=self.device)), ())
+
+    return run
+
+
 RULES: tuple[Rule, ...] = (
+    linked(aten.mul_.Scalar, _mul_scalar_),
     own(aten.xlogy.Tensor, _laid_out_by_both(_times_log(aten.log.default))),
     own(aten.special_xlog1py.default, _laid_out_by_both(_times_log(aten.log1p.default))),
     own(aten.signbit.default, _signbit),

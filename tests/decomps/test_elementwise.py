@@ -12,7 +12,7 @@ from compare import assert_same
 from on_core import check, kernel_calls, on_core
 from torch import Tensor
 
-from eagerdecomp.decomps.elementwise import _promote
+from eagerdecomp.promotion import _promote
 
 aten = torch.ops.aten
 
