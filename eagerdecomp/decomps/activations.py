@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -164,9 +165,13 @@ def _hardswish_backward(grad_output: Tensor, self: Tensor) -> Any:
     return aten.where.self(aten.le.Scalar(self, -3), _filled(below, 0.0), below)
 
 
+#: Eager's kernel holds the sixth as a float32, for float64 too.
+_SIXTH = struct.unpack("f", struct.pack("f", 1 / 6))[0]
+
+
 def _hardsigmoid_backward(grad_output: Tensor, self: Tensor) -> Any:
     inside = aten.lt.Scalar(aten.abs.default(self), 3)
-    return aten.where.self(inside, aten.div.Scalar(grad_output, 6), _filled(grad_output, 0.0))
+    return aten.where.self(inside, aten.mul.Scalar(grad_output, _SIXTH), _filled(grad_output, 0.0))
 
 
 def _mish_backward(grad_output: Tensor, self: Tensor) -> Any:

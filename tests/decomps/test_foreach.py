@@ -193,3 +193,24 @@ def test_optimizers_step_as_in_eager() -> None:
         lambda p: torch.optim.RMSprop(p, lr=0.1, centered=True, foreach=True),
     ):
         assert_same(on_core(lambda: train(make), CORE), train(make))  # noqa: B023 - called at once
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "arguments", [(), (0.37,), ("list",), ("list", 0.37), ([0.1, 0.7],), ("list", "list"), ("list", "list", 0.37)]
+)
+@pytest.mark.parametrize("name", sorted({op._schema.name.partition("::")[2] for op in FUNCTIONAL_AND_INPLACE}))
+def test_half_types_are_rounded_where_eager_rounds_them(name: str, arguments: tuple[Any, ...], dtype: torch.dtype) -> None:
+    """In place some ops round a scalar that they take whole out of place."""
+    torch.manual_seed(0)
+    if name.removeprefix("_foreach_").removesuffix("_") in MISSING or not hasattr(torch, name):
+        return
+    lists = [[(torch.rand(9, 7) * 3 + 0.1).to(dtype) for _ in range(2)] for _ in range(3)]
+    rest = iter(lists[1:])
+    args = [lists[0], *(next(rest) if one == "list" else one for one in arguments)]
+    call = getattr(torch, name)
+    try:
+        call(*copy.deepcopy(args))
+    except (RuntimeError, TypeError):
+        return  # no overload takes these
+    check(call, *args, exact=True)
