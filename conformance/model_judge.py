@@ -152,7 +152,9 @@ def judge_entry(entry: Entry, op_set: OpSet) -> list[Result]:
     prepare_torchvision()
     cache = ProgramCache()
     ops = op_set | OpSet(entry.custom_ops)
-    results = (_judge(_Trial(entry, column, ops), cache) for column in ("make", *entry.columns))
+    # torchvision's own fallback for `roi_align` is plain torch, but compiles itself on its first call.
+    with torch.compiler.set_stance("force_eager"):
+        results = [_judge(_Trial(entry, column, ops), cache) for column in ("make", *entry.columns)]
     return [replace(result, family=entry.family) for result in results]
 
 

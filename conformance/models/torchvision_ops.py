@@ -39,8 +39,6 @@ def prepare_torchvision() -> None:
         from torchvision.ops import boxes
 
         boxes._assert_has_ops = lambda: None
-        # Its own fallback for `roi_align` is plain torch, but compiles itself on its first call.
-        torch.compiler.set_stance("force_eager")
 
 
 def _nms(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
