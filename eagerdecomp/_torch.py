@@ -16,7 +16,8 @@ from torch._C import _SetExcludeDispatchKeyGuard as _ExcludeKey
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,6 +29,7 @@ __all__ = [
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
+    "TorchDispatchMode",
     "NO_TORCH_FUNCTION",
     "PLAIN_TORCH_DISPATCH",
     "ambient_facts",

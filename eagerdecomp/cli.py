@@ -219,6 +219,51 @@ def _opset(args: argparse.Namespace) -> int:
     return 0
 
 
+# -- bench -----------------------------------------------------------------------------------------------------------
+
+
+def _configure_bench(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", metavar="NAMES", help="some measurements, by comma: ops, kernels, models, ... (default: all)")
+    parser.add_argument("--quick", action="store_true", help="a small part of everything, in under a minute")
+    parser.add_argument("--json", metavar="FILE", help="write every single result there as JSON")
+    parser.add_argument("--svg", metavar="FILE", help="draw the ratios there")
+
+
+_BENCH_EPILOG = f"""It prints Markdown: for each measurement what was done, a table of ratios with their quartiles, and the worst
+cases. A full run takes some minutes.
+
+{_EXIT_CODES}"""
+
+
+def _bench(args: argparse.Namespace) -> int:
+    from eagerdecomp.bench import suite
+
+    names = args.only.split(",") if args.only else list(suite.SECTIONS)
+    unknown = [name for name in names if name not in suite.SECTIONS]
+    if unknown:
+        raise UsageError(f"--only {','.join(unknown)}: choose from {', '.join(suite.SECTIONS)}")
+    settings = suite.QUICK if args.quick else suite.FULL
+    with _output_file("--json", args.json) as write_json, _output_file("--svg", args.svg) as write_svg, _told_on_terminal() as tell:
+        sections = suite.run(names, settings, tell)
+        tell("")
+        print(suite.told(sections))
+        write_json(json.dumps(suite.told_json(sections, settings), indent=1) + "\n")
+        write_svg(suite.drawn(sections))
+    return 0
+
+
+@contextmanager
+def _told_on_terminal() -> Iterator[Callable[[str], None]]:
+    """A function that shows what is under way in one line of stderr that renews itself; nothing where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    try:
+        yield lambda text: print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+    finally:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
 # -- the table, and what its commands share -----------------------------------------------------------------------------
 
 COMMANDS: tuple[Command, ...] = (
@@ -227,6 +272,7 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("run", "run any script with every op brought to an op set", _configure_run, _run, _RUN_EPILOG, _own_words),
     Command("opset", "list the ops of a set, one a line", _configure_opset, _opset, _OPSET_EPILOG),
+    Command("bench", "measure what the mode costs, on this machine", _configure_bench, _bench, _BENCH_EPILOG),
 )
 
 
@@ -290,19 +336,26 @@ def _positive(text: str) -> int:
 
 @contextmanager
 def _json_file(name: str | None) -> Iterator[Callable[[RunFacts, dict[str, object]], None]]:
-    """A function that writes facts as JSON. A path that cannot be written is told before the run, not after it."""
+    """A function that writes facts as JSON."""
+    with _output_file("--json", name) as write:
+        yield lambda facts, more: write(json.dumps({**more, **summary_json(facts)}, indent=2) + "\n")
+
+
+@contextmanager
+def _output_file(option: str, name: str | None) -> Iterator[Callable[[str], None]]:
+    """A function that writes the file an option names. A path that cannot be written is told before the run, not after it."""
     if name is None:
-        yield lambda facts, more: None
+        yield lambda text: None
         return
     target = Path(name).absolute()  # the script may change the working directory
     existed = target.exists()
     try:
         target.open("a", encoding="utf-8").close()
     except OSError as error:
-        raise UsageError(f"--json {name}: cannot be written: {error.strerror}") from None
+        raise UsageError(f"{option} {name}: cannot be written: {error.strerror}") from None
 
-    def write(facts: RunFacts, more: dict[str, object]) -> None:
-        target.write_text(json.dumps({**more, **summary_json(facts)}, indent=2) + "\n", encoding="utf-8")
+    def write(text: str) -> None:
+        target.write_text(text, encoding="utf-8")
 
     try:
         yield write

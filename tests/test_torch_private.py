@@ -22,6 +22,7 @@ from eagerdecomp._torch import (
     HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
+    TorchDispatchMode,
     ambient_facts,
     builtin,
     call_at_key,
@@ -234,6 +235,19 @@ def test_dispatchmode_handlers_are_not_compiled_by_dynamo() -> None:
     assert hasattr(frames, "set_code_exec_strategy"), "Dynamo's switch for a code object moved"
     assert not hasattr(Seen.__torch_dispatch__, "__wrapped__"), "torch wraps the handler again: every op pays for it"
     assert Seen._should_skip_dynamo() is False
+
+
+def test_torchdispatchmode_is_handed_each_call_as_users_write_modes() -> None:
+    seen = []
+
+    class Plain(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Plain():
+        torch.neg(torch.ones(2))
+    assert seen == [torch.ops.aten.ones.default, torch.ops.aten.neg.default]
 
 
 def test_no_current_modes_takes_every_mode_off_and_puts_it_back() -> None:

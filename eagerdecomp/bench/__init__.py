@@ -1,0 +1,1 @@
+"""The measurements behind `eagerdecomp bench`: machinery, rivals, and a file for each measurement."""

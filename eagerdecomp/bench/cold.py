@@ -1,0 +1,166 @@
+"""Cold: the first call of each op against the naive mode's, and a model's first passes, each in a fresh process."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from eagerdecomp._torch import builtin
+from eagerdecomp.bench.cases import TINY
+from eagerdecomp.bench.cases import chosen as chosen_cases
+from eagerdecomp.bench.figures import Figure, Section, Settings
+from eagerdecomp.bench.fresh import in_fresh_process
+from eagerdecomp.bench.nets import KINDS, NETS, chosen, job, jobs
+from eagerdecomp.bench.rivals import Naive, Noop
+from eagerdecomp.bench.timing import Contestant, Spread, block, geometric_mean, quiet_collector
+from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.opset import core_aten
+
+__all__ = ["measure"]
+
+_WORST = 5
+_PASSES = 20
+_THIS = "eagerdecomp.bench.cold"
+
+
+def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+    """Start processes that see everything for the first time."""
+    first_calls = []
+    for number in range(1 if settings.quick else 4):
+        tell(f"cold: ops, process {number + 1}")
+        first_calls.append(in_fresh_process(_THIS, "ops", "quick" if settings.quick else "full", ("ours", "naive")[number % 2]))
+    passes = []
+    for net, kind in jobs(chosen(settings.quick))[: 1 if settings.quick else None]:
+        tell(f"cold: {net.name}, {kind}")
+        passes.append(in_fresh_process(_THIS, "model", str(NETS.index(net)), kind))
+    for row in passes:
+        row |= _settling(row["passes"]["ours"])
+    how = (
+        "In fresh processes, the kernels themselves warmed first, and each mode by an op that is not measured. Ops: one call of "
+        "each decomposed op under each mode. Models: the first pass over the median of the last ten of twenty; settled: how many "
+        "passes took over 1.2 times that, and what they took beyond it."
+    )
+    lists = {"Worst first call / naive": _worst(first_calls)}
+    for kind in KINDS:
+        lists[f"First / steady, {kind}"] = [f"{row['model']} {row['first']:.3g}" for row in passes if row["kind"] == kind]
+    return Section("cold", "Cold", how, [*_op_figures(first_calls), *_pass_figures(passes)], lists, [*first_calls, *passes])
+
+
+def _settling(times: list[float]) -> dict[str, float]:
+    steady = statistics.median(times[len(times) // 2 :])
+    slow = [seconds for seconds in times if seconds > 1.2 * steady]
+    return {"first": times[0] / steady, "slow_passes": len(slow), "lost_seconds": sum(slow) - steady * len(slow)}
+
+
+def _by_op(runs: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """For each op that both modes ran its ratio in each process."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        for row in run["ops"]:
+            if len(row["times"]) == 2:
+                found.setdefault(row["op"], []).append(row["times"]["ours"] / row["times"]["naive"])
+    return found
+
+
+def _op_figures(runs: list[dict[str, Any]]) -> list[Figure]:
+    each = _by_op(runs)
+    spread = Spread.of([geometric_mean(in_run) for in_run in zip(*each.values(), strict=True)])
+    start = {name: Spread.of([1000 * run["start"][name] for run in runs]) for name in ("ours", "naive")}
+    return [
+        Figure.of("first call of an op / naive", spread, f"{len(each)} ops, {len(runs)} processes"),
+        *(Figure.of(f"making the mode and its very first call, {name}, ms", value) for name, value in start.items()),
+    ]
+
+
+def _pass_figures(rows: list[dict[str, Any]]) -> list[Figure]:
+    found = []
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        taken = [row for row in rows if row["kind"] == kind]
+        first = [row["first"] for row in taken]
+        found.append(Figure.between(f"first pass / steady, {kind}", first))
+        lost = statistics.median(row["lost_seconds"] for row in taken)
+        slow = statistics.median(row["slow_passes"] for row in taken)
+        found.append(Figure(f"until settled, {kind}, ms", 1000 * lost, note=f"in {slow:g} passes (medians)"))
+    return found
+
+
+def _worst(runs: list[dict[str, Any]]) -> list[str]:
+    ranked = sorted(((statistics.median(values), op) for op, values in _by_op(runs).items()), reverse=True)
+    return [f"{op} {ratio:.3g}" for ratio, op in ranked[:_WORST]]
+
+
+# -- in the fresh process -----------------------------------------------------------------------------------------
+
+
+def _first_calls(quick: bool, ours_first: bool) -> dict[str, Any]:
+    """The first call of each decomposed op under our mode and the naive one. What a mode loads once, with its very first
+    decomposition, is told apart."""
+    ops = core_aten()
+    modes: dict[str, Callable[[], Any]] = {"ours": lambda: EagerDecompMode(ops), "naive": lambda: Naive(ops)}
+    names = ["ours", "naive"] if ours_first else ["naive", "ours"]
+    start = {}
+    made = {}
+    for name in names:
+
+        def begin(name: str = name) -> None:
+            made[name] = modes[name]()
+            with made[name]:
+                _warm_up()
+
+        start[name] = block(Contestant(begin), 1)
+    rows = []
+    for case in chosen_cases(quick):
+        if case.op in ops:
+            continue
+        args, kwargs = case.args(TINY), case.kwargs(TINY)
+        run = partial(builtin(case.op), *args, **kwargs)
+        run()
+        times = {}
+        for name in names:
+            try:
+                times[name] = block(Contestant(run, made[name]), 1)
+            except (RuntimeError, TypeError, NotImplementedError):
+                continue  # the naive mode meets an entry that fails
+        rows.append({"op": case.name, "times": times})
+    return {"start": start, "ops": rows}
+
+
+def _warm_up() -> None:
+    """A mode's very first decomposition, of an op that is not measured."""
+    torch.ops.aten.celu.default(torch.rand(4))
+
+
+def _passes(number: int, kind: str) -> dict[str, Any]:
+    """The seconds of a model's first passes under a new mode, and under one that only calls on. Each runs natively before, so that
+    the kernels' own preparations are no one's."""
+    net = NETS[number]
+    job(net, kind).run()
+    found = {}
+    for name, mode in (("noop", Noop()), ("ours", EagerDecompMode(core_aten()))):
+        run = job(net, kind).run
+        with mode:
+            _warm_up()  # what a mode loads once is told by `_first_calls`
+        found[name] = [block(Contestant(run, mode), 1) for _ in range(_PASSES)]
+    return {"model": net.name, "kind": kind, "passes": found}
+
+
+def main(words: list[str]) -> None:
+    """Run a job, and print what it found as a line of JSON."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    what, first, second = words
+    with quiet_collector():
+        found = _first_calls(first == "quick", second == "ours") if what == "ops" else _passes(int(first), second)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

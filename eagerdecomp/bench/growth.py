@@ -1,0 +1,90 @@
+"""Growth: a training loop whose sequence lengths and learning rates keep changing."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from eagerdecomp.bench.figures import Figure, Section, Settings
+from eagerdecomp.bench.nets import NETS, VOCABULARY
+from eagerdecomp.bench.rivals import Noop
+from eagerdecomp.bench.timing import Contestant, block, quiet_collector
+from eagerdecomp.cache import ProgramCache
+from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.opset import core_aten
+
+__all__ = ["measure"]
+
+_GPT = next(net for net in NETS if net.name == "GPT with a cache")
+_WINDOW = 50
+
+
+def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+    """Train under the mode and under one that only calls on, step by step in turn, over all lengths twice; then one alone."""
+    lengths, rates, window = (8, 3, 4) if settings.quick else (500, 100, _WINDOW)
+    cache = ProgramCache()
+    mode = EagerDecompMode(core_aten(), cache=cache)
+    ours, noop = _Loop(mode, lengths), _Loop(Noop(), lengths)
+    plan = [(4 + number % lengths, 1e-4 * (1 + number % rates)) for number in range(2 * lengths)]
+    rows: list[dict[str, Any]] = []
+    with quiet_collector():
+        for number, (length, rate) in enumerate(plan):
+            if number % 20 == 0:
+                tell(f"growth: step {number} of {len(plan)}")
+            row: dict[str, Any] = {"length": length, "rate": rate, "ours": ours.step(length, rate), "noop": noop.step(length, rate)}
+            rows.append(row | {"programs": cache.info().programs})
+        # The lengths of the last window, one of them only: what the same work costs where nothing changes.
+        middle = plan[-window // 2][0]
+        steady = EagerDecompMode(core_aten(), cache=ProgramCache())
+        alone = _Loop(steady, lengths)
+        single = [alone.step(middle, 1e-4) for _ in range(2 * window)][window:]
+    parts = {
+        f"ours / noop mode, first {window} steps": rows[:window],
+        f"ours / noop mode, last {window} of the first pass": rows[lengths - window : lengths],
+        "ours / noop mode, second pass": rows[lengths:],
+        f"ours / noop mode, last {window} steps": rows[-window:],
+    }
+    figures = [_ratio(name, taken) for name, taken in parts.items()]
+    last = statistics.median(row["ours"] for row in rows[-window:])
+    figures.append(Figure(f"a step of the last {window} / a step of one length alone", last / statistics.median(single)))
+    for name, at in (("tenth step", 9), ("first pass", lengths - 1), ("second pass", len(rows) - 1)):
+        figures.append(Figure(f"programs held after the {name}", rows[min(at, len(rows) - 1)]["programs"]))
+    figures.append(Figure("programs held, one length and rate", steady.cache.info().programs))
+    how = (
+        f"A small GPT trained with AdamW on sequences of {lengths} different lengths, the learning rate one of {rates}, no step "
+        "like another; the lengths come twice. Sums of step times within each part."
+    )
+    return Section("growth", "Growth", how, figures, rows=rows)
+
+
+def _ratio(name: str, rows: Sequence[dict[str, Any]]) -> Figure:
+    return Figure(name, sum(row["ours"] for row in rows) / sum(row["noop"] for row in rows), note=f"{len(rows)} steps")
+
+
+class _Loop:
+    """One training run under one mode."""
+
+    def __init__(self, mode: Any, lengths: int) -> None:
+        torch.manual_seed(0)
+        self._mode = mode
+        self._model: Any = _GPT.make()
+        self._model.places = torch.nn.Embedding(lengths + 4, 32)
+        self._optimizer = torch.optim.AdamW(self._model.parameters(), foreach=True)
+        self._generator = torch.Generator().manual_seed(0)
+
+    def step(self, length: int, rate: float) -> float:
+        """Seconds of one step."""
+        tokens = torch.randint(VOCABULARY, (1, length), generator=self._generator)
+        self._optimizer.param_groups[0]["lr"] = rate
+
+        def run() -> None:
+            scores, _ = self._model(tokens[:, :-1])
+            F.cross_entropy(scores.flatten(0, 1), tokens[:, 1:].flatten()).backward()  # type: ignore[no-untyped-call]
+            self._optimizer.step()
+            self._optimizer.zero_grad()
+
+        return block(Contestant(run, self._mode), 1)

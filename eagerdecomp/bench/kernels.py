@@ -1,0 +1,72 @@
+"""Kernels: how many calls of Core ATen one op comes to, against the decomposition that torch ships. Counted, not timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from eagerdecomp._torch import builtin
+from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.bench.cases import CASES, TINY, Case
+from eagerdecomp.bench.figures import Figure, Section, Settings
+from eagerdecomp.bench.rivals import Naive
+from eagerdecomp.bench.timing import geometric_mean
+from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.opset import core_aten
+
+__all__ = ["measure"]
+
+_SHOWN = 8
+
+
+def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+    """Count, for each op outside the set, what reaches the backend under our mode and under the naive one."""
+    ops = core_aten()
+    mode, naive = EagerDecompMode(ops), Naive(ops)
+    rows: list[dict[str, Any]] = []
+    tell("kernels")
+    for case in CASES:
+        if case.op not in ops:
+            rows.append({"op": case.name, "ours": _count(case, mode, 3), "shipped": _shipped(case, naive)})
+    both = [row for row in rows if row["shipped"]]
+    dearest = sorted(rows, key=lambda row: -row["ours"])[:_SHOWN]
+    return Section(
+        "kernels",
+        "Kernel calls",
+        "Calls that reach the backend for one warm call of an op in the tiny size, counted by a mode outside. Shipped: the naive "
+        "mode with torch's table; ops that the table leaves whole are not in the ratio.",
+        [
+            Figure(
+                "ours / shipped, geometric mean",
+                geometric_mean([row["ours"] / row["shipped"] for row in both]),
+                note=f"{len(both)} ops",
+            ),
+            Figure("ours, all ops together", sum(row["ours"] for row in both)),
+            Figure("shipped, all ops together", sum(row["shipped"] for row in both)),
+        ],
+        {"Most kernel calls (ours, shipped)": [f"{row['op']} {row['ours']}, {row['shipped'] or '-'}" for row in dearest]},
+        rows,
+    )
+
+
+def _count(case: Case, mode: Any, warm: int) -> int:
+    return sum(_seen(case, mode, warm).values())
+
+
+def _seen(case: Case, mode: Any, warm: int) -> dict[Any, int]:
+    args, kwargs, run = case.args(TINY), case.kwargs(TINY), builtin(case.op)
+    with mode:
+        for _ in range(warm):
+            run(*args, **kwargs)
+    with BackendRecorder() as seen, mode:
+        run(*args, **kwargs)
+    return dict(seen.ops)
+
+
+def _shipped(case: Case, naive: Naive) -> int | None:
+    """None where torch's table does not decompose the op, or fails."""
+    try:
+        seen = _seen(case, naive, 0)
+    except (RuntimeError, TypeError, NotImplementedError):
+        return None
+    return None if case.op in seen else sum(seen.values())

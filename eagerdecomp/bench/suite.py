@@ -1,0 +1,91 @@
+"""The suite: all measurements as a table, run in order, and told as text, JSON and a chart."""
+
+from __future__ import annotations
+
+import os
+import platform
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from eagerdecomp.bench import cold, growth, kernels, memory, models, ops, threads, writeback
+from eagerdecomp.bench.chart import svg
+from eagerdecomp.bench.figures import Section, Settings, markdown, section_json
+
+__all__ = ["FULL", "QUICK", "SECTIONS", "drawn", "machine", "run", "told", "told_json"]
+
+#: Name, as `--only` spells it, and what measures.
+SECTIONS: dict[str, Callable[[Settings, Callable[[str], None]], Section]] = {
+    "ops": ops.measure,
+    "kernels": kernels.measure,
+    "models": models.measure,
+    "cold": cold.measure,
+    "memory": memory.measure,
+    "writeback": writeback.measure,
+    "growth": growth.measure,
+    "threads": threads.measure,
+}
+
+FULL = Settings(quick=False, rounds=11, seconds=0.003)
+QUICK = Settings(quick=True, rounds=3, seconds=0.0005)
+
+
+def run(names: Sequence[str], settings: Settings, tell: Callable[[str], None]) -> list[Section]:
+    """The measurements of these names, in the table's order; `tell` is given what is under way."""
+    with _apart():
+        return [measure(settings, tell) for name, measure in SECTIONS.items() if name in names]
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """One thread for kernels, a random state of its own, and no warnings of ops that are run on odd arguments."""
+    count = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.manual_seed(0)
+            yield
+    finally:
+        torch.set_num_threads(count)
+
+
+def machine() -> dict[str, Any]:
+    """Where it ran."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "load": None if load is None else round(load, 1),
+    }
+
+
+def _where() -> str:
+    facts = machine()
+    load = "" if facts["load"] is None else f", load {facts['load']}"
+    return f"torch {facts['torch']}, Python {facts['python']}, {facts['machine']}, {facts['cores']} cores{load}"
+
+
+def told(sections: Sequence[Section]) -> str:
+    """All sections as Markdown."""
+    head = (
+        f"{_where()}; one thread. Times are CPU times of the thread, of contestants that take turns in one process; a ratio is "
+        "taken within a round."
+    )
+    return "\n".join([head, "", *map(markdown, sections)])
+
+
+def told_json(sections: Sequence[Section], settings: Settings) -> dict[str, Any]:
+    """All sections as plain values, every single result among them."""
+    measured = {"quick": settings.quick, "rounds": settings.rounds, "seconds": settings.seconds}
+    return {"machine": machine(), "settings": measured, "sections": [section_json(section) for section in sections]}
+
+
+def drawn(sections: Sequence[Section]) -> str:
+    """The chart of all sections, as SVG."""
+    return svg(sections, _where())

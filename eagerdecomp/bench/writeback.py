@@ -1,0 +1,71 @@
+"""Writeback: in-place ops on large parameters against the native in-place kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import builtin
+from eagerdecomp.bench.cases import ADAMW
+from eagerdecomp.bench.figures import Figure, Section, Settings
+from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
+from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.opset import core_aten
+
+__all__ = ["measure"]
+
+aten = torch.ops.aten
+_MANY, _FEW = 1 << 20, 1 << 14
+
+
+def _calls(count: int) -> dict[str, Callable[[], Any]]:
+    """In-place calls on `count` floats, whose values stay finite however often they run."""
+    target, zeros, ones, other = torch.rand(count), torch.zeros(count), torch.ones(count), torch.rand(count) + 0.5
+    part = count // 8
+
+    def several() -> list[Tensor]:
+        return [torch.zeros(part) for _ in range(8)]
+
+    mask = torch.rand(count) > 0.5
+    return {
+        "add_": partial(builtin(aten.add_.Tensor), target, zeros),
+        "mul_": partial(builtin(aten.mul_.Tensor), target, ones),
+        "mul_ by a number": partial(builtin(aten.mul_.Scalar), target, 1.0),
+        "lerp_": partial(builtin(aten.lerp_.Scalar), target, other, 0.3),
+        "addcmul_": partial(builtin(aten.addcmul_.default), target, zeros, other, value=0.5),
+        "addcdiv_": partial(builtin(aten.addcdiv_.default), target, zeros, other, value=0.5),
+        "clamp_": partial(builtin(aten.clamp_.default), target, 0.0, 1.0),
+        "relu_": partial(builtin(aten.relu_.default), target),
+        "sigmoid_": partial(builtin(aten.sigmoid_.default), target),
+        "masked_fill_": partial(builtin(aten.masked_fill_.Scalar), target, mask, 0.5),
+        "zero_": partial(builtin(aten.zero_.default), target),
+        "_foreach_add_": partial(builtin(aten._foreach_add_.List), several(), several()),
+        "_foreach_mul_": partial(builtin(aten._foreach_mul_.Scalar), several(), 1.0),
+        "_foreach_addcmul_": partial(builtin(aten._foreach_addcmul_.Scalar), several(), several(), several(), 0.5),
+        "_fused_adamw_": partial(
+            builtin(aten._fused_adamw_.default),
+            *(several() for _ in range(4)),
+            [],
+            [torch.tensor(10.0) for _ in range(8)],
+            **ADAMW,
+        ),
+    }
+
+
+def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+    """Race each in-place call under the mode and without."""
+    count = _FEW if settings.quick else _MANY
+    mode = EagerDecompMode(core_aten())
+    rows: list[dict[str, Any]] = []
+    for name, run in _calls(count).items():
+        tell(f"writeback: {name}")
+        times = race({"native": Contestant(run), "ours": Contestant(run, mode)}, settings.rounds, 4 * settings.seconds)
+        rows.append({"call": name, "times": times, "ratio": ratios(times["ours"], times["native"])})
+    figures = [Figure.of("ours / native, geometric mean", joint([row["ratio"] for row in rows]), f"{len(rows)} calls")]
+    figures += [Figure.of(row["call"], Spread.of(row["ratio"])) for row in rows]
+    how = f"In-place calls on {count:,} floats (lists: eight tensors of an eighth), Core ATen, which holds none of them."
+    return Section("writeback", "Writeback", how, figures, rows=rows)

@@ -1,0 +1,125 @@
+"""The floor calls the kernels that ours calls and answers what ours answers; the others are what they say."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+
+import eagerdecomp as ed
+from eagerdecomp._torch import builtin
+from eagerdecomp.bench.cases import CASES, COMMON, SIZES, TINY, Case
+from eagerdecomp.bench.ops import contestants, floor
+from eagerdecomp.bench.rivals import Floor, Naive, Noop, arrival
+
+CORE = ed.core_aten()
+DECOMPOSED = [case for case in CASES if case.op not in CORE]
+RANDOM = {"aten.bernoulli_.float", "aten.normal_.default"}
+
+
+@pytest.fixture(scope="module")
+def mode() -> ed.EagerDecompMode:
+    return ed.EagerDecompMode(CORE)
+
+
+def reached(inside: Any, run: Any) -> Counter[Any]:
+    with ed.BackendRecorder() as seen, inside:
+        run()
+    return seen.ops
+
+
+@pytest.mark.parametrize("case", DECOMPOSED, ids=lambda case: case.name)
+def test_the_floor_calls_the_kernels_that_ours_calls(case: Case, mode: ed.EagerDecompMode) -> None:
+    run = partial(builtin(case.op), *case.args(TINY), **case.kwargs(TINY))
+    low = floor(case, run, mode)
+    kernels = reached(low, run)
+    assert kernels == reached(mode, run)
+    assert case.op not in kernels
+
+
+@pytest.mark.parametrize("case", [case for case in DECOMPOSED if case.name not in RANDOM], ids=lambda case: case.name)
+def test_the_floor_answers_what_ours_answers_and_writes_what_ours_writes(case: Case, mode: ed.EagerDecompMode) -> None:
+    args, kwargs = case.args(TINY), case.kwargs(TINY)
+    low = floor(case, partial(builtin(case.op), *copy.deepcopy(args), **copy.deepcopy(kwargs)), mode)
+    mine, theirs = copy.deepcopy((args, kwargs)), copy.deepcopy((args, kwargs))
+    with low:
+        got = case.op(*mine[0], **mine[1])
+    with mode:
+        want = case.op(*theirs[0], **theirs[1])
+    assert_same(got, want, exact=True)
+    assert_same(list(mine[0]), list(theirs[0]), exact=True)
+
+
+def test_the_floor_takes_keyword_arguments_under_the_op_s_names(mode: ed.EagerDecompMode) -> None:
+    (case,) = [case for case in CASES if case.name == "aten.addcmul.default"]
+    a, b, c = case.args(TINY)
+    low = floor(case, partial(builtin(case.op), a, b, c, value=0.5), mode)
+    with low:
+        got = torch.addcmul(c, b, a, value=0.5)
+    assert_same(got, torch.addcmul(c, b, a, value=0.5))
+
+
+def test_a_call_arrives_without_arguments_that_are_defaults() -> None:
+    x = torch.ones(3)
+    args, kwargs = arrival(partial(builtin(torch.ops.aten.add.Tensor), x, x, alpha=1))
+    assert len(args) == 2
+    assert kwargs == {}
+
+
+def test_the_floor_knows_one_op_only() -> None:
+    with pytest.raises(KeyError), Floor({}):
+        torch.neg(torch.ones(2))
+
+
+def test_noop_calls_on_and_naive_decomposes_anew() -> None:
+    x = torch.rand(3)
+    assert list(reached(Noop(), lambda: torch.nn.functional.silu(x))) == [torch.ops.aten.silu.default]
+    naive = reached(Naive(CORE), lambda: torch.nn.functional.silu(x))
+    assert torch.ops.aten.silu.default not in naive
+    assert set(naive) <= set(CORE)
+    with Naive(CORE):
+        assert_same(torch.nn.functional.silu(x), x * x.sigmoid())
+
+
+def test_each_way_of_a_case_is_there_where_it_means_something(mode: ed.EagerDecompMode) -> None:
+    by_name = {case.name: case for case in CASES}
+    naive = Naive(CORE)
+    assert set(contestants(by_name["aten.silu.default"], TINY, mode, naive)) == {
+        "native",
+        "noop",
+        "ours",
+        "floor",
+        "naive",
+        "table",
+    }
+    assert set(contestants(by_name["aten.mm.default"], TINY, mode, naive)) == {"native", "noop", "ours"}
+    # torch's table has no entry for it: the naive mode would run it as it is
+    assert "naive" not in contestants(by_name["aten._fused_adamw_.default"], TINY, mode, naive)
+
+
+def test_the_cases_are_enough_and_each_is_one_call_of_its_own_op() -> None:
+    assert len(DECOMPOSED) >= 60
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert set(COMMON) <= {case.name for case in CASES}
+    assert len(COMMON) == 15
+    for case in CASES:
+        for size in SIZES:
+            seen = reached(Noop(), partial(builtin(case.op), *case.args(size), **case.kwargs(size)))
+            assert seen == {case.op: 1}, case.name
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.op._schema.is_mutable], ids=lambda case: case.name)
+def test_an_in_place_case_can_be_repeated(case: Case) -> None:
+    args, kwargs = case.args(TINY), case.kwargs(TINY)
+    for _ in range(200):
+        case.op(*args, **kwargs)
+    tensors = [item for arg in args for item in (arg if isinstance(arg, (list, tuple)) else [arg]) if torch.is_tensor(item)]
+    for tensor in tensors:
+        assert tensor.isfinite().all()
+        # Numbers too small for the usual format would make the kernels slow.
+        assert not ((tensor != 0) & (tensor.abs() < torch.finfo(torch.float32).tiny)).any()

@@ -1,0 +1,135 @@
+"""The command runs and writes what it says. No time is asserted anywhere: machines differ, and so does one from itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from eagerdecomp.bench import suite
+from eagerdecomp.bench.memory import peak_growth
+from eagerdecomp.bench.nets import KINDS, NETS, job, jobs
+from eagerdecomp.cli import main
+
+FAST = replace(suite.QUICK, rounds=2, seconds=1e-5)
+
+#: What a section's rows hold, at the least.
+ROWS = {
+    "ops": {"op", "family", "size", "decomposed", "times", "ratios"},
+    "kernels": {"op", "ours", "shipped"},
+    "models": {"model", "kind", "times", "ratios"},
+    "memory": {"model", "kind", "held", "ours_growth", "native_growth", "ratio", "growth_ratio"},
+    "writeback": {"call", "times", "ratio"},
+    "growth": {"length", "rate", "ours", "noop", "programs"},
+    "threads": {"threads", "times", "programs"},
+}
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the command writes and prints, over all sections."""
+    folder = tmp_path_factory.mktemp("bench")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suite, "QUICK", FAST)
+        words = ["bench", "--quick", "--json", str(folder / "b.json"), "--svg", str(folder / "b.svg")]
+        assert main(words) == 0
+    return {"json": json.loads((folder / "b.json").read_text()), "svg": (folder / "b.svg").read_text()}
+
+
+def test_every_section_is_in_the_json_file_and_in_the_chart(told: dict[str, Any]) -> None:
+    assert [section["name"] for section in told["json"]["sections"]] == list(suite.SECTIONS)
+    assert told["json"]["settings"] == {"quick": True, "rounds": 2, "seconds": 1e-5}
+    assert told["json"]["machine"]["torch"] == torch.__version__
+    drawn = {text.text for text in ElementTree.fromstring(told["svg"]).iter("{http://www.w3.org/2000/svg}text")}
+    assert {section["title"] for section in told["json"]["sections"]} <= drawn
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_have_their_fields(told: dict[str, Any], name: str) -> None:
+    (section,) = [section for section in told["json"]["sections"] if section["name"] == name]
+    assert section["rows"]
+    for row in section["rows"]:
+        assert ROWS[name] <= set(row)
+    for figure in section["figures"]:
+        assert figure["value"] > 0 or "/" not in figure["name"]
+
+
+def test_cold_tells_first_calls_and_first_passes(told: dict[str, Any]) -> None:
+    (section,) = [section for section in told["json"]["sections"] if section["name"] == "cold"]
+    calls, *passes = section["rows"]
+    assert {"ours", "naive"} == set(calls["start"])
+    assert calls["ops"]
+    for row in passes:
+        assert len(row["passes"]["ours"]) == len(row["passes"]["noop"]) == 20
+        assert {"first", "slow_passes", "lost_seconds"} <= set(row)
+
+
+def test_ratios_in_the_json_file_are_those_of_its_times(told: dict[str, Any]) -> None:
+    rows = told["json"]["sections"][0]["rows"]
+    for row in rows:
+        for name, (over, under) in {"ours / native": ("ours", "native"), "ours / noop mode": ("ours", "noop")}.items():
+            pairs = zip(row["times"][over], row["times"][under], strict=True)
+            assert row["ratios"][name] == pytest.approx([a / b for a, b in pairs])
+
+
+def test_only_some_are_run_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--quick", "--only", "kernels"]) == 0
+    out = capsys.readouterr().out
+    assert "### Kernel calls" in out
+    assert "### Ops" not in out
+
+
+def test_an_unknown_name_ends_with_2_and_names_the_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--only", "ops,nonsense", "--json", str(tmp_path / "b.json")]) == 2
+    err = capsys.readouterr().err
+    assert "nonsense" in err
+    assert "writeback" in err
+    assert not (tmp_path / "b.json").exists()
+
+
+def test_what_it_changes_for_itself_is_as_before() -> None:
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    suite.run(["kernels"], FAST, lambda text: None)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_there_are_enough_models_and_each_knows_its_passes() -> None:
+    assert len(NETS) >= 10
+    assert len({net.name for net in NETS}) == len(NETS)
+    for kind in KINDS:
+        assert sum(one == kind for _, one in jobs(NETS)) >= (3 if kind == "generate" else 10)
+
+
+@pytest.mark.parametrize("net", NETS, ids=lambda net: net.name)
+def test_a_training_step_changes_the_weights_and_leaves_no_gradient(net: Any) -> None:
+    subject = job(net, "train")
+    before = [parameter.clone() for parameter in subject.model.parameters()]
+    subject.run()
+    assert all(parameter.grad is None for parameter in subject.model.parameters())
+    assert any(not torch.equal(old, new) for old, new in zip(before, subject.model.parameters(), strict=True))
+
+
+def test_a_job_starts_from_the_same_weights_each_time() -> None:
+    first, second = (job(NETS[0], "infer") for _ in range(2))
+    assert torch.equal(first.run(), second.run())
+
+
+def test_peak_growth_counts_the_bytes_alive_at_once() -> None:
+    size = 1 << 20
+
+    def one_after_another() -> None:
+        for _ in range(3):
+            torch.empty(size, dtype=torch.uint8)
+
+    def together() -> None:
+        held = [torch.empty(size, dtype=torch.uint8) for _ in range(3)]
+        del held
+
+    assert size <= peak_growth(one_after_another) < 2 * size
+    assert 3 * size <= peak_growth(together) < 4 * size
