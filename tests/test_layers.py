@@ -45,6 +45,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "matrices",
         "random_checks",
         "refusals",
+        "resampling",
         "search",
         "windows",
     ),

@@ -9,6 +9,7 @@ from dataclasses import replace
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.decomps import (
     activations,
+    antialias,
     attention,
     class_losses,
     convolution,
@@ -74,6 +75,7 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("pooling", pooling.RULES),
     ("padding", padding.RULES),
     ("resize", resize.RULES),
+    ("antialias", antialias.RULES),
     ("grids", grids.RULES),
     ("random", random.RULES),
     ("sampling", sampling.RULES),

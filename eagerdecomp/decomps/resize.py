@@ -1,15 +1,11 @@
-"""Upsampling, and its gradient: nearest, linear and cubic; and the linear, cubic and Lanczos filters that smooth as they shrink.
+"""Upsampling, and its gradient: nearest, linear and cubic.
 
 Every mode is linear and separable: along a dimension an element of the output is a weighted sum of a few of the input's, its
-*taps*. Forward they are gathered, so that what is infinite stays where eager has it. Backward each dimension is a product with the
-small matrix of the weights of the taps: inf or NaN in a gradient makes NaN of its row and column, where eager keeps it to its own
-sources; a step that meets one is lost either way. The matrices of the antialiased modes are the filter at the distances of places.
+*taps*. Forward they are gathered, backward the gradient is scattered to them, so that what is infinite stays where eager has it.
 """
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +16,7 @@ from torch import Tensor
 from eagerdecomp._torch import suggested_memory_format
 from eagerdecomp.layouts import in_format_of
 from eagerdecomp.precision import in_type, widened
+from eagerdecomp.resampling import check_gradient, in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import not_implemented
 
@@ -57,13 +54,7 @@ def _axes(
 
 def _ratio(size: int, count: int, align_corners: bool, scale: float | None, dtype: torch.dtype) -> float:
     """As eager rounds it: places far from the start depend on its last bit."""
-    if align_corners:
-        ratio = (size - 1) / (count - 1) if count > 1 else 0.0
-    else:
-        ratio = 1 / scale if scale is not None and scale > 0 else size / count
-    if dtype is torch.float32:
-        (ratio,) = struct.unpack("f", struct.pack("f", ratio))
-    return ratio
+    return rounded(ratio_of(size, count, align_corners, scale), dtype)
 
 
 def _places(axes: Sequence[_Axis], offset: float, like: Tensor) -> Tensor:
@@ -154,15 +145,12 @@ def _weighted(kernel: str, taps_of: TapsOf, dims: int) -> Callable[..., Any]:
         if whole:
             return in_format_of(in_type(_in_whole_numbers(result, axes, taps_of, bool(align_corners)), torch.uint8), self)
         moved = [axis for axis in axes if taps_of is _cubic or axis.size != axis.count]
-        for _ in range(len(axes) - len(moved)):
+        if len(moved) < len(axes):
             result = aten.add.Tensor(result, aten.mul.Scalar(result, 0))  # eager's second tap, of no weight
         if moved:
             taps = taps_of(moved, bool(align_corners), result)
             for axis, (index, weights) in reversed(list(zip(moved, taps, strict=True))):
-                gathered = aten.index.Tensor(result, [*[None] * axis.dim, index])
-                inner = self.dim() - 1 - axis.dim
-                shares = aten.view.default(weights, [*weights.shape, *[1] * inner]) if inner else weights
-                result = aten.sum.dim_IntList(aten.mul.Tensor(gathered, shares), [axis.dim])
+                result = sum_of_taps(result, axis.dim, index, weights)
         return in_format_of(in_type(result, self.dtype), self)
 
     return run
@@ -170,20 +158,13 @@ def _weighted(kernel: str, taps_of: TapsOf, dims: int) -> Callable[..., Any]:
 
 def _in_whole_numbers(x: Tensor, axes: Sequence[_Axis], taps_of: TapsOf, align_corners: bool) -> Tensor:
     """Bytes by weights of sixteen bits, rounded to bytes after each dimension, in float64, where all of that is exact."""
-    shape = list(x.shape)
     for axis in reversed(axes):
         if axis.size == axis.count:  # the kernels leave it alone, whatever the scale
             continue
-        (taps,) = taps_of([axis], align_corners, x)
-        matrix = _matrix(axis, taps, x)
-        # As many bits as leave the greatest weight below 2^15.
-        room = aten.log2.default(aten.mul.Scalar(aten.reciprocal.default(aten.amax.default(matrix)), 32767.5))
-        unit = aten.pow.Scalar(2, aten.clamp.default(aten.sub.Scalar(aten.ceil.default(room), 1), None, 22))
-        scaled = aten.mul.Tensor(matrix, unit)
-        scaled = aten.trunc.default(aten.add.Tensor(scaled, aten.sign.default(scaled), alpha=0.5))
-        x = aten.div.Tensor(_contract(x, shape, axis.dim, aten.permute.default(scaled, [1, 0])), unit)
-        x = aten.clamp.default(aten.floor.default(aten.add.Scalar(x, 0.5)), 0, 255)
-        shape[axis.dim] = axis.count
+        ((index, weights),) = taps_of([axis], align_corners, x)
+        zeros = aten.full.default([axis.size, axis.count], 0, dtype=x.dtype, device=x.device)
+        matrix = aten.scatter_add.default(zeros, 0, index, weights)
+        x = in_bytes(x, axis.dim, aten.permute.default(matrix, [1, 0]))
     return x
 
 
@@ -258,213 +239,46 @@ def _weighted_gradient(taps_of: TapsOf, *, formed: bool = True) -> Callable[...,
     def run(
         grad_output: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
     ) -> Any:
-        _check(grad_output, output_size, input_size)
+        check_gradient(grad_output, output_size, input_size)
         grad = widened(grad_output)
         axes = _axes(input_size[2:], output_size, bool(align_corners), scales, grad.dtype)
         moved = [axis for axis in axes if axis.size != axis.count]
         if taps_of is _cubic and moved:
             moved = axes  # a scale counts there, of the same size too
+        if len(moved) < len(axes) and taps_of is _linear:
+            grad = aten.add.Tensor(grad, aten.mul.Scalar(grad, 0))  # eager's second tap, of no weight
         taps = taps_of(moved, bool(align_corners), grad) if moved else []
-        matrices = [(axis, _matrix(axis, each, grad)) for axis, each in zip(moved, taps, strict=True)]
-        return _contracted(grad_output, grad, matrices, formed)
+        for axis, (index, weights) in reversed(list(zip(moved, taps, strict=True))):
+            grad = spread_to_taps(grad, axis.dim, axis.size, index, weights)
+        return _answer(grad, grad_output, formed)
 
     return run
 
 
 def _nearest_gradient(exact: bool, *, formed: bool = True) -> Callable[..., Any]:
     def run(grad_output: Tensor, output_size: Sequence[int], input_size: Sequence[int], *scales: float | None) -> Any:
-        _check(grad_output, output_size, input_size)
+        check_gradient(grad_output, output_size, input_size)
         grad = widened(grad_output)
         axes = _axes(input_size[2:], output_size, False, scales, torch.float32)
         moved = axes if exact else [axis for axis in _plain_ratios(axes) if axis.size != axis.count]
         like = aten.empty.memory_format([0], dtype=torch.float32, device=grad.device)
-        matrices = []
-        for axis in moved:
-            index = aten.unsqueeze.default(_nearest_index(axis, exact, like), 0)
-            matrices.append((axis, aten.scatter.value(_zeros(axis, grad), 0, index, 1)))
-        return _contracted(grad_output, grad, matrices, formed)
+        for axis in reversed(moved):
+            grad = spread_to_taps(grad, axis.dim, axis.size, _nearest_index(axis, exact, like), None)
+        return _answer(grad, grad_output, formed)
 
     return run
 
 
-def _contracted(grad_output: Tensor, grad: Tensor, matrices: Sequence[tuple[_Axis, Tensor]], formed: bool) -> Tensor:
-    shape = list(grad.shape)
-    for axis, matrix in reversed(matrices):
-        grad = _contract(grad, shape, axis.dim, matrix)
-        shape[axis.dim] = axis.size
+def _answer(grad: Tensor, grad_output: Tensor, formed: bool) -> Tensor:
     if grad is grad_output:
         form = suggested_memory_format(grad) if formed else torch.contiguous_format
         return aten.clone.default(grad, memory_format=form)  # type: ignore[no-any-return]
     return in_format_of(in_type(grad, grad_output.dtype), grad_output if formed else None)
 
 
-def _zeros(axis: _Axis, like: Tensor) -> Tensor:
-    return aten.full.default([axis.size, axis.count], 0, dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
-
-
-def _matrix(axis: _Axis, taps: tuple[Tensor, Tensor], like: Tensor) -> Tensor:
-    """How much each element of the input counts for each of the output, [size, count]."""
-    return aten.scatter_add.default(_zeros(axis, like), 0, *taps)  # type: ignore[no-any-return]
-
-
-def _contract(grad: Tensor, shape: Sequence[int], dim: int, matrix: Tensor) -> Tensor:
-    """``sum_o matrix[i, o] * grad[..., o, ...]`` over dimension `dim`."""
-    outer, inner = 1, 1
-    for size in shape[:dim]:
-        outer *= size
-    for size in shape[dim + 1 :]:
-        inner *= size
-    result = [*shape[:dim], matrix.size(0), *shape[dim + 1 :]]
-    if inner == 1:
-        rows = aten.reshape.default(grad, [outer, shape[dim]])
-        return aten.view.default(aten.mm.default(rows, aten.permute.default(matrix, [1, 0])), result)  # type: ignore[no-any-return]
-    planes = aten.reshape.default(grad, [outer, shape[dim], inner])
-    spread = aten.expand.default(matrix, [outer, *matrix.shape])
-    return aten.view.default(aten.bmm.default(spread, planes), result)  # type: ignore[no-any-return]
-
-
-def _check(grad_output: Tensor, output_size: Sequence[int], input_size: Sequence[int]) -> None:
-    rank = len(output_size) + 2
-    expected = [*input_size[:2], *output_size]
-    if grad_output.dim() != rank:
-        raise RuntimeError(f"Expected grad_output to be a tensor of dimension {rank} but got: dimension {grad_output.dim()}")
-    for dim, (got, want) in enumerate(zip(grad_output.shape, expected, strict=True)):
-        if got != want:
-            raise RuntimeError(
-                "Expected grad_output to have the same shape as output; "
-                f"output.size({dim}) = {want} but got grad_output.size({dim}) = {got}"
-            )
-
-
-# -- antialiased --------------------------------------------------------------------------------------------------
-
-#: The weights of distances, in elements of the coarser side; 0 from where the filter ends.
-Filter = Callable[[Tensor], Tensor]
-
-
-def _triangle(x: Tensor) -> Tensor:
-    return aten.clamp.default(aten.add.Scalar(aten.neg.default(aten.abs.default(x)), 1), 0)  # type: ignore[no-any-return]
-
-
-def _keys(x: Tensor) -> Tensor:
-    """The cubic with -0.5 for its parameter; the plain bicubic mode has -0.75."""
-    x = aten.abs.default(x)
-    square = aten.mul.Tensor(x, x)
-    near = aten.add.Scalar(aten.mul.Tensor(aten.sub.Scalar(aten.mul.Scalar(x, 1.5), 2.5), square), 1)
-    far = aten.mul.Tensor(aten.add.Scalar(aten.mul.Scalar(x, -0.5), 2.5), square)
-    far = aten.add.Scalar(aten.sub.Tensor(far, aten.mul.Scalar(x, 4)), 2)
-    return _within(x, 1, near, _within(x, 2, far, None))
-
-
-def _lanczos(x: Tensor) -> Tensor:
-    """``sinc(x) * sinc(x / 3)`` for distances below 3."""
-    angle = aten.mul.Scalar(x, math.pi)
-    third = aten.div.Scalar(angle, 3)
-    sines = aten.mul.Tensor(aten.sin.default(angle), aten.sin.default(third))
-    value = aten.div.Tensor(sines, aten.mul.Tensor(angle, third))
-    one = aten.full.default([], 1, dtype=x.dtype, device=x.device)
-    return _within(aten.abs.default(x), 3, aten.where.self(aten.eq.Scalar(x, 0), one, value), None)
-
-
-def _within(x: Tensor, limit: float, value: Tensor, other: Tensor | None) -> Tensor:
-    if other is None:
-        other = aten.full.default([], 0, dtype=x.dtype, device=x.device)
-    return aten.where.self(aten.lt.Scalar(x, limit), value, other)  # type: ignore[no-any-return]
-
-
-def _weights(filtered: Filter, size: int, count: int, align_corners: bool, scale: float | None, like: Tensor) -> Tensor:
-    """How much each of `size` elements counts for each of `count`, [count, size]. In float64: the distances lose most digits."""
-    if align_corners:
-        ratio = (size - 1) / (count - 1) if count > 1 else 0.0
-    else:
-        ratio = 1 / scale if scale is not None and scale > 0 else size / count
-    shrink = max(ratio, 1.0)
-    options = {"dtype": torch.float64, "device": like.device}
-    step = ratio / shrink or 1.0  # of 0 there is one centre, at 0
-    start = ratio / shrink / 2
-    centres = aten.arange.start_step(start, start + (count - 0.5) * step, step, **options)
-    places = aten.arange.start_step(0.5 / shrink, size / shrink, 1 / shrink, **options)
-    weights = filtered(aten.sub.Tensor(places, aten.unsqueeze.default(centres, 1)))
-    weights = aten.div.Tensor(weights, aten.sum.dim_IntList(weights, [1], True))
-    if like.dtype is not torch.float64:
-        weights = aten._to_copy.default(weights, dtype=like.dtype)
-    return weights  # type: ignore[no-any-return]
-
-
-def _antialiased(filtered: Filter) -> Callable[..., Any]:
-    def run(
-        self: Tensor,
-        output_size: Sequence[int],
-        align_corners: bool,
-        scales_h: float | None = None,
-        scales_w: float | None = None,
-    ) -> Any:
-        if len(output_size) != 2:
-            raise RuntimeError(f"It is expected output_size equals to 2, but got size {len(output_size)}")
-        if self.dim() != 4:
-            raise RuntimeError(f"It is expected input_size equals to 4, but got size {self.dim()}")
-        if min(*self.shape[2:], *output_size) < 1:
-            raise RuntimeError(
-                f"Input and output sizes should be greater than 0, but got input (H: {self.size(2)}, W: {self.size(3)}) "
-                f"output (H: {output_size[0]}, W: {output_size[1]})"
-            )
-        if not self.size(1):
-            raise RuntimeError(f"Non-empty 4D data tensor expected but got a tensor with sizes {list(self.shape)}")
-        if self.dtype is torch.uint8:
-            return NotImplemented  # in whole numbers, by weights of sixteen bits
-        _check_real("compute_index_ranges_weights", self)
-        shape, result = list(self.shape), self
-        for dim, scale in ((3, scales_w), (2, scales_h)):
-            if shape[dim] == output_size[dim - 2]:  # the kernels leave it alone, whatever the scale
-                continue
-            weights = _weights(filtered, shape[dim], output_size[dim - 2], bool(align_corners), scale, self)
-            result = _contract(result, shape, dim, weights)
-            shape[dim] = output_size[dim - 2]
-        if result is self:
-            return aten.clone.default(self, memory_format=suggested_memory_format(self))
-        return in_format_of(result, self)
-
-    return run
-
-
-def _antialiased_gradient(filtered: Filter, name: str, *, formed: bool = False) -> Callable[..., Any]:
-    def run(
-        grad_output: Tensor,
-        output_size: Sequence[int],
-        input_size: Sequence[int],
-        align_corners: bool,
-        scales_h: float | None = None,
-        scales_w: float | None = None,
-    ) -> Any:
-        _check(grad_output, output_size, input_size)
-        _check_real(name, grad_output)
-        shape, grad = list(grad_output.shape), grad_output
-        for dim, scale in ((2, scales_h), (3, scales_w)):
-            weights = _weights(filtered, input_size[dim], output_size[dim - 2], bool(align_corners), scale, grad_output)
-            grad = _contract(grad, shape, dim, aten.permute.default(weights, [1, 0]))
-            shape[dim] = input_size[dim]
-        return in_format_of(grad, grad_output if formed else None)
-
-    return run
-
-
-def _check_real(name: str, x: Tensor) -> None:
-    if x.dtype not in (torch.float32, torch.float64):
-        raise not_implemented(name, x.dtype)
-
-
 _BILINEAR = _weighted("upsample_bilinear2d_channels_last", _linear, 2)
 
 RULES: tuple[Rule, ...] = (
-    own(aten._upsample_bilinear2d_aa.default, _antialiased(_triangle)),
-    own(aten._upsample_bicubic2d_aa.default, _antialiased(_keys)),
-    own(aten._upsample_lanczos2d_aa.default, _antialiased(_lanczos)),
-    own(
-        aten._upsample_bilinear2d_aa_backward.default,
-        _antialiased_gradient(_triangle, "upsample_bilinear2d_aa_backward_cpu", formed=True),
-    ),
-    own(aten._upsample_bicubic2d_aa_backward.default, _antialiased_gradient(_keys, "upsample_bicubic2d_aa_backward_cpu")),
-    own(aten._upsample_lanczos2d_aa_backward.default, _antialiased_gradient(_lanczos, "upsample_lanczos2d_aa_backward_cpu")),
     own(aten.upsample_nearest1d.default, _nearest(False, 1)),
     own(aten.upsample_nearest2d.default, _by_sizes_or_scales(aten.upsample_nearest2d.vec, _nearest(False, 2), corners=False)),
     own(aten.upsample_nearest2d.vec, _vec(_nearest(False, 2))),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from on_core import check, kernel_calls, on_core
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from on_core import check, on_core
 
 aten = torch.ops.aten
 
@@ -84,9 +87,6 @@ def _gapped_channels_last(dims: int) -> torch.Tensor:
         ("_upsample_nearest_exact2d", ()),
         ("upsample_bilinear2d", (False,)),
         ("upsample_bicubic2d", (False,)),
-        ("_upsample_bilinear2d_aa", (False,)),
-        ("_upsample_bicubic2d_aa", (False,)),
-        ("_upsample_lanczos2d_aa", (True,)),
         ("upsample_nearest3d", ()),
         ("_upsample_nearest_exact3d", ()),
         ("upsample_trilinear3d", (False,)),
@@ -101,63 +101,29 @@ def test_the_memory_format_of_a_gradient(op: str, options: Any, dense: bool) -> 
     check(getattr(aten, f"{op}_backward"), grad.contiguous(), list(grad.shape[2:]), list(size), *options)
 
 
-ANTIALIASED = [aten._upsample_bilinear2d_aa, aten._upsample_bicubic2d_aa, aten._upsample_lanczos2d_aa]
+LINEAR = {1: aten.upsample_linear1d_backward, 2: aten.upsample_bilinear2d_backward, 3: aten.upsample_trilinear3d_backward}
+NEAREST = {1: aten.upsample_nearest1d_backward, 2: aten.upsample_nearest2d_backward, 3: aten.upsample_nearest3d_backward}
+BACKWARD = [*LINEAR.items(), *NEAREST.items(), (2, aten.upsample_bicubic2d_backward)]
+SIZES = st.lists(st.integers(1, 7), min_size=3, max_size=3)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("op", ANTIALIASED)
-@pytest.mark.parametrize("corners", [False, True])
-@pytest.mark.parametrize("size", [(4, 3), (1, 1), (20, 9), (8, 13), (7, 11)])
-def test_antialiased(op: Any, size: tuple[int, int], corners: bool, dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(2, 3, 8, 9, dtype=torch.float64).to(dtype)
-
-    def gradient(x: torch.Tensor, *options: Any) -> torch.Tensor:
-        leaf = x.detach().requires_grad_()
-        out = op(leaf, *options)
-        return torch.autograd.grad(out, leaf, (torch.arange(out.numel()).view(out.shape) % 7 - 3.0).to(out.dtype))[0]
-
-    for y in (x, x.contiguous(memory_format=torch.channels_last), x.transpose(2, 3), x[:0]):
-        check(op, y, list(size), corners)
-        check(gradient, y, list(size), corners)
-    # As `interpolate` has them, whose sizes are rounded down; far past the end of the input eager reads what is not its own.
-    scales = [(size[0] + 0.4) / 8, (size[1] + 0.7) / 9]
-    check(op, x, list(size), False, *scales)
-    check(gradient, x, list(size), False, scales[0], None)
-
-
-@pytest.mark.parametrize("op", ANTIALIASED)
-def test_antialiased_to_the_same_size_is_a_copy(op: Any) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(2, 3, 8, 9)
-    for y in (x, x.contiguous(memory_format=torch.channels_last), x.transpose(2, 3), x.transpose(1, 2)):
-        check(op, y, list(y.shape[2:]), False, exact=True)
-
-
-@pytest.mark.parametrize("op", ANTIALIASED)
-def test_antialiased_refuses_what_eager_refuses(op: Any) -> None:
-    x = torch.ones(2, 3, 8, 9)
-    for bad in (x[0], x[:, :0], x[:, :, :0], x.bfloat16(), x.half(), x.long()):
-        check(op, bad, [4, 5], False)
-    for size in ([4], [0, 2], [-1, 2]):
-        check(op, x, size, False)
-    back, grad = getattr(aten, f"{op._qualified_op_name.split('::')[1]}_backward"), torch.ones(2, 3, 4, 5)
-    for bad in (grad[0], grad[..., :2], grad.bfloat16(), grad.half()):
-        check(back, bad, [4, 5], [2, 3, 8, 9], False)
-
-
-@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
-def test_antialiased_gradients_of_first_and_second_order(mode: str) -> None:
-    x = torch.linspace(-1, 1, 20, dtype=torch.float64).view(1, 1, 4, 5).requires_grad_()
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        return F.interpolate(x, size=(3, 2), mode=mode, antialias=True)
-
-    assert on_core(lambda: torch.autograd.gradcheck(run, (x,)))
-    assert on_core(lambda: torch.autograd.gradgradcheck(run, (x,)))
-
-
-@pytest.mark.parametrize(("op", "calls"), list(zip(ANTIALIASED, (34, 55, 50), strict=True)))
-def test_kernel_calls_of_antialiased(op: Any, calls: int) -> None:
-    x = torch.randn(1, 2, 8, 9)
-    assert kernel_calls(lambda: op(x, [4, 5], False)) <= calls
+@settings(max_examples=60, deadline=None)
+@example(case=(1, LINEAR[1]), sizes=[3, 1, 1], counts=[3, 1, 1], corners=False, value=math.inf, at=1, half=False)
+@example(case=(2, LINEAR[2]), sizes=[3, 4, 1], counts=[3, 7, 1], corners=True, value=-math.inf, at=5, half=False)
+@given(
+    case=st.sampled_from(BACKWARD),
+    sizes=SIZES,
+    counts=SIZES,
+    corners=st.booleans(),
+    value=st.sampled_from([math.nan, math.inf, -math.inf]),
+    at=st.integers(0, 1000),
+    half=st.booleans(),
+)
+def test_what_is_infinite_in_a_gradient_stays_where_eager_has_it(
+    case: tuple[int, Any], sizes: list[int], counts: list[int], corners: bool, value: float, at: int, half: bool
+) -> None:
+    dims, op = case
+    grad = torch.linspace(-1, 1, 2 * math.prod(counts[:dims])).view(1, 2, *counts[:dims])
+    grad.view(-1)[at % grad.numel()] = value
+    flags = () if op in NEAREST.values() else (corners,)
+    check(op, grad.bfloat16() if half else grad, counts[:dims], [1, 2, *sizes[:dims]], *flags)

@@ -1,0 +1,92 @@
+"""Resampling along a dimension: sums of taps, their transposes, and bytes by weights of sixteen bits.
+
+An element of the result is a weighted sum of a few elements of the input, its *taps*: `index` and `weights` are both [taps, count].
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["check_gradient", "contract", "in_bytes", "ratio_of", "rounded", "spread_to_taps", "sum_of_taps"]
+
+aten = torch.ops.aten
+
+
+def rounded(value: float, dtype: torch.dtype) -> float:
+    """A number as a kernel of that dtype holds it."""
+    if dtype is torch.float32:
+        (value,) = struct.unpack("f", struct.pack("f", value))
+    return value
+
+
+def ratio_of(size: int, count: int, align_corners: bool, scale: float | None) -> float:
+    """How many elements of the input one step of the result is."""
+    if align_corners:
+        return (size - 1) / (count - 1) if count > 1 else 0.0
+    return 1 / scale if scale is not None and scale > 0 else size / count
+
+
+def sum_of_taps(x: Tensor, dim: int, index: Tensor, weights: Tensor) -> Tensor:
+    """``sum_t weights[t, o] * x[..., index[t, o], ...]`` over dimension `dim`: what is infinite stays in its own windows."""
+    gathered = aten.index.Tensor(x, [*[None] * dim, index])
+    return aten.sum.dim_IntList(aten.mul.Tensor(gathered, _along(weights, x.dim() - 1 - dim)), [dim])  # type: ignore[no-any-return]
+
+
+def spread_to_taps(grad: Tensor, dim: int, size: int, index: Tensor, weights: Tensor | None) -> Tensor:
+    """The transpose of `sum_of_taps`: every element adds to `size` elements by its weights; None for one tap of weight 1."""
+    shape, inner = list(grad.shape), grad.dim() - 1 - dim
+    zeros = aten.full.default([*shape[:dim], size, *shape[dim + 1 :]], 0, dtype=grad.dtype, device=grad.device)
+    shape[dim] = index.numel()
+    if weights is not None:
+        grad = aten.reshape.default(aten.mul.Tensor(aten.unsqueeze.default(grad, dim), _along(weights, inner)), shape)
+    rows = aten.expand.default(aten.view.default(index, [-1, *[1] * inner]), shape)
+    return aten.scatter_add.default(zeros, dim, rows, grad)  # type: ignore[no-any-return]
+
+
+def _along(weights: Tensor, inner: int) -> Tensor:
+    return aten.view.default(weights, [*weights.shape, *[1] * inner]) if inner else weights
+
+
+def contract(x: Tensor, dim: int, matrix: Tensor) -> Tensor:
+    """``sum_o matrix[i, o] * x[..., o, ...]`` over dimension `dim`."""
+    shape, outer, inner = x.shape, 1, 1
+    for size in shape[:dim]:
+        outer *= size
+    for size in shape[dim + 1 :]:
+        inner *= size
+    result = [*shape[:dim], matrix.size(0), *shape[dim + 1 :]]
+    if inner == 1:
+        rows = aten.reshape.default(x, [outer, shape[dim]])
+        return aten.view.default(aten.mm.default(rows, aten.permute.default(matrix, [1, 0])), result)  # type: ignore[no-any-return]
+    planes = aten.reshape.default(x, [outer, shape[dim], inner])
+    spread = aten.expand.default(matrix, [outer, *matrix.shape])
+    return aten.view.default(aten.bmm.default(spread, planes), result)  # type: ignore[no-any-return]
+
+
+def in_bytes(x: Tensor, dim: int, matrix: Tensor) -> Tensor:
+    """`contract` of bytes by weights of sixteen bits, rounded to bytes; all in float64, where it is exact."""
+    # As many bits as leave the greatest weight below 2^15.
+    room = aten.log2.default(aten.mul.Scalar(aten.reciprocal.default(aten.amax.default(matrix)), 32767.5))
+    unit = aten.pow.Scalar(2, aten.clamp.default(aten.sub.Scalar(aten.ceil.default(room), 1), None, 22))
+    scaled = aten.mul.Tensor(matrix, unit)
+    scaled = aten.trunc.default(aten.add.Tensor(scaled, aten.sign.default(scaled), alpha=0.5))
+    x = aten.div.Tensor(contract(x, dim, scaled), unit)
+    return aten.clamp.default(aten.floor.default(aten.add.Scalar(x, 0.5)), 0, 255)  # type: ignore[no-any-return]
+
+
+def check_gradient(grad_output: Tensor, output_size: Sequence[int], input_size: Sequence[int]) -> None:
+    """Eager's refusals of a gradient that is not of the output's shape."""
+    rank = len(output_size) + 2
+    expected = [*input_size[:2], *output_size]
+    if grad_output.dim() != rank:
+        raise RuntimeError(f"Expected grad_output to be a tensor of dimension {rank} but got: dimension {grad_output.dim()}")
+    for dim, (got, want) in enumerate(zip(grad_output.shape, expected, strict=True)):
+        if got != want:
+            raise RuntimeError(
+                "Expected grad_output to have the same shape as output; "
+                f"output.size({dim}) = {want} but got grad_output.size({dim}) = {got}"
+            )
