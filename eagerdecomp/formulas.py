@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Term", "choose", "digamma", "polynomial", "steps"]
+__all__ = ["Term", "choose", "digamma", "polynomial", "ratio", "steps"]
 
 aten = torch.ops.aten
 
@@ -70,11 +70,17 @@ class Term:
     def __and__(self, other: Term) -> Term:
         return Term(aten.logical_and.default(self.tensor, other.tensor))
 
+    def __or__(self, other: Term) -> Term:
+        return Term(aten.logical_or.default(self.tensor, other.tensor))
+
     def exp(self) -> Term:
         return Term(aten.exp.default(self.tensor))
 
     def log(self) -> Term:
         return Term(aten.log.default(self.tensor))
+
+    def expm1(self) -> Term:
+        return Term(aten.expm1.default(self.tensor))
 
     def log1p(self) -> Term:
         return Term(aten.log1p.default(self.tensor))
@@ -90,6 +96,18 @@ class Term:
 
     def floor(self) -> Term:
         return Term(aten.floor.default(self.tensor))
+
+    def sin(self) -> Term:
+        return Term(aten.sin.default(self.tensor))
+
+    def cos(self) -> Term:
+        return Term(aten.cos.default(self.tensor))
+
+    def erf(self) -> Term:
+        return Term(aten.erf.default(self.tensor))
+
+    def equals(self, other: Term | float) -> Term:
+        return self._with(other, aten.eq.Tensor, aten.eq.Scalar)
 
     def isnan(self) -> Term:
         return Term(aten.isnan.default(self.tensor))
@@ -128,6 +146,12 @@ def polynomial(x: Term, coefficients: Sequence[Term | float]) -> Term:
     for coefficient in reversed(rest[1:]):
         result = (result + coefficient) * x
     return result + rest[0]
+
+
+def ratio(x: Term, coefficients: tuple[Sequence[float], Sequence[float]]) -> Term:
+    """One polynomial over another, the denominator's constant term being 1; of a denominator of that alone, the numerator."""
+    above, below = coefficients
+    return polynomial(x, above) / polynomial(x, below) if len(below) > 1 else polynomial(x, above)
 
 
 def steps(start: int, end: int, like: Tensor) -> Term:

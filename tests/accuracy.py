@@ -32,7 +32,7 @@ def errors(
     operands = [torch.tensor(column, dtype=torch.float64).to(dtype) for column in zip(*points, strict=True)]
     ours, theirs = on_core(lambda: function(*operands)).tolist(), function(*operands).tolist()
     places = list(zip(*(operand.tolist() for operand in operands), strict=True))
-    with mp.workdps(50):
+    with mp.workdps(30):
         exact = [mp.mpf(reference(*map(mp.mpf, place))) for place in places]
         return [
             (ulps(our, value, dtype), ulps(their, value, dtype), place)

@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "precision",
         "progress",
         "promotion",
+        "ratios",
         "runscript",
         "spelling",
     ),

@@ -18,6 +18,7 @@ from typing import Any
 
 import mpmath as mp
 
+mp.mp.dps = 60
 FILE = Path(__file__).parents[1] / "eagerdecomp" / "ratios.py"
 
 
@@ -164,32 +165,43 @@ def _airy_left(quadrature: bool) -> Callable[[Any], Any]:
     return of
 
 
+def _airy_part(second: bool) -> Callable[[Any], Any]:
+    """The two solutions that are 1, and `x`, at the origin, of ``x^3``; the second one over `x`."""
+
+    def of(cube: Any) -> Any:
+        parameter = mp.mpf(4 if second else 2) / 3
+        return mp.hyp0f1(parameter, cube / 9)
+
+    return of
+
+
 FITS: dict[str, Fit] = {
-    "ERFCX": Fit(_erfcx, 0, 1, 10, 10),
-    "NDTRI_MIDDLE": Fit(_ndtri_middle, 0, 0.140625, 6, 6),
-    "NDTRI_TAIL": Fit(_ndtri_tail, 1 / 38.7, 0.4905, 10, 10),
-    "I0_SMALL": Fit(_in_square(lambda x: mp.besseli(0, x), 0), 0, 64, 8, 7),
-    "I1_SMALL": Fit(_in_square(lambda x: mp.besseli(1, x), 1), 0, 64, 8, 7),
-    "I0_LARGE": Fit(_scaled(mp.besseli, 0, -1), 0, 0.125, 9, 9),
-    "I1_LARGE": Fit(_scaled(mp.besseli, 1, -1), 0, 0.125, 9, 9),
-    "I0_UNIT": Fit(_in_square(lambda x: mp.besseli(0, x), 0), 0, 1, 4, 2),
-    "I1_UNIT": Fit(_in_square(lambda x: mp.besseli(1, x), 1), 0, 1, 4, 2),
-    "K0_UNIT": Fit(_k_regular(0), 0, 1, 4, 3),
-    "K1_UNIT": Fit(_k_regular(1), 0, 1, 4, 3),
-    "K0_LARGE": Fit(_scaled(mp.besselk, 0, 1), 0, 1, 9, 9),
-    "K1_LARGE": Fit(_scaled(mp.besselk, 1, 1), 0, 1, 9, 9),
-    "J0_SMALL": Fit(_j_small(0), 0, 25, 6, 6),
-    "J1_SMALL": Fit(_j_small(1), 0, 25, 6, 6),
-    "Y0_SMALL": Fit(_y_regular(0), 0, 25, 7, 7),
-    "Y1_SMALL": Fit(_y_regular(1), 0, 25, 7, 7),
-    "HANKEL_0_IN_PHASE": Fit(_hankel(0, False), 0, 1, 6, 6),
-    "HANKEL_0_QUADRATURE": Fit(_hankel(0, True), 0, 1, 6, 6),
-    "HANKEL_1_IN_PHASE": Fit(_hankel(1, False), 0, 1, 6, 6),
-    "HANKEL_1_QUADRATURE": Fit(_hankel(1, True), 0, 1, 6, 6),
-    "AIRY_MIDDLE": Fit(mp.airyai, -2.1, 2.1, 9, 8),
-    "AIRY_RIGHT": Fit(_airy_right, 0, 0.4955, 9, 9),
-    "AIRY_LEFT_IN_PHASE": Fit(_airy_left(False), 0, 0.2456, 8, 8),
-    "AIRY_LEFT_QUADRATURE": Fit(_airy_left(True), 0, 0.2456, 8, 8),
+    "ERFCX": Fit(_erfcx, 0, 0.6667, 12, 12),
+    "NDTRI_MIDDLE": Fit(_ndtri_middle, 0, 0.105, 6, 5),
+    "NDTRI_TAIL": Fit(_ndtri_tail, 1 / 38.7, 0.537, 13, 14),
+    "I0_SMALL": Fit(_in_square(lambda x: mp.besseli(0, x), 0), 0, 64, 15, 0),
+    "I1_SMALL": Fit(_in_square(lambda x: mp.besseli(1, x), 1), 0, 64, 15, 0),
+    "I0_LARGE": Fit(_scaled(mp.besseli, 0, -1), 0, 0.125, 22, 0),
+    "I1_LARGE": Fit(_scaled(mp.besseli, 1, -1), 0, 0.125, 22, 0),
+    "I0_UNIT": Fit(_in_square(lambda x: mp.besseli(0, x), 0), 0, 1, 7, 0),
+    "I1_UNIT": Fit(_in_square(lambda x: mp.besseli(1, x), 1), 0, 1, 7, 0),
+    "K0_UNIT": Fit(_k_regular(0), 0, 1, 7, 0),
+    "K1_UNIT": Fit(_k_regular(1), 0, 1, 7, 0),
+    "K0_LARGE": Fit(_scaled(mp.besselk, 0, 1), 0, 1, 9, 10),
+    "K1_LARGE": Fit(_scaled(mp.besselk, 1, 1), 0, 1, 10, 9),
+    "J0_SMALL": Fit(_j_small(0), 1e-12, 25, 12, 0),
+    "J1_SMALL": Fit(_j_small(1), 1e-12, 25, 11, 0),
+    "Y0_SMALL": Fit(_y_regular(0), 1e-12, 25, 14, 0),
+    "Y1_SMALL": Fit(_y_regular(1), 1e-12, 25, 14, 0),
+    "HANKEL_0_IN_PHASE": Fit(_hankel(0, False), 0, 1, 7, 6),
+    "HANKEL_0_QUADRATURE": Fit(_hankel(0, True), 0, 1, 8, 7),
+    "HANKEL_1_IN_PHASE": Fit(_hankel(1, False), 0, 1, 7, 6),
+    "HANKEL_1_QUADRATURE": Fit(_hankel(1, True), 0, 1, 8, 7),
+    "AIRY_FIRST": Fit(_airy_part(False), -17.6, 3.4, 11, 0),
+    "AIRY_SECOND": Fit(_airy_part(True), -17.6, 3.4, 11, 0),
+    "AIRY_RIGHT": Fit(_airy_right, 0, 0.8166, 9, 9),
+    "AIRY_LEFT_IN_PHASE": Fit(_airy_left(False), 0, 0.128, 10, 10),
+    "AIRY_LEFT_QUADRATURE": Fit(_airy_left(True), 0, 0.128, 11, 11),
 }
 
 
@@ -233,7 +245,7 @@ def text() -> str:
     ]
     for name, fit in FITS.items():
         parts = solved(fit)
-        rows = ["    (" + ", ".join(repr(float(value)) for value in part) + ")," for part in parts]
+        rows = ["    (" + ", ".join(repr(float(value)) for value in part) + ",)," for part in parts]
         lines += [f"{name} = (", *rows, ")"]
     return "\n".join(lines) + "\n"
 
@@ -243,7 +255,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="print how good each is instead of writing")
     options = parser.parse_args(argv)
-    mp.mp.dps = 60
     if not options.check:
         FILE.write_text(text(), encoding="utf-8")
         print(f"now run: ruff format {FILE}", file=sys.stderr)

@@ -7,15 +7,12 @@ kernel calls, most of them the Horner steps of its fits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from eagerdecomp.formulas import Term, choose, polynomial
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import not_implemented
+from eagerdecomp.unary import of_one
 
 __all__ = ["RULES"]
 
@@ -89,20 +86,8 @@ def _digamma(x: Term) -> Term:
     return choose(x < 0.5, mirrored, of_large)
 
 
-def _of_one(formula: Callable[[Term], Term], kernel: str) -> Callable[[Tensor], Any]:
-    """The rule of a formula: integers become the default dtype, and what is no number at all is refused."""
-
-    def run(self: Tensor) -> Any:
-        if self.dtype.is_complex:
-            raise not_implemented(kernel, self.dtype)
-        dtype = self.dtype if self.dtype.is_floating_point else torch.get_default_dtype()
-        return formula(Term(self).to(torch.float64)).to(dtype).tensor
-
-    return run
-
-
 RULES: tuple[Rule, ...] = (
-    own(aten.erfinv.default, _of_one(_erfinv, "erfinv_vml_cpu")),
-    own(aten.lgamma.default, _of_one(_lgamma, "lgamma_vml_cpu")),
-    own(aten.digamma.default, _of_one(_digamma, "digamma")),
+    own(aten.erfinv.default, of_one(_erfinv, "erfinv_vml_cpu")),
+    own(aten.lgamma.default, of_one(_lgamma, "lgamma_vml_cpu")),
+    own(aten.digamma.default, of_one(_digamma, "digamma")),
 )

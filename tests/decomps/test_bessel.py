@@ -1,0 +1,94 @@
+"""Bessel functions on Core ATen: beside the mathematics, and beside eager."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import mpmath as mp
+import pytest
+import torch
+from accuracy import assert_accurate
+from on_core import check, gradient, kernel_calls, on_core
+from torch import Tensor
+
+special = torch.special
+DRAW = random.Random(0)
+SEAMS = [1e-10, 1e-30, 1e-4, 1.0, 1.0000001, 5.0, 5.000001, 8.0, 8.000001, 2.404825557695773, 7.015586669815619, 1000.0]
+RIGHT = [DRAW.uniform(0, 12) for _ in range(40)] + [DRAW.uniform(0, 80) for _ in range(20)] + SEAMS
+BOTH = RIGHT + [-x for x in RIGHT]
+AIRY = [DRAW.uniform(-9, 12) for _ in range(60)] + [-2.6, -2.6000001, 1.5, 1.5000001, 0.0, 50.0, 100.0]
+
+
+def in_units_of_exp(function: Callable[..., Any], order: int, sign: int) -> Callable[[Any], Any]:
+    return lambda x: function(order, x) * mp.exp(sign * abs(x))
+
+
+#: Function, reference, where, units of the last place that it may be off in float64, kernel calls.
+CASES: tuple[tuple[Callable[..., Tensor], Callable[[Any], Any], list[float], float, int], ...] = (
+    (torch.i0, lambda x: mp.besseli(0, x), BOTH, 5, 89),
+    (special.i0e, in_units_of_exp(mp.besseli, 0, -1), BOTH, 5, 88),
+    (special.i1, lambda x: mp.besseli(1, x), BOTH, 5, 93),
+    (special.i1e, in_units_of_exp(mp.besseli, 1, -1), BOTH, 5, 92),
+    (special.modified_bessel_i0, lambda x: mp.besseli(0, x), BOTH, 5, 89),
+    (special.modified_bessel_i1, lambda x: mp.besseli(1, x), BOTH, 5, 93),
+    (special.modified_bessel_k0, lambda x: mp.besselk(0, x), RIGHT, 5, 89),
+    (special.modified_bessel_k1, lambda x: mp.besselk(1, x), RIGHT, 5, 91),
+    (special.scaled_modified_bessel_k0, in_units_of_exp(mp.besselk, 0, 1), RIGHT, 5, 88),
+    (special.scaled_modified_bessel_k1, in_units_of_exp(mp.besselk, 1, 1), RIGHT, 5, 90),
+    (special.bessel_j0, lambda x: mp.besselj(0, x), BOTH, 20, 114),
+    (special.bessel_j1, lambda x: mp.besselj(1, x), BOTH, 20, 117),
+    (special.bessel_y0, lambda x: mp.bessely(0, x), RIGHT, 20, 151),
+    (special.bessel_y1, lambda x: mp.bessely(1, x), RIGHT, 20, 154),
+    (special.spherical_bessel_j0, lambda x: mp.sin(x) / x, BOTH, 3, 11),
+    (special.airy_ai, mp.airyai, AIRY, 60, 210),
+)
+FUNCTIONS = [case[0] for case in CASES]
+
+
+@pytest.mark.parametrize(("function", "reference", "points", "bound", "calls"), CASES)
+def test_accuracy(
+    function: Callable[..., Tensor], reference: Callable[[Any], Any], points: list[float], bound: float, calls: int
+) -> None:
+    assert_accurate(function, reference, [(x,) for x in points], torch.float32, 0.6)
+    assert_accurate(function, reference, [(x,) for x in points], torch.float64, bound)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_ends(function: Callable[..., Tensor]) -> None:
+    places = torch.tensor([0.0, -0.0, 1, -1, -2, 1.5, 3.5, -40, 1e-30, torch.inf, -torch.inf, torch.nan])
+    for dtype in (torch.float32, torch.float64):
+        x = places.to(dtype)
+        check(function, x[:-5] if function is special.airy_ai else x)
+        zero = torch.tensor([0.0, -0.0], dtype=dtype)
+        assert torch.equal(on_core(lambda z=zero: function(z)).signbit(), function(zero).signbit())
+    check(special.airy_ai, torch.tensor([torch.inf, -torch.inf, torch.nan]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_layouts_and_types(function: Callable[..., Tensor], dtype: torch.dtype) -> None:
+    x = torch.linspace(0.3, 11.5, 12).to(dtype).view(3, 4)
+    for y in (x.t(), x[:, ::2], x[:0], x[0, 0], x[:, :1].expand(3, 5)):
+        check(function, y)
+    check(lambda x, out: function(x, out=out), x, torch.empty(0, dtype=dtype))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_integers_and_what_is_refused(function: Callable[..., Tensor]) -> None:
+    for dtype in (torch.int64, torch.bool, torch.complex64):
+        check(function, torch.tensor([1, 0]).to(dtype))
+
+
+@pytest.mark.parametrize("function", [torch.i0, special.i0e, special.i1, special.i1e])
+def test_gradients(function: Callable[..., Tensor]) -> None:
+    x = torch.linspace(-9, 9, 8, dtype=torch.float64)
+    torch.testing.assert_close(
+        on_core(lambda: gradient(lambda y: function(y).sin().sum(), x)), gradient(lambda y: function(y).sin().sum(), x)
+    )
+
+
+def test_kernel_calls() -> None:
+    x = torch.rand(4)
+    assert [kernel_calls(lambda f=function: f(x)) for function in FUNCTIONS] == [case[-1] for case in CASES]

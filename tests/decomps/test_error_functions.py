@@ -1,0 +1,88 @@
+"""The complement of the error function and its relatives on Core ATen: beside the mathematics, and beside eager."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import mpmath as mp
+import pytest
+import torch
+from accuracy import assert_accurate
+from on_core import check, gradient, kernel_calls, on_core
+from torch import Tensor
+
+special = torch.special
+DRAW = random.Random(0)
+LINE = [DRAW.uniform(-6, 6) for _ in range(60)] + [DRAW.uniform(-26, 28) for _ in range(60)]
+SEAMS = [0.5, 0.4999999, 0.7, 0.6999999, -1.0, -1.0000001, 1e-8, -1e-8, 1e-300, 26.5, 1e5, 1e20]
+UNIT = [DRAW.random() for _ in range(80)] + [2.0 ** -DRAW.uniform(3, 100) for _ in range(20)] + [0.176, 0.824, 0.5000001, 0.25]
+
+
+def erfcx(x: Any) -> Any:
+    return mp.erfc(x) * mp.exp(x * x) if x < 100 else (1 - 1 / (2 * x * x)) / (x * mp.sqrt(mp.pi))
+
+
+def log_ndtr(x: Any) -> Any:
+    tail = mp.erfc(abs(x) / mp.sqrt(2)) / 2
+    return mp.log(tail) if x < 0 else mp.log1p(-tail)
+
+
+def ndtri(y: Any) -> Any:
+    with mp.workdps(60):
+        near = mp.mpf(float(special.ndtri(torch.tensor(float(y), dtype=torch.float64))))
+        return mp.findroot(lambda x: mp.erfc(-x / mp.sqrt(2)) / 2 / y - 1, near)
+
+
+#: Function, reference, where, and how many units of the last place it may be off in float32 and float64.
+CASES: tuple[tuple[Callable[..., Tensor], Callable[[Any], Any], list[float], float, float], ...] = (
+    (torch.erfc, mp.erfc, LINE + SEAMS, 0.6, 5),
+    (special.erfcx, erfcx, LINE + SEAMS, 0.6, 5),
+    (special.log_ndtr, log_ndtr, [*LINE, -100.0, -1e4, *SEAMS[:-2]], 0.6, 6),
+    (special.ndtri, ndtri, UNIT, 0.6, 6),
+)
+FUNCTIONS = [case[0] for case in CASES]
+
+
+@pytest.mark.parametrize(("function", "reference", "points", "single", "double"), CASES)
+def test_accuracy(
+    function: Callable[..., Tensor], reference: Callable[[Any], Any], points: list[float], single: float, double: float
+) -> None:
+    assert_accurate(function, reference, [(x,) for x in points if abs(x) > 1e-30], torch.float32, single)
+    assert_accurate(function, reference, [(x,) for x in points], torch.float64, double)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_ends(function: Callable[..., Tensor]) -> None:
+    places = torch.tensor([0.0, -0.0, 1, -1, 0.5, 1.5, -40, 40, 300, -300, 1e30, 1e-30, torch.inf, -torch.inf, torch.nan])
+    for dtype in (torch.float32, torch.float64):
+        check(function, places.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_layouts_and_types(function: Callable[..., Tensor], dtype: torch.dtype) -> None:
+    x = torch.linspace(0.05, 0.95, 12).to(dtype).view(3, 4)
+    for y in (x, x.t(), x[:, ::2], x[:0], x[0, 0], x[:, :1].expand(3, 5)):
+        check(function, y)
+    check(lambda x, out: function(x, out=out), x, torch.empty(0, dtype=dtype))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_integers_and_what_is_refused(function: Callable[..., Tensor]) -> None:
+    for dtype in (torch.int64, torch.uint8, torch.bool, torch.complex64):
+        check(function, torch.tensor([1, 0]).to(dtype))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_gradients(function: Callable[..., Tensor]) -> None:
+    x = torch.linspace(0.1, 0.9, 7, dtype=torch.float64)
+    torch.testing.assert_close(
+        on_core(lambda: gradient(lambda y: function(y).sin().sum(), x)), gradient(lambda y: function(y).sin().sum(), x)
+    )
+
+
+def test_kernel_calls() -> None:
+    x = torch.rand(4)
+    assert [kernel_calls(lambda f=function: f(x)) for function in FUNCTIONS] == [72, 73, 85, 108]
