@@ -43,12 +43,15 @@ def _triangle(x: Tensor) -> Tensor:
 
 
 def _keys(x: Tensor) -> Tensor:
-    """The cubic with -0.5 for its parameter, where the plain bicubic mode has -0.75; in the order of eager's, since it cancels."""
-    x = aten.abs.default(x)
-    near = aten.mul.Tensor(aten.mul.Tensor(aten.sub.Scalar(aten.mul.Scalar(x, 1.5), 2.5), x), x)
-    far = aten.mul.Tensor(aten.add.Scalar(aten.mul.Scalar(x, -0.5), 2.5), x)
-    far = aten.add.Scalar(aten.mul.Tensor(aten.sub.Scalar(far, 4), x), 2)
-    return _within(x, 1, aten.add.Scalar(near, 1), _within(x, 2, far, None))
+    """The cubic of -0.5, where the plain bicubic mode has -0.75: ``-0.5 e (e - 1)^2 + m^2 (2 m + 1)`` with ``m = min(e, 0)``.
+
+    `e` is the distance less 1: so written nothing cancels about the zero at 1. Eager's polynomial, of fused products, rounds there.
+    """
+    e = aten.sub.Scalar(aten.clamp.default(aten.abs.default(x), None, 2), 1)
+    far = aten.mul.Tensor(aten.mul.Scalar(e, -0.5), aten.pow.Tensor_Scalar(aten.sub.Scalar(e, 1), 2))
+    m = aten.clamp.default(e, None, 0)
+    near = aten.mul.Tensor(aten.mul.Tensor(m, m), aten.add.Scalar(aten.mul.Scalar(m, 2), 1))
+    return aten.add.Tensor(far, near)  # type: ignore[no-any-return]
 
 
 def _lanczos(x: Tensor) -> Tensor:
@@ -58,13 +61,9 @@ def _lanczos(x: Tensor) -> Tensor:
     sines = aten.mul.Tensor(aten.sin.default(angle), aten.sin.default(third))
     value = aten.div.Tensor(sines, aten.mul.Tensor(angle, third))
     one = aten.full.default([], 1, dtype=x.dtype, device=x.device)
-    return _within(aten.abs.default(x), 3, aten.where.self(aten.eq.Scalar(x, 0), one, value), None)
-
-
-def _within(x: Tensor, limit: float, value: Tensor, other: Tensor | None) -> Tensor:
-    if other is None:
-        other = aten.full.default([], 0, dtype=x.dtype, device=x.device)
-    return aten.where.self(aten.lt.Scalar(x, limit), value, other)  # type: ignore[no-any-return]
+    value = aten.where.self(aten.eq.Scalar(x, 0), one, value)
+    zero = aten.full.default([], 0, dtype=x.dtype, device=x.device)
+    return aten.where.self(aten.lt.Scalar(aten.abs.default(x), 3), value, zero)  # type: ignore[no-any-return]
 
 
 LINEAR, CUBIC, LANCZOS = _Filter(1, _triangle), _Filter(2, _keys), _Filter(3, _lanczos)
@@ -210,7 +209,7 @@ def _check_real(name: str, x: Tensor) -> None:
         raise not_implemented(name, x.dtype)
 
 
-# 57 to 94 calls: each of two dimensions builds windows of its own, some 25 calls on a row of numbers; the cubic's and Lanczos's
+# 57 to 87 calls: each of two dimensions builds windows of its own, some 25 calls on a row of numbers; the cubic's and Lanczos's
 # weights take 10 more, rounding those of bytes 9.
 RULES: tuple[Rule, ...] = (
     own(aten._upsample_bilinear2d_aa.default, _forward(LINEAR)),
