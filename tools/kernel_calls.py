@@ -35,6 +35,8 @@ _EXPONENTIAL = "a polynomial of degree 16 or 20, and as many squarings as the la
 _CHUNKS = "torch's own composite: a loss for each chunk of the batch, one after another, to hold few logits at a time"
 _SERIES = "each region of the arguments has a series or a rational fit of its own, and all are computed for every element"
 
+_AND_GRADIENT = (".default", ".vec", "_backward.default")
+
 #: Why ops take more than `LIMIT` kernel calls: the reason, and the ops it holds for, be it through what they are made of.
 _EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
@@ -79,6 +81,10 @@ _EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (_SERIES, ("aten._dirichlet_grad.default", "aten._standard_gamma_grad.default")),
+    (
+        "the windows of each of two dimensions: some 25 calls on a row of numbers, 10 more for the cubic and Lanczos",
+        tuple(f"aten._upsample_{mode}2d_aa{end}" for mode in ("bilinear", "bicubic", "lanczos") for end in _AND_GRADIENT),
+    ),
     ("the 58 calls of `lgamma`, for all its arguments at once", ("aten.mvlgamma.default",)),
     (
         "rejection: a fixed number of proposals for each element, of which the first accepted counts, and logarithms of factorials",
