@@ -10,7 +10,7 @@ from eagerdecomp.bench.figures import Figure, Section
 
 __all__ = ["svg"]
 
-_ROW, _LEFT, _WIDTH, _RIGHT = 18, 330, 420, 130
+_ROW, _LEFT, _WIDTH, _RIGHT = 18, 350, 420, 110
 _SHOWN = 8  # figures of one section
 
 
