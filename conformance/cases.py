@@ -26,6 +26,10 @@ EAGER_FAULTS: dict[tuple[str, str, str], str] = {
 FORMS = ("plain", "inplace", "out")
 
 
+#: torch keeps the OpInfos of foreach ops apart, by what they take.
+_FOREACH = ("unary", "binary", "pointwise", "reduce", "other")
+
+
 @dataclass(frozen=True)
 class Case:
     """One call: a function and what to give it."""
@@ -46,12 +50,14 @@ class Selection:
 
 
 def opinfos(match: str = "") -> list[Any]:
-    """torch's OpInfos that run on the CPU and whose full name the regular expression finds, in torch's order."""
-    from torch.testing._internal.common_methods_invocations import op_db
+    """torch's OpInfos that run on the CPU and whose full name the regular expression finds, in torch's order; foreach ops last."""
+    from torch.testing._internal import common_methods_invocations as infos
 
     pattern = re.compile(match)
+    databases = (infos.op_db, *(getattr(infos, f"foreach_{kind}_op_db") for kind in _FOREACH))
     # The jiterator compiles CUDA source; it has no CPU form at all.
-    return [info for info in op_db if info.dtypes and not info.name.startswith("jiterator") and pattern.search(full_name(info))]
+    known = (info for info in itertools.chain(*databases) if info.dtypes and not info.name.startswith("jiterator"))
+    return [info for info in known if pattern.search(full_name(info))]
 
 
 def full_name(info: Any) -> str:
