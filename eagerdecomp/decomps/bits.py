@@ -1,0 +1,125 @@
+"""Ops on the numbers themselves: greatest common divisors, mantissas and exponents, hashes, and writes through strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.layouts import iterator_strides, laid_out
+from eagerdecomp.precision import in_type
+from eagerdecomp.promotion import promoted
+from eagerdecomp.rules import Rule, own
+from eagerdecomp.spelling import not_implemented
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+def _gcd(self: Tensor, other: Tensor) -> Any:
+    """Euclid's algorithm, for as many steps as two neighbours of Fibonacci's numbers in the type take: 281 kernels for int64.
+
+    A pair that is done stays as it is, the divisor being the number itself; both zero are one while it lasts.
+    """
+    dtype = promoted((self, other))
+    if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
+        raise not_implemented("gcd_cpu", dtype)
+    rest, value = (aten.abs.default(in_type(x, dtype)) for x in (self, other))
+    nothing = aten.logical_and.default(aten.eq.Scalar(rest, 0), aten.eq.Scalar(value, 0))
+    one = aten.full.default([], 1, dtype=dtype, device=self.device)
+    value = aten.where.self(nothing, one, value)
+    bits = torch.iinfo(dtype).max.bit_length()
+    for _ in range(int(bits * 1.4405) + 2):
+        divisor = aten.where.self(aten.eq.Scalar(rest, 0), value, rest)
+        value, rest = divisor, aten.fmod.Tensor(value, divisor)
+    return aten.where.self(nothing, aten.full.default([], 0, dtype=dtype, device=self.device), value)
+
+
+def _by_operands(result: Tensor, *operands: Tensor) -> Sequence[int]:
+    return iterator_strides(result.shape, operands)
+
+
+_UNIT = 2**52  # of the exponent in the bits of a float64
+_SUBNORMAL = 2.0**-1022
+
+
+def _frexp(self: Tensor) -> Any:
+    """By the bits of a float64, in which all smaller types are normal numbers."""
+    if not self.dtype.is_floating_point:
+        raise RuntimeError("torch.frexp() only supports floating-point dtypes")
+    x = in_type(self, torch.float64)
+    shift = 1022
+    if self.dtype is torch.float64:
+        small = aten.lt.Scalar(aten.abs.default(x), _SUBNORMAL)
+        x = aten.where.self(small, aten.mul.Scalar(x, 2.0**54), x)
+    bits = aten.view.dtype(aten.abs.default(x), torch.int64)
+    exponent = aten.sub.Scalar(aten.div.Scalar_mode(bits, _UNIT, rounding_mode="trunc"), shift)
+    mantissa = aten.view.dtype(aten.sub.Tensor(aten.view.dtype(x, torch.int64), aten.mul.Scalar(exponent, _UNIT)), torch.float64)
+    if self.dtype is torch.float64:
+        exponent = aten.where.self(small, aten.sub.Scalar(exponent, 54), exponent)
+    # Neither 0 nor what is not finite has an exponent.
+    size = aten.abs.default(self)
+    odd = aten.logical_not.default(aten.logical_and.default(aten.gt.Scalar(size, 0), aten.lt.Scalar(size, float("inf"))))
+    zero = aten.full.default([], 0, dtype=torch.int32, device=self.device)
+    exponent = aten.where.self(odd, zero, aten._to_copy.default(exponent, dtype=torch.int32))
+    return aten.where.self(odd, self, in_type(mantissa, self.dtype)), exponent
+
+
+def _as_strided_scatter(
+    self: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Any:
+    """On a copy of what lies between the first and the last element of both views."""
+    own_start = self.storage_offset()
+    start = own_start if storage_offset is None else storage_offset
+    if list(src.shape) != list(size):
+        slice_size = f"src size = {list(src.shape)}, slice size = {list(size)}"
+        raise RuntimeError(f"expected src to have a size equal to the slice of self. {slice_size}")
+    low = min(own_start, start)
+    high = max(own_start + _reach(self.shape, self.stride()), start + _reach(size, stride))
+    memory = aten.clone.default(aten.as_strided.default(self, [high - low], [1], low))
+    aten.copy_.default(aten.as_strided.default(memory, list(size), list(stride), start - low), src)
+    return aten.as_strided.default(memory, list(self.shape), list(self.stride()), own_start - low)
+
+
+def _reach(size: Sequence[int], stride: Sequence[int]) -> int:
+    """How many elements of memory a view spans."""
+    return 0 if 0 in size else 1 + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
+
+
+def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0) -> Any:
+    """The bits of all elements, as integers or as float64, under exclusive or; halves are put on each other until one is left."""
+    if mode != 0 or self.dtype.is_complex or len(dim) > 1 or not self.numel():
+        return NotImplemented
+    if self.dtype.is_floating_point:
+        bits = aten.view.dtype(in_type(self, torch.float64), torch.int64)
+    else:
+        bits = in_type(self, torch.int64)
+    rank = self.dim()
+    if rank and dim and not -rank <= dim[0] < rank:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim[0]})")
+    if dim and rank:
+        at = dim[0] % rank
+        shape = [1 if here == at else count for here, count in enumerate(self.shape)]
+    else:
+        at, shape = 0, [1] * rank
+        bits = aten.reshape.default(bits, [-1])
+    while (count := bits.size(at)) > 1:
+        half = count // 2
+        mixed = aten.bitwise_xor.Tensor(aten.slice.Tensor(bits, at, 0, half), aten.slice.Tensor(bits, at, half, 2 * half))
+        bits = aten.cat.default([mixed, aten.slice.Tensor(bits, at, 2 * half, count)], at) if count % 2 else mixed
+    if not keepdim:
+        shape = [count for here, count in enumerate(shape) if here != at] if dim and rank else []
+    return aten.view.dtype(
+        aten.clone.default(aten.reshape.default(bits, shape), memory_format=torch.contiguous_format), torch.uint64
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten.gcd.default, laid_out(_gcd, {0: _by_operands})),
+    own(aten.frexp.Tensor, _frexp),
+    own(aten.as_strided_scatter.default, _as_strided_scatter),
+    own(aten.hash_tensor.default, _hash_tensor),
+)
