@@ -213,9 +213,10 @@ _OPSET_EPILOG = """The output is an op file: eagerdecomp opset core > my_ops.txt
 
 def _opset(args: argparse.Namespace) -> int:
     ops = op_set_from(args.ops)
-    print(f"# {ops!r}")
-    for op in ops:
-        print(op)
+    try:
+        print("\n".join([f"# {ops!r}", *map(str, ops)]), flush=True)
+    except BrokenPipeError:  # whoever reads has read enough: `eagerdecomp opset core | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

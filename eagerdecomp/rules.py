@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -104,6 +105,8 @@ def _itself(op: OpOverload) -> Callable[..., Any]:
 
 
 def _where(fn: Callable[..., Any]) -> str:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
     code = getattr(inspect.unwrap(fn), "__code__", None)
     line = f":{code.co_firstlineno}" if code is not None else ""
     return f"{getattr(fn, '__module__', None) or '?'}.{getattr(fn, '__qualname__', type(fn).__name__)}{line}"
@@ -141,7 +144,8 @@ def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Ca
             return x * torch.sigmoid(x)
 
     Raises:
-        RuleError: when `op` names several overloads, since a rule is for one signature.
+        RuleError: when `op` names several overloads, since a rule is for one signature; when the function does not take what
+            the op's schema demands.
     """
     overloads = resolve_ops([op])
     if len(overloads) != 1:
@@ -150,9 +154,23 @@ def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Ca
     def decorate(fn: Callable[..., Any]) -> Rule:
         if not callable(fn):
             raise RuleError(f"a decomposition of {overloads[0]} must be a function, not {fn!r}")
+        _check_signature(overloads[0], fn)
         return Rule(overloads[0], fn, "user", _where(fn), effects=effects)
 
     return decorate
+
+
+def _check_signature(op: OpOverload, fn: Callable[..., Any]) -> None:
+    """Whether the function takes what every call of the op gives; it may know fewer of the optional arguments."""
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):  # of a builtin Python cannot say
+        return
+    demanded = [argument for argument in op._schema.arguments if not argument.has_default_value()]
+    try:
+        signature.bind(*(None for a in demanded if not a.kwarg_only), **{a.name: None for a in demanded if a.kwarg_only})
+    except TypeError as error:
+        raise RuleError(f"a decomposition of {op} takes its arguments, {op._schema}, but {_where(fn)} does not: {error}") from None
 
 
 def index_rules(rules: Iterable[Rule]) -> Mapping[OpOverload, Rule]:

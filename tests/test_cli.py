@@ -241,3 +241,11 @@ def test_a_baseline_that_fails_is_said_and_its_time_not_used(script: Path, capfd
 def test_opset_lists_a_set_in_the_format_that_ops_reads(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["opset", "core"]) == 0
     assert parse_ops(capsys.readouterr().out.splitlines(), source="opset") == ed.core_aten()
+
+
+def test_a_reader_that_has_read_enough_is_no_error() -> None:
+    listing = subprocess.Popen([sys.executable, "-m", "eagerdecomp", "opset", "core"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert listing.stdout is not None
+    listing.stdout.close()
+    assert listing.stderr is not None
+    assert (listing.wait(), listing.stderr.read()) == (0, b"")

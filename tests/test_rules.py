@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -189,3 +190,19 @@ def test_an_error_of_a_rule_is_the_users_and_no_other_rule_is_tried() -> None:
     rules = rules_answering(ValueError("mine"), "late")
     with pytest.raises(ValueError, match="mine"):
         first_answer(aten.silu.default, rules, apply)
+
+
+@pytest.mark.parametrize("fn", [lambda: None, lambda x, y, z: x, lambda x, *, y: x])
+def test_a_rule_that_cannot_take_the_ops_arguments_is_refused_where_it_is_made(fn: Any) -> None:
+    with pytest.raises(ed.RuleError, match=r"aten\.gelu_backward\.default takes its arguments.*does not"):
+        ed.register_decomposition("aten.gelu_backward.default")(fn)
+
+
+def test_a_rule_need_not_know_optional_arguments() -> None:
+    rule = ed.register_decomposition("aten.gelu.default")(lambda x: x)
+    assert rule(torch.ones(2)).tolist() == [1, 1]
+
+
+def test_a_partial_function_is_named_by_what_it_calls() -> None:
+    rule = ed.register_decomposition("aten.gelu.default")(functools.partial(torch.mul, 2))
+    assert "functools" not in rule.where

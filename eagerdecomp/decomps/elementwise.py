@@ -212,10 +212,11 @@ def _shrink_backward(grad: Tensor, self: Tensor, lambd: float = 0.5) -> Any:
 
 def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..., Any]]:
     """`addcmul` and `addcdiv` in two kernels: the product, then `add` with `value` as its `alpha`. Eager multiplies by `value`
-    first; the results differ by no more than the product's own rounding."""
+    first; the results differ by no more than the product's own rounding, and in half types not at all."""
 
     def link(call: Call) -> Callable[..., Any]:
         combine, add, to = call(product), call(aten.add.Tensor), call(aten._to_copy.default)
+        scale = call(aten.mul.Scalar)
 
         def run(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
             dtype = self.dtype
@@ -236,6 +237,8 @@ def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..
             # Every operand in the result's type first, half types in float32, rounded once at the end.
             wide = torch.float32 if result in HALF else result
             self, tensor1, tensor2 = (x if x.dtype is wide else to(x, dtype=wide) for x in operands)
+            if wide is not result and value != 1:  # there the rounding shows
+                tensor1, value = scale(tensor1, value), 1
             answer = add(self, combine(tensor1, tensor2), alpha=+value)  # of a bool, its number
             return answer if result is wide else to(answer, dtype=result)
 

@@ -232,3 +232,10 @@ def test_logarithms_of_half_types_are_rounded_before_they_are_multiplied(op: Any
     x[:5], y[:2] = 0, math.inf
     check(op, x, y, exact=True)
     check(op, torch.tensor([0.0, 0.0, 2.0]).to(dtype), torch.tensor([math.nan, 0.0, math.nan]).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("op", [torch.addcmul, torch.addcdiv])
+def test_sums_of_products_in_half_types_round_once(op: Any, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    check(op, *((torch.rand(20000) * 3 + 0.1).to(dtype) for _ in range(3)), value=0.3, exact=True)
