@@ -1,0 +1,75 @@
+"""Histograms on Core ATen: eager's counts, edges and errors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from on_core import check, kernel_calls
+
+histogram = torch.histogram
+edges_of, from_counts = torch.ops.aten._histogramdd_bin_edges, torch.ops.aten._histogramdd_from_bin_cts
+from_tensors = torch.ops.aten._histogramdd_from_bin_tensors
+EDGES = [0.0, 0.25, 0.3, 1.0]
+
+
+@pytest.mark.parametrize("density", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_histogram(dtype: torch.dtype, density: bool) -> None:
+    x = torch.cat([torch.rand(20, dtype=dtype), torch.tensor([0, 0.25, 0.5, 1, 0.3], dtype=dtype)]).view(5, 5)
+    weight = torch.rand(5, 5, dtype=dtype)
+    for y in (x, x.t(), x[:, ::2], x[0, 0], x[:0]):
+        check(histogram, y, 4, density=density)
+    for span in ((0.0, 1.0), (0.2, 0.8), (0.5, 0.5)):
+        check(histogram, x, 7, range=span, weight=weight.t(), density=density)
+    check(histogram, x, torch.tensor(EDGES, dtype=dtype), density=density)
+    check(histogram, x, torch.tensor(EDGES, dtype=dtype), weight=weight, density=density)
+
+
+def test_numbers_outside_count_nothing() -> None:
+    x = torch.tensor([-1.0, 0, 0.5, 1, 2, torch.nan, torch.inf, -torch.inf])
+    check(histogram, x, 2, range=(0.0, 1.0))
+    check(histogram, x, torch.tensor([0.0, 0.5, 1]), weight=torch.arange(8.0))
+
+
+@pytest.mark.parametrize("density", [False, True])
+def test_more_dimensions(density: bool) -> None:
+    x = torch.rand(3, 5, 2)
+    edges = [torch.tensor(EDGES), torch.tensor([0.1, 0.9])]
+    for weight in (None, torch.rand(3, 5)):
+        check(edges_of, x, [2, 3], weight=weight, density=density)
+        check(from_counts, x, [2, 3], weight=weight, density=density)
+        check(from_counts, x, [2, 3], range=[0.0, 1, 0.2, 0.4], weight=weight, density=density)
+        check(from_tensors, x, edges, weight=weight, density=density)
+
+
+@pytest.mark.parametrize(
+    ("bins", "options"),
+    [
+        (0, {}),
+        (3, {"range": (2.0, 1.0)}),
+        (3, {"range": (0.0, torch.inf)}),
+        (3, {"range": (0.0,)}),
+        (3, {"weight": torch.ones(2)}),
+        (3, {"range": (0.0, 1.0), "weight": torch.ones(2)}),
+        (3, {"range": (0.0, 1.0), "weight": torch.ones(7).double()}),
+        (torch.tensor([0.0, 1]).double(), {}),
+        (torch.zeros(1, 3), {}),
+        (torch.zeros(1), {}),
+        (torch.zeros(0), {}),
+    ],
+)
+def test_what_is_refused(bins: object, options: dict[str, object]) -> None:
+    check(histogram, torch.rand(7), bins, **options)
+
+
+def test_what_is_no_float_or_not_finite_is_refused() -> None:
+    check(histogram, torch.arange(4), 3, range=(0.0, 1.0))
+    check(histogram, torch.tensor([0.0, torch.nan]), 3)
+    check(edges_of, torch.rand(4), [2])
+    check(from_counts, torch.rand(4, 2), [2])
+
+
+def test_kernel_calls() -> None:
+    x, edges = torch.rand(9), torch.tensor(EDGES)
+    runs = (lambda: histogram(x, 4), lambda: histogram(x, 4, range=(0.0, 1.0)), lambda: histogram(x, edges))
+    assert [kernel_calls(run) for run in runs] == [41, 33, 24]
