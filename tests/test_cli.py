@@ -244,7 +244,8 @@ def test_opset_lists_a_set_in_the_format_that_ops_reads(capsys: pytest.CaptureFi
 
 
 def test_a_reader_that_has_read_enough_is_no_error() -> None:
-    listing = subprocess.Popen([sys.executable, "-m", "eagerdecomp", "opset", "core"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command = [sys.executable, "-m", "eagerdecomp", "opset", "core"]
+    listing = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert listing.stdout is not None
     listing.stdout.close()
     assert listing.stderr is not None
