@@ -29,9 +29,9 @@ def _filled(like: Tensor, value: float) -> Tensor:
     return aten.full.default([], value, dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
 
 
-def _formula(fn: Callable[..., Any], *, operands: int = 1) -> Callable[..., Any]:
-    """A formula of `operands` tensors of one floating type: computed in float32 where they are of a half type, rounded once, and
-    laid out as an elementwise kernel lays its result out."""
+def _formula(fn: Callable[..., Any], *, operands: int = 1, stepwise: bool = False) -> Callable[..., Any]:
+    """A formula of `operands` tensors of one floating type: computed in float32 where they are of a half type, rounded once (or
+    at every step, if `stepwise`), and laid out as an elementwise kernel lays its result out."""
 
     @functools.wraps(fn)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -39,7 +39,7 @@ def _formula(fn: Callable[..., Any], *, operands: int = 1) -> Callable[..., Any]
         dtype = tensors[0].dtype
         if not dtype.is_floating_point or any(tensor.dtype is not dtype for tensor in tensors):
             return NotImplemented
-        if dtype not in HALF:
+        if stepwise or dtype not in HALF:
             return fn(*args, **kwargs)
         wide = [aten._to_copy.default(arg, dtype=torch.float32) if isinstance(arg, Tensor) else arg for arg in args]
         answer = fn(*wide, **kwargs)
@@ -110,8 +110,17 @@ def _log_sigmoid_forward(self: Tensor) -> Any:
 
 def _logit(self: Tensor, eps: float | None = None) -> Any:
     if eps is not None and eps >= 0:
-        self = aten.clamp.default(self, eps, 1 - eps)
+        if self.dtype in HALF:
+            self = aten.clamp.Tensor(self, *_bounds(self, eps))
+        else:
+            self = aten.clamp.default(self, eps, 1 - eps)
     return aten.log.default(aten.div.Tensor(self, aten.rsub.Scalar(self, 1)))
+
+
+def _bounds(like: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """`eps` and ``1 - eps``, each rounded to the type: in a half type the latter may be 1."""
+    low = _filled(like, eps)
+    return low, aten.rsub.Scalar(low, 1)
 
 
 # -- their gradients --------------------------------------------------------------------------------------------------------
@@ -194,8 +203,12 @@ def _softplus_backward(grad_output: Tensor, self: Tensor, beta: float, threshold
 
 def _logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) -> Any:
     clamped = eps is not None and eps >= 0
-    low, high = (eps, 1 - eps) if eps is not None and clamped else (0.0, 1.0)
-    beyond = aten.logical_or.default(aten.lt.Scalar(self, low), aten.gt.Scalar(self, high))
+    if eps is not None and clamped and self.dtype in HALF:
+        least, most = _bounds(self, eps)
+        beyond = aten.logical_or.default(aten.lt.Tensor(self, least), aten.gt.Tensor(self, most))
+    else:
+        low, high = (eps, 1 - eps) if eps is not None and clamped else (0.0, 1.0)
+        beyond = aten.logical_or.default(aten.lt.Scalar(self, low), aten.gt.Scalar(self, high))
     slope = aten.div.Tensor(grad_output, aten.mul.Tensor(self, aten.rsub.Scalar(self, 1)))
     return aten.where.self(beyond, _filled(slope, 0.0 if clamped else math.nan), slope)
 
@@ -300,7 +313,7 @@ RULES: tuple[Rule, ...] = (
     own(aten.hardswish.default, _formula(_hardswish)),
     own(aten.hardsigmoid.default, _formula(_hardsigmoid)),
     own(aten.softshrink.default, _formula(_softshrink)),
-    own(aten.logit.default, _formula(_logit)),
+    own(aten.logit.default, _formula(_logit, stepwise=True)),
     own(aten.log_sigmoid_forward.default, _log_sigmoid_forward),
     own(aten.gelu_backward.default, _formula(_gelu_backward, operands=2)),
     own(aten.elu_backward.default, _formula(_elu_backward, operands=2)),
@@ -309,7 +322,7 @@ RULES: tuple[Rule, ...] = (
     own(aten.mish_backward.default, _formula(_mish_backward, operands=2)),
     own(aten.log_sigmoid_backward.default, _formula(_log_sigmoid_backward, operands=2)),
     own(aten.softplus_backward.default, _formula(_softplus_backward, operands=2)),
-    own(aten.logit_backward.default, _formula(_logit_backward, operands=2)),
+    own(aten.logit_backward.default, _formula(_logit_backward, operands=2, stepwise=True)),
     own(aten.threshold_backward.default, _threshold_backward),
     own(aten.native_dropout_backward.default, _native_dropout_backward),
     own(

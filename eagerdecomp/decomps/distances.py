@@ -229,6 +229,8 @@ def _logcumsumexp(self: Tensor, dim: int) -> Any:
     dim %= self.dim()
     length = self.size(dim)
     narrow = self.dtype in HALF
+    if not self.is_contiguous():  # the result is row-major
+        self = aten.clone.default(self, memory_format=torch.contiguous_format)
     sums = aten._to_copy.default(self, dtype=torch.float32) if narrow else aten.clone.default(self)
     zero = None if self.dtype.is_complex else aten.full.default([], 0.0, dtype=sums.dtype, device=sums.device)
     step = 1

@@ -283,7 +283,12 @@ def _rrelu(call: Call, write: Callable[[Tensor, Tensor], Tensor]) -> Callable[..
 
 
 def _rrelu_fresh(call: Call) -> Callable[..., Any]:
-    return _rrelu(call, lambda self, result: result)
+    clone = call(aten.clone.default)
+
+    def write(self: Tensor, result: Tensor) -> Tensor:
+        return result if result.is_contiguous() else clone(result, memory_format=torch.contiguous_format)
+
+    return _rrelu(call, write)
 
 
 def _rrelu_in_place(call: Call) -> Callable[..., Any]:

@@ -70,7 +70,9 @@ def _stable_sort(self: Tensor, *, stable: bool | None, dim: int = -1, descending
 
 def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The most frequent value, of several the least, and the last place that holds it."""
-    if self.dtype.is_complex or not self.numel():
+    if self.dim() and not self.numel():
+        return _mode_of_none(self, dim % self.dim(), keepdim)
+    if self.dtype.is_complex:
         return NotImplemented
     if self.dim() == 0:
         return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
@@ -89,6 +91,14 @@ def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     least = aten.full.default([], -1, dtype=torch.int64, device=self.device)
     index = aten.argmax.default(aten.where.self(aten.eq.Tensor(self, value), places, least), dim, True)
     return (value, index) if keepdim else (aten.squeeze.dim(value, dim), aten.squeeze.dim(index, dim))
+
+
+def _mode_of_none(self: Tensor, dim: int, keepdim: bool) -> Any:
+    """No row has a mode: fine where there is no row."""
+    if not self.size(dim):
+        raise IndexError(f"mode(): Expected reduction dim {dim} to have non-zero size.")
+    shape = [1 if at == dim else size for at, size in enumerate(self.shape) if keepdim or at != dim]
+    return tuple(aten.full.default(shape, 0, dtype=dtype, device=self.device) for dtype in (self.dtype, torch.int64))
 
 
 # -- uniqueness -----------------------------------------------------------------------------------------------------------

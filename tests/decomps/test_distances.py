@@ -149,6 +149,13 @@ def test_running_log_sum_exp_over_infinities() -> None:
     check(aten.logcumsumexp.default, x, 1)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_logcumsumexp_is_row_major(dtype: torch.dtype) -> None:
+    for x in (torch.randn(2, 3, 4, 2).contiguous(memory_format=torch.channels_last), torch.randn(2, 3, 4, 2).transpose(1, 3)):
+        for dim in range(4):
+            check(aten.logcumsumexp.default, x.to(dtype), dim)
+
+
 def test_running_log_sum_exp_twice_differentiable() -> None:
     x = torch.randn(2, 5, dtype=torch.float64, requires_grad=True)
     assert on_core(lambda: torch.autograd.gradcheck(lambda a: a.logcumsumexp(1), (x,)))

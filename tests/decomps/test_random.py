@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from compare import outcome, significant_strides
-from on_core import CORE, on_core
+from on_core import CORE, check, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -345,6 +346,13 @@ def test_refuses_with_eagers_message(name: str) -> None:
 def test_refuses_probabilities_outside_their_domain(p: Tensor) -> None:
     for run in (lambda: torch.bernoulli(p[..., :0] if p.dim() > 1 else p), lambda: torch.zeros(2).bernoulli_(p)):
         assert facts(lambda: on_core(run)) == facts(run)  # noqa: B023 - called at once
+
+
+def test_rrelu_of_a_permuted_input_is_row_major() -> None:
+    for x in (torch.randn(4, 6, 4).transpose(1, 2), torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)):
+        check(F.rrelu, x, training=False)
+        check(lambda x: F.rrelu_(x, training=False), x)
+        assert on_core(lambda: F.rrelu(x, training=True)).is_contiguous()  # noqa: B023 - called at once
 
 
 def test_rrelu_keeps_its_slopes_in_the_noise() -> None:

@@ -129,6 +129,14 @@ def test_search_refuses_what_eager_refuses() -> None:
     check(torch.searchsorted, EDGES, SOUGHT, sorter=torch.zeros(9))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64])
+@pytest.mark.parametrize("shape", [(0, 6, 4), (2, 0, 3), (0, 0), (0,)])
+def test_mode_without_elements(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    for dim in range(-len(shape), len(shape)):
+        for keepdim in (False, True):
+            check(lambda x, dim=dim, keepdim=keepdim: tuple(x.mode(dim, keepdim)), torch.zeros(shape, dtype=dtype))
+
+
 def test_gradients_of_sorts_and_modes() -> None:
     def step(x: Tensor) -> Any:
         leaf = x.clone().requires_grad_()
