@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -12,6 +15,7 @@ import torch
 from torch.nn import functional as F
 
 from eagerdecomp.bench.figures import Figure, Section, Settings
+from eagerdecomp.bench.fresh import in_fresh_process
 from eagerdecomp.bench.rivals import Noop
 from eagerdecomp.bench.timing import Spread, quiet_collector, ratios
 from eagerdecomp.cache import ProgramCache
@@ -38,26 +42,10 @@ def _work() -> Callable[[], Any]:
 
 
 def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
-    """Wall time of the same passes, dealt out to one thread or several."""
-    cache = ProgramCache()
-    makers: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-        "native": nullcontext,
-        "noop": Noop,
-        "ours": lambda: EagerDecompMode(core_aten(), cache=cache),
-    }
-    passes = max(8, _PASSES // (10 if settings.quick else 1))
-    rows: list[dict[str, Any]] = []
-    with quiet_collector():
-        for count in COUNTS:
-            tell(f"threads: {count}")
-            times: dict[str, list[float]] = {name: [] for name in makers}
-            crews = {name: [(make(), _work()) for _ in range(count)] for name, make in makers.items()}
-            for number in range(settings.rounds + 1):
-                for name, crew in crews.items():
-                    seconds = _wall_seconds(crew, passes // count)
-                    if number:  # the first round warms
-                        times[name].append(seconds)
-            rows.append({"threads": count, "times": times, "programs": cache.info().programs})
+    """Wall time of the same passes, dealt out to one thread or several; in a process of its own, since torch's flag for modes being
+    on is the whole process's, and modes of its own class that several threads enter leave it wrong."""
+    tell("threads")
+    rows = in_fresh_process("eagerdecomp.bench.threads", str(settings.rounds), str(_PASSES // (10 if settings.quick else 1)))
     alone = rows[0]["times"]["ours"]
     figures = []
     for row in rows:
@@ -99,3 +87,36 @@ def _wall_seconds(crew: list[tuple[AbstractContextManager[Any], Callable[[], Any
     if failures:
         raise failures[0]
     return seconds
+
+
+def _rows(rounds: int, passes: int) -> list[dict[str, Any]]:
+    cache = ProgramCache()
+    makers: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+        "native": nullcontext,
+        "noop": Noop,
+        "ours": lambda: EagerDecompMode(core_aten(), cache=cache),
+    }
+    rows: list[dict[str, Any]] = []
+    with quiet_collector():
+        for count in COUNTS:
+            times: dict[str, list[float]] = {name: [] for name in makers}
+            crews = {name: [(make(), _work()) for _ in range(count)] for name, make in makers.items()}
+            for number in range(rounds + 1):
+                for name, crew in crews.items():
+                    seconds = _wall_seconds(crew, passes // count)
+                    if number:  # the first round warms
+                        times[name].append(seconds)
+            rows.append({"threads": count, "times": times, "programs": cache.info().programs})
+    return rows
+
+
+def main(words: list[str]) -> None:
+    """Print what every number of threads took as a line of JSON."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    rounds, passes = map(int, words)
+    print(json.dumps(_rows(rounds, passes)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -41,6 +41,11 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"json": json.loads((folder / "b.json").read_text()), "svg": (folder / "b.svg").read_text()}
 
 
+def test_a_run_leaves_no_mode_on_in_this_process(told: dict[str, Any]) -> None:
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()
+
+
 def test_every_section_is_in_the_json_file_and_in_the_chart(told: dict[str, Any]) -> None:
     assert [section["name"] for section in told["json"]["sections"]] == list(suite.SECTIONS)
     assert told["json"]["settings"] == {"quick": True, "rounds": 2, "seconds": 1e-5}
