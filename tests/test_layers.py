@@ -48,6 +48,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "refusals",
         "resampling",
         "search",
+        "unary",
         "windows",
     ),
     ("bench.cases", "bench.chart", "rules", "backend", "program", "key", "opfile"),
