@@ -49,6 +49,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "resampling",
         "search",
         "unary",
+        "unary",
         "windows",
     ),
     ("bench.cases", "bench.chart", "rules", "backend", "program", "key", "opfile"),

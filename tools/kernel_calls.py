@@ -80,7 +80,48 @@ _EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
             "torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default",
         ),
     ),
-    (_SERIES, ("aten._dirichlet_grad.default", "aten._standard_gamma_grad.default")),
+    (
+        _SERIES,
+        (
+            *("aten._dirichlet_grad.default", "aten._standard_gamma_grad.default", "aten.polygamma.default"),
+            "aten.special_polygamma.default",
+            *("aten.special_zeta.default", "aten.special_zeta.self_scalar", "aten.special_zeta.other_scalar"),
+            *("aten.erfc.default", "aten.special_erfcx.default", "aten.special_log_ndtr.default", "aten.special_ndtri.default"),
+            *("aten.i0.default", "aten.special_i0e.default", "aten.special_i1.default", "aten.special_i1e.default"),
+            *(f"aten.special_modified_bessel_{name}.default" for name in ("i0", "i1", "k0", "k1")),
+            *(f"aten.special_scaled_modified_bessel_{name}.default" for name in ("k0", "k1")),
+            *(f"aten.special_bessel_{name}.default" for name in ("j0", "j1", "y0", "y1")),
+            *("aten.special_airy_ai.default", "aten.kaiser_window.beta"),
+        ),
+    ),
+    (
+        "recurrence, sine and hyperbolic sine, each for a region of its own, and all are computed for every element",
+        tuple(
+            f"aten.special_{prefix}chebyshev_polynomial_{kind}.{overload}"
+            for prefix in ("", "shifted_")
+            for kind in "tuvw"
+            for overload in ("default", "n_scalar", "x_scalar")
+        ),
+    ),
+    (
+        "three or five calls for each order of the recurrence, which is theirs alone: no closed form is known",
+        tuple(
+            f"aten.special_{name}.{overload}"
+            for name in ("hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p")
+            for overload in ("default", "n_scalar", "x_scalar")
+        ),
+    ),
+    (
+        "each dimension has edges of its own (5 to 16 calls), and a search among them (20)",
+        (
+            *(f"aten._histogramdd_{name}.default" for name in ("bin_edges", "from_bin_cts", "from_bin_tensors")),
+            *("aten.histogramdd.default", "aten.histogramdd.TensorList_bins"),
+        ),
+    ),
+    (
+        "Euclid's algorithm: three calls a step, and as many steps as the largest numbers of the type need",
+        ("aten.gcd.default", "aten.lcm.default"),
+    ),
     (
         "the windows of each of two dimensions: some 25 calls on a row of numbers, 10 more for the cubic and Lanczos",
         tuple(f"aten._upsample_{mode}2d_aa{end}" for mode in ("bilinear", "bicubic", "lanczos") for end in _AND_GRADIENT),

@@ -102,7 +102,7 @@ def _zeta(self: Tensor, other: Tensor) -> Any:
 
 
 def _broadcast(left: Term, right: Term) -> tuple[Term, Term]:
-    shape = torch.broadcast_shapes(left.tensor.shape, right.tensor.shape)
+    shape = torch.broadcast_shapes(left.tensor.shape, right.tensor.shape)  # type: ignore[no-untyped-call]
     return Term(aten.expand.default(left.tensor, shape)), Term(aten.expand.default(right.tensor, shape))
 
 

@@ -170,7 +170,7 @@ def _rules(name: str, formula: Formula) -> tuple[Rule, ...]:
         if dtype.is_complex or dtype in HALF:
             raise not_implemented(f"{name}_cpu", dtype)
         arguments, orders = Term(x).to(dtype).tensor, Term(n).to(dtype).tensor
-        shape = torch.broadcast_shapes(x.shape, n.shape)
+        shape = torch.broadcast_shapes(x.shape, n.shape)  # type: ignore[no-untyped-call]
         order = aten._to_copy.default(aten.expand.default(orders, shape), dtype=torch.int64)
         return formula(Term(aten.expand.default(arguments, shape)), order, top).tensor
 
