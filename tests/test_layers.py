@@ -49,7 +49,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "resampling",
         "search",
         "unary",
-        "unary",
         "windows",
     ),
     ("bench.cases", "bench.chart", "rules", "backend", "program", "key", "opfile"),
