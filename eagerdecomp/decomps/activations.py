@@ -110,10 +110,8 @@ def _log_sigmoid_forward(self: Tensor) -> Any:
 
 def _logit(self: Tensor, eps: float | None = None) -> Any:
     if eps is not None and eps >= 0:
-        if self.dtype in HALF:
-            self = aten.clamp.Tensor(self, *_bounds(self, eps))
-        else:
-            self = aten.clamp.default(self, eps, 1 - eps)
+        half = self.dtype in HALF
+        self = aten.clamp.Tensor(self, *_bounds(self, eps)) if half else aten.clamp.default(self, eps, 1 - eps)
     return aten.log.default(aten.div.Tensor(self, aten.rsub.Scalar(self, 1)))
 
 
