@@ -165,7 +165,7 @@ def test_fused_in_half_types_and_what_eager_refuses() -> None:
     check(op, x, on, on, *state[:2], torch.ones(()), torch.zeros((), dtype=torch.int32), *options, 0)
 
 
-def _trained(steps: int = 2) -> list[torch.Tensor]:
+def _trained(version: int, steps: int = 2) -> list[torch.Tensor]:
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -173,7 +173,7 @@ def _trained(steps: int = 2) -> list[torch.Tensor]:
 
         model = nn.Sequential(ao.QuantStub(), nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
         model.train()
-        model.qconfig = ao.get_default_qat_qconfig("fbgemm")  # type: ignore[assignment]
+        model.qconfig = ao.get_default_qat_qconfig("fbgemm", version=version)  # type: ignore[assignment]
         model = ao.prepare_qat(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     x = torch.randn(5, 2, 6, 6)
@@ -187,9 +187,10 @@ def _trained(steps: int = 2) -> list[torch.Tensor]:
     return [*seen, *model.state_dict().values(), *(p.grad for p in model.parameters() if p.grad is not None)]
 
 
-def test_a_model_trained_for_quantization() -> None:
-    want = _trained()
-    assert_same(on_core(_trained), want, strides=True)
+@pytest.mark.parametrize("version", [0, 1])  # the observer apart, and fused
+def test_a_model_trained_for_quantization(version: int) -> None:
+    want = _trained(version)
+    assert_same(on_core(lambda: _trained(version)), want, strides=True)
     assert len(want) > 40
 
 
