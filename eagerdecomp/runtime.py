@@ -203,7 +203,11 @@ class Runtime:
         def cold(*values: Any) -> Any:
             return self._cold(op, rules, entry, table, values)
 
-        run = make_handler(op, offsets=table.offsets)(table.programs, cold)
+        run = (
+            make_handler(op, offsets=True)(table.programs, cold)
+            if table.offsets
+            else _until_offsets_are_read(op, entry, table, cold)
+        )
         return self._guarded(op, rules, run, entry) if lazy_bits_seen_by_kernels(op) else run
 
     def _cold(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, table: OpPrograms, values: Sequence[Any]) -> Any:
@@ -284,6 +288,26 @@ class Runtime:
             return run(*args, **kwargs)
 
         return guarded
+
+
+def _until_offsets_are_read(op: OpOverload, entry: Entry, table: OpPrograms, cold: Callable[..., Any]) -> Callable[..., Any]:
+    """A handler without storage offsets in its key. Once a recording has read them, no program fits that key any more, and a
+    handler with them takes over: in the entry itself, or behind this one where something is wrapped around it."""
+    successor: Callable[..., Any] | None = None
+
+    def found_nothing(*values: Any) -> Any:
+        nonlocal successor
+        if not table.offsets:
+            return cold(*values)
+        if successor is None:
+            successor = make_handler(op, offsets=True)(table.programs, cold)
+            if entry.run is run:
+                entry.run = successor
+        args, kwargs = call_of(op, values)
+        return successor(*args, **kwargs)
+
+    run = make_handler(op)(table.programs, found_nothing)
+    return run
 
 
 def _has_lazy_bit(tensor: Tensor) -> bool:

@@ -63,3 +63,15 @@ def test_an_op_of_the_set_is_its_kernel_and_nothing_more() -> None:
     mode = ed.EagerDecompMode(ed.core_aten(), kernels={"aten.mul.Tensor": kernel})
     assert mode._runtime.entry(aten.mul.Tensor).run is kernel
     assert mode._runtime.entry(aten.sigmoid.default).run is aten.sigmoid.default._op
+
+
+def test_an_op_that_reads_offsets_gets_a_handler_with_them_in_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    mode = ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache())
+    x = torch.arange(8.0)
+    with mode:
+        for offset in (0, 1, 0, 1):
+            aten.unfold_copy.default(x[offset : offset + 6], 0, 2, 1)
+    monkeypatch.setattr(mode._runtime, "_cold", lambda *args: pytest.fail("a warm call took the slow path"))
+    with mode:
+        got = [aten.unfold_copy.default(x[offset : offset + 6], 0, 2, 1) for offset in (0, 1)]
+    torch.testing.assert_close(got, [x[offset : offset + 6].unfold(0, 2, 1) for offset in (0, 1)])
