@@ -10,8 +10,8 @@ the largest relative error of each.
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -240,14 +240,23 @@ def text() -> str:
         "",
         "from __future__ import annotations",
         "",
-        f"__all__ = {sorted(FITS)}".replace("'", '"'),
+        "# fmt: off",
+        "__all__ = [",
+        *_filled(f'"{name}"' for name in sorted(FITS)),
+        "]",
         "",
     ]
     for name, fit in FITS.items():
-        parts = solved(fit)
-        rows = ["    (" + ", ".join(repr(float(value)) for value in part) + ",)," for part in parts]
+        rows = [line for part in solved(fit) for line in ("    (", *_filled(map(repr, map(float, part)), 8), "    ),")]
         lines += [f"{name} = (", *rows, ")"]
     return "\n".join(lines) + "\n"
+
+
+def _filled(words: Iterable[str], indent: int = 4) -> list[str]:
+    """Words as lines of a display, as many in each as fit."""
+    return textwrap.wrap(
+        "".join(f"{word}, " for word in words).rstrip(), 128, initial_indent=" " * indent, subsequent_indent=" " * indent
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -257,7 +266,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if not options.check:
         FILE.write_text(text(), encoding="utf-8")
-        print(f"now run: ruff format {FILE}", file=sys.stderr)
         return 0
     for name, fit in FITS.items():
         ratio = solved(fit)

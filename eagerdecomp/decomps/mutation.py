@@ -19,7 +19,7 @@ __all__ = ["rules_for"]
 aten = torch.ops.aten
 
 # Ops with kernels of their own that resize `out` to row-major strides; most give it the strides of the functional result.
-_ROW_MAJOR = frozenset({"aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c"})
+_ROW_MAJOR = frozenset({"aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c", "aten::cholesky"})
 
 # Composite-explicit `out=` kernels that hand `out` on to another op, and so leave its strides to that.
 _AS_RESULT = frozenset({"aten::ldexp", "aten::sort"})
