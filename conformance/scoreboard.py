@@ -96,7 +96,10 @@ def _judge_sample(
         differing = differences(expected, got)
         if differing and not _by_rounding(case, expected, got, backward):
             return Row(name, "wrong", number, where + "; ".join(differing))
-        strides = strides or "; ".join(f"sample {number} {one}" for one in stride_differences(expected, got))
+        if not strides and stride_differences(expected, got):
+            # Some of autograd's own formulas lay their results out otherwise under any mode, one that does nothing included.
+            passed_on = observe(case.function, case.arguments, (BackendRecorder(),), backward=backward)
+            strides = "; ".join(f"sample {number} {one}" for one in stride_differences(passed_on, got))
     return Row(name, "pass", number, strides=strides)
 
 

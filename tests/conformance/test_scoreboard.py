@@ -44,7 +44,6 @@ SELECTIONS = {
 KNOWN = {
     "linalg.householder_product": "its gradient divides by differences of random factors: up to four times eager's own rounding",
     "linalg.eigh": "its gradient divides by the gaps between eigenvalues, some of which are small",
-    "ormqr": "a gradient that autograd makes of several products is laid out row-major",
     "linalg.lstsq": "an out= without elements gets the solution's own strides, in eager those of LAPACK's longer buffer",
 }
 
