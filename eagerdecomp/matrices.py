@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from eagerdecomp.precision import HALF
+from eagerdecomp.promotion import number_like
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = [
@@ -29,7 +31,6 @@ __all__ = [
     "eye",
     "first_set",
     "folded",
-    "scalar",
     "solve_triangular",
     "transposed",
     "triangle",
@@ -40,7 +41,6 @@ aten = torch.ops.aten
 
 _REAL = (torch.float32, torch.float64)
 _COMPLEX = (torch.complex64, torch.complex128)
-_HALF = (torch.float16, torch.bfloat16)
 
 #: Rows of a diagonal block. It is inverted, and inverses lose accuracy as their condition grows, at worst like ``2 ** LEAF``.
 LEAF = 16
@@ -87,10 +87,6 @@ def column_major(x: Tensor, batch: Sequence[int]) -> Tensor:
     return transposed(unfolded(turned, batch))
 
 
-def scalar(value: float, like: Tensor) -> Tensor:
-    return aten.full.default([], value, dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
-
-
 def arange(start: int, end: int, like: Tensor) -> Tensor:
     return aten.arange.start_step(start, end, 1, device=like.device)  # type: ignore[no-any-return]
 
@@ -114,7 +110,7 @@ def triangle(x: Tensor, *, upper: bool, unit: bool) -> Tensor:
         beyond = aten._to_copy.default(aten.eq.Tensor(row, column), dtype=x.dtype)
         kept = aten.lt.Tensor(row, column) if upper else aten.gt.Tensor(row, column)
     else:
-        beyond = scalar(0.0, x)
+        beyond = number_like(x, 0.0)
         kept = aten.le.Tensor(row, column) if upper else aten.ge.Tensor(row, column)
     return aten.where.self(kept, x, beyond)  # type: ignore[no-any-return]
 
@@ -129,7 +125,7 @@ def _inverted(blocks: Tensor) -> Tensor:
     size = blocks.size(1)
     index = arange(0, size, blocks)
     apart = aten.bitwise_xor.Tensor(aten.unsqueeze.default(index, 1), index)  # its top bit: the size of block that joins the two
-    zero = scalar(0.0, blocks)
+    zero = number_like(blocks, 0.0)
     diagonal = aten.eq.Scalar(apart, 0)
     ones = aten._to_copy.default(diagonal, dtype=blocks.dtype)
     inverse = aten.where.self(
@@ -213,7 +209,7 @@ def check_square(name: str, matrix: Tensor, letter: str = "A") -> None:
 def check_floating(name: str, matrix: Tensor, *, half: bool) -> None:
     if not (matrix.is_floating_point() or matrix.is_complex()):
         raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_type_name(matrix.dtype)}")
-    if half and matrix.dtype in _HALF:
+    if half and matrix.dtype in HALF:
         raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {scalar_type_name(matrix.dtype)}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["floating", "promoted"]
+__all__ = ["floating", "number_like", "promoted"]
 
 
 def promoted(operands: Sequence[Tensor]) -> torch.dtype:
@@ -45,3 +45,8 @@ def _promote(left: torch.dtype, right: torch.dtype) -> torch.dtype:
     if left.itemsize == right.itemsize:  # float16 and bfloat16; uint8 and int8
         return torch.float32 if _kind(left) == 2 else torch.int16
     return left if left.itemsize > right.itemsize else right
+
+
+def number_like(like: Tensor, value: float) -> Tensor:
+    """A number as a tensor without dimensions, of the type and on the device of `like`, which promotes nothing."""
+    return torch.ops.aten.full.default([], value, dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]

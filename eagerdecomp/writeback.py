@@ -12,7 +12,7 @@ from torch import Tensor
 
 from eagerdecomp._torch import same_storage
 from eagerdecomp.rules import Call
-from eagerdecomp.spelling import not_implemented, scalar_type_name, shape_text
+from eagerdecomp.spelling import scalar_type_name, shape_text
 from eagerdecomp.strides import is_dense
 
 __all__ = [
@@ -20,10 +20,7 @@ __all__ = [
     "check_apart",
     "check_overlap",
     "inplace_writer",
-    "not_implemented",
     "out_writer",
-    "scalar_type_name",
-    "shape_text",
 ]
 
 aten = torch.ops.aten

@@ -81,3 +81,13 @@ def on(op_set: ed.OpSet, **options: Any) -> Iterator[tuple[ed.EagerDecompMode, e
 def gradient(f: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
     leaf = x.clone().requires_grad_()
     return torch.autograd.grad(f(leaf), leaf)[0]
+
+
+def check_words(run: Callable[[], Any]) -> None:
+    """`run` fails as eager does, with a `RuntimeError` or one of its kinds, word for word."""
+    _, theirs = outcome(run)
+    assert isinstance(theirs, RuntimeError), f"eager gave {theirs!r}"
+    kind, ours = outcome(lambda: on_core(run))
+    assert kind == "error", f"eager raised {theirs!r}; got {ours!r}"
+    assert isinstance(ours, type(theirs)), f"eager raised {theirs!r}; got {ours!r}"
+    assert str(ours) == str(theirs)

@@ -16,17 +16,13 @@ from torch import Tensor
 
 from eagerdecomp.layouts import LAYOUTS, iterator_strides, laid_out
 from eagerdecomp.precision import HALF
+from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 
 aten = torch.ops.aten
-
-
-def _filled(like: Tensor, value: float) -> Tensor:
-    """`value` as a tensor without dimensions, which promotes nothing."""
-    return aten.full.default([], value, dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
 
 
 def _formula(fn: Callable[..., Any], *, operands: int = 1, stepwise: bool = False) -> Callable[..., Any]:
@@ -117,7 +113,7 @@ def _logit(self: Tensor, eps: float | None = None) -> Any:
 
 def _bounds(like: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """`eps` and ``1 - eps``, each rounded to the type: in a half type the latter may be 1."""
-    low = _filled(like, eps)
+    low = number_like(like, eps)
     return low, aten.rsub.Scalar(low, 1)
 
 
@@ -163,13 +159,13 @@ def _elu_backward(
         factor *= input_scale
     if factor != 1:
         slope = aten.mul.Scalar(slope, factor)
-    return aten.mul.Tensor(grad_output, aten.where.self(aten.le.Scalar(start, 0), slope, _filled(start, scale)))
+    return aten.mul.Tensor(grad_output, aten.where.self(aten.le.Scalar(start, 0), slope, number_like(start, scale)))
 
 
 def _hardswish_backward(grad_output: Tensor, self: Tensor) -> Any:
     inner = aten.mul.Tensor(grad_output, aten.add.Scalar(aten.div.Scalar(self, 3), 0.5))
     below = aten.where.self(aten.lt.Scalar(self, 3), inner, grad_output)
-    return aten.where.self(aten.le.Scalar(self, -3), _filled(below, 0.0), below)
+    return aten.where.self(aten.le.Scalar(self, -3), number_like(below, 0.0), below)
 
 
 #: Eager's kernel holds the sixth as a float32, for float64 too.
@@ -178,7 +174,7 @@ _SIXTH = struct.unpack("f", struct.pack("f", 1 / 6))[0]
 
 def _hardsigmoid_backward(grad_output: Tensor, self: Tensor) -> Any:
     inside = aten.lt.Scalar(aten.abs.default(self), 3)
-    return aten.where.self(inside, aten.mul.Scalar(grad_output, _SIXTH), _filled(grad_output, 0.0))
+    return aten.where.self(inside, aten.mul.Scalar(grad_output, _SIXTH), number_like(grad_output, 0.0))
 
 
 def _mish_backward(grad_output: Tensor, self: Tensor) -> Any:
@@ -208,7 +204,7 @@ def _logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None)
         low, high = (eps, 1 - eps) if eps is not None and clamped else (0.0, 1.0)
         beyond = aten.logical_or.default(aten.lt.Scalar(self, low), aten.gt.Scalar(self, high))
     slope = aten.div.Tensor(grad_output, aten.mul.Tensor(self, aten.rsub.Scalar(self, 1)))
-    return aten.where.self(beyond, _filled(slope, 0.0 if clamped else math.nan), slope)
+    return aten.where.self(beyond, number_like(slope, 0.0 if clamped else math.nan), slope)
 
 
 def _threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> Any:
@@ -217,7 +213,7 @@ def _threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> 
     if dtype not in HALF or self.dtype is not dtype or not threshold:
         return NotImplemented
     below = aten.le.Scalar(aten._to_copy.default(self, dtype=torch.float32), threshold)
-    return aten.where.self(below, _filled(grad_output, 0.0), grad_output)
+    return aten.where.self(below, number_like(grad_output, 0.0), grad_output)
 
 
 def _native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Any:
@@ -237,7 +233,7 @@ def _masked_softmax_backward(grad_output: Tensor, output: Tensor, mask: Tensor, 
         wanted, found = scalar_type_name(grad_output.dtype), scalar_type_name(output.dtype)
         raise RuntimeError(f"expected scalar type {wanted} but found {found}")
     dim = output.dim() - 1 if dim is None else dim
-    zero = _filled(grad_output, 0.0)
+    zero = number_like(grad_output, 0.0)
     grad = aten._softmax_backward_data.default(aten.where.self(mask, zero, grad_output), output, dim, output.dtype)
     return aten.where.self(mask, zero, grad)  # the output is NaN where a whole row is masked
 

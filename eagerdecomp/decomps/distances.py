@@ -16,7 +16,7 @@ from torch import Tensor
 
 from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.writeback import not_implemented, scalar_type_name
+from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 

@@ -12,9 +12,10 @@ from torch import Tensor
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.layouts import iterator_strides, laid_out
 from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import promoted
+from eagerdecomp.promotion import number_like, promoted
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.writeback import inplace_writer, not_implemented, scalar_type_name
+from eagerdecomp.spelling import not_implemented, scalar_type_name
+from eagerdecomp.writeback import inplace_writer
 
 __all__ = ["RULES"]
 
@@ -29,12 +30,6 @@ def _laid_out_by_both(rule: Callable[..., Any]) -> Callable[..., Any]:
     return laid_out(
         rule, {0: lambda result, *operands: iterator_strides(result.shape, [x for x in operands[:2] if isinstance(x, Tensor)])}
     )
-
-
-def _filled(like: Tensor, value: float) -> Tensor:
-    """`value` as a tensor without dimensions, which promotes nothing."""
-    filled: Tensor = aten.full.default([], value, dtype=like.dtype, device=like.device)
-    return filled
 
 
 # -- bits of floats -------------------------------------------------------------------------------------------------------
@@ -74,12 +69,12 @@ def _nextafter(self: Tensor, other: Tensor) -> Any:
     one = aten.full.default([], 1, dtype=bits, device=self.device)
     moved = aten.where.self(outwards, aten.add.Tensor(pattern, one), aten.sub.Tensor(pattern, one))
     moved = aten.view.dtype(moved, self.dtype)
-    smallest = _filled(self, torch.finfo(self.dtype).smallest_normal * torch.finfo(self.dtype).eps)
+    smallest = number_like(self, torch.finfo(self.dtype).smallest_normal * torch.finfo(self.dtype).eps)
     from_zero = aten.where.self(aten.lt.Tensor(end, start), aten.neg.default(smallest), smallest)
     moved = aten.where.self(aten.eq.Scalar(start, 0), from_zero, moved)
     moved = aten.where.self(aten.eq.Tensor(start, end), end, moved)
     nan = aten.logical_or.default(aten.isnan.default(start), aten.isnan.default(end))
-    return aten.where.self(nan, _filled(self, math.nan), moved)
+    return aten.where.self(nan, number_like(self, math.nan), moved)
 
 
 # -- two operands ---------------------------------------------------------------------------------------------------------
@@ -108,20 +103,20 @@ def _hypot(self: Tensor, other: Tensor) -> Any:
     left, right = aten.abs.default(self), aten.abs.default(other)
     large, small = aten.maximum.default(left, right), aten.minimum.default(left, right)
     # Scaled by the larger side, so that no square overflows; equal sides, zero and infinity among them, have the ratio 1.
-    ratio = aten.where.self(aten.eq.Tensor(small, large), _filled(large, 1.0), aten.div.Tensor(small, large))
+    ratio = aten.where.self(aten.eq.Tensor(small, large), number_like(large, 1.0), aten.div.Tensor(small, large))
     length = aten.mul.Tensor(large, aten.sqrt.default(aten.add.Scalar(aten.mul.Tensor(ratio, ratio), 1.0)))
     infinite = aten.logical_or.default(aten.isinf.default(self), aten.isinf.default(other))
-    length = aten.where.self(infinite, _filled(large, math.inf), length)  # though the other side be NaN
+    length = aten.where.self(infinite, number_like(large, math.inf), length)  # though the other side be NaN
     return length if dtype is length.dtype else aten._to_copy.default(length, dtype=dtype)
 
 
 def _powers_of_two(exponent: Tensor) -> Any:
-    return aten.pow.Tensor_Tensor(_filled(exponent, 2), exponent)
+    return aten.pow.Tensor_Tensor(number_like(exponent, 2), exponent)
 
 
 def _common_integers(self: Tensor, other: Any, name: str) -> tuple[Tensor, Tensor]:
     if not isinstance(other, Tensor):
-        other = _filled(self, other)
+        other = number_like(self, other)
     for x in (self, other):
         if x.dtype.is_floating_point or x.dtype.is_complex or x.dtype is torch.bool:
             raise not_implemented(f"{name}_cpu", x.dtype)
@@ -136,7 +131,7 @@ def _shift_left(self: Tensor, other: Any) -> Any:
     bits = torch.iinfo(self.dtype).bits
     valid = aten.logical_and.default(aten.ge.Scalar(other, 0), aten.lt.Scalar(other, bits))
     moved = aten.mul.Tensor(self, _powers_of_two(aten.clamp.default(other, 0, bits - 1)))
-    return aten.where.self(valid, moved, _filled(self, 0))
+    return aten.where.self(valid, moved, number_like(self, 0))
 
 
 def _shift_right(self: Tensor, other: Any) -> Any:
@@ -147,11 +142,11 @@ def _shift_right(self: Tensor, other: Any) -> Any:
     valid = aten.logical_and.default(aten.ge.Scalar(other, 0), aten.lt.Scalar(other, info.bits))
     first = aten.clamp.default(other, 0, furthest - 1)
     moved = aten.div.Tensor_mode(self, _powers_of_two(first), rounding_mode="floor")
-    halved = aten.div.Tensor_mode(moved, _filled(self, 2), rounding_mode="floor")
+    halved = aten.div.Tensor_mode(moved, number_like(self, 2), rounding_mode="floor")
     moved = aten.where.self(aten.eq.Scalar(other, furthest), halved, moved)
-    beyond = _filled(self, 0)
+    beyond = number_like(self, 0)
     if info.min < 0:
-        beyond = aten.where.self(aten.lt.Scalar(self, 0), _filled(self, -1), beyond)
+        beyond = aten.where.self(aten.lt.Scalar(self, 0), number_like(self, -1), beyond)
     return aten.where.self(valid, moved, beyond)
 
 
@@ -165,8 +160,8 @@ def _angle(self: Tensor) -> Any:
     below = aten.lt.Scalar(self, 0)
     if not self.dtype.is_floating_point:
         self = aten.full.default([], 0.0, dtype=torch.get_default_dtype(), device=self.device)
-        return aten.where.self(below, _filled(self, math.pi), self)
-    turned = aten.where.self(below, _filled(self, math.pi), _filled(self, 0.0))
+        return aten.where.self(below, number_like(self, math.pi), self)
+    turned = aten.where.self(below, number_like(self, math.pi), number_like(self, 0.0))
     return aten.where.self(aten.isnan.default(self), self, turned)
 
 
@@ -204,7 +199,7 @@ def _exp2(self: Tensor) -> Any:
 
 def _shrink_backward(grad: Tensor, self: Tensor, lambd: float = 0.5) -> Any:
     inside = aten.logical_and.default(aten.ge.Scalar(self, -lambd), aten.le.Scalar(self, lambd))
-    return aten.where.self(inside, _filled(grad, 0.0), grad)
+    return aten.where.self(inside, number_like(grad, 0.0), grad)
 
 
 # -- sums of products -----------------------------------------------------------------------------------------------------

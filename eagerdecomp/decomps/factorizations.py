@@ -25,12 +25,12 @@ from eagerdecomp.matrices import (
     eye,
     first_set,
     folded,
-    scalar,
     solve_triangular,
     transposed,
     triangle,
     unfolded,
 )
+from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, own
 
 __all__ = ["RULES"]
@@ -174,7 +174,7 @@ def _reflection(column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     1, and the factor `tau`; a column that is already so has `tau` 0."""
     rows = column.size(1)
     head, tail = aten.split_with_sizes.default(column, [1, rows - 1], 1)
-    real, zero, one = _real(head), scalar(0.0, column), scalar(1.0, column)
+    real, zero, one = _real(head), number_like(column, 0.0), number_like(column, 1.0)
     rest = _size(tail)
     whole = aten.add.Tensor(rest, _size(head))
     length = aten.sqrt.default(whole)
@@ -237,9 +237,9 @@ def _applied(lower: Tensor, tau: Tensor, right: Tensor, *, turned: bool = False)
     if steps == 0 or right.numel() == 0:
         return aten.clone.default(right)  # type: ignore[no-any-return]
     still = aten.unsqueeze.default(aten.eq.Scalar(tau, 0), 1)
-    vectors = aten.where.self(still, scalar(0.0, lower), triangle(lower, upper=False, unit=True))
+    vectors = aten.where.self(still, number_like(lower, 0.0), triangle(lower, upper=False, unit=True))
     across = adjoint(vectors)
-    scale = aten.reciprocal.default(aten.where.self(still, scalar(1.0, lower), aten.unsqueeze.default(tau, 1)))
+    scale = aten.reciprocal.default(aten.where.self(still, number_like(lower, 1.0), aten.unsqueeze.default(tau, 1)))
     index = arange(0, steps, lower)
     inner = aten.where.self(aten.eq.Tensor(aten.unsqueeze.default(index, 1), index), scale, aten.bmm.default(across, vectors))
     system = adjoint(inner) if turned else inner

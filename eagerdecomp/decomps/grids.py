@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.precision import in_type, widened
+from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.writeback import not_implemented, scalar_type_name
+from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 
@@ -55,10 +56,6 @@ class _Sampling:
         return aten.cat.default(parts)  # type: ignore[no-any-return]
 
 
-def _zero(like: Tensor) -> Tensor:
-    return aten.full.default([], 0, dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
-
-
 # -- from the grid to places in the input -------------------------------------------------------------------------
 
 
@@ -78,7 +75,7 @@ def _clipped(x: Tensor, how: _Sampling) -> Tensor:
     """Into the input; NaN, as the kernels have it, to the first element of a plane and the last of a volume."""
     last = _over_taps(how.vector([size - 1 for size in how.sizes], x), x)
     if how.dims == 2:
-        return aten.minimum.default(aten.where.self(aten.gt.Scalar(x, 0), x, _zero(x)), last)  # type: ignore[no-any-return]
+        return aten.minimum.default(aten.where.self(aten.gt.Scalar(x, 0), x, number_like(x, 0)), last)  # type: ignore[no-any-return]
     return aten.clamp.default(aten.where.self(aten.lt.Tensor(x, last), x, last), 0)  # type: ignore[no-any-return]
 
 
@@ -124,7 +121,7 @@ def _slope(grid: Tensor, how: _Sampling) -> Tensor:
         slope = aten.mul.Tensor(slope, sign())
     last = how.vector([size - 1 for size in how.sizes], grid)
     inside = aten.logical_and.default(aten.gt.Scalar(x, 0), aten.lt.Tensor(x, last))
-    return aten.where.self(inside, slope, _zero(grid))  # type: ignore[no-any-return]
+    return aten.where.self(inside, slope, number_like(grid, 0))  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -159,7 +156,7 @@ def _taps(grid: Tensor, how: _Sampling) -> _Taps:
     size = _over_taps(how.vector(how.sizes, taps), taps)
     inside = aten.logical_and.default(aten.ge.Scalar(taps, 0), aten.lt.Tensor(taps, size))
     # Compared before they become integers: what lies far outside, or is NaN, has none.
-    safe = aten._to_copy.default(aten.where.self(inside, taps, _zero(taps)), dtype=torch.int64)
+    safe = aten._to_copy.default(aten.where.self(inside, taps, number_like(taps, 0)), dtype=torch.int64)
     index, within, stride = None, None, 1
     for dim, (at, has) in enumerate(zip(_each(safe, how), _each(inside, how), strict=True)):
         step = aten.mul.Scalar(at, stride) if dim else at
@@ -230,7 +227,7 @@ def _product(factors: Sequence[Tensor], taps: _Taps, how: _Sampling) -> Tensor:
         product = aten.mul.Tensor(product, factor)
     product = _joined(product, how)
     # Of volumes the kernels skip what lies outside; of planes they multiply zeros with its weights, which may be NaN.
-    return product if how.dims == 2 else aten.where.self(taps.inside, product, _zero(product))
+    return product if how.dims == 2 else aten.where.self(taps.inside, product, number_like(product, 0))
 
 
 # -- the operators ------------------------------------------------------------------------------------------------
@@ -262,7 +259,7 @@ def _sampler(dims: int) -> Callable[..., Any]:
         how = _Sampling(tuple(input.shape[:1:-1]), interpolation_mode, padding_mode, bool(align_corners))
         taps = _taps(_listed(grid), how)
         values = _values(input, taps)
-        values = aten.where.self(aten.unsqueeze.default(taps.inside, 1), values, _zero(values))
+        values = aten.where.self(aten.unsqueeze.default(taps.inside, 1), values, number_like(values, 0))
         if taps.offset is None:
             return aten.view.default(values, shape)
         weights = _product(_each(_weights(widened(taps.offset), how), how), taps, how)
@@ -302,7 +299,7 @@ def _sampler_backward(dims: int) -> Callable[..., Any]:
             return grad_input, _no_grid_gradient(grid)
         # What each tap is worth, over all channels; then by how much its weight grows along each dimension.
         worth = aten.sum.dim_IntList(aten.mul.Tensor(grad, widened(_values(input, taps))), [1])
-        growth = _growth(aten.where.self(taps.inside, worth, _zero(worth)), offset, taps, how)
+        growth = _growth(aten.where.self(taps.inside, worth, number_like(worth, 0)), offset, taps, how)
         grad_grid = aten.mul.Tensor(growth, widened(_slope(listed, how)))
         return grad_input, in_type(aten.view.default(grad_grid, list(grid.shape)), grid.dtype)
 
@@ -326,7 +323,7 @@ def _growth(worth: Tensor, offset: Tensor, taps: _Taps, how: _Sampling) -> Tenso
     joined = aten.reshape.default(product, [batch, places, dims, count**dims])
     grown = aten.mul.Tensor(joined, aten.unsqueeze.default(worth, 2))
     if how.dims == 3:
-        grown = aten.where.self(aten.unsqueeze.default(taps.inside, 2), grown, _zero(grown))
+        grown = aten.where.self(aten.unsqueeze.default(taps.inside, 2), grown, number_like(grown, 0))
     return aten.sum.dim_IntList(grown, [3])  # type: ignore[no-any-return]
 
 
@@ -338,7 +335,7 @@ def _input_gradient(grad: Tensor, input: Tensor, taps: _Taps, each: Sequence[Ten
     batch, channels = input.shape[:2]
     if each:
         grad = aten.mul.Tensor(grad, aten.unsqueeze.default(_product(each, taps, how), 1))
-    sent = aten.where.self(aten.unsqueeze.default(taps.inside, 1), grad, _zero(grad))
+    sent = aten.where.self(aten.unsqueeze.default(taps.inside, 1), grad, number_like(grad, 0))
     zeros = aten.full.default([batch, channels, math.prod(how.sizes)], 0, dtype=grad.dtype, device=grad.device)
     sent = aten.reshape.default(sent, [batch, channels, taps.index.size(1) * taps.index.size(2)])
     summed = aten.scatter_add.default(zeros, 2, _over_channels(taps.index, channels), sent)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.spelling import not_implemented, scalar_type_name
 from eagerdecomp.strides import inverse, memory_order
-from eagerdecomp.writeback import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 

@@ -26,12 +26,12 @@ from eagerdecomp.matrices import (
     eye,
     first_set,
     folded,
-    scalar,
     solve_triangular,
     transposed,
     triangle,
     unfolded,
 )
+from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, own
 
 __all__ = ["RULES"]
@@ -107,7 +107,7 @@ def _panel(panel: Tensor, steps: int) -> tuple[Tensor, list[Tensor], Tensor]:
     place = aten.unsqueeze.default(arange(0, rows, panel), 1)
     number = aten.expand.default(aten._to_copy.default(place, dtype=panel.dtype), [batch, rows, 1])
     work = aten.cat.default([panel, number], 2)
-    one = scalar(1.0, panel)
+    one = number_like(panel, 1.0)
     done, pivots = [], []
     for step in range(steps):
         left = rows - step

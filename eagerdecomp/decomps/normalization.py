@@ -17,7 +17,8 @@ from eagerdecomp._torch import OpOverload
 from eagerdecomp.layouts import LAYOUTS, in_format_of, laid_out
 from eagerdecomp.precision import HALF, in_type, widened
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.writeback import not_implemented, out_writer, scalar_type_name
+from eagerdecomp.spelling import not_implemented, scalar_type_name
+from eagerdecomp.writeback import out_writer
 
 __all__ = ["RULES"]
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from eagerdecomp._torch import packet_overloads
 from eagerdecomp.precision import HALF, wide_type
 from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.writeback import not_implemented, scalar_type_name
+from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 
@@ -129,7 +129,7 @@ class _Step:
 
     def spread(self, row: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
         """A number for each parameter, in the type it is computed in, from a row of them."""
-        kinds = {_wide_type(param) for param in params}
+        kinds = {wide_type(param.dtype) for param in params}
         rows = {kind: row if kind is torch.float64 else self.to(row, dtype=kind) for kind in kinds}
         if len(params) > 1:
             split = self.call(aten.split_with_sizes.default)
@@ -138,13 +138,9 @@ class _Step:
             pieces = {kind: [of_kind] for kind, of_kind in rows.items()}
         # One dimension promotes no parameter of the same type; a parameter without dimensions must not gain one.
         return [
-            pieces[_wide_type(param)][at] if param.dim() else _shaped(self.call, pieces[_wide_type(param)][at], [])
+            pieces[wide_type(param.dtype)][at] if param.dim() else _shaped(self.call, pieces[wide_type(param.dtype)][at], [])
             for at, param in enumerate(params)
         ]
-
-
-def _wide_type(tensor: Tensor) -> torch.dtype:
-    return wide_type(tensor.dtype)
 
 
 def _linker(make: Callable[[Call], Callable[..., Any]]) -> Callable[[Call], Callable[..., Any]]:

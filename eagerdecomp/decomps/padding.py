@@ -10,8 +10,8 @@ from torch import Tensor
 
 from eagerdecomp.layouts import in_format_of
 from eagerdecomp.rules import Rule, own
+from eagerdecomp.spelling import not_implemented, scalar_type_name
 from eagerdecomp.windows import laid_along
-from eagerdecomp.writeback import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 

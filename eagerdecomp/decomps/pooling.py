@@ -16,6 +16,7 @@ from torch import Tensor
 from eagerdecomp.layouts import in_format_of
 from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Rule, own
+from eagerdecomp.spelling import not_implemented, scalar_type_name
 from eagerdecomp.windows import (
     adaptive_extents,
     adaptive_places,
@@ -28,7 +29,6 @@ from eagerdecomp.windows import (
     strided_places,
     window_count,
 )
-from eagerdecomp.writeback import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from eagerdecomp._torch import NO_TORCH_FUNCTION
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.writeback import scalar_type_name
+from eagerdecomp.spelling import scalar_type_name
 
 __all__ = ["RULES", "RaggedRows"]
 

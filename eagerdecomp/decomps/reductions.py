@@ -10,7 +10,7 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.writeback import not_implemented
+from eagerdecomp.spelling import not_implemented
 
 __all__ = ["RULES"]
 

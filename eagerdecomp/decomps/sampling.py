@@ -15,8 +15,9 @@ from torch import Tensor
 from eagerdecomp.generators import drawing_from, takes_generator
 from eagerdecomp.precision import HALF, wide_type
 from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.spelling import not_implemented, scalar_type_name
 from eagerdecomp.strides import inverse, memory_order
-from eagerdecomp.writeback import check_overlap, not_implemented, scalar_type_name
+from eagerdecomp.writeback import check_overlap
 
 __all__ = ["RULES"]
 

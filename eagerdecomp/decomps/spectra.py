@@ -26,11 +26,11 @@ from eagerdecomp.matrices import (
     cut,
     eye,
     folded,
-    scalar,
     solve_triangular,
     triangle,
     unfolded,
 )
+from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import scalar_type_name, shape_text
 
@@ -69,7 +69,7 @@ class _Rounds:
         size = aten.abs.default(across)
         root = aten.sqrt.default(aten.add.Tensor(aten.mul.Tensor(gap, gap), aten.mul.Tensor(size, size), alpha=4))
         reach = aten.add.Tensor(aten.abs.default(gap), root)
-        reach = aten.where.self(aten.eq.Scalar(reach, 0), scalar(1.0, reach), reach)
+        reach = aten.where.self(aten.eq.Scalar(reach, 0), number_like(reach, 1.0), reach)
         reach = aten.where.self(aten.ge.Scalar(gap, 0), reach, aten.neg.default(reach))
         double = aten.mul.Scalar(size, 2)
         slope = aten.div.Tensor(double, reach)
@@ -86,7 +86,7 @@ class _Rounds:
 def _scaled(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """The matrices with a largest entry of about 1, so that no square leaves the range, and what they were divided by."""
     top = aten.amax.default(aten.abs.default(matrix), [1, 2], True)
-    top = aten.where.self(aten.eq.Scalar(top, 0), scalar(1.0, top), top)
+    top = aten.where.self(aten.eq.Scalar(top, 0), number_like(top, 1.0), top)
     return aten.div.Tensor(matrix, top), aten.squeeze.dim(top, 2)
 
 
@@ -102,7 +102,7 @@ def _hermitian(matrix: Tensor, lower: bool) -> Tensor:
     half = triangle(matrix, upper=not lower, unit=False)
     index = arange(0, matrix.size(1), matrix)
     on_diagonal = aten.eq.Tensor(aten.unsqueeze.default(index, 1), index)
-    strict = aten.where.self(on_diagonal, scalar(0.0, matrix), half)
+    strict = aten.where.self(on_diagonal, number_like(matrix, 0.0), half)
     real = _lifted(_real(half), half) if half.is_complex() else half
     return aten.add.Tensor(aten.where.self(on_diagonal, real, half), adjoint(strict))  # type: ignore[no-any-return]
 
@@ -263,10 +263,10 @@ def _linalg_pinv(self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | Non
         bound = aten.mul.Scalar(bound, default)
     else:
         given = aten.gt.Scalar(_beside(atol), 0)
-        bound = aten.where.self(given, scalar(0.0, bound), aten.mul.Scalar(bound, default))
+        bound = aten.where.self(given, number_like(bound, 0.0), aten.mul.Scalar(bound, default))
     if atol is not None:
         bound = aten.maximum.default(bound, _lifted(_beside(atol), bound))
-    inverted = aten.where.self(aten.gt.Tensor(sizes, bound), aten.reciprocal.default(values), scalar(0.0, values))
+    inverted = aten.where.self(aten.gt.Tensor(sizes, bound), aten.reciprocal.default(values), number_like(values, 0.0))
     scaled = aten.mul.Tensor(right, aten.unsqueeze.default(_lifted(inverted, right), -2))
     return aten.matmul.default(scaled, adjoint(left))  # type: ignore[no-any-return]
 
@@ -311,7 +311,7 @@ def _linalg_lstsq(
         left, values, right_adjoint = aten._linalg_svd.default(matrix)
         tolerance = torch.finfo(self.dtype).eps * max(rows, columns) if rcond is None else rcond
         kept = aten.gt.Tensor(values, aten.mul.Scalar(aten.amax.default(values, [-1], True), tolerance))
-        inverted = aten.where.self(kept, aten.reciprocal.default(values), scalar(0.0, values))
+        inverted = aten.where.self(kept, aten.reciprocal.default(values), number_like(values, 0.0))
         parts = aten.bmm.default(adjoint(left), given)
         scaled = aten.mul.Tensor(parts, aten.unsqueeze.default(_lifted(inverted, parts), -1))
         found = aten.bmm.default(adjoint(right_adjoint), scaled)
