@@ -15,12 +15,13 @@ from torch import Tensor
 
 from eagerdecomp._torch import suggested_memory_format
 
-__all__ = ["LAYOUTS", "in_format_of", "iterator_strides", "laid_out"]
+__all__ = ["LAYOUTS", "all_row_major", "as_operands", "in_format_of", "iterator_strides", "laid_out"]
 
 aten = torch.ops.aten
 
-#: ``wanted(result, *args) -> strides``: of one result, from the result itself and the op's arguments.
-Wanted: TypeAlias = Callable[..., Sequence[int]]
+#: ``wanted(result, *args) -> strides``: of one result, from the result itself and the op's arguments; None where the result lies
+#: as it should. What a rule reads its program depends on, so each asks first what most calls share.
+Wanted: TypeAlias = Callable[..., "Sequence[int] | None"]
 
 
 def laid_out(entry: Callable[..., Any], wanted: Mapping[int, Wanted]) -> Callable[..., Any]:
@@ -37,6 +38,14 @@ def laid_out(entry: Callable[..., Any], wanted: Mapping[int, Wanted]) -> Callabl
     return run
 
 
+def all_row_major(values: Sequence[Any]) -> bool:
+    """Whether the tensors among them are row-major and of one shape, so that all elementwise work on them is row-major."""
+    operands = [value for value in values if isinstance(value, Tensor)]
+    return all(operand.is_contiguous() for operand in operands) and all(
+        operand.shape == operands[0].shape for operand in operands[1:] if operand.dim()
+    )
+
+
 def in_format_of(result: Tensor, given: Tensor | None) -> Tensor:
     """`result` in channels last where ATen says that of `given` (its `suggest_memory_format`), row-major otherwise."""
     form = torch.contiguous_format if given is None else suggested_memory_format(given)
@@ -45,7 +54,9 @@ def in_format_of(result: Tensor, given: Tensor | None) -> Tensor:
     return aten.clone.default(result, memory_format=form)  # type: ignore[no-any-return]
 
 
-def _lay(result: Tensor, strides: Sequence[int]) -> Tensor:
+def _lay(result: Tensor, strides: Sequence[int] | None) -> Tensor:
+    if strides is None:
+        return result
     lies = zip(result.shape, result.stride(), strides, strict=True)
     if not result.numel() or all(size == 1 or here == there for size, here, there in lies):
         return result
@@ -61,14 +72,16 @@ def _in_order(shape: Sequence[int], innermost_first: Sequence[int]) -> list[int]
     return strides
 
 
-def _row_major(result: Tensor, *args: Any) -> Sequence[int]:
+def _row_major(result: Tensor, *args: Any) -> Sequence[int] | None:
+    if all_row_major(args) or result.is_contiguous():
+        return None
     return _in_order(result.shape, range(result.dim() - 1, -1, -1))
 
 
 def _channels_last_as_input(position: int) -> Wanted:
     """Channels last where that argument is, row-major otherwise: ATen's `suggest_memory_format`."""
 
-    def wanted(result: Tensor, *args: Any) -> Sequence[int]:
+    def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
         given, dims = args[position], result.dim()
         if given.dim() == dims and suggested_memory_format(given) in (torch.channels_last, torch.channels_last_3d):
             return _in_order(result.shape, [1, *range(dims - 1, 1, -1), 0])
@@ -77,11 +90,12 @@ def _channels_last_as_input(position: int) -> Wanted:
     return wanted
 
 
-def _as_iterated(*positions: int) -> Wanted:
-    """As an elementwise kernel lays out the result of these arguments."""
+def as_operands(count: int | None = None) -> Wanted:
+    """As an elementwise kernel lays out its result, whose operands are the first `count` tensors of the call, or all."""
 
-    def wanted(result: Tensor, *args: Any) -> Sequence[int]:
-        return iterator_strides(result.shape, [args[at] for at in positions if isinstance(args[at], Tensor)])
+    def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
+        operands = [arg for arg in args if isinstance(arg, Tensor)][:count]
+        return None if all_row_major(operands) else iterator_strides(result.shape, operands)
 
     return wanted
 
@@ -129,20 +143,20 @@ def _all(wanted: Wanted, count: int = 1) -> dict[int, Wanted]:
 #: op -> result position -> its strides in eager.
 LAYOUTS: dict[str, dict[int, Wanted]] = {
     # Elementwise kernels whose entries start from another operand than the kernel does.
-    "aten.hardsigmoid_backward.default": _all(_as_iterated(0, 1)),
-    "aten.hardswish_backward.default": _all(_as_iterated(0, 1)),
-    "aten.softplus_backward.default": _all(_as_iterated(0, 1)),
-    "aten.xlogy.Tensor": _all(_as_iterated(0, 1)),
-    "aten.copysign.Tensor": _all(_as_iterated(0, 1)),
-    "aten.special_xlog1py.default": _all(_as_iterated(0, 1)),
-    "aten.hardtanh_backward.default": _all(_as_iterated(0, 1)),
-    "aten.logit_backward.default": _all(_as_iterated(0, 1)),
-    "aten.native_dropout_backward.default": _all(_as_iterated(0, 1)),
-    "aten.floor_divide.default": _all(_as_iterated(0, 1)),
-    "aten.complex.default": _all(_as_iterated(0, 1)),
-    "aten.polar.default": _all(_as_iterated(0, 1)),
-    "aten.select_scatter.default": _all(_as_iterated(0)),
-    "aten.slice_scatter.default": _all(_as_iterated(0)),
+    "aten.hardsigmoid_backward.default": _all(as_operands(2)),
+    "aten.hardswish_backward.default": _all(as_operands(2)),
+    "aten.softplus_backward.default": _all(as_operands(2)),
+    "aten.xlogy.Tensor": _all(as_operands(2)),
+    "aten.copysign.Tensor": _all(as_operands(2)),
+    "aten.special_xlog1py.default": _all(as_operands(2)),
+    "aten.hardtanh_backward.default": _all(as_operands(2)),
+    "aten.logit_backward.default": _all(as_operands(2)),
+    "aten.native_dropout_backward.default": _all(as_operands(2)),
+    "aten.floor_divide.default": _all(as_operands(2)),
+    "aten.complex.default": _all(as_operands(2)),
+    "aten.polar.default": _all(as_operands(2)),
+    "aten.select_scatter.default": _all(as_operands(1)),
+    "aten.slice_scatter.default": _all(as_operands(1)),
     # Kernels that allocate a row-major result whatever the input.
     "aten.pow.Scalar": _all(_row_major),
     "aten.mse_loss_backward.default": _all(_row_major),

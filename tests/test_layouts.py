@@ -10,7 +10,7 @@ from on_core import check
 from torch import Tensor
 
 from eagerdecomp._torch import overload
-from eagerdecomp.layouts import LAYOUTS, iterator_strides
+from eagerdecomp.layouts import LAYOUTS, iterator_strides, laid_out
 
 aten = torch.ops.aten
 
@@ -80,3 +80,25 @@ def test_complex_numbers_are_made_in_the_order_of_their_parts() -> None:
 
 def test_a_batched_product_is_row_major() -> None:
     check(torch.baddbmm, torch.randn(5, 3, 2).permute(2, 1, 0), torch.randn(2, 3, 4), torch.randn(2, 4, 5))
+
+
+@pytest.mark.parametrize("op", [aten.hardswish_backward.default, aten.xlogy.Tensor, aten._softmax_backward_data.default])
+def test_of_row_major_operands_of_one_shape_only_that_is_read(op: Callable[..., Tensor]) -> None:
+    """The programs of such calls may then depend on no more than this."""
+    read: list[str] = []
+
+    class Watched(Tensor):
+        @property
+        def shape(self) -> torch.Size:
+            read.append("shape")
+            return super().shape
+
+        def stride(self, *args: int) -> tuple[int, ...]:  # type: ignore[override]
+            read.append("stride")
+            return super().stride()
+
+    x, y = torch.rand(3, 4), torch.rand(3, 4)
+    watched = [one.as_subclass(Watched) for one in (x, y)]
+    entry = laid_out(lambda *args: args[0], LAYOUTS[str(op)])
+    assert entry(*watched) is watched[0]
+    assert set(read) == {"shape"}

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.layouts import LAYOUTS, iterator_strides, laid_out
+from eagerdecomp.layouts import LAYOUTS, as_operands, laid_out
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, own
@@ -41,13 +41,7 @@ def _formula(fn: Callable[..., Any], *, operands: int = 1, stepwise: bool = Fals
         answer = fn(*wide, **kwargs)
         return answer if answer is NotImplemented else aten._to_copy.default(answer, dtype=dtype)
 
-    if operands == 1:
-        return run
-
-    def wanted(result: Tensor, *args: Any) -> Sequence[int]:
-        return iterator_strides(result.shape, [arg for arg in args if isinstance(arg, Tensor)][:operands])
-
-    return laid_out(run, {0: wanted})
+    return run if operands == 1 else laid_out(run, {0: as_operands(operands)})
 
 
 # -- activations ------------------------------------------------------------------------------------------------------------

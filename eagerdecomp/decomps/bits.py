@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.layouts import iterator_strides, laid_out
+from eagerdecomp.layouts import as_operands, laid_out
 from eagerdecomp.precision import in_type
 from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Rule, own
@@ -36,10 +36,6 @@ def _gcd(self: Tensor, other: Tensor) -> Any:
         divisor = aten.where.self(aten.eq.Scalar(rest, 0), value, rest)
         value, rest = divisor, aten.fmod.Tensor(value, divisor)
     return aten.where.self(nothing, aten.full.default([], 0, dtype=dtype, device=self.device), value)
-
-
-def _by_operands(result: Tensor, *operands: Tensor) -> Sequence[int]:
-    return iterator_strides(result.shape, operands)
 
 
 _UNIT = 2**52  # of the exponent in the bits of a float64
@@ -118,7 +114,7 @@ def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False
 
 
 RULES: tuple[Rule, ...] = (
-    own(aten.gcd.default, laid_out(_gcd, {0: _by_operands})),
+    own(aten.gcd.default, laid_out(_gcd, {0: as_operands()})),
     own(aten.frexp.Tensor, _frexp),
     own(aten.as_strided_scatter.default, _as_strided_scatter),
     own(aten.hash_tensor.default, _hash_tensor),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.layouts import iterator_strides, laid_out
+from eagerdecomp.layouts import as_operands, iterator_strides, laid_out
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import number_like, promoted
 from eagerdecomp.rules import Call, Rule, linked, own
@@ -27,9 +27,7 @@ _BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32:
 
 def _laid_out_by_both(rule: Callable[..., Any]) -> Callable[..., Any]:
     """For rules of two operands that meet them in another order than eager's kernel does: by the first, where it decides."""
-    return laid_out(
-        rule, {0: lambda result, *operands: iterator_strides(result.shape, [x for x in operands[:2] if isinstance(x, Tensor)])}
-    )
+    return laid_out(rule, {0: as_operands(2)})
 
 
 # -- bits of floats -------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ runs anew each time; one number as the order is known without.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.formulas import Term, choose
-from eagerdecomp.layouts import iterator_strides, laid_out
+from eagerdecomp.layouts import as_operands, laid_out
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import floating, promoted
 from eagerdecomp.rules import Rule, own
@@ -182,11 +182,7 @@ def _rules(name: str, formula: Formula) -> tuple[Rule, ...]:
         return of_tensors(_as_tensor(x, n), n)
 
     overloads = ((op.default, of_tensors), (op.n_scalar, of_one_order), (op.x_scalar, of_one_argument))
-    return tuple(own(overload, laid_out(rule, {0: _by_operands})) for overload, rule in overloads)
-
-
-def _by_operands(result: Tensor, *operands: Any) -> Sequence[int]:
-    return iterator_strides(result.shape, [operand for operand in operands if isinstance(operand, Tensor)])
+    return tuple(own(overload, laid_out(rule, {0: as_operands()})) for overload, rule in overloads)
 
 
 def _as_tensor(number: Any, beside: Tensor) -> Tensor:
