@@ -3,8 +3,9 @@
 Lengths and batch sizes are host memory by contract (torch refuses others), so reading them asks no kernel; but a call that reads
 cannot be replayed for other lengths.
 
-The LSTM layer is a loop over time, since each step needs the last one's state: 12 kernel calls a step forward, 9 backward. All that
-needs no state (products with the input, activations in backward, the gradients of the weights) is done for all steps at once.
+The LSTM layer is a loop over time, since each step needs the last one's state: 10 kernel calls a step forward, 8 backward. All that
+needs no state (products with the input, activations in backward, the gradients of the weights) is done for all steps at once. Both
+ways are linked: lengths differ from batch to batch, and a recording would hold every step of each.
 Formulas: Hochreiter and Schmidhuber 1997, gates in torch's order i, f, g, o.
 """
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.precision import HALF
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules import Call, NoRoute, Rule, linked, own
 
 __all__ = ["RULES"]
 
@@ -57,176 +58,214 @@ def _check(steps: Tensor, sizes: list[int]) -> None:
         )
 
 
-def _in_float32(layer: Callable[..., Any]) -> Callable[..., Any]:
-    """Half types are widened before and rounded after, as the fused layer's kernels sum: rounded at every step, the error would
-    grow with time."""
-
-    def run(input: Tensor, *rest: Any) -> Any:
-        narrow = input.dtype
-        if narrow not in HALF:
-            return layer(input, *rest)
-        answer = layer(*(_cast(given, narrow, torch.float32) for given in (input, *rest)))
-        return answer if answer is NotImplemented else tuple(_cast(result, torch.float32, narrow) for result in answer)
-
-    return run
-
-
-def _cast(given: Any, source: torch.dtype, target: torch.dtype) -> Any:
-    return aten._to_copy.default(given, dtype=target) if isinstance(given, Tensor) and given.dtype is source else given
-
-
 # `mode` of the fused layer; it serves no other kind of layer on the CPU.
 _LSTM = 2
 
 
-def lstm_layer(
-    input: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor,
-    b_hh: Tensor,
-    hx: Tensor,
-    cx: Tensor,
-    reverse: bool,
-    batch_sizes: Sequence[int],
-    mode: int,
-    hidden_size: int,
-    num_layers: int,
-    has_biases: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    train: bool,
-) -> Any:
+def _in_float32(layer: Callable[[Call], Callable[..., Any]]) -> Callable[[Call], Callable[..., Any]]:
+    """Half types are widened before and rounded after, as the fused layer's kernels sum: rounded at every step, the error would
+    grow with time."""
+
+    def link(call: Call) -> Callable[..., Any]:
+        run, to = layer(call), call(aten._to_copy.default)
+
+        def cast(given: Any, source: torch.dtype, target: torch.dtype) -> Any:
+            return to(given, dtype=target) if isinstance(given, Tensor) and given.dtype is source else given
+
+        def run_wide(input: Tensor, *rest: Any) -> Any:
+            narrow = input.dtype
+            if narrow not in HALF:
+                return run(input, *rest)
+            answer = run(*(cast(given, narrow, torch.float32) for given in (input, *rest)))
+            return tuple(cast(result, torch.float32, narrow) for result in answer)
+
+        return run_wide
+
+    return link
+
+
+def _flattener(call: Call) -> Callable[[Tensor], Tensor]:
+    """``[T, B, *]`` -> ``[T * B, *]``."""
+    clone, view = call(aten.clone.default), call(aten.view.default)
+
+    def flat(x: Tensor) -> Any:
+        if not x.is_contiguous():
+            x = clone(x, memory_format=torch.contiguous_format)
+        return view(x, [-1, x.shape[2]])
+
+    return flat
+
+
+def _projector(call: Call) -> Callable[..., Any]:
+    """A linear map of every row, with both biases."""
+    add, addmm, mm, permute = call(aten.add.Tensor), call(aten.addmm.default), call(aten.mm.default), call(aten.permute.default)
+
+    def project(rows: Tensor, weight: Tensor, b_ih: Tensor, b_hh: Tensor, has_biases: bool) -> Any:
+        turned = permute(weight, [1, 0])
+        return addmm(add(b_ih, b_hh), rows, turned) if has_biases else mm(rows, turned)
+
+    return project
+
+
+def _lstm_layer(call: Call) -> Callable[..., Any]:
     """``[T, B, I]`` and states ``[B, H]`` -> output ``[T, B, H]``, last states, and a workspace that our backward does not read."""
-    if mode != _LSTM or batch_sizes:
-        return NotImplemented
-    steps = input.size(0)
-    from_input = _rows(input, w_ih, aten.add.Tensor(b_ih, b_hh) if has_biases else None)
-    recurrent = aten.permute.default(w_hh, [1, 0])
-    hidden, cell = hx, cx
-    outputs: list[Tensor] = [hx] * steps
-    for time in _times(steps, reverse):
-        gates = aten.addmm.default(aten.select.int(from_input, 0, time), hidden, recurrent)
-        forget_in, candidate, out = aten.split_with_sizes.default(gates, [2 * hidden_size, hidden_size, hidden_size], 1)
-        gate_i, gate_f = aten.split_with_sizes.default(aten.sigmoid.default(forget_in), [hidden_size, hidden_size], 1)
-        fresh = aten.mul.Tensor(gate_i, aten.tanh.default(candidate))
-        cell = aten.add.Tensor(aten.mul.Tensor(gate_f, cell), fresh)
-        hidden = outputs[time] = aten.mul.Tensor(aten.sigmoid.default(out), aten.tanh.default(cell))
-    workspace = aten.empty.memory_format([0], dtype=torch.uint8, device=input.device)
-    return aten.stack.default(outputs), hidden, cell, workspace
+    flat, project = _flattener(call), _projector(call)
+    add, mul, addmm, cat = call(aten.add.Tensor), call(aten.mul.Tensor), call(aten.addmm.default), call(aten.cat.default)
+    sigmoid, tanh, empty = call(aten.sigmoid.default), call(aten.tanh.default), call(aten.empty.memory_format)
+    permute, view = call(aten.permute.default), call(aten.view.default)
+    cut, split = call(aten.slice.Tensor), call(aten.split_with_sizes.default)
+
+    def run(
+        input: Tensor,
+        w_ih: Tensor,
+        w_hh: Tensor,
+        b_ih: Tensor,
+        b_hh: Tensor,
+        hx: Tensor,
+        cx: Tensor,
+        reverse: bool,
+        batch_sizes: Sequence[int],
+        mode: int,
+        hidden_size: int,
+        num_layers: int,
+        has_biases: bool,
+        bidirectional: bool,
+        batch_first: bool,
+        train: bool,
+    ) -> Any:
+        if mode != _LSTM or batch_sizes:
+            raise NoRoute(aten.mkldnn_rnn_layer.default)
+        steps, batch = input.shape[0], input.shape[1]
+        from_input = split(project(flat(input), w_ih, b_ih, b_hh, has_biases), [batch] * steps)
+        recurrent, widths = permute(w_hh, [1, 0]), [hidden_size] * 4
+        hidden, cell = hx, cx
+        outputs: list[Tensor] = [hx] * steps
+        for time in _times(steps, reverse):
+            gates = addmm(from_input[time], hidden, recurrent)
+            # The candidate's share of the sigmoid is not used: one call for all four is cheaper than one for each.
+            gate_i, gate_f, _, gate_o = split(sigmoid(gates), widths, 1)
+            candidate = tanh(cut(gates, 1, 2 * hidden_size, 3 * hidden_size))
+            cell = add(mul(gate_f, cell), mul(gate_i, candidate))
+            hidden = outputs[time] = mul(gate_o, tanh(cell))
+        workspace = empty([0], dtype=torch.uint8, device=input.device)
+        return view(cat(outputs), [steps, batch, hidden_size]), hidden, cell, workspace
+
+    return run
 
 
-def lstm_layer_backward(
-    input: Tensor,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor,
-    b_hh: Tensor,
-    hx: Tensor,
-    cx: Tensor,
-    output: Tensor,
-    hy: Tensor,
-    cy: Tensor,
-    grad_output: Tensor | None,
-    grad_hy: Tensor | None,
-    grad_cy: Tensor | None,
-    reverse: bool,
-    mode: int,
-    hidden_size: int,
-    num_layers: int,
-    has_biases: bool,
-    train: bool,
-    bidirectional: bool,
-    batch_sizes: Sequence[int],
-    batch_first: bool,
-    workspace: Tensor,
-) -> Any:
+def _lstm_layer_backward(call: Call) -> Callable[..., Any]:
     """Gradients of input, both weights, both biases and both states. The gates are computed again from input and output, so that
-    it does not matter whether a kernel or `lstm_layer` ran forward."""
-    if mode != _LSTM or batch_sizes:
-        return NotImplemented
-    steps = input.size(0)
-    times = _times(steps, reverse)
-    outputs = aten.unbind.int(output)
-    before: list[Tensor] = [hx] * steps
-    for earlier, time in itertools.pairwise(times):
-        before[time] = outputs[earlier]
-    hidden_before = aten.stack.default(before)
-    gates = aten.add.Tensor(
-        _rows(input, w_ih, aten.add.Tensor(b_ih, b_hh) if has_biases else None), _rows(hidden_before, w_hh, None)
+    it does not matter whether a kernel or `_lstm_layer` ran forward."""
+    flat, project = _flattener(call), _projector(call)
+    add, sub, mul, rsub = call(aten.add.Tensor), call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten.rsub.Scalar)
+    mm, addmm, cat, total = call(aten.mm.default), call(aten.addmm.default), call(aten.cat.default), call(aten.sum.dim_IntList)
+    sigmoid, tanh = call(aten.sigmoid.default), call(aten.tanh.default)
+    permute, view, clone, full = (
+        call(op) for op in (aten.permute.default, aten.view.default, aten.clone.default, aten.full.default)
     )
-    raw_i, raw_f, raw_g, raw_o = aten.split_with_sizes.default(gates, [hidden_size] * 4, 2)
-    gate_i, gate_f, gate_o = (aten.sigmoid.default(raw) for raw in (raw_i, raw_f, raw_o))
-    gate_g = aten.tanh.default(raw_g)
+    cut, split = call(aten.slice.Tensor), call(aten.split_with_sizes.default)
 
-    fresh, kept = aten.unbind.int(aten.mul.Tensor(gate_i, gate_g)), aten.unbind.int(gate_f)
-    cells: list[Tensor] = [cx] * steps
-    cells_before: list[Tensor] = [cx] * steps
-    cell = cx
-    for time in times:
-        cells_before[time] = cell
-        cell = cells[time] = aten.add.Tensor(aten.mul.Tensor(kept[time], cell), fresh[time])
-    squashed = aten.tanh.default(aten.stack.default(cells))
+    def tanh_slope(y: Tensor) -> Any:
+        return rsub(mul(y, y), 1)
 
-    # What a cell's and an output's gradient are multiplied with on their way to each gate.
-    to_cell = aten.unbind.int(aten.mul.Tensor(gate_o, _tanh_slope(squashed)))
-    to_gates = aten.unbind.int(
-        aten.cat.default(
-            [
-                aten.mul.Tensor(gate_g, _sigmoid_slope(gate_i)),
-                aten.mul.Tensor(aten.stack.default(cells_before), _sigmoid_slope(gate_f)),
-                aten.mul.Tensor(gate_i, _tanh_slope(gate_g)),
-                aten.mul.Tensor(squashed, _sigmoid_slope(gate_o)),
-            ],
-            2,
-        )
-    )
-    nothing = aten.full.default(hx.shape, 0, dtype=hx.dtype, device=hx.device)
-    grad_hidden = nothing if grad_hy is None else grad_hy
-    grad_cell = nothing if grad_cy is None else grad_cy
-    given = None if grad_output is None else aten.unbind.int(grad_output)
-    grad_gates: list[Tensor] = [hx] * steps
-    for time in reversed(times):
+    def cells(first: Tensor, kept: Sequence[Tensor], fresh: Sequence[Tensor], times: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Every step's cell, and the one before it, as rows."""
+        after: list[Tensor] = [first] * len(times)
+        before: list[Tensor] = [first] * len(times)
+        cell = first
+        for time in times:
+            before[time] = cell
+            cell = after[time] = add(mul(kept[time], cell), fresh[time])
+        return cat(after), cat(before)
+
+    def run(
+        input: Tensor,
+        w_ih: Tensor,
+        w_hh: Tensor,
+        b_ih: Tensor,
+        b_hh: Tensor,
+        hx: Tensor,
+        cx: Tensor,
+        output: Tensor,
+        hy: Tensor,
+        cy: Tensor,
+        grad_output: Tensor | None,
+        grad_hy: Tensor | None,
+        grad_cy: Tensor | None,
+        reverse: bool,
+        mode: int,
+        hidden_size: int,
+        num_layers: int,
+        has_biases: bool,
+        train: bool,
+        bidirectional: bool,
+        batch_sizes: Sequence[int],
+        batch_first: bool,
+        workspace: Tensor,
+    ) -> Any:
+        if mode != _LSTM or batch_sizes:
+            raise NoRoute(aten.mkldnn_rnn_layer_backward.default)
+        steps, batch = input.shape[0], input.shape[1]
+        times, in_steps = _times(steps, reverse), [batch] * steps
+        rows, hidden_before = flat(input), hx
+        if steps > 1:
+            others = cut(flat(output), 0, batch, None) if reverse else cut(flat(output), 0, 0, (steps - 1) * batch)
+            hidden_before = cat([others, hx] if reverse else [hx, others])
+        gates = addmm(project(rows, w_ih, b_ih, b_hh, has_biases), hidden_before, permute(w_hh, [1, 0]))
+        gate_g = tanh(cut(gates, 1, 2 * hidden_size, 3 * hidden_size))
+        squeezed = sigmoid(gates)
+        del gates
+        gate_i, gate_f, _, gate_o = split(squeezed, [hidden_size] * 4, 1)
+        kept = split(gate_f, in_steps)
+        cell, cell_before = cells(cx, kept, split(mul(gate_i, gate_g), in_steps), times)
+        squashed = tanh(cell)
+        # What a cell's and an output's gradient are multiplied with on their way to each gate.
+        to_cell = split(mul(gate_o, tanh_slope(squashed)), in_steps)
+        slopes = split(sub(squeezed, mul(squeezed, squeezed)), [2 * hidden_size, hidden_size, hidden_size], 1)
+        slope = cat([slopes[0], tanh_slope(gate_g), slopes[2]], 1)
+        to_gates = split(mul(slope, cat([gate_g, cell_before, gate_i, squashed], 1)), in_steps)
+        del cell, cell_before, squashed, slope, slopes, squeezed, gate_i, gate_f, gate_g, gate_o, _
+
+        backwards = times[::-1]
+        given = None if grad_output is None else split(flat(grad_output), in_steps)
+        grad_hidden, grad_cell = grad_hy, grad_cy
         if given is not None:
-            grad_hidden = aten.add.Tensor(grad_hidden, given[time])
-        grad_cell = aten.add.Tensor(grad_cell, aten.mul.Tensor(grad_hidden, to_cell[time]))
-        spread = aten.cat.default([grad_cell, grad_cell, grad_cell, grad_hidden], 1)
-        grad_gates[time] = aten.mul.Tensor(spread, to_gates[time])
-        grad_hidden = aten.mm.default(grad_gates[time], w_hh)
-        grad_cell = aten.mul.Tensor(grad_cell, kept[time])
+            last = given[backwards[0]]
+            grad_hidden = last if grad_hidden is None else add(grad_hidden, last)
+        elif grad_hidden is None:
+            grad_hidden = full(hx.shape, 0, dtype=hx.dtype, device=hx.device)
+        grad_gates: list[Tensor] = [hx] * steps
+        for place, time in enumerate(backwards):
+            here = mul(grad_hidden, to_cell[time])
+            grad_cell = here if grad_cell is None else add(grad_cell, here)
+            onward = grad_gates[time] = mul(cat([grad_cell, grad_cell, grad_cell, grad_hidden], 1), to_gates[time])
+            following = None if given is None or place == steps - 1 else given[backwards[place + 1]]
+            grad_hidden = mm(onward, w_hh) if following is None else addmm(following, onward, w_hh)
+            grad_cell = mul(grad_cell, kept[time])
 
-    batch = input.size(1)
-    rows = aten.view.default(aten.stack.default(grad_gates), [steps * batch, 4 * hidden_size])
-    columns = aten.permute.default(rows, [1, 0])
-    grad_input = aten.view.default(aten.mm.default(rows, w_ih), input.shape)
-    grad_w_ih = aten.mm.default(columns, aten.reshape.default(input, [steps * batch, input.size(2)]))
-    grad_w_hh = aten.mm.default(columns, aten.view.default(hidden_before, [steps * batch, hidden_size]))
-    grad_bias = aten.sum.dim_IntList(rows, [0])
-    return grad_input, grad_w_ih, grad_w_hh, grad_bias, aten.clone.default(grad_bias), grad_hidden, grad_cell
+        by_row = cat(grad_gates)
+        del grad_gates, to_gates, to_cell, kept
+        by_gate = permute(by_row, [1, 0])
+        grad_bias = total(by_row, [0])
+        return (
+            view(mm(by_row, w_ih), input.shape),
+            mm(by_gate, rows),
+            mm(by_gate, hidden_before),
+            grad_bias,
+            clone(grad_bias),
+            grad_hidden,
+            grad_cell,
+        )
+
+    return run
 
 
 def _times(steps: int, reverse: bool) -> range:
     return range(steps - 1, -1, -1) if reverse else range(steps)
 
 
-def _rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """A linear map of every row of ``[T, B, *]`` in one product."""
-    flat = aten.reshape.default(x, [-1, x.size(2)])
-    turned = aten.permute.default(weight, [1, 0])
-    product = aten.mm.default(flat, turned) if bias is None else aten.addmm.default(bias, flat, turned)
-    return aten.view.default(product, [x.size(0), x.size(1), weight.size(0)])  # type: ignore[no-any-return]
-
-
-def _sigmoid_slope(y: Tensor) -> Tensor:
-    return aten.sub.Tensor(y, aten.mul.Tensor(y, y))  # type: ignore[no-any-return]
-
-
-def _tanh_slope(y: Tensor) -> Tensor:
-    return aten.rsub.Scalar(aten.mul.Tensor(y, y), 1)  # type: ignore[no-any-return]
-
-
 RULES: tuple[Rule, ...] = (
     own(aten._pack_padded_sequence.default, pack_padded_sequence, effects=True),
-    own(aten.mkldnn_rnn_layer.default, _in_float32(lstm_layer)),
-    own(aten.mkldnn_rnn_layer_backward.default, _in_float32(lstm_layer_backward)),
+    linked(aten.mkldnn_rnn_layer.default, _in_float32(_lstm_layer)),
+    linked(aten.mkldnn_rnn_layer_backward.default, _in_float32(_lstm_layer_backward)),
 )

@@ -10,6 +10,8 @@ from on_core import CORE, check, on_core
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+import eagerdecomp as ed
+
 aten = torch.ops.aten
 
 
@@ -158,3 +160,27 @@ def test_lstm_backward_does_not_need_our_forward() -> None:
 
     want = run()
     torch.testing.assert_close(on_core(run, CORE | ["aten.mkldnn_rnn_layer.default"]), want)
+
+
+def test_a_step_of_an_lstm_takes_few_kernels_and_no_program() -> None:
+    torch.manual_seed(0)
+    layer, cache = nn.LSTM(3, 5), ed.ProgramCache()
+
+    def forward(steps: int) -> torch.Tensor:
+        return layer(torch.ones(steps, 2, 3))[0]
+
+    def calls(steps: int) -> tuple[int, int]:
+        layer.zero_grad()
+        with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE, cache=cache):
+            out = forward(steps).sum()
+            forwards = seen.ops.total()
+            out.backward()
+        return forwards, seen.ops.total() - forwards
+
+    (short, short_back), (long, long_back) = calls(4), calls(14)
+    assert (long - short, long_back - short_back) == (10 * 10, 10 * 8)
+    assert short_back <= 8 * 4 + 60
+    with ed.EagerDecompMode(CORE, cache=cache) as mode:
+        forward(23).sum().backward()
+    rnn = ("aten.mkldnn_rnn_layer.default", "aten.mkldnn_rnn_layer_backward.default")
+    assert all(mode.stats()[op].misses == 0 for op in rnn)
