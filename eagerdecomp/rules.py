@@ -23,7 +23,8 @@ class Rule:
     """One way to express `op` by other ops.
 
     A plain rule's `fn` takes the op's own arguments and answers its result, or ``NotImplemented`` for a call it does not cover.
-    A linked rule's `fn` takes a `Call` and answers such a function; it must cover every call, since its kernels are bound once.
+    A linked rule's `fn` takes a `Call` and answers such a function, for every call, since its kernels are bound once. For its own
+    op its `Call` gives the rules behind it, to which the function hands what it does not cover.
 
     Attributes:
         op: the overload the rule expresses.
@@ -46,7 +47,7 @@ class Rule:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the rule to the op's arguments, each op it uses called through the dispatcher."""
-        answer = self.bind(_itself)(*args, **kwargs)
+        answer = self.bind(lambda used: _left_to_the_next if used is self.op else used)(*args, **kwargs)
         if answer is None and self.source == "user" and self.op._schema.returns:
             raise RuleError(f"the {self} for {self.op} answered None; is its `return` missing?")
         return answer
@@ -100,8 +101,8 @@ def first_answer(
     raise NoRoute(op, tuple(attempts))
 
 
-def _itself(op: OpOverload) -> Callable[..., Any]:
-    return op
+def _left_to_the_next(*args: Any, **kwargs: Any) -> Any:
+    return NotImplemented
 
 
 def _where(fn: Callable[..., Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
@@ -171,7 +172,10 @@ class Runtime:
             return decomposed
         return _where(decision, decomposed, entry)
 
-    def _linked(self, op: OpOverload, entry: Entry) -> Callable[..., Any]:
+    def _linked(self, entry: Entry, behind: Callable[..., Any], own: OpOverload, op: OpOverload) -> Callable[..., Any]:
+        """What a linked rule of `own` calls for an op."""
+        if op is own:
+            return behind
         with self._lock:  # a rule may ask for a kernel while it runs, in any thread
             return self._link(op, entry)
 
@@ -181,7 +185,7 @@ class Runtime:
             if not rule.linked:
                 return self._recorded(op, rules[number:], entry)
             try:
-                run = rule.bind(lambda used: self._linked(used, entry))
+                run = rule.bind(functools.partial(self._linked, entry, self._behind(op, rules[number + 1 :], entry), op))
             except NoRoute as failure:
                 attempts.append((rule, "", failure.without_frames()))
                 continue
@@ -191,6 +195,23 @@ class Runtime:
                 return run
             return self._guarded(op, (rule,), run, entry)
         raise NoRoute(op, tuple(attempts))
+
+    def _behind(self, op: OpOverload, rules: Sequence[Rule], entry: Entry) -> Callable[..., Any]:
+        """The rules behind a linked one, made when a call is handed to them."""
+        made: Callable[..., Any] | None = None
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            nonlocal made
+            if made is None:
+                with self._lock:
+                    self._linking.append(op)
+                    try:
+                        made = self._decomposed(op, rules, entry)
+                    finally:
+                        self._linking.pop()
+            return made(*args, **kwargs)
+
+        return run
 
     # -- recorded programs -----------------------------------------------------------------------------------------
 

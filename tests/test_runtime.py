@@ -12,6 +12,7 @@ from opaque import OPAQUE
 
 import eagerdecomp as ed
 from eagerdecomp._torch import OpOverload
+from eagerdecomp.decomps import our_rules
 from eagerdecomp.rules import Call, Rule, linked
 
 aten = torch.ops.aten
@@ -56,6 +57,35 @@ def test_where_no_other_rule_closes_the_error_tells_of_the_first() -> None:
     with ed.EagerDecompMode(op_set, cache=ed.ProgramCache()), pytest.raises(ed.UnsupportedOpError) as caught:
         F.silu(torch.ones(2, 2))
     assert caught.value.op == "aten.silu.default"
+
+
+def vectors_alone(call: Call) -> Callable[..., Any]:
+    """A linked rule that hands all but vectors to the rules behind it."""
+    sigmoid, mul, others = call(aten.sigmoid.default), call(aten.mul.Tensor), call(aten.silu.default)
+    return lambda x: mul(sigmoid(x), x) if x.dim() == 1 else others(x)
+
+
+def test_a_call_that_a_linked_rule_leaves_goes_to_the_rules_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rules(op: OpOverload) -> Iterator[Rule]:
+        return iter([linked(op, vectors_alone)]) if op is aten.silu.default else our_rules(op)
+
+    monkeypatch.setattr("eagerdecomp.mode.our_rules", rules)
+    vector, matrix = torch.arange(3.0), torch.arange(4.0).view(2, 2)
+    with ed.BackendRecorder() as recorder, ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()) as mode:
+        got = [F.silu(x) for x in (vector, matrix, vector, matrix)]
+        # Linked behind another rule, too.
+        nested = [aten.silu_.default(x.clone()) for x in (vector, matrix, matrix)]
+    torch.testing.assert_close(got, [F.silu(x) for x in (vector, matrix, vector, matrix)])
+    torch.testing.assert_close(nested, [F.silu(x) for x in (vector, matrix, matrix)])
+    assert not recorder.outside(ed.core_aten())
+    counts = mode.stats()["aten.silu.default"]
+    assert (counts.calls, counts.hits, counts.misses, counts.bypassed) == (4, 3, 1, 0)
+
+
+def test_a_linked_rule_that_is_recorded_leaves_a_call_to_the_rules_behind_it() -> None:
+    rule = linked(aten.silu.default, vectors_alone)
+    assert rule(torch.ones(2, 2)) is NotImplemented
+    assert rule(torch.zeros(2)).tolist() == [0, 0]
 
 
 def test_an_op_of_the_set_is_its_kernel_and_nothing_more() -> None:
