@@ -157,16 +157,13 @@ def _lstm_layer_backward(call: Call) -> Callable[..., Any]:
     """Gradients of input, both weights, both biases and both states. The gates are computed again from input and output, so that
     it does not matter whether a kernel or `_lstm_layer` ran forward."""
     flat, project = _flattener(call), _projector(call)
-    add, sub, mul, rsub = call(aten.add.Tensor), call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten.rsub.Scalar)
+    add, sub, mul = call(aten.add.Tensor), call(aten.sub.Tensor), call(aten.mul.Tensor)
     mm, addmm, cat, total = call(aten.mm.default), call(aten.addmm.default), call(aten.cat.default), call(aten.sum.dim_IntList)
     sigmoid, tanh = call(aten.sigmoid.default), call(aten.tanh.default)
     permute, view, clone, full = (
         call(op) for op in (aten.permute.default, aten.view.default, aten.clone.default, aten.full.default)
     )
     cut, split = call(aten.slice.Tensor), call(aten.split_with_sizes.default)
-
-    def tanh_slope(y: Tensor) -> Any:
-        return rsub(mul(y, y), 1)
 
     def cells(first: Tensor, kept: Sequence[Tensor], fresh: Sequence[Tensor], times: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Every step's cell, and the one before it, as rows."""
@@ -217,14 +214,15 @@ def _lstm_layer_backward(call: Call) -> Callable[..., Any]:
         del gates
         gate_i, gate_f, _, gate_o = split(squeezed, [hidden_size] * 4, 1)
         kept = split(gate_f, in_steps)
-        cell, cell_before = cells(cx, kept, split(mul(gate_i, gate_g), in_steps), times)
+        fresh = mul(gate_i, gate_g)
+        cell, cell_before = cells(cx, kept, split(fresh, in_steps), times)
         squashed = tanh(cell)
-        # What a cell's and an output's gradient are multiplied with on their way to each gate.
-        to_cell = split(mul(gate_o, tanh_slope(squashed)), in_steps)
-        slopes = split(sub(squeezed, mul(squeezed, squeezed)), [2 * hidden_size, hidden_size, hidden_size], 1)
-        slope = cat([slopes[0], tanh_slope(gate_g), slopes[2]], 1)
-        to_gates = split(mul(slope, cat([gate_g, cell_before, gate_i, squashed], 1)), in_steps)
-        del cell, cell_before, squashed, slope, slopes, squeezed, gate_i, gate_f, gate_g, gate_o, _
+        # What a cell's and an output's gradient are multiplied with on their way to each gate. The slope of tanh is 1 - tanh^2.
+        to_cell = split(sub(gate_o, mul(gate_o, mul(squashed, squashed))), in_steps)
+        slopes = mul(sub(squeezed, mul(squeezed, squeezed)), cat([gate_g, cell_before, gate_i, squashed], 1))
+        to_i_and_f, _, to_o = split(slopes, [2 * hidden_size, hidden_size, hidden_size], 1)
+        to_gates = split(cat([to_i_and_f, sub(gate_i, mul(fresh, gate_g)), to_o], 1), in_steps)
+        del cell, cell_before, squashed, fresh, slopes, to_i_and_f, to_o, squeezed, gate_i, gate_f, gate_g, gate_o, _
 
         backwards = times[::-1]
         given = None if grad_output is None else split(flat(grad_output), in_steps)
