@@ -35,10 +35,11 @@ __all__ = [
     "ambient_facts",
     "builtin",
     "call_at_key",
-    "core_table",
+    "core_entry",
     "fake_tensor_log_off",
     "full_table",
     "has_kernel",
+    "is_dispatched",
     "lazy_bits_seen_by_kernels",
     "lazy_bits_visible",
     "no_current_modes",
@@ -93,7 +94,12 @@ def packet_overloads(qualified: str) -> tuple[OpOverload, ...]:
     if not isinstance(packet, OpOverloadPacket):
         return ()
     found = (getattr(packet, name) for name in packet.overloads())  # type: ignore[no-untyped-call]
-    return tuple(op for op in found if torch._C._dispatch_has_kernel(op.name()))
+    return tuple(op for op in found if is_dispatched(op))
+
+
+def is_dispatched(op: OpOverload) -> bool:
+    """Whether the dispatcher knows the op; TorchScript alone runs the others, which work on strings and lists."""
+    return bool(torch._C._dispatch_has_kernel(op.name()))  # type: ignore[no-untyped-call]
 
 
 def op_names() -> list[str]:
@@ -103,7 +109,8 @@ def op_names() -> list[str]:
 
 def has_kernel(op: OpOverload, key: str) -> bool:
     """Whether a kernel is registered for the op directly at this dispatch key or alias key."""
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key))  # type: ignore[no-untyped-call]
+    # By its name, the key would take three times as long.
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), getattr(_DispatchKey, key)))  # type: ignore[no-untyped-call]
 
 
 def call_at_key(op: OpOverload, key: str) -> Callable[..., Any]:
@@ -128,12 +135,27 @@ def reference(name: str) -> Callable[..., Any]:
 
 
 @functools.cache
-def core_table() -> Mapping[Any, Callable[..., Any]]:
-    """torch's Core ATen decompositions, made plain: the shipped table is lazy and its ``get`` always answers None."""
-    from torch._decomp import core_aten_decompositions
+def _core_functions() -> Mapping[Any, Callable[..., Any]]:
+    from torch._decomp import _core_aten_decompositions_post_autograd
 
-    lazy = core_aten_decompositions()
-    return {op: lazy[op] for op in lazy}
+    return _core_aten_decompositions_post_autograd()
+
+
+def core_entry(op: OpOverload) -> Callable[..., Any] | None:
+    """What torch's Core ATen decompositions hold for an op, if it is a Python function.
+
+    The other half of `torch._decomp.core_aten_decompositions` is the C++ kernels of composite ops, each as it stands (`call_at_key`
+    runs it); to make that table takes 80 ms, and its ``get`` always answers None.
+    """
+    found = _core_functions().get(op)
+    if found is None and _DispatchKey.CompositeImplicitAutograd in op.py_kernels:
+        from torch._export.utils import _is_preservable_cia_op
+        from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
+
+        kernel = op.py_kernels[_DispatchKey.CompositeImplicitAutograd]
+        if callable(kernel) and _is_preservable_cia_op(op) and op not in PRESERVED_ATEN_CIA_OPS:
+            found = kernel
+    return found
 
 
 def push_mode(mode: Any) -> None:

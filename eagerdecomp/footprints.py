@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from typing import TypeAlias
 
@@ -29,11 +29,30 @@ def torch_release() -> str:
     return ".".join(torch.__version__.split(".")[:2])
 
 
+class _ByLine(Mapping[str, Mapping[str, tuple[Footprint, ...]]]):
+    """The footprints of a text that holds one op a line, each line read when its op is asked for: few ever are."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = {line[1 : line.index('"', 1)]: line for line in lines}
+        self._read: dict[str, Mapping[str, tuple[Footprint, ...]]] = {}
+
+    def __getitem__(self, op: str) -> Mapping[str, tuple[Footprint, ...]]:
+        found = self._read.get(op)
+        if found is None:
+            (rules,) = json.loads(f"{{{self._lines[op].removesuffix(',')}}}").values()
+            found = self._read[op] = {source: tuple(seen) for source, seen in rules.items()}
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+
 @functools.cache
 def load_footprints() -> Footprints:
     """The shipped footprints; none where they were harvested from another torch release, since its rules call other ops."""
     text = resources.files("eagerdecomp").joinpath("footprints.json").read_text(encoding="utf-8")
-    data = json.loads(text)
-    if data["torch"] != torch_release():
-        return {}
-    return {op: {source: tuple(seen) for source, seen in rules.items()} for op, rules in data["rules"].items()}
+    head, *lines, _ = text.splitlines()
+    return _ByLine(lines) if head == f'{{"torch":"{torch_release()}","rules":{{' else {}

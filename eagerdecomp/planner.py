@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from eagerdecomp._torch import OpOverload, builtin
 from eagerdecomp.backend import Backend
 from eagerdecomp.footprints import load_footprints
 from eagerdecomp.opset import OpSet, Predicate
 from eagerdecomp.rules import Rule
-from eagerdecomp.search import Costs, solve
+from eagerdecomp.schema import facts_of
+from eagerdecomp.search import Costs
 
 __all__ = ["Decision", "PLUMBING_NAMESPACES", "PLUMBING_OPS", "Planner", "is_plumbing_name", "shipped_costs"]
 
@@ -66,7 +67,36 @@ class Decision:
     kernel: Callable[..., Any] | None
     when: Predicate | None
     plumbing: bool
-    rules: tuple[Rule, ...]
+    rules: Sequence[Rule]
+
+
+class _InOrder(Sequence[Rule]):
+    """Rules in order, of which the first are at hand and the others are found when they are asked for: few calls get that far."""
+
+    __slots__ = ("_first", "_others")
+
+    def __init__(self, first: tuple[Rule, ...], others: Callable[[], tuple[Rule, ...]]) -> None:
+        self._first = first
+        self._others = others
+
+    def __iter__(self) -> Iterator[Rule]:
+        yield from self._first
+        yield from self._others()
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._others())
+
+    @overload
+    def __getitem__(self, index: int) -> Rule: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Rule]: ...
+    def __getitem__(self, index: int | slice) -> Rule | Sequence[Rule]:
+        if isinstance(index, int):
+            return self._first[index] if 0 <= index < len(self._first) else tuple(self)[index]
+        start = index.start or 0
+        if index.stop is None and index.step is None and 0 <= start <= len(self._first):
+            return _InOrder(self._first[start:], self._others)
+        return tuple(self)[index]
 
 
 class Planner:
@@ -112,40 +142,48 @@ class Planner:
 
     def _decide(self, op: OpOverload) -> Decision:
         ops = self.backend.ops
-        supported = op in ops and WORKSPACE_OF.get(str(op), op) in ops
+        name = facts_of(op).name
+        supported = op in ops and WORKSPACE_OF.get(name, op) in ops
         kernel = self.backend.kernels.get(op) or builtin(op) if supported else None
         when = ops.predicate(op) if supported else None
         if supported and when is None:
             return Decision(kernel, None, False, ())
-        if is_plumbing_name(str(op)):
+        if is_plumbing_name(name):
             return Decision(kernel, when, True, ())
-        return Decision(kernel, when, False, (*self._users(op), *self._ranked(op)))
-
-    def _users(self, op: OpOverload) -> Iterator[Rule]:
         if op in self._user:
-            yield self._user[op]
+            return Decision(kernel, when, False, _InOrder((self._user[op],), functools.cache(lambda: self._ranked(op, name))))
+        return Decision(kernel, when, False, self._rules(op, name))
 
-    def _ranked(self, op: OpOverload) -> list[Rule]:
+    def _rules(self, op: OpOverload, name: str) -> Sequence[Rule]:
+        """The library's rules for an op in order; where ours goes first, the others are left to be ranked when one is needed."""
+        ours = list(self._ours(op))
+        # `_ranked` puts such a rule first, whatever the others are.
+        goes_first = len(ours) == 1 or (ours and ours[0].source == "own")
+        if not goes_first or self._costs(self.backend.ops).leads_nowhere(name, ours[0].source):
+            return self._ranked(op, name)
+        return _InOrder((ours[0],), functools.cache(lambda: self._ranked(op, name)[1:]))
+
+    def _ranked(self, op: OpOverload, name: str) -> tuple[Rule, ...]:
         ours, shipped = list(self._ours(op)), list(self._shipped(op))
         if len(ours) + len(shipped) < 2:
-            return ours + shipped
+            return (*ours, *shipped)
         costs = self._costs(self.backend.ops)
 
         def rank(rule: Rule) -> tuple[int, int, float]:
-            closed, kernels = costs.of_rule(str(op), rule.source)
+            closed, kernels = costs.of_rule(name, rule.source)
             # Ours go first unless every call of theirs that was seen leaves the set; one written by hand before one that the schema
             # gives, seen or not: it was written because the other is longer, or wrong.
             if rule in ours:
                 return (0 if closed < 3 else closed, 0, 0.0 if rule.source == "own" else kernels)
             return (closed, 1, kernels)
 
-        return sorted(ours + shipped, key=rank)  # stable: the order of trust decides between equals
+        return tuple(sorted(ours + shipped, key=rank))  # stable: the order of trust decides between equals
 
 
 @functools.lru_cache(maxsize=16)
 def shipped_costs(ops: OpSet) -> Costs:
-    """What each route costs on an op set, by the shipped footprints; some 30 ms, once per set."""
-    return solve(load_footprints(), frozenset(map(str, ops)), is_plumbing_name)
+    """What each route costs on an op set, by the shipped footprints."""
+    return Costs(load_footprints(), frozenset(map(str, ops)), is_plumbing_name)
 
 
 def is_plumbing_name(name: str) -> bool:

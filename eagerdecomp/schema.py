@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
-from eagerdecomp._torch import OpOverload, has_kernel, packet_overloads
+from eagerdecomp._torch import OpOverload, has_kernel, is_dispatched, overload, packet_overloads
 
 __all__ = [
     "Argument",
@@ -24,8 +23,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(NamedTuple):
     """One argument of a schema. `kind` is the schema's own type text with ``Optional[...]`` and ``List[...]`` taken off."""
 
     name: str
@@ -37,26 +35,52 @@ class Argument:
     has_default: bool
     default: Any
     mutated: bool
-    aliased: bool
 
     @property
     def holds_tensors(self) -> bool:
         return self.kind == "Tensor"
 
 
-@dataclass(frozen=True)
-class OpFacts:
-    """What the schema and the tags say of one op."""
+_DATA_TAGS = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
 
-    name: str
-    arguments: tuple[Argument, ...]
-    mutated: tuple[int, ...]
-    returns_alias: bool
-    returns_written: bool
-    is_random: bool
-    reads_data: bool
-    is_out: bool
-    is_inplace: bool
+
+class OpFacts:
+    """What the schema and the tags say of one op.
+
+    Most ops are met as kernels, of which little is asked: arguments, which take longest to read, are read when asked for.
+
+    Attributes:
+        mutated: the positions of the arguments that it writes.
+        returns_alias: a result may be a view of an argument.
+        returns_written: a result is an argument that it wrote.
+        is_out: it writes keyword-only arguments, and no others.
+        is_inplace: it writes its first argument. Other writers (batch norm's running statistics) are neither.
+    """
+
+    def __init__(self, op: OpOverload) -> None:
+        self._op = op
+        schema = op._schema
+        returns = [alias.is_write for ret in schema.returns if (alias := ret.alias_info) is not None]
+        self.returns_alias = False in returns
+        self.returns_written = True in returns
+        self.mutated: tuple[int, ...] = ()
+        if schema.is_mutable:
+            self.mutated = tuple([i for i, argument in enumerate(self.arguments) if argument.mutated])
+        self.is_out = bool(self.mutated) and all(self.arguments[i].kwarg_only for i in self.mutated)
+        self.is_inplace = bool(self.mutated) and self.mutated[0] == 0 and not self.is_out
+        tags = op.tags
+        self.is_random = torch.Tag.nondeterministic_seeded in tags
+        self.reads_data = not _DATA_TAGS.isdisjoint(tags)
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The overload's full name: ``"aten.add.Tensor"``."""
+        return str(self._op)
+
+    @functools.cached_property
+    def arguments(self) -> tuple[Argument, ...]:
+        """The arguments in schema order."""
+        return tuple([_argument(argument) for argument in self._op._schema.arguments])
 
     @property
     def is_functional(self) -> bool:
@@ -64,58 +88,36 @@ class OpFacts:
         return not self.mutated and not self.returns_alias
 
 
-_DATA_TAGS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
-
-
 def _argument(arg: Any) -> Argument:
-    text = str(arg.real_type)
-    optional = text.startswith("Optional[")
-    if optional:
-        text = text[len("Optional[") : -1]
-    is_list = text.startswith("List[")
-    optional_items = False
-    if is_list:
-        text = text[len("List[") : -1]
-        optional_items = text.startswith("Optional[")
-        if optional_items:
-            text = text[len("Optional[") : -1]
     alias = arg.alias_info
+    has_default = arg.has_default_value()
     return Argument(
-        name=arg.name,
-        kind=text,
-        optional=optional,
-        is_list=is_list,
-        optional_items=optional_items,
-        kwarg_only=arg.kwarg_only,
-        has_default=arg.has_default_value(),
-        default=arg.default_value,
-        mutated=alias is not None and alias.is_write,
-        aliased=alias is not None,
+        arg.name,
+        *_kind(str(arg.real_type)),
+        arg.kwarg_only,
+        has_default,
+        arg.default_value if has_default else None,
+        alias is not None and alias.is_write,
     )
+
+
+@functools.cache
+def _kind(text: str) -> tuple[str, bool, bool, bool]:
+    """A type's text as an argument's `kind`, `optional`, `is_list` and `optional_items`."""
+    kind, optional = _inside(text, "Optional[")
+    kind, is_list = _inside(kind, "List[")
+    kind, optional_items = _inside(kind, "Optional[") if is_list else (kind, False)
+    return kind, optional, is_list, optional_items
+
+
+def _inside(text: str, opening: str) -> tuple[str, bool]:
+    return (text[len(opening) : -1], True) if text.startswith(opening) else (text, False)
 
 
 @functools.cache
 def facts_of(op: OpOverload) -> OpFacts:
     """The facts of an overload; computed once."""
-    schema = op._schema
-    arguments = tuple(_argument(arg) for arg in schema.arguments)
-    mutated = tuple(i for i, arg in enumerate(arguments) if arg.mutated)
-    returns = [ret.alias_info for ret in schema.returns]
-    # An out= op writes keyword-only arguments; an in-place op writes its first. Other writers (batch norm's
-    # running statistics) are neither.
-    is_out = bool(mutated) and all(arguments[i].kwarg_only for i in mutated)
-    is_inplace = bool(mutated) and mutated[0] == 0 and not is_out
-    return OpFacts(
-        name=str(op),
-        arguments=arguments,
-        mutated=mutated,
-        returns_alias=any(alias is not None and not alias.is_write for alias in returns),
-        returns_written=any(alias is not None and alias.is_write for alias in returns),
-        is_random=torch.Tag.nondeterministic_seeded in op.tags,
-        reads_data=any(tag in op.tags for tag in _DATA_TAGS),
-        is_out=is_out,
-        is_inplace=is_inplace,
-    )
+    return OpFacts(op)
 
 
 def arguments_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -172,9 +174,8 @@ def functional_twin(op: OpOverload) -> OpOverload | None:
     wanted = [_shape_of(arg) for i, arg in enumerate(facts.arguments) if not (facts.is_out and i in facts.mutated)]
     packet = op._schema.name
     plain = packet if facts.is_out else packet.removesuffix("_")
-    # The namesake with the same overload name is the likely one; the order makes the choice deterministic.
     for name in (plain, f"{plain}_functional"):
-        for candidate in sorted(packet_overloads(name), key=lambda o: (o._overloadname != op._overloadname, o._overloadname)):
+        for candidate in _namesakes(op, name):
             found = facts_of(candidate)
             if found.mutated or found.returns_alias:
                 continue
@@ -183,6 +184,15 @@ def functional_twin(op: OpOverload) -> OpOverload | None:
             if compared == wanted and _returns_fit(op, candidate, facts):
                 return candidate
     return None
+
+
+def _namesakes(op: OpOverload, packet: str) -> Iterator[OpOverload]:
+    """The packet's overloads, in an order that makes the choice among them deterministic: the one with the op's own overload name
+    first, since it is the likely one, and a packet's overloads take long to make."""
+    first = overload(f"{packet}.{op._overloadname}")
+    if first is not None and is_dispatched(first):
+        yield first
+    yield from sorted((o for o in packet_overloads(packet) if o is not first), key=lambda o: o._overloadname)
 
 
 def settled_by_out(op: OpOverload, twin: OpOverload) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 An op of the set costs one kernel call. A rule costs what the ops it calls cost together; an op costs what its cheapest closed rule
 costs. Costs grow along every route, so the least ones are a fixed point reached from above, and a circle of rules never closes.
+
+The graph is solved as far as is asked: an op's cost depends on the ops that its rules lead to, a small part of the whole.
 """
 
 from __future__ import annotations
@@ -12,20 +14,31 @@ from collections.abc import Callable
 
 from eagerdecomp.footprints import Footprint, Footprints
 
-__all__ = ["Costs", "solve"]
+__all__ = ["Costs"]
 
 
 class Costs:
-    """What each op costs on one op set, in kernel calls; infinite where no known rule closes."""
+    """What each op costs on one op set, in kernel calls; infinite where no known rule closes.
 
-    def __init__(self, by_op: dict[str, float], footprints: Footprints, passes: Callable[[str], bool]) -> None:
-        self._by_op = by_op
+    Args:
+        footprints: what each rule calls.
+        supported: the op set, by name.
+        passes: whether an op outside the set passes as plumbing, at no cost.
+    """
+
+    def __init__(self, footprints: Footprints, supported: frozenset[str], passes: Callable[[str], bool]) -> None:
         self._footprints = footprints
         self._passes = passes
+        #: What is known for good. Threads may settle the same ops at once, and come to the same.
+        self._settled: dict[str, float] = {op: 0.0 if passes(op) else 1.0 for op in supported}
 
     def of(self, op: str) -> float:
         """Kernel calls by the cheapest closed route."""
-        return 0.0 if self._passes(op) else self._by_op.get(op, math.inf)
+        found = self._settled.get(op)
+        if found is None:
+            self._settled.update({op: 0.0} if self._passes(op) else self._solve(op))
+            found = self._settled[op]
+        return found
 
     def of_rule(self, op: str, source: str) -> tuple[int, float]:
         """How a rule ranks, the less the better: closed for every call seen (0), unknown (1), closed for some (2) or none (3); then
@@ -39,40 +52,46 @@ class Costs:
             return (3, math.inf)
         return (0 if len(closed) == len(costs) else 2, closed[0])
 
+    def leads_nowhere(self, op: str, source: str) -> bool:
+        """Whether `of_rule` ranks the rule last: it was seen, and no call of it closed."""
+        seen = self._footprints.get(op, {}).get(source)
+        return bool(seen) and all(_sum(footprint, self.of) == math.inf for footprint in seen or ())
 
-def solve(footprints: Footprints, supported: frozenset[str], passes: Callable[[str], bool]) -> Costs:
-    """The least cost of every op whose rules are known.
+    def _solve(self, asked: str) -> dict[str, float]:
+        """The costs of an op, and of all that it depends on and that is not settled."""
+        callers: dict[str, list[str]] = {asked: []}
+        waiting = deque([asked])
+        while waiting:
+            op = waiting.popleft()
+            for seen in self._footprints.get(op, {}).values():
+                for footprint in seen:
+                    for called in footprint:
+                        if called in self._settled or self._passes(called):
+                            continue
+                        if called not in callers:
+                            callers[called] = []
+                            waiting.append(called)
+                        callers[called].append(op)
+        by_op: dict[str, float] = dict.fromkeys(callers, math.inf)
 
-    Args:
-        footprints: what each rule calls.
-        supported: the op set, by name.
-        passes: whether an op outside the set passes as plumbing, at no cost.
-    """
-    by_op: dict[str, float] = dict.fromkeys(supported, 1.0)
-    callers: dict[str, set[str]] = {}
-    for op, rules in footprints.items():
-        for seen in rules.values():
-            for footprint in seen:
-                for called in footprint:
-                    callers.setdefault(called, set()).add(op)
+        def known(op: str) -> float:
+            return by_op[op] if op in by_op else self._settled.get(op, 0.0)  # what passes is in neither
 
-    def known(op: str) -> float:
-        return 0.0 if passes(op) else by_op.get(op, math.inf)
-
-    waiting = deque(op for op in footprints if op not in supported)
-    queued = set(waiting)
-    while waiting:
-        op = waiting.popleft()
-        queued.discard(op)
-        best = min((_sum(footprint, known) for seen in footprints[op].values() for footprint in seen), default=math.inf)
-        if best < by_op.get(op, math.inf):
-            by_op[op] = best
-            for caller in callers.get(op, ()):
-                if caller not in supported and caller not in queued:
-                    queued.add(caller)
-                    waiting.append(caller)
-    return Costs(by_op, footprints, passes)
+        waiting.extend(reversed(callers))  # those that lead no further first
+        queued = set(waiting)
+        while waiting:
+            op = waiting.popleft()
+            queued.discard(op)
+            rules = self._footprints.get(op, {}).values()
+            best = min((_sum(footprint, known) for seen in rules for footprint in seen), default=math.inf)
+            if best < by_op[op]:
+                by_op[op] = best
+                for caller in callers[op]:
+                    if caller not in queued:
+                        queued.add(caller)
+                        waiting.append(caller)
+        return by_op
 
 
 def _sum(footprint: Footprint, cost: Callable[[str], float]) -> float:
-    return sum(times * cost(op) for op, times in footprint.items()) if footprint else 0.0
+    return sum([times * cost(op) for op, times in footprint.items()], 0.0)

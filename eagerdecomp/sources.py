@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import OpOverload, call_at_key, core_table, full_table, has_kernel, reference
+from eagerdecomp._torch import OpOverload, call_at_key, core_entry, full_table, has_kernel, reference
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.layouts import LAYOUTS, laid_out
 from eagerdecomp.refusals import refusing
@@ -37,21 +37,23 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
     if is_composite(op):
         yield Rule(op, call_at_key(op, "CompositeImplicitAutograd"), "composite", f"{op} (C++ composite)")
     facts = facts_of(op)
-    if str(op) not in unused_entries() and not (facts.is_inplace or facts.is_out):
-        core = core_table().get(op)
+    name = facts.name
+    if not (facts.is_inplace or facts.is_out) and name not in unused_entries():
+        core = core_entry(op)
         if core is not None:
             yield _table_rule(op, core, "core")
         entry = full_table().get(op)
         if entry is not None and entry is not core:
             yield _table_rule(op, entry, "table")
-        if str(op) in UNLISTED_REFERENCES:
-            yield _table_rule(op, reference(UNLISTED_REFERENCES[str(op)]), "refs")
+        if name in UNLISTED_REFERENCES:
+            yield _table_rule(op, reference(UNLISTED_REFERENCES[name]), "refs")
     if has_kernel(op, "CompositeExplicitAutograd") and functional_twin(op) is None:
-        kernel = refusing(str(op), call_at_key(op, "CompositeExplicitAutograd"))
-        yield Rule(op, kernel, "explicit", f"{op} (C++ composite-explicit kernel)")
+        kernel = refusing(name, call_at_key(op, "CompositeExplicitAutograd"))
+        yield Rule(op, kernel, "explicit", f"{name} (C++ composite-explicit kernel)")
 
 
 def _table_rule(op: OpOverload, entry: Callable[..., Any], source: str) -> Rule:
     where = f"{getattr(entry, '__module__', '?')}.{getattr(entry, '__qualname__', getattr(entry, '__name__', '?'))}"
-    wanted = LAYOUTS.get(str(op))
-    return Rule(op, refusing(str(op), entry if wanted is None else laid_out(entry, wanted)), source, where)
+    name = facts_of(op).name
+    wanted = LAYOUTS.get(name)
+    return Rule(op, refusing(name, entry if wanted is None else laid_out(entry, wanted)), source, where)

@@ -17,7 +17,7 @@ from compare import outcome, significant_strides
 from on_core import CORE, check
 from torch import Tensor
 
-from eagerdecomp._torch import core_table, full_table, overload, same_storage
+from eagerdecomp._torch import full_table, overload, same_storage
 from eagerdecomp.faults import FAULTS, Fault, unused_entries
 from eagerdecomp.sources import shipped_rules
 
@@ -192,7 +192,7 @@ def test_every_fault_has_its_call() -> None:
 def test_torch_still_has_the_fault(fault: Fault) -> None:
     op = op_of(fault.op)
     # For composite ops the core table holds their C++ kernel, which is not the entry.
-    entry = full_table().get(op) or core_table()[op]
+    entry = full_table()[op]
     assert fault.kind in kinds(fault, entry), f"torch has repaired {fault.op}: take the line from FAULTS; it said: {fault.what}"
 
 

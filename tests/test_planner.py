@@ -13,7 +13,7 @@ from eagerdecomp._torch import builtin, overload
 from eagerdecomp.footprints import Footprints
 from eagerdecomp.planner import PLUMBING_NAMESPACES, PLUMBING_OPS, Planner, is_plumbing_name, shipped_costs
 from eagerdecomp.rules import Rule
-from eagerdecomp.search import solve
+from eagerdecomp.search import Costs
 
 aten = torch.ops.aten
 SILU, MUL, SIGMOID, EXP = aten.silu.default, aten.mul.Tensor, aten.sigmoid.default, aten.exp.default
@@ -46,7 +46,7 @@ def planner(
         user or {},
         of(ours),
         of(shipped),
-        lambda op_set: solve(seen or {}, frozenset(map(str, op_set)), is_plumbing_name),
+        lambda op_set: Costs(seen or {}, frozenset(map(str, op_set)), is_plumbing_name),
     )
 
 
@@ -74,7 +74,7 @@ def test_a_predicate_leaves_other_calls_to_the_rules() -> None:
         return True
 
     decision = planner(ed.OpSet().with_predicate(SILU, when), ours=[OWN]).decide(SILU)
-    assert (decision.kernel, decision.when, decision.rules) == (builtin(SILU), when, (OWN,))
+    assert (decision.kernel, decision.when, list(decision.rules)) == (builtin(SILU), when, [OWN])
 
 
 def test_plumbing_passes_without_rules_unless_the_set_holds_it() -> None:
@@ -174,6 +174,30 @@ def test_costs_are_not_asked_for_where_there_is_nothing_to_choose() -> None:
     assert made.decide(MUL).rules == ()
 
 
+def test_others_are_not_asked_for_before_a_call_needs_one() -> None:
+    asked: list[Any] = []
+
+    def shipped(op: Any) -> list[Rule]:
+        asked.append(op)
+        return [CORE, TABLE]
+
+    seen = {"aten.silu.default": {"own": ({"aten.mul.Tensor": 9},), "table": ({"aten.mul.Tensor": 1},)}}
+    given = Costs(seen, frozenset(["aten.mul.Tensor"]), is_plumbing_name)
+    for user, first in (({}, OWN), ({SILU: USER}, USER)):
+        asked.clear()
+        rules = Planner(ed.Backend("toy", [MUL]), user, lambda op: [OWN], shipped, lambda op_set: given).decide(SILU).rules
+        assert rules[0] is first
+        assert next(iter(rules)) is first
+        assert asked == []
+        others = rules[1:]
+        assert asked == []
+        wanted = [USER, OWN, TABLE, CORE] if user else [OWN, TABLE, CORE]
+        assert list(others) == wanted[1:]
+        assert (list(rules), len(rules), rules[-1], list(rules[1:3])) == (wanted, len(wanted), CORE, wanted[1:3])
+        assert list(others[1:]) == wanted[2:]
+        assert asked == [SILU], "asked for once"
+
+
 # -- deciding once, and the same way -----------------------------------------------------------------------------------------------
 
 
@@ -184,7 +208,7 @@ def test_a_decision_is_made_once() -> None:
         asked.append(op)
         return [CORE]
 
-    made = Planner(ed.Backend("toy", [MUL]), {}, lambda op: [], shipped, lambda op_set: solve({}, frozenset(), is_plumbing_name))
+    made = Planner(ed.Backend("toy", [MUL]), {}, lambda op: [], shipped, lambda op_set: Costs({}, frozenset(), is_plumbing_name))
     assert made.decide(SILU) is made.decide(SILU)
     assert asked == [SILU]
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eagerdecomp.footprints import Footprints, load_footprints
-from eagerdecomp.search import solve
+from eagerdecomp.search import Costs
 
 
-def costs(footprints: Footprints, *supported: str):
-    return solve(footprints, frozenset(supported), lambda op: op.startswith("prim"))
+def costs(footprints: Footprints, *supported: str) -> Costs:
+    return Costs(footprints, frozenset(supported), lambda op: op.startswith("prim"))
 
 
 def test_an_op_costs_what_its_cheapest_closed_rule_costs() -> None:
@@ -67,6 +67,21 @@ def test_costs_are_the_least_fixed_point(graph: Footprints, supported: set[str])
                 found = (sum(n * reference[c] for c, n in kind.items()) for kinds in rules.values() for kind in kinds)
                 reference[op] = min(reference[op], min(found, default=math.inf))
     assert {op: solved.of(op) for op in reference} == reference
+
+
+@given(graph=graphs, supported=st.sets(ops), asked=st.lists(ops, max_size=4))
+def test_costs_do_not_depend_on_what_was_asked_before(graph: Footprints, supported: set[str], asked: list[str]) -> None:
+    solved = costs(graph, *supported)
+    for op in asked:
+        solved.of(op)
+    assert [solved.of(op) for op in "abcdefgh"] == [costs(graph, *supported).of(op) for op in "abcdefgh"]
+
+
+@given(graph=graphs, supported=st.sets(ops))
+def test_a_rule_leads_nowhere_where_it_ranks_last(graph: Footprints, supported: set[str]) -> None:
+    solved = costs(graph, *supported)
+    pairs = [(op, source) for op in "abcdefgh" for source in ("core", "table", "unknown")]
+    assert [solved.leads_nowhere(*pair) for pair in pairs] == [solved.of_rule(*pair)[0] == 3 for pair in pairs]
 
 
 def test_the_shipped_footprints_close_well_known_ops_on_core_aten() -> None:

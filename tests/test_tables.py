@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from eagerdecomp import decomps, faults, key, layouts, planner, refusals, tracer
-from eagerdecomp._torch import core_table, full_table, op_names, overload
+from eagerdecomp._torch import full_table, op_names, overload
 from eagerdecomp.decomps import FAMILIES, our_rules
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.opset import INFRA_NAMES, resolve_ops
@@ -102,7 +102,7 @@ def test_every_name_of_infra_is_one_overload() -> None:
 
 
 def test_every_faulty_entry_is_one_that_torch_ships_with_its_fault_told() -> None:
-    shipped = {str(op) for op in (*core_table(), *full_table())}
+    shipped = {str(op) for op in full_table()}
     assert [fault.op for fault in faults.FAULTS if fault.op not in shipped] == [], "torch ships these no more: the lines can go"
     assert [fault.op for fault in faults.FAULTS if len(fault.what) < 10] == []
 

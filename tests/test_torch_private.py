@@ -26,9 +26,10 @@ from eagerdecomp._torch import (
     ambient_facts,
     builtin,
     call_at_key,
-    core_table,
+    core_entry,
     full_table,
     has_kernel,
+    is_dispatched,
     lazy_bits_seen_by_kernels,
     lazy_bits_visible,
     no_current_modes,
@@ -163,11 +164,26 @@ def test_full_table_holds_decompositions_by_overload() -> None:
     assert aten.addmm.default in full_table()
 
 
-def test_core_table_is_plain_and_answers_get() -> None:
-    assert core_table().get(aten.silu.default) is not None, "core_aten_decompositions lost silu, or is lazy again"
-    assert core_table().get(aten.add.Tensor) is None
-    assert len(core_table()) > 200
-    assert type(core_table()) is dict
+def test_is_dispatched_tells_the_dispatchers_ops_from_those_of_torchscript() -> None:
+    assert is_dispatched(aten.add.Tensor)
+    assert is_dispatched(aten.linear.default)
+    assert not is_dispatched(aten.add.str), "torch._C._dispatch_has_kernel takes an op on strings for one of the dispatcher's"
+
+
+def test_core_entry_is_what_torch_ships_for_core_aten_but_for_the_kernels_of_composite_ops() -> None:
+    from torch._decomp import core_aten_decompositions
+
+    shipped = core_aten_decompositions()
+    entries = {op: shipped[op] for op in shipped}
+    assert len(entries) > 800
+    for op, entry in entries.items():
+        if core_entry(op) is not entry:
+            kernel = getattr(entry, "keywords", {}).get("kernel")
+            assert kernel is op, f"{op}: torch ships {entry}, not {core_entry(op)}"
+            assert has_kernel(op, "CompositeImplicitAutograd")
+    others = [op for name in op_names() if (op := overload(name)) is not None and op not in entries]
+    assert [op for op in others if core_entry(op) is not None] == []
+    assert {core_entry(op) is not None for op in (aten.silu.default, aten.matmul.default)} == {True}
 
 
 # -- modes ------------------------------------------------------------------------------------------------------------------
