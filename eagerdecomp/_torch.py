@@ -9,10 +9,13 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from inspect import isfunction
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C import _SetExcludeDispatchKeyGuard as _ExcludeKey
+from torch._compile import _disable_dynamo
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
@@ -52,6 +55,7 @@ __all__ = [
     "sdp_facts",
     "same_storage",
     "suggested_memory_format",
+    "without_disabling",
     "without_torch_function",
 ]
 
@@ -124,6 +128,33 @@ def full_table() -> Mapping[Any, Callable[..., Any]]:
     from torch._decomp import decomposition_table
 
     return decomposition_table
+
+
+#: The code of every wrapper that `torch._disable_dynamo` makes.
+_DISABLING = _disable_dynamo(lambda: None).__code__
+
+
+@functools.cache
+def without_disabling(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function as it is without `torch._disable_dynamo` around it, or around what its other decorators hold.
+
+    Nearly every reference is wrapped so, and the first call of one imports `torch._dynamo`, which takes a second. Dynamo meets no
+    rule of ours that it could trace: it skips our modes and what they call.
+    """
+    if not isinstance(function, FunctionType) or function.__closure__ is None:
+        return function
+    held = dict(zip(function.__code__.co_freevars, function.__closure__, strict=True))
+    if function.__code__ is _DISABLING:
+        return without_disabling(held["fn"].cell_contents)
+    if not hasattr(function, "__wrapped__"):  # no decorator's work
+        return function
+    inside = {name: without_disabling(cell.cell_contents) for name, cell in held.items() if isfunction(cell.cell_contents)}
+    if all(found is held[name].cell_contents for name, found in inside.items()):
+        return function
+    cells = tuple([CellType(inside[name]) if name in inside else cell for name, cell in held.items()])
+    copy = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return functools.update_wrapper(copy, function)
 
 
 def reference(name: str) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import OpOverload, call_at_key, core_entry, full_table, has_kernel, reference
+from eagerdecomp._torch import OpOverload, call_at_key, core_entry, full_table, has_kernel, reference, without_disabling
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.layouts import LAYOUTS, laid_out
 from eagerdecomp.refusals import refusing
@@ -55,5 +55,6 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
 def _table_rule(op: OpOverload, entry: Callable[..., Any], source: str) -> Rule:
     where = f"{getattr(entry, '__module__', '?')}.{getattr(entry, '__qualname__', getattr(entry, '__name__', '?'))}"
     name = facts_of(op).name
+    entry = without_disabling(entry)
     wanted = LAYOUTS.get(name)
     return Rule(op, refusing(name, entry if wanted is None else laid_out(entry, wanted)), source, where)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -23,6 +25,21 @@ def op_of(name: str) -> Any:
 def test_a_composite_kernel_comes_before_the_tables() -> None:
     sources = [rule.source for rule in shipped_rules(aten.linear.default)]
     assert sources[0] == "composite"
+
+
+def test_a_reference_runs_without_the_import_of_dynamo() -> None:
+    script = """
+import sys, torch, eagerdecomp as ed
+from eagerdecomp._torch import overload
+from eagerdecomp.sources import shipped_rules
+for name, args in {"frac": 1, "sinc": 1, "deg2rad": 1, "isposinf": 1, "logaddexp": 2, "heaviside": 2}.items():
+    (rule,) = [rule for rule in shipped_rules(overload(f"aten::{name}")) if rule.source == "core"]
+    with ed.EagerDecompMode(ed.core_aten()):
+        rule(*[torch.rand(3)] * args)
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["False"], done.stderr
 
 
 @pytest.mark.parametrize("name", ["aten.mode.values", "aten.add_.Tensor", "aten.relu_.default", "aten.stack.out"])

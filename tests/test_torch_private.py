@@ -38,9 +38,11 @@ from eagerdecomp._torch import (
     packet_overloads,
     pop_mode,
     push_mode,
+    reference,
     same_storage,
     sdp_facts,
     suggested_memory_format,
+    without_disabling,
     without_torch_function,
 )
 
@@ -168,6 +170,24 @@ def test_is_dispatched_tells_the_dispatchers_ops_from_those_of_torchscript() -> 
     assert is_dispatched(aten.add.Tensor)
     assert is_dispatched(aten.linear.default)
     assert not is_dispatched(aten.add.str), "torch._C._dispatch_has_kernel takes an op on strings for one of the dispatcher's"
+
+
+def test_without_disabling_a_reference_computes_the_same_and_torch_keeps_its_own() -> None:
+    x = torch.tensor([1.5, -2.25, 0.0])
+    for name, args in {"frac": (x,), "logaddexp": (x, x), "logsumexp": (x, 0), "xlogy": (x, 2.0), "deg2rad": (x.long(),)}.items():
+        shipped = reference(name)
+        plain = without_disabling(shipped)
+        assert plain is not shipped, f"torch._refs.{name} is no longer wrapped by torch._disable_dynamo"
+        assert without_disabling(plain) is plain, f"torch._refs.{name} is still wrapped"
+        assert getattr(torch._refs, name) is shipped
+        assert plain.__qualname__ == shipped.__qualname__
+        torch.testing.assert_close(plain(*args), getattr(torch, name)(*args))
+        out = torch.empty_like(shipped(*args))
+        assert plain(*args, out=out) is out
+        torch.testing.assert_close(out, getattr(torch, name)(*args))
+    assert without_disabling(torch.relu) is torch.relu
+    unwrapped = torch._disable_dynamo(test_without_disabling_a_reference_computes_the_same_and_torch_keeps_its_own)
+    assert without_disabling(unwrapped) is unwrapped.__wrapped__
 
 
 def test_core_entry_is_what_torch_ships_for_core_aten_but_for_the_kernels_of_composite_ops() -> None:
