@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from eagerdecomp._torch import OpOverload, builtin
 from eagerdecomp.backend import Backend
 from eagerdecomp.footprints import load_footprints
 from eagerdecomp.opset import OpSet, Predicate
 from eagerdecomp.rules import Rule
-from eagerdecomp.schema import facts_of
 from eagerdecomp.search import Costs
 
 __all__ = ["Decision", "PLUMBING_NAMESPACES", "PLUMBING_OPS", "Planner", "is_plumbing_name", "shipped_costs"]
@@ -50,11 +48,10 @@ PLUMBING_OPS = frozenset(
 
 #: Backward ops that read a workspace which their forward op's kernel alone knows how to write. A set that holds one without its
 #: forward op cannot use it: ours would hand it another workspace, and it crashes.
-WORKSPACE_OF = {"aten.mkldnn_rnn_layer_backward.default": "aten.mkldnn_rnn_layer.default"}
+WORKSPACE_OF = {"aten::mkldnn_rnn_layer_backward": "aten.mkldnn_rnn_layer.default"}
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """What happens to an op on one backend.
 
     Attributes:
@@ -142,12 +139,12 @@ class Planner:
 
     def _decide(self, op: OpOverload) -> Decision:
         ops = self.backend.ops
-        name = facts_of(op).name
-        supported = op in ops and WORKSPACE_OF.get(name, op) in ops
+        supported = op in ops and WORKSPACE_OF.get(op._schema.name, op) in ops
         kernel = self.backend.kernels.get(op) or builtin(op) if supported else None
         when = ops.predicate(op) if supported else None
         if supported and when is None:
             return Decision(kernel, None, False, ())
+        name = str(op)
         if is_plumbing_name(name):
             return Decision(kernel, when, True, ())
         if op in self._user:
@@ -156,12 +153,13 @@ class Planner:
 
     def _rules(self, op: OpOverload, name: str) -> Sequence[Rule]:
         """The library's rules for an op in order; where ours goes first, the others are left to be ranked when one is needed."""
-        ours = list(self._ours(op))
+        ours = iter(self._ours(op))
+        first = next(ours, None)
         # `_ranked` puts such a rule first, whatever the others are.
-        goes_first = len(ours) == 1 or (ours and ours[0].source == "own")
-        if not goes_first or self._costs(self.backend.ops).leads_nowhere(name, ours[0].source):
+        goes_first = first is not None and (first.source == "own" or next(ours, None) is None)
+        if first is None or not goes_first or self._costs(self.backend.ops).leads_nowhere(name, first.source):
             return self._ranked(op, name)
-        return _InOrder((ours[0],), functools.cache(lambda: self._ranked(op, name)[1:]))
+        return _InOrder((first,), functools.cache(lambda: self._ranked(op, name)[1:]))
 
     def _ranked(self, op: OpOverload, name: str) -> tuple[Rule, ...]:
         ours, shipped = list(self._ours(op)), list(self._shipped(op))
