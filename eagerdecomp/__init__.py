@@ -4,7 +4,7 @@ from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.backend import Backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.decomps.blocked_attention import blocked_attention
-from eagerdecomp.errors import EagerDecompError, OpSetError, ProgramError, RuleError, UnsupportedOpError
+from eagerdecomp.errors import EagerDecompError, HookError, OpSetError, ProgramError, RuleError, UnsupportedOpError
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.opset import OpSet, core_aten, infra, prims
 from eagerdecomp.rules import Rule, register_decomposition
@@ -15,6 +15,7 @@ __all__ = [
     "BackendRecorder",
     "EagerDecompError",
     "EagerDecompMode",
+    "HookError",
     "OpSet",
     "OpSetError",
     "OpStats",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Attempt", "EagerDecompError", "OpSetError", "ProgramError", "RuleError", "UnsupportedOpError"]
+__all__ = ["Attempt", "EagerDecompError", "HookError", "OpSetError", "ProgramError", "RuleError", "UnsupportedOpError"]
 
 
 class EagerDecompError(RuntimeError):
@@ -34,6 +34,29 @@ class ProgramError(EagerDecompError):
 
     Cause: a fault of this library or of a pass, never of the caller. Cure: report it with the listing in the message.
     """
+
+
+class HookError(EagerDecompError):
+    """A backend's `compile` hook failed on a program, or what it made does not answer what the program does.
+
+    Cause: a fault of the hook. Cure: mend it, or let it answer None for programs that it does not take.
+
+    Attributes:
+        backend: the backend's name.
+        op: the operator whose program it was, as a string.
+        fault: what went wrong, in words.
+        program: the program's listing.
+    """
+
+    def __init__(self, backend: str, op: str, fault: str, program: str) -> None:
+        self.backend = backend
+        self.op = op
+        self.fault = fault
+        self.program = program
+        super().__init__(f"the compile hook of backend {backend!r} {fault}\nin the program of {op}:\n{program}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (HookError, (self.backend, self.op, self.fault, self.program))
 
 
 @dataclass(frozen=True)

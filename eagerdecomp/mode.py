@@ -65,7 +65,7 @@ class EagerDecompMode(DispatchMode):
         self.backend = as_backend(supported_ops, kernels)
         self.on_unsupported = on_unsupported
         user = index_rules(rules)
-        owner = (self.backend.ops, frozenset(self.backend.kernels.items()), frozenset(user.values()))
+        owner = (self.backend.ops, frozenset(self.backend.kernels.items()), self.backend.compile, frozenset(user.values()))
         self.cache = cache if cache is not None else shared_cache(owner)
         planner = Planner(self.backend, user, our_rules, shipped_rules, shipped_costs)
         self._runtime = Runtime(planner, self.cache, owner)

@@ -102,9 +102,15 @@ def map_slots(value: Any, replace: Callable[[Slot], Any]) -> Any:
     return value
 
 
-def evaluate(program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]], arguments: Sequence[Any]) -> Any:
-    """Run a program call by call: the meaning of a program, which compiled code must equal."""
-    values: dict[Slot, Any] = dict(program.constants)
+def evaluate(
+    program: Program,
+    kernel_of: Callable[[OpOverload], Callable[..., Any]],
+    arguments: Sequence[Any],
+    values: dict[Slot, Any] | None = None,
+) -> Any:
+    """Run a program call by call: the meaning of a program, which compiled code must equal; `values` is filled with its values."""
+    values = {} if values is None else values
+    values.update(program.constants)
     _bind(program.parameters, arguments, values)
     for call in program.calls:
         args = [map_slots(arg, values.__getitem__) for arg in call.args]

@@ -21,12 +21,13 @@ from eagerdecomp._torch import (
 )
 from eagerdecomp.cache import OpPrograms, ProgramCache
 from eagerdecomp.compiler import install_program
+from eagerdecomp.fusing import meet
 from eagerdecomp.key import key_of, key_or_none, make_handler, program_arguments
 from eagerdecomp.planner import Decision, Planner
-from eagerdecomp.rules import NoRoute, Rule, first_answer
-from eagerdecomp.schema import call_of
+from eagerdecomp.rules import Call, NoRoute, Rule, first_answer
+from eagerdecomp.schema import arguments_of, call_of, facts_of
 from eagerdecomp.stats import OpStats
-from eagerdecomp.tracer import Chain, Recorder, desugars_first
+from eagerdecomp.tracer import Chain, Recorder, desugars_first, tensors_in
 
 __all__ = ["Entry", "Runtime"]
 
@@ -183,18 +184,49 @@ class Runtime:
         attempts: list[tuple[Rule, str, NoRoute | None]] = []
         for number, rule in enumerate(rules):
             if not rule.linked:
-                return self._recorded(op, rules[number:], entry)
+                return self._for_the_hook(op, rules[number:], entry)
+            linked = functools.partial(self._linked, entry, self._behind(op, rules[number + 1 :], entry), op)
+            bound: set[OpOverload] = set()
             try:
-                run = rule.bind(functools.partial(self._linked, entry, self._behind(op, rules[number + 1 :], entry), op))
+                run = rule.bind(_noting(bound, linked))
             except NoRoute as failure:
                 attempts.append((rule, "", failure.without_frames()))
                 continue
             if op is entry.op:
                 entry.others = rules[number + 1 :]
+            if self.planner.backend.compile is not None and self._may_fuse(rule, bound - {op}):
+                return self._for_the_hook(op, rules[number:], entry, run)
             if rule.keeps_lazy_bits or not lazy_bits_seen_by_kernels(op):
                 return run
             return self._guarded(op, (rule,), run, entry)
         raise NoRoute(op, tuple(attempts))
+
+    def _may_fuse(self, rule: Rule, bound: set[OpOverload]) -> bool:
+        """Whether a linked rule, which bound these ops, may be recorded for the hook, and is more than one kernel. What an ``out=``
+        form warns of, no program holds."""
+        more = len(bound) > 1 or any(self.planner.decide(op).kernel is None for op in bound)
+        return more and not rule.effects and not facts_of(rule.op).is_out
+
+    def _for_the_hook(
+        self, op: OpOverload, rules: Sequence[Rule], entry: Entry, linked: Callable[..., Any] | None = None
+    ) -> Callable[..., Any]:
+        """Recorded programs, but for calls whose written arguments share memory with others: a program of a linked rule has not its
+        checks, and a fused kernel may write before all is read."""
+        recorded = self._recorded(op, rules, entry)
+        written = facts_of(op).mutated
+        if self.planner.backend.compile is None or not written:
+            return recorded
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            values = arguments_of(op, args, kwargs)
+            others = [value for number, value in enumerate(values) if number not in written]
+            if not meet(list(tensors_in([values[number] for number in written])), list(tensors_in(others))):
+                return recorded(*args, **kwargs)
+            if linked is not None:
+                return linked(*args, **kwargs)
+            return self._direct(op, rules, entry, args, kwargs, "a tensor that it writes shares memory with another")
+
+        return run
 
     def _behind(self, op: OpOverload, rules: Sequence[Rule], entry: Entry) -> Callable[..., Any]:
         """The rules behind a linked one, made when a call is handed to them."""
@@ -258,7 +290,7 @@ class Runtime:
             table.read_offsets()
             key = key_of(op, values, offsets=True)
         entry.missed(table, key)
-        install_program(table, key, recording.program, self._kernel_of)
+        install_program(table, key, recording.program, self._kernel_of, self.planner.backend)
         return result
 
     def _kernel_of(self, op: OpOverload) -> Callable[..., Any]:
@@ -329,6 +361,16 @@ def _until_offsets_are_read(op: OpOverload, entry: Entry, table: OpPrograms, col
 
     run = make_handler(op)(table.programs, found_nothing)
     return run
+
+
+def _noting(bound: set[OpOverload], linked: Call) -> Call:
+    """`linked`, which notes what it is asked for."""
+
+    def call(used: OpOverload) -> Callable[..., Any]:
+        bound.add(used)
+        return linked(used)
+
+    return call
 
 
 def _has_lazy_bit(tensor: Tensor) -> bool:

@@ -1,0 +1,195 @@
+"""Fusing: a program that is run often goes to the backend's `compile` hook, and what that answers takes its place."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from torch import Tensor
+
+from eagerdecomp._torch import no_current_modes
+from eagerdecomp.backend import Backend
+from eagerdecomp.codegen import generate
+from eagerdecomp.errors import HookError
+from eagerdecomp.graphs import fake_like, graph_of, inputs_of
+from eagerdecomp.program import KernelCall, Program, Slot, evaluate, slots_in
+from eagerdecomp.schema import facts_of
+
+__all__ = ["HITS_BEFORE_FUSING", "meet", "until_fused"]
+
+#: A hook may take seconds: what is called less often than this does not pay for it.
+HITS_BEFORE_FUSING = 16
+
+
+def until_fused(
+    program: Program,
+    compiled: Callable[..., Any],
+    backend: Backend,
+    kernel_of: Callable[[Any], Callable[..., Any]],
+    put: Callable[[Callable[..., Any]], None],
+) -> Callable[..., Any]:
+    """`compiled`, the program as Python, with its calls counted; a call raises `HookError` where the hook fails.
+
+    The last call before fusing runs the program call by call, to see what it makes. The next asks the hook, and `put` is given what
+    takes this function's place: the fused program, or `compiled` where the hook declined.
+    """
+    if not _worth_fusing(program, backend):
+        return compiled
+    hits, at_work = 0, threading.Lock()
+    made: dict[Slot, Any] = {}
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal hits, made
+        hits += 1
+        if hits < HITS_BEFORE_FUSING - 1 or not at_work.acquire(blocking=False):
+            return compiled(*arguments)
+        try:
+            if not made:
+                values: dict[Slot, Any] = {}
+                answer = evaluate(program, kernel_of, arguments, values)
+                with no_current_modes():
+                    made = fake_like(values)
+                return answer
+            lasting, first = _fused(program, compiled, backend, made, arguments)
+            answer = first(*arguments)
+            put(lasting)
+            return answer
+        finally:
+            at_work.release()
+
+    return counted
+
+
+def _worth_fusing(program: Program, backend: Backend) -> bool:
+    """Whether two of its calls or more compute something, and none waits for a predicate that is asked at each call."""
+    if any(backend.ops.predicate(call.op) is not None for call in program.calls):
+        return False
+    return sum(not facts_of(call.op).returns_alias for call in program.calls) > 1
+
+
+def _fused(
+    program: Program, compiled: Callable[..., Any], backend: Backend, made: dict[Slot, Any], arguments: Sequence[Any]
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """What runs the program from now on, and what runs it this once, its answer held to what the program made."""
+    assert backend.compile is not None
+    inputs = inputs_of(program)
+    outputs = tuple(slot for slot in dict.fromkeys(slots_in(program.result)) if slot not in inputs)
+    graph = graph_of(replace(program, result=outputs), made)
+    given = dict(zip(slots_in(program.parameters), _flat(program.parameters, arguments), strict=True))
+    told = _Told(program, backend)
+    with told, no_current_modes():
+        function = backend.compile(graph, [given[slot] for slot in inputs])
+    if function is None or function is NotImplemented:
+        return compiled, compiled
+    told.expect(callable(function), f"answered {function!r}, which cannot be called")
+
+    def checked(*tensors: Any) -> Any:
+        with told:
+            answer = function(*tensors)
+        told.expect(isinstance(answer, (tuple, list)), f"made a function that answers a {type(answer).__name__}, not a tuple")
+        told.expect(len(answer) == len(outputs), f"made a function that answers {len(answer)} values, not {len(outputs)}")
+        for slot, value in zip(outputs, answer, strict=True):
+            told.expect(
+                isinstance(value, Tensor) and _looks(value) == _looks(made[slot]),
+                f"made a function that answers {_looks(value)} for {slot!r}, not {_looks(made[slot])}",
+            )
+        return answer
+
+    def unpacked(run: Callable[..., Any]) -> Callable[..., Any]:
+        # As a program of one call, codegen takes lists apart, and answers the caller's own object where the op does.
+        call = KernelCall(program.op, inputs, (), outputs, packed=True)
+        return _where_apart(program, generate(replace(program, constants=(), calls=(call,)), lambda _: run), compiled)
+
+    return unpacked(function), unpacked(checked)
+
+
+def _where_apart(program: Program, fused: Callable[..., Any], compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """`fused` for calls whose written inputs share memory with no other, where the schema does not tell that they are written (else
+    the runtime has asked before): a fused kernel may write before all is read."""
+    facts = facts_of(program.op)
+    taken = [number for number, one in enumerate(facts.arguments) if one.holds_tensors or one.kind == "Generator"]
+    named = zip(taken, program.parameters, strict=True)
+    declared = {slot for number, parameter in named if number in facts.mutated for slot in slots_in(parameter)}
+    slots = list(slots_in(program.parameters))
+    written = _written_inputs(program)
+    if written <= declared:
+        return fused
+
+    def guarded(*arguments: Any) -> Any:
+        given = dict(zip(slots, _flat(program.parameters, arguments), strict=True))
+        tensors = [(slot, value) for slot, value in given.items() if isinstance(value, Tensor)]
+        changed = [value for slot, value in tensors if slot in written]
+        kept = [value for slot, value in tensors if slot not in written]
+        return (compiled if meet(changed, kept) else fused)(*arguments)
+
+    return guarded
+
+
+def _written_inputs(program: Program) -> set[Slot]:
+    """The parameters that the program writes, itself or through a view."""
+    whose = {slot: slot for slot in slots_in(program.parameters)}
+    written: set[Slot] = set()
+    for call in program.calls:
+        written.update(whose[slot] for slot in call.writes() if slot in whose)
+        if facts_of(call.op).returns_alias:
+            bases = [whose[slot] for slot in call.reads() if slot in whose]
+            whose.update((slot, bases[0]) for slot in call.results if slot is not None and bases)
+    return written
+
+
+def meet(written: Sequence[Tensor], read: Sequence[Tensor]) -> bool:
+    """Whether memory of a written tensor is that of another tensor too, the very same tensor included."""
+    owners = {one.untyped_storage()._cdata for one in written}
+    if len(owners) == len(written) and not any(one.untyped_storage()._cdata in owners for one in read):
+        return False
+    # Slices of one buffer, as optimizers keep parameters: their spans decide.
+    end = end_written = 0
+    for start, stop, is_written in sorted([*(_span(one, True) for one in written), *(_span(one, False) for one in read)]):
+        if start < (end if is_written else end_written):
+            return True
+        end = max(end, stop)
+        end_written = max(end_written, stop) if is_written else end_written
+    return False
+
+
+def _span(tensor: Tensor, is_written: bool) -> tuple[int, int, bool]:
+    start = tensor.data_ptr()
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return start, start + (last + 1) * tensor.element_size() if tensor.numel() else start, is_written
+
+
+def _flat(parameters: Any, arguments: Any) -> Iterator[Any]:
+    """The arguments, one for each slot of the parameters."""
+    for parameter, argument in zip(parameters, arguments, strict=True):
+        if isinstance(parameter, Slot):
+            yield argument
+        else:
+            yield from _flat(parameter, argument)
+
+
+def _looks(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return (*value.shape,), value.stride(), value.dtype, str(value.device)
+
+
+class _Told:
+    """What goes wrong in a hook, told with the op and the program: ``with told: hook(...)``."""
+
+    def __init__(self, program: Program, backend: Backend) -> None:
+        self._program = program
+        self._backend = backend
+
+    def expect(self, right: bool, fault: str) -> None:
+        if not right:
+            raise HookError(self._backend.name, str(self._program.op), fault, str(self._program))
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, Exception):
+            fault = f"raised {type(error).__name__}: {error}"
+            raise HookError(self._backend.name, str(self._program.op), fault, str(self._program)) from error

@@ -1,0 +1,305 @@
+"""A program that is run often goes to the backend's hook as a graph, and what the hook answers runs in its place."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+
+import eagerdecomp as ed
+from eagerdecomp.fusing import HITS_BEFORE_FUSING, meet
+
+aten = torch.ops.aten
+SMALL = ed.core_aten() - ["aten.native_layer_norm", "aten._native_batch_norm_legit", "aten.gelu", "aten.gelu_backward"]
+#: Calls after which the next one is fused: the recorded one, and the hits that were counted after code was generated.
+BEFORE = HITS_BEFORE_FUSING + 1
+
+
+class Hook:
+    """Runs graphs as they are, and notes what it was given and which of its functions ran."""
+
+    def __init__(self, answer: Callable[[torch.fx.GraphModule], Any] = lambda graph: graph) -> None:
+        self.graphs: list[torch.fx.GraphModule] = []
+        self.inputs: list[Sequence[Any]] = []
+        self.ran = 0
+        self._answer = answer
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        self.graphs.append(graph)
+        self.inputs.append(list(inputs))
+        function = self._answer(graph)
+        if not callable(function):
+            return function
+
+        def run(*tensors: Any) -> Any:
+            self.ran += 1
+            return function(*tensors)
+
+        return run
+
+
+def backend(hook: Any, ops: Any = SMALL, **kwargs: Any) -> ed.Backend:
+    return ed.Backend("fuses", ops, compile=hook, **kwargs)
+
+
+def often(run: Callable[[], Any], hook: Any, times: int = BEFORE + 2, ops: Any = SMALL) -> list[Any]:
+    """The answers of so many calls in a mode of its own."""
+    with ed.EagerDecompMode(backend(hook, ops), cache=ed.ProgramCache()):
+        return [run() for _ in range(times)]
+
+
+def test_the_hook_is_asked_once_and_its_function_runs_from_then_on() -> None:
+    hook, x = Hook(), torch.randn(3, 4)
+    with ed.EagerDecompMode(backend(hook), cache=ed.ProgramCache()):
+        for _ in range(BEFORE):
+            torch.nn.functional.gelu(x)
+        assert hook.graphs == []
+        got = [torch.nn.functional.gelu(x) for _ in range(3)]
+    assert (len(hook.graphs), hook.ran) == (1, 3)
+    for one in got:
+        torch.testing.assert_close(one, torch.nn.functional.gelu(x))
+
+
+def test_each_kind_of_call_has_a_graph_of_its_own() -> None:
+    hook = Hook()
+    for x in (torch.randn(3), torch.randn(4)):
+        often(lambda: torch.nn.functional.gelu(x), hook)  # noqa: B023
+    assert [[tuple(one.shape) for one in given] for given in hook.inputs] == [[(3,)], [(4,)]]
+
+
+def test_a_graph_calls_ops_of_the_set_alone_and_answers_a_flat_tuple_of_what_is_made() -> None:
+    hook, x, w = Hook(), torch.randn(3, 4), torch.randn(4)
+    often(lambda: torch.native_layer_norm(x, [4], w, None, 1e-5), hook)
+    (graph,) = hook.graphs
+    called = [node.target for node in graph.graph.nodes if node.op == "call_function"]
+    assert called
+    assert all(op in SMALL for op in called)
+    (output,) = [node for node in graph.graph.nodes if node.op == "output"]
+    (values,) = output.args
+    assert isinstance(values, tuple)
+    assert [tuple(value.meta["val"].shape) for value in values] == [(3, 4), (3, 1), (3, 1)]
+    assert hook.inputs[0][0] is x
+    assert hook.inputs[0][1] is w
+
+
+def test_an_op_in_place_of_a_linked_rule_is_fused_and_answers_the_callers_own_tensor() -> None:
+    hook, x, y = Hook(), torch.ones(3), torch.full((3,), 2.0)
+    answers = often(lambda: x.addcmul_(y, y, value=0.5), hook)
+    assert all(answer is x for answer in answers)
+    assert x.tolist() == [1 + 2.0 * len(answers)] * 3
+    (graph,) = hook.graphs
+    (output,) = [node for node in graph.graph.nodes if node.op == "output"]
+    assert output.args == ((),)
+    assert hook.ran == 2
+
+
+def test_lists_are_spread_out_for_the_hook() -> None:
+    hook = Hook()
+    xs, ys = [torch.ones(2), torch.ones(3)], [torch.ones(2), torch.ones(3)]
+    answers = often(lambda: torch._foreach_addcdiv(xs, ys, ys, value=2.0), hook)
+    assert [one.tolist() for one in answers[-1]] == [[3.0] * 2, [3.0] * 3]
+    assert hook.ran == 2
+    assert len(hook.inputs[0]) == 4
+
+
+def test_a_training_run_is_bit_by_bit_that_without_a_hook() -> None:
+    def train() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.GELU(), torch.nn.BatchNorm1d(8))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+        x = torch.randn(16, 8)
+        for _ in range(BEFORE + 4):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        return [*model.parameters(), *model.buffers()]
+
+    hook = Hook()
+    with ed.EagerDecompMode(backend(hook)):
+        ours = train()
+    assert {graph.__class__.__name__ for graph in hook.graphs} >= {
+        "_fused_adamw__program",
+        "gelu_program",
+        "native_batch_norm_program",
+    }
+    assert hook.ran > len(hook.graphs) * 2
+    with ed.EagerDecompMode(SMALL):
+        torch.testing.assert_close(ours, train(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("answer", [None, NotImplemented])
+def test_a_hook_may_decline_and_the_program_is_run_call_by_call(answer: Any) -> None:
+    hook, x = Hook(lambda graph: answer), torch.randn(3)
+    with ed.BackendRecorder() as seen:
+        often(lambda: torch.nn.functional.gelu(x), hook, BEFORE + 5)
+    assert len(hook.graphs) == 1, "asked again after it had declined"
+    assert seen.ops[aten.erf.default] == BEFORE + 5
+
+
+def test_what_a_fused_program_calls_is_no_longer_seen_from_outside() -> None:
+    x = torch.randn(3)
+    want = torch.nn.functional.gelu(x)
+    with ed.BackendRecorder() as seen:
+        often(lambda: torch.nn.functional.gelu(x), lambda graph, inputs: lambda tensor: (want,), BEFORE + 5)
+    assert seen.ops[aten.erf.default] == BEFORE
+
+
+def test_views_alone_and_a_single_kernel_are_not_worth_a_hook() -> None:
+    hook, x = Hook(), torch.randn(3, 4)
+    often(lambda: (torch.unsafe_chunk(x, 2), x.t(), torch.square(x), x.sigmoid_()), hook)
+    assert [graph.__class__.__name__ for graph in hook.graphs] == ["sigmoid__program"]
+
+
+def test_a_program_with_an_op_by_predicate_is_not_handed_over() -> None:
+    hook, x = Hook(), torch.randn(3)
+    ops = SMALL.with_predicate("aten.erf.default", lambda x: True)
+    often(lambda: torch.nn.functional.gelu(x), hook, ops=ops)
+    assert hook.graphs == []
+
+
+def test_a_failure_of_the_hook_is_told_with_op_and_program() -> None:
+    def hook(graph: Any, inputs: Any) -> Any:
+        raise ValueError("no such instruction")
+
+    x = torch.randn(3)
+    with ed.EagerDecompMode(backend(hook), cache=ed.ProgramCache()):
+        for _ in range(BEFORE):
+            torch.nn.functional.gelu(x)
+        for _ in range(2):  # again at each call: nothing is run in silence without the hook
+            with pytest.raises(ed.HookError, match=r"hook of backend 'fuses' raised ValueError: no such instruction") as caught:
+                torch.nn.functional.gelu(x)
+    error = caught.value
+    assert isinstance(error.__cause__, ValueError)
+    assert (error.backend, error.op) == ("fuses", "aten.gelu.default")
+    assert "aten.erf.default" in error.program
+    assert error.program in str(error)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+X = torch.randn(3, 4)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda graph: 3, "answered 3, which cannot be called"),
+        (lambda graph: lambda x: x, "a function that answers a Tensor, not a tuple"),
+        (lambda graph: lambda x: (x, x), "a function that answers 2 values, not 1"),
+        (lambda graph: lambda x: (x.double(),), r"answers .*float64.*not .*float32"),
+        (lambda graph: lambda x: (x.t().contiguous().t(),), r"answers \(\(3, 4\), \(1, 3\).* not \(\(3, 4\), \(4, 1\)"),
+        (lambda graph: lambda x: (None,), r"answers None for %\d"),
+        (lambda graph: lambda x: x.nothing, "raised AttributeError"),
+    ],
+)
+def test_what_it_makes_is_held_to_the_program_once(answer: Any, words: str) -> None:
+    with pytest.raises(ed.HookError, match=words):
+        often(lambda: torch.nn.functional.gelu(X), lambda graph, inputs: answer(graph))
+
+
+def test_a_hook_is_not_asked_for_calls_whose_written_tensor_shares_memory() -> None:
+    hook, base = Hook(), torch.linspace(0, 1, 8)
+    theirs = base.clone()
+    answers = often(lambda: base[1:].lerp_(base[1:], 0.5) is not None and base.mul_(base) is base, hook, BEFORE + 3)
+    assert all(answers)
+    for _ in answers:
+        theirs[1:].lerp_(theirs[1:], 0.5)
+        theirs.mul_(theirs)
+    torch.testing.assert_close(base, theirs)
+    assert {graph.__class__.__name__ for graph in hook.graphs} <= {"lerp_program"}, "what is written after all is read"
+
+
+def test_an_overlap_that_eager_refuses_is_refused_once_fused_too() -> None:
+    hook, x, y, base = Hook(), torch.zeros(4), torch.zeros(4), torch.zeros(5)
+    with ed.EagerDecompMode(backend(hook), cache=ed.ProgramCache()):
+        for _ in range(BEFORE + 2):
+            x.addcmul_(y, y)
+        assert hook.ran == 2
+        with pytest.raises(RuntimeError, match="single memory location"):
+            base[1:].addcmul_(base[:-1], y)
+
+
+def test_running_statistics_that_share_memory_with_the_input_are_not_fused() -> None:
+    hook, w = Hook(), torch.ones(3)
+    with ed.EagerDecompMode(backend(hook), cache=ed.ProgramCache()):
+        for _ in range(BEFORE + 1):
+            torch.native_batch_norm(torch.randn(4, 3), w, w, torch.zeros(3), torch.ones(3), True, 0.5, 1e-5)
+        assert hook.ran == 1
+        x = torch.randn(4, 3)
+        torch.native_batch_norm(x, w, w, x[0], torch.ones(3), True, 0.5, 1e-5)
+    assert hook.ran == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "expected"),
+    [
+        ([(0, 4)], [(4, 8)], False),
+        ([(0, 4)], [(3, 8)], True),
+        ([(0, 4), (2, 6)], [], True),
+        ([(4, 8)], [(0, 2), (2, 4)], False),
+        ([(4, 6)], [(0, 8), (0, 8)], True),
+        ([(0, 2)], [(2, 6), (3, 7)], False),
+        ([(3, 3)], [(0, 8)], False),
+    ],
+)
+def test_tensors_meet_where_their_bytes_do(written: Any, read: Any, expected: bool) -> None:
+    base = torch.zeros(8)
+    assert meet([base[slice(*one)] for one in written], [base[slice(*one)] for one in read]) is expected
+
+
+def test_modes_with_other_hooks_share_no_programs() -> None:
+    first, second, x = Hook(), Hook(), torch.randn(5)
+    for hook in (first, second):
+        with ed.EagerDecompMode(backend(hook)):
+            for _ in range(BEFORE + 1):
+                torch.nn.functional.gelu(x)
+    assert (first.ran, second.ran) == (1, 1)
+
+
+def test_threads_that_arrive_together_ask_the_hook_once() -> None:
+    def slow(graph: torch.fx.GraphModule) -> Any:
+        release.wait(10)
+        return graph
+
+    release, hook, x, answers = threading.Event(), Hook(slow), torch.randn(3), []
+    mode = ed.EagerDecompMode(backend(hook), cache=ed.ProgramCache())
+
+    def work() -> None:
+        with mode:
+            answers.extend(torch.nn.functional.gelu(x) for _ in range(BEFORE))
+
+    with mode:
+        for _ in range(BEFORE):
+            torch.nn.functional.gelu(x)
+    first = threading.Thread(target=work)
+    first.start()
+    others = [threading.Thread(target=work) for _ in range(3)]
+    for one in others:
+        one.start()
+    for one in others:
+        one.join(10)  # they run the program meanwhile
+    assert len(answers) == 3 * BEFORE
+    release.set()
+    first.join(10)
+    assert len(hook.graphs) == 1
+    for one in answers:
+        assert_same(one, answers[0])
+
+
+def test_the_hook_runs_outside_every_mode() -> None:
+    depths: list[int] = []
+
+    def hook(graph: Any, inputs: Any) -> Any:
+        depths.append(torch._C._len_torch_dispatch_stack())
+        assert torch.nn.functional.silu(inputs[0]).shape == inputs[0].shape
+        return graph
+
+    x = torch.randn(3)
+    with ed.BackendRecorder() as seen:
+        often(lambda: torch.nn.functional.gelu(x), hook)
+    assert depths == [0]
+    assert not seen.ops[aten.silu.default]

@@ -1,0 +1,137 @@
+"""A graph answers what its program does, names what it takes and makes, and tells how each value lies in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from programs import S, call, native, program, record, recorded
+
+import eagerdecomp as ed
+from eagerdecomp._torch import FakeTensor
+from eagerdecomp.graphs import fake_like, graph_of, inputs_of
+from eagerdecomp.program import Slot, evaluate, slots_in
+
+aten = torch.ops.aten
+SMALL = ed.core_aten() - ["aten.native_layer_norm", "aten.native_layer_norm_backward", "aten.gelu"]
+
+
+def given(listing: Any, arguments: Any) -> list[Any]:
+    """The arguments that the graph takes, of those that the program takes."""
+
+    def flat(value: Any) -> list[Any]:
+        return [one for item in value for one in flat(item)] if isinstance(value, (list, tuple)) else [value]
+
+    named: dict[Slot, Any] = {}
+    for slot, value in zip(slots_in(listing.parameters), flat(arguments), strict=True):
+        named.setdefault(slot, value)
+    return [named[slot] for slot in inputs_of(listing)]
+
+
+def copies(arguments: Any) -> Any:
+    if isinstance(arguments, torch.Tensor):
+        return arguments.clone()
+    return [copies(one) for one in arguments] if isinstance(arguments, (list, tuple)) else arguments
+
+
+X, W = torch.randn(3, 4), torch.randn(4)
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "kwargs"),
+    [
+        (aten.native_layer_norm.default, (X, [4], W, None, 1e-5), {}),
+        (aten.gelu.default, (X,), {}),
+        (aten.addcmul_.default, (X.clone(), X.clone(), X.clone()), {"value": 2}),
+        (aten._foreach_lerp_.Scalar, ([X.clone(), W.clone()], [X, W], 0.3), {}),
+        (aten._foreach_addcdiv.Scalar, ([X, W], [X, W], [X, W], 0.5), {}),
+        (aten.native_batch_norm.default, (X, W, W, W.clone(), W.clone(), True, 0.1, 1e-5), {}),
+        (aten.unsafe_chunk.default, (X, 2, 1), {}),
+        (aten.mse_loss.default, (X, X), {}),
+    ],
+)
+def test_a_graph_answers_what_the_program_does_and_writes_what_it_writes(op: Any, args: Any, kwargs: Any) -> None:
+    recording, values, _ = record(op, *args, ops=SMALL, **kwargs)
+    listing = recording.program
+    assert listing is not None
+    assert listing.calls
+    theirs, ours = copies(values), copies(values)
+    want = evaluate(listing, native, theirs)
+    got = graph_of(listing)(*given(listing, ours))
+    torch.testing.assert_close(got, want, rtol=0, atol=0)
+    torch.testing.assert_close(given(listing, ours), given(listing, theirs), rtol=0, atol=0)
+
+
+def test_placeholders_are_named_after_the_arguments_and_nodes_after_their_ops() -> None:
+    rows = torch.ones(3, 1)
+    wanted = [True, True, True]
+    listing = recorded(aten.native_layer_norm_backward.default, X, X.clone(), [4], rows, rows.clone(), W, W, wanted, ops=SMALL)
+    names = [node.name for node in graph_of(listing).graph.nodes]
+    assert names[:5] == ["grad_out", "input_", "mean", "rstd", "weight"]
+    assert {"mul", "sum_1", "sub"} <= set(names)
+
+
+def test_lists_are_spread_out_and_self_is_no_module() -> None:
+    listing = recorded(aten._foreach_lerp_.Scalar, [X, W], [X, W], 0.3)
+    graph = graph_of(listing)
+    assert [node.name for node in graph.graph.nodes if node.op == "placeholder"] == ["self_0", "self_1"]
+    one = graph_of(recorded(aten.gelu.default, X, ops=SMALL))
+    torch.testing.assert_close(one(X), torch.nn.functional.gelu(X))
+
+
+def test_calls_are_overloads_and_parts_of_several_are_taken_by_getitem() -> None:
+    listing = program(
+        [S[0], S[1]],
+        [
+            call([S[2], None], aten.max.dim, S[0], 1),
+            call(S[3], aten.mul.Tensor, S[2], S[4]),
+            call(None, aten.copy_.default, S[0], S[3]),
+        ],
+        [S[0], (S[3], None)],
+        constants=[(S[4], torch.tensor(2.0))],
+        op=aten.mul.Tensor,
+    )
+    graph = graph_of(listing)
+    kinds = [(node.op, str(node.target)) for node in graph.graph.nodes]
+    assert kinds == [
+        ("placeholder", "self_"),
+        ("get_attr", "constant_0"),
+        ("call_function", "aten.max.dim"),
+        ("call_function", "<built-in function getitem>"),
+        ("call_function", "aten.mul.Tensor"),
+        ("call_function", "aten.copy_.default"),
+        ("output", "output"),
+    ]
+    x = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
+    written, (made, nothing) = graph(x)
+    assert written is x
+    assert x.tolist() == [[2.0, 6.0], [2.0, 6.0]]
+    assert (made.tolist(), nothing) == ([2.0, 6.0], None)
+
+
+def test_a_parameter_that_nothing_reads_and_one_given_twice_are_no_more_inputs() -> None:
+    listing = program([S[0], [S[1], S[0]], S[2]], [call(S[3], aten.add.Tensor, S[0], S[2])], S[3], op=aten.lerp.Tensor)
+    assert inputs_of(listing) == (S[0], S[2])
+
+
+def test_each_node_tells_how_its_value_lay_in_memory() -> None:
+    listing = recorded(aten.gelu.default, X.t(), ops=SMALL)
+    values: dict[Slot, Any] = {}
+    want = evaluate(listing, native, [X.t()], values)
+    graph = graph_of(listing, fake_like(values))
+    for node in graph.graph.nodes:
+        if node.op != "output":
+            assert isinstance(node.meta["val"], FakeTensor)
+            assert (node.meta["val"].shape, node.meta["val"].stride()) == ((4, 3), (1, 4))
+    assert want.stride() == (1, 4)
+
+
+def test_fakes_of_tensors_that_share_memory_share_theirs() -> None:
+    base = torch.zeros(4, requires_grad=True)
+    fakes = fake_like({S[0]: base, S[1]: base.detach()[1:], S[2]: torch.zeros(4), S[3]: 5})
+    assert set(fakes) == {S[0], S[1], S[2]}
+    owners = [fake.untyped_storage()._cdata for fake in fakes.values()]
+    assert owners[0] == owners[1] != owners[2]
+    assert fakes[S[1]].storage_offset() == 1
+    assert not fakes[S[0]].requires_grad
