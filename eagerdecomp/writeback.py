@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,9 @@ __all__ = [
     "can_cast",
     "check_apart",
     "check_overlap",
-    "inplace_writer",
+    "functional_of",
+    "inplace_by",
+    "list_writer",
     "out_writer",
 ]
 
@@ -73,7 +75,7 @@ def check_overlap(target: Tensor, inputs: Iterable[Any]) -> None:
             "Please clone() the tensor before performing the operation."
         )
     for given in inputs:
-        if isinstance(given, Tensor) and same_storage(target, given) and _partially_overlap(target, given):
+        if isinstance(given, Tensor) and given is not target and same_storage(target, given) and _partially_overlap(target, given):
             raise RuntimeError(_SHARED)
 
 
@@ -94,21 +96,91 @@ def _ranges_meet(left: Tensor, right: Tensor) -> bool:
     return begin_left < end_right and begin_right < end_left
 
 
-def inplace_writer(call: Call) -> Callable[[Tensor, Tensor, Iterable[Any]], Tensor]:
-    """``write(self, result, other_inputs)``: what an in-place op does once its functional result is there; answers `self`."""
+def _check_result(result: Tensor, target: Tensor) -> None:
+    """Reject a result that eager's in-place op would not write: of another shape, or of a type that the target cannot take."""
+    if result.shape != target.shape:
+        raise RuntimeError(
+            f"output with shape {shape_text(target.shape)} doesn't match the broadcast shape {shape_text(result.shape)}"
+        )
+    _check_cast(result, target)
+
+
+def inplace_by(functional: Callable[..., Tensor], call: Call, *, operands: int) -> Callable[..., Tensor]:
+    """An in-place op: `functional`, ATen's checks, a copy into `self`, which is answered. One frame, since every step of every
+    optimizer runs it.
+
+    `operands` is how many of the arguments behind `self` may be tensors: none, the first alone (1), or any (more).
+    """
     copy_ = call(aten.copy_.default)
 
-    def write(target: Tensor, result: Tensor, inputs: Iterable[Any]) -> Tensor:
-        if result.shape != target.shape:
-            raise RuntimeError(
-                f"output with shape {shape_text(target.shape)} doesn't match the broadcast shape {shape_text(result.shape)}"
-            )
-        _check_cast(result, target)
-        check_overlap(target, inputs)
-        copy_(target, result)
-        return target
+    def alone(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        result = functional(self, *args, **kwargs)
+        if result.dtype is not self.dtype or result.shape != self.shape:
+            _check_result(result, self)
+        if not self.is_contiguous():
+            check_overlap(self, ())
+        copy_(self, result)
+        return self
+
+    def with_one(self: Tensor, other: Any, *args: Any, **kwargs: Any) -> Tensor:
+        result = functional(self, other, *args, **kwargs) if args or kwargs else functional(self, other)
+        if result.dtype is not self.dtype or result.shape != self.shape:
+            _check_result(result, self)
+        if not self.is_contiguous() or (isinstance(other, Tensor) and same_storage(self, other)):
+            check_overlap(self, (other,))
+        copy_(self, result)
+        return self
+
+    def with_more(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        result = functional(self, *args, **kwargs)
+        if result.dtype is not self.dtype or result.shape != self.shape:
+            _check_result(result, self)
+        check_overlap(self, args)
+        copy_(self, result)
+        return self
+
+    run: Any = (alone, with_one)[operands] if operands < 2 else with_more
+    run.functional = functional
+    return run  # type: ignore[no-any-return]
+
+
+def functional_of(handler: Callable[..., Any]) -> Callable[..., Tensor] | None:
+    """The functional op behind a handler made by `inplace_by`; None for any other: an in-place kernel, a rule written by hand."""
+    return getattr(handler, "functional", None)
+
+
+def list_writer(call: Call) -> Callable[[Sequence[Tensor], Sequence[Sequence[Any]], Iterator[Tensor]], None]:
+    """``write(targets, operands, results)``: what an in-place op does with lists, `operands` holding for each other argument a
+    tensor for each target, or one for all. A result is made when its turn comes, and dropped once written: one lives at a time."""
+    copy_ = call(aten.copy_.default)
+
+    def write(targets: Sequence[Tensor], operands: Sequence[Sequence[Any]], results: Iterator[Tensor]) -> None:
+        if not _all_apart(targets, operands):
+            for position, target in enumerate(targets):
+                result = next(results)
+                _check_result(result, target)
+                check_overlap(target, [operand[position % len(operand)] for operand in operands])
+                copy_(target, result)
+                del result
+            return
+        for target in targets:
+            result = next(results)
+            if result.dtype is not target.dtype or result.shape != target.shape:
+                _check_result(result, target)
+            copy_(target, result)
+            del result
 
     return write
+
+
+def _all_apart(targets: Sequence[Tensor], operands: Sequence[Sequence[Tensor]]) -> bool:
+    """Whether each target is laid out plainly and no operand shares the memory of any: then no write can overlap."""
+    owners = {target.untyped_storage()._cdata for target in targets}
+    for operand in operands:
+        for tensor in operand:
+            if tensor.untyped_storage()._cdata in owners:
+                return False
+    return all(target.is_contiguous() for target in targets)
 
 
 def out_writer(call: Call, *, row_major: bool = False) -> Callable[[Tensor, Tensor, Iterable[Any]], Tensor]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import warnings
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from eagerdecomp.writeback import can_cast, check_overlap, inplace_writer, out_writer
+from eagerdecomp.writeback import can_cast, check_overlap, functional_of, inplace_by, list_writer, out_writer
 
 aten = torch.ops.aten
 
@@ -61,9 +63,14 @@ def test_a_write_that_cannot_be_cast_is_refused_in_eagers_words(source: torch.dt
     result, written = torch.zeros(2, dtype=source), torch.zeros(2, dtype=target)
     with pytest.raises(RuntimeError) as want:
         torch.mul(result, result, out=written)
-    for write in (inplace_writer(itself), out_writer(itself)):
+    writers: list[Callable[[], Any]] = [
+        *(functools.partial(inplace_by(lambda *args: result, itself, operands=n), *[written] * (n + 1)) for n in range(3)),
+        lambda: list_writer(itself)([written], [], iter([result])),
+        lambda: out_writer(itself)(written, result, ()),
+    ]
+    for write in writers:
         with pytest.raises(RuntimeError) as got:
-            write(written, result, ())
+            write()
         assert str(got.value) == str(want.value)
 
 
@@ -168,22 +175,67 @@ class Noted:
         return run
 
 
-def test_an_in_place_write_answers_the_caller_s_own_object_by_one_copy() -> None:
+@pytest.mark.parametrize("operands", range(3))
+def test_an_in_place_write_answers_the_caller_s_own_object_by_one_copy(operands: int) -> None:
     noted = Noted()
-    target = torch.zeros(2, dtype=torch.float64)
-    assert inplace_writer(noted.call)(target, torch.ones(2), ()) is target
-    assert target.tolist() == [1, 1]
+    target, others = torch.zeros(2, dtype=torch.float64), [torch.ones(2)] * operands
+    functional = lambda *args: sum(args[1:], torch.ones(2))  # noqa: E731
+    run = inplace_by(functional, noted.call, operands=operands)
+    assert run(target, *others) is target
+    assert target.tolist() == [1 + operands] * 2
     assert noted.ran == [aten.copy_.default]
+    assert functional_of(run) is functional
 
 
-def test_an_in_place_write_never_broadcasts_nor_resizes() -> None:
+@pytest.mark.parametrize("operands", range(3))
+def test_an_in_place_write_never_broadcasts_nor_resizes(operands: int) -> None:
     target = torch.zeros(1)
     with pytest.raises(RuntimeError) as want:
         target.add_(torch.ones(2, 3))
-    with pytest.raises(RuntimeError) as got:
-        inplace_writer(itself)(target, torch.ones(2, 3), ())
-    assert str(got.value) == str(want.value)
+    for write in (
+        lambda: inplace_by(lambda *args: torch.ones(2, 3), itself, operands=operands)(target, *[target] * operands),
+        lambda: list_writer(itself)([target], [[target]] * operands, iter([torch.ones(2, 3)])),
+    ):
+        with pytest.raises(RuntimeError) as got:
+            write()
+        assert str(got.value) == str(want.value)
     assert target.shape == (1,)
+
+
+@settings(max_examples=400)
+@given(pairs(), st.integers(0, 2))
+def test_every_in_place_write_checks_its_operands_memory(pair: Any, before: int) -> None:
+    """The operand that may overlap is the first, the second of several, or one of a list."""
+    eagers, ours = torch.arange(64.0), torch.arange(64.0)
+    target, other = view(eagers, pair[0]), view(eagers, pair[1])
+    want = refuses(lambda: target.add_(other))
+    assume(want is not None and all(there in (here, 1) for here, there in zip(target.shape, other.shape, strict=True)))
+    target, other = view(ours, pair[0]), view(ours, pair[1])
+    apart = [torch.zeros(())] * before
+
+    def total(self: torch.Tensor, *others: torch.Tensor) -> Any:
+        return self + others[-1]
+
+    assert refuses(lambda: inplace_by(total, itself, operands=1 + before)(target, *apart, other)) is want
+    lists = [[torch.zeros(2), target], [torch.zeros(2), other]]
+    assert refuses(lambda: list_writer(itself)(lists[0], lists[1:], map(torch.add, *lists))) is want
+
+
+def test_a_list_is_written_one_by_one_so_that_one_result_lives_at_a_time() -> None:
+    targets, alive, most = [torch.zeros(4) for _ in range(3)], weakref.WeakSet[Any](), 0
+
+    def results() -> Iterator[torch.Tensor]:
+        nonlocal most
+        for number in range(3):
+            result = torch.full((4,), float(number))
+            alive.add(result)
+            yield result
+            del result
+            most = max(most, len(alive))
+
+    list_writer(itself)(targets, [], results())
+    assert [target.tolist() for target in targets] == [[0.0] * 4, [1.0] * 4, [2.0] * 4]
+    assert most == 0
 
 
 def out_of(start: torch.Tensor, result: torch.Tensor) -> tuple[torch.Tensor, list[str], list[Any]]:

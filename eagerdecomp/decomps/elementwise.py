@@ -15,7 +15,7 @@ from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import number_like, promoted
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
-from eagerdecomp.writeback import inplace_writer
+from eagerdecomp.writeback import inplace_by
 
 __all__ = ["RULES"]
 
@@ -322,14 +322,14 @@ def _times_log(log: OpOverload) -> Callable[..., Any]:
 
 def _mul_scalar_(call: Call) -> Callable[..., Any]:
     """Eager multiplies by the scalar as a tensor of the type of `self`, which rounds it in half types; out of place it does not."""
-    by_scalar, by_tensor, full, write = call(aten.mul.Scalar), call(aten.mul.Tensor), call(aten.full.default), inplace_writer(call)
+    by_scalar, by_tensor, full = call(aten.mul.Scalar), call(aten.mul.Tensor), call(aten.full.default)
 
-    def run(self: Tensor, other: Any) -> Tensor:
+    def product(self: Tensor, other: Any) -> Any:
         if self.dtype not in HALF or isinstance(other, complex):
-            return write(self, by_scalar(self, other), ())
-        return write(self, by_tensor(self, full([], other, dtype=self.dtype, device=self.device)), ())
+            return by_scalar(self, other)
+        return by_tensor(self, full([], other, dtype=self.dtype, device=self.device))
 
-    return run
+    return inplace_by(product, call, operands=0)
 
 
 RULES: tuple[Rule, ...] = (

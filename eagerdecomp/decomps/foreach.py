@@ -7,6 +7,8 @@ each tensor. The tables below hold the exceptions; `tests/decomps/test_foreach.p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ import torch
 from eagerdecomp._torch import OpOverload, op_names, overload, packet_overloads
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.schema import facts_of, functional_twin
-from eagerdecomp.writeback import out_writer
+from eagerdecomp.writeback import check_overlap, functional_of, list_writer, out_writer
 
 __all__ = ["RULES"]
 
@@ -170,6 +172,85 @@ def _maxima(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+# -- in place, where the set has no kernel that is -----------------------------------------------------------------------
+
+# A loop over in-place ops would make the checks of each in frames of its own; these check the lists once, and call nothing but the
+# functional kernel and `copy_` for each tensor.
+
+
+def _writing_lists(op: OpOverload, call: Call, compute: Callable[..., Any]) -> Callable[..., None] | None:
+    """In place over lists of tensors, beside them a scalar for each, a tensor for all, or what is the same for each; None for the
+    ops with loops of their own."""
+    arguments = facts_of(op).arguments
+    count = sum(argument.is_list and argument.holds_tensors for argument in arguments)
+    has_scalars = any(argument.is_list and not argument.holds_tensors for argument in arguments)
+    has_tensor = any(argument.holds_tensors and not argument.is_list for argument in arguments)
+    if str(op) in _OWN_LOOPS or (has_tensor and count > 1):
+        return None
+    write = list_writer(call)
+
+    def run(*args: Any, **named: Any) -> None:
+        lists, rest = args[:count], args[count:]
+        operands = lists[1:]
+        if has_tensor:
+            _check_scalar_tensor(rest[0])
+            operands = (rest,)
+        _check_lists(lists[0], lists[1:], rest[0] if has_scalars else None)
+        columns = rest if has_scalars else map(repeat, rest)
+        write(lists[0], operands, map(partial(compute, **named) if named else compute, *lists, *columns))
+
+    return run
+
+
+#: Ops by a scalar that are the same op by a tensor that holds it.
+_BY_NUMBER = frozenset({"add_", "sub_", "mul_", "div_"})
+
+#: Fewer tensors than this are not worth a tensor that holds their scalar.
+_WORTH_A_NUMBER = 3
+
+#: What a scalar has to stay below for every type in `_EXACT`, else `full` refuses it.
+_LARGEST = 3e38
+
+#: Types in which an op by a scalar is the op by a tensor that holds it; half types round the one where they keep the other whole.
+_EXACT = (torch.float32, torch.float64)
+
+
+def _same_number(scalars: Sequence[Any]) -> bool:
+    first = scalars[0]
+    return first != 0 and scalars.count(first) == len(scalars) and set(map(type, scalars)) == {float}
+
+
+def _writing_by_number(call: Call, one: Callable[..., Any], functional: Callable[..., Any], *, listed: bool) -> Callable[..., None]:
+    """In place by one scalar, or one for each tensor. A kernel takes half the time when a scalar that many tensors share comes as
+    a tensor: from a number, torch makes and converts such a tensor for every call."""
+    full, copy_ = call(aten.full.default), call(aten.copy_.default)
+
+    def run(tensors: Any, given: Any) -> None:
+        _check_lists(tensors, (), given if listed else None)
+        scalar = given[0] if listed else given
+        if (
+            len(tensors) >= _WORTH_A_NUMBER
+            and (_same_number(given) if listed else type(scalar) is float)
+            and -_LARGEST < scalar < _LARGEST
+            and len({tensor.dtype for tensor in tensors}) == 1
+            and tensors[0].dtype in _EXACT
+            and len({tensor.device for tensor in tensors}) == 1
+        ):
+            number = full([], scalar, dtype=tensors[0].dtype, device=tensors[0].device)
+            for tensor in tensors:
+                if not tensor.is_contiguous():
+                    check_overlap(tensor, ())
+                copy_(tensor, functional(tensor, number))
+        elif listed:
+            for tensor, scalar in zip(tensors, given, strict=True):
+                one(tensor, scalar)
+        else:
+            for tensor in tensors:
+                one(tensor, scalar)
+
+    return run
+
+
 # -- per-tensor ops whose arguments stand elsewhere ---------------------------------------------------------------------
 
 
@@ -224,9 +305,22 @@ def _list_rule(op: OpOverload, packet: str, one: OpOverload) -> Rule:
         def in_place(*args: Any, **kwargs: Any) -> None:
             run(*args, **kwargs)
 
-        return in_place if writes else run
+        return (_written(op, packet, call, kernel) or in_place) if writes else run
 
     return linked(op, link)
+
+
+def _written(op: OpOverload, packet: str, call: Call, one: Callable[..., Any]) -> Callable[..., None] | None:
+    """An in-place op as functional kernels and copies; None where the set has kernels for it, or no loop for that fits."""
+    functional = functional_of(one)
+    if functional is None:
+        return None
+    by_tensor = _per_tensor(packet, "List") if packet in _BY_NUMBER and op._overloadname in ("Scalar", "ScalarList") else None
+    in_place = functional_of(call(by_tensor)) if by_tensor is not None else None
+    if in_place is not None:
+        return _writing_by_number(call, one, in_place, listed=op._overloadname == "ScalarList")
+    adapt = _ADAPTED.get(packet)
+    return _writing_lists(op, call, functional if adapt is None else adapt(functional))
 
 
 def _out_rule(op: OpOverload, twin: OpOverload) -> Rule:

@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp._torch import OpOverload, has_kernel
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.schema import facts_of, functional_twin, is_composite, settled_by_out
-from eagerdecomp.writeback import check_apart, inplace_writer, out_writer
+from eagerdecomp.writeback import check_apart, inplace_by, out_writer
 
 __all__ = ["rules_for"]
 
@@ -54,19 +54,12 @@ def rules_for(op: OpOverload) -> Iterator[Rule]:
     elif facts.is_out:
         yield linked(op, _out_linker(op, twin), source="schema")
     elif facts.is_inplace and len(facts.mutated) == 1 and not facts.arguments[0].is_list:
-        yield linked(op, _inplace_linker(twin), source="schema")
+        yield linked(op, _inplace_linker(op, twin), source="schema")
 
 
-def _inplace_linker(twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
-    def inplace(call: Call) -> Callable[..., Any]:
-        functional, write = call(twin), inplace_writer(call)
-
-        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return write(self, functional(self, *args, **kwargs), args)
-
-        return run
-
-    return inplace
+def _inplace_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+    places = [place for place, argument in enumerate(facts_of(op).arguments) if place and argument.holds_tensors]
+    return lambda call: inplace_by(call(twin), call, operands=len(places) if places in ([], [1]) else 2)
 
 
 def _resizes_row_major(op: OpOverload) -> bool:

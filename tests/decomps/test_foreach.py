@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_same
-from on_core import CORE, check, on_core
+from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -210,3 +210,55 @@ def test_half_types_are_rounded_where_eager_rounds_them(name: str, arguments: tu
     except (RuntimeError, TypeError):
         return  # no overload takes these
     check(call, *args, exact=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("scalar", [1.25, 0.0, -0.0, float("inf"), float("nan"), 1e300, 5e-324, -1e-40, 1 / 3, 7, True], ids=repr)
+@pytest.mark.parametrize("name", ["add_", "sub_", "mul_", "div_"])
+def test_many_tensors_by_one_scalar_are_eagers_to_the_bit(name: str, scalar: Any, dtype: torch.dtype) -> None:
+    values = torch.tensor([-0.0, 0.0, 1.0, -3.3, 1e-40, 65000.0, float("inf"), float("nan")]).to(dtype)
+    tensors = [values, torch.randn(3, 4).to(dtype).t(), torch.tensor(0.7).to(dtype), torch.randn(2, 6).to(dtype)[:, ::2]]
+    op = getattr(aten, f"_foreach_{name}")
+    check(op.Scalar, tensors, scalar, exact=True)
+    check(op.ScalarList, tensors, [scalar] * 4, exact=True)
+    check(op.ScalarList, tensors, [scalar, 0.0, -0.0, 2.5], exact=True)
+    check(op.ScalarList, tensors, [0.0, -0.0, 0.0, -0.0], exact=True)
+    check(op.Scalar, [*tensors[:2], torch.randn(3)], scalar, exact=True)  # of two types, where `dtype` is another
+
+
+def test_a_scalar_that_many_tensors_share_is_made_once() -> None:
+    lists = [torch.randn(4) for _ in range(5)]
+    for run in (lambda: torch._foreach_mul_(lists, 0.5), lambda: torch._foreach_div_(lists, [0.5] * 5)):
+        assert kernel_calls(run) == 1 + 2 * 5
+
+
+@pytest.mark.parametrize(
+    "op",
+    [aten._foreach_add_.List, aten._foreach_addcmul_.Scalar, aten._foreach_lerp_.Scalar, aten._foreach_addcdiv_.ScalarList],
+    ids=str,
+)
+@pytest.mark.parametrize("at", [1, 2])
+def test_an_operand_that_overlaps_is_refused_when_its_turn_comes(op: OpOverload, at: int) -> None:
+    def step(memory: Tensor) -> Any:
+        arguments = facts_of(op).arguments
+        lists = [[of_size(2) for _ in range(3)] for argument in arguments if argument.is_list and argument.holds_tensors]
+        rest: list[Any] = {"ScalarList": [[0.5] * 3], "Scalar": [0.25]}.get(op._overloadname, [])
+        lists[0][1], lists[min(at, len(lists) - 1)][1] = memory[:2], memory[1:3]
+        before = [tensor.clone() for tensor in lists[0]]
+        with pytest.raises(RuntimeError, match="single memory location"):
+            op(*lists, *rest)
+        return [not torch.equal(now, then) for now, then in zip(lists[0], before, strict=True)]
+
+    assert on_core(lambda: step(of_size(8))) == step(of_size(8)) == [True, False, False]
+
+
+def test_in_place_kernels_of_the_set_are_called_as_they_are() -> None:
+    kernels = [aten.add_.Tensor, aten.mul_.Tensor, aten.mul_.Scalar, aten.addcmul_.default, aten.lerp_.Scalar]
+    tensors, others = [of_size(3) for _ in range(4)], [of_size(3) for _ in range(4)]
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE | kernels):
+        torch._foreach_add_(tensors, others)
+        torch._foreach_mul_(tensors, others)
+        torch._foreach_mul_(tensors, 0.5)
+        torch._foreach_addcmul_(tensors, others, others, 0.5)
+        torch._foreach_lerp_(tensors, others, 0.5)
+    assert seen.ops == dict.fromkeys(kernels, 4)
