@@ -10,10 +10,9 @@ import math
 import torch
 from torch import Tensor
 
-from eagerdecomp.precision import HALF
-from eagerdecomp.strides import inverse
+from eagerdecomp.precision import HALF, in_type
 
-__all__ = ["as_rows", "check_attention", "reordered", "scaling_of", "widened"]
+__all__ = ["as_rows", "check_attention", "heads_last", "laid_out_as", "scaling_of", "visible", "widened"]
 
 aten = torch.ops.aten
 
@@ -43,16 +42,23 @@ def check_attention(query: Tensor, key: Tensor, value: Tensor, dropout_p: float,
             raise RuntimeError(f"{_NAME}: Attention mask dim in {{2, 4}}")
 
 
-def as_rows(x: Tensor, groups: int) -> Tensor:
-    """``[B, groups * g, L, D]`` as a matrix per group, ``[B * groups, g * L, D]``: a view where strides allow, else of a copy."""
+def as_rows(x: Tensor, groups: int, *, by_strides: bool = False) -> Tensor:
+    """``[B, groups * g, L, D]`` as a matrix per group, ``[B * groups, g * L, D]``: a view of what is contiguous, else of a copy.
+
+    Strides differ from length to length, and are read `by_strides` alone, where a copy is worth more than a program for each.
+    """
     batch, heads, length, width = x.shape
+    if not x.is_contiguous() and not (heads == groups and batch == 1) and not (by_strides and _heads_merge(x, groups)):
+        x = aten.clone.default(x, memory_format=torch.contiguous_format)
+    matrices: Tensor = aten.view.default(x, [batch * groups, heads // groups * length, width])
+    return matrices
+
+
+def _heads_merge(x: Tensor, groups: int) -> bool:
+    batch, heads, length, _ = x.shape
     shared = heads // groups
     batches_merge = batch == 1 or groups == 1 or x.stride(0) == groups * shared * x.stride(1)
-    heads_merge = shared == 1 or length == 1 or x.stride(1) == length * x.stride(2)
-    if not (batches_merge and heads_merge):
-        x = aten.clone.default(x, memory_format=torch.contiguous_format)
-    matrices: Tensor = aten.view.default(x, [batch * groups, shared * length, width])
-    return matrices
+    return batches_merge and (shared == 1 or length == 1 or x.stride(1) == length * x.stride(2))
 
 
 def widened(x: Tensor) -> Tensor:
@@ -66,13 +72,28 @@ def scaling_of(query: Tensor, scale: float | None) -> float:
     return 1.0 / math.sqrt(query.size(3)) if scale is None else scale
 
 
-def reordered(x: Tensor, order: list[int], dtype: torch.dtype) -> Tensor:
-    """`x`, contiguous, in the given dtype, its dimensions in the given order in memory."""
-    kept = order == sorted(order)
-    if not kept:
-        x = aten.permute.default(x, order)
-    if x.dtype is not dtype:
-        x = aten._to_copy.default(x, dtype=dtype, memory_format=torch.contiguous_format)
-    elif not kept:
-        x = aten.clone.default(x, memory_format=torch.contiguous_format)
-    return x if kept else aten.permute.default(x, inverse(order))
+def heads_last(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """`x`, contiguous ``[B, H, L, *]``, in the given dtype, its heads inside its rows in memory."""
+    if x.shape[1] == 1 or x.shape[2] == 1:  # no order to change
+        return in_type(x, dtype)
+    order = [0, 2, 1, 3][: x.dim()]
+    turned = aten.permute.default(x, order)
+    if x.dtype is dtype:
+        moved = aten.clone.default(turned, memory_format=torch.contiguous_format)
+    else:
+        moved = aten._to_copy.default(turned, dtype=dtype, memory_format=torch.contiguous_format)
+    return aten.permute.default(moved, order)  # type: ignore[no-any-return]
+
+
+def laid_out_as(x: Tensor, like: Tensor) -> Tensor:
+    """`x`, contiguous, in the dtype of `like`, in memory as ``empty_like(like)``."""
+    if like.is_contiguous():
+        return in_type(x, like.dtype)
+    return aten.copy_.default(aten.full_like.default(like, 0), x)  # type: ignore[no-any-return]
+
+
+def visible(length: int, keys: int, device: torch.device) -> Tensor:
+    """Which keys each query of causal attention sees, counted from the top left, also where the lengths differ."""
+    row = aten.arange.start_step(0, length, 1, device=device)
+    column = aten.view.default(row, [length, 1])
+    return aten.ge.Tensor(column, row if keys == length else aten.arange.start_step(0, keys, 1, device=device))  # type: ignore[no-any-return]

@@ -11,27 +11,32 @@ import math
 import torch
 from torch import Tensor
 
-from eagerdecomp.heads import as_rows, check_attention, reordered, scaling_of, widened
+from eagerdecomp.heads import as_rows, check_attention, heads_last, laid_out_as, scaling_of, visible, widened
+from eagerdecomp.precision import wide_type
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.strides import memory_order
 
 __all__ = ["RULES"]
 
 aten = torch.ops.aten
 
 
-def _scores(rows: Tensor, key: Tensor, shape: list[int], is_causal: bool, attn_mask: Tensor | None) -> Tensor:
-    """``rows @ key^T`` as ``[B, H, L, S]``, masked; `rows` are scaled queries."""
-    scores: Tensor = aten.view.default(aten.bmm.default(rows, aten.permute.default(key, [0, 2, 1])), shape)
+def _scores(rows: Tensor, key_rows: Tensor, query: Tensor, key: Tensor, is_causal: bool, attn_mask: Tensor | None) -> Tensor:
+    """``rows @ key_rows^T`` for each group, masked; `rows` are scaled queries."""
+    scores: Tensor = aten.bmm.default(rows, aten.permute.default(key_rows, [0, 2, 1]))
+    if attn_mask is None and not is_causal:
+        return scores
+    batch, heads, length, _ = query.shape
+    groups, keys = key.shape[1], key.shape[2]
+    # A mask of queries by keys fits the scores of each head; others want batch and heads apart.
+    apart = heads != groups or (attn_mask is not None and attn_mask.dim() != 2)
+    if apart:
+        scores = aten.view.default(scores, [batch, heads, length, keys])
     if attn_mask is not None:
         scores = aten.add.Tensor(scores, attn_mask)
     if is_causal:
-        # Counted from the top left, also where L differs from S.
-        device = scores.device
-        row = aten.unsqueeze.default(aten.arange.start_step(0, shape[2], 1, device=device), 1)
-        seen = aten.ge.Tensor(row, aten.arange.start_step(0, shape[3], 1, device=device))
-        scores = aten.where.self(seen, scores, aten.full.default([], -math.inf, dtype=scores.dtype, device=device))
-    return scores
+        nothing = aten.full.default([], -math.inf, dtype=wide_type(query.dtype), device=query.device)
+        scores = aten.where.self(visible(length, keys, query.device), scores, nothing)
+    return aten.view.default(scores, [batch * groups, heads // groups * length, keys]) if apart else scores
 
 
 def _forward(
@@ -45,30 +50,29 @@ def _forward(
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     check_attention(query, key, value, dropout_p, attn_mask)
-    batch, heads, length, _ = query.shape
-    groups, keys = key.size(1), key.size(2)
-    rows = as_rows(aten.mul.Scalar(widened(query), scaling_of(query, scale)), groups)
-    matrices = as_rows(widened(value), groups)
-    scores = _scores(rows, as_rows(widened(key), groups), [batch, heads, length, keys], is_causal, attn_mask)
-    shape = [batch * groups, heads // groups * length, keys]
+    groups = key.shape[1]
+    rows = aten.mul.Scalar(as_rows(widened(query), groups), scaling_of(query, scale))
+    # A part of a cache is not copied for each word that is written.
+    key_rows, value_rows = (as_rows(widened(x), groups, by_strides=query.shape[2] == 1) for x in (key, value))
+    scores = _scores(rows, key_rows, query, key, is_causal, attn_mask)
     if attn_mask is None:
-        # exp(top - lse) is the largest weight of its row, so the softmax kernel's answer holds the log-sum-exp.
         weights = aten._softmax.default(scores, -1, False)
+        out = aten.bmm.default(weights, value_rows)
+        # exp(top - lse) is the largest weight of its row, so the softmax kernel's answer holds the log-sum-exp.
         lse = aten.sub.Tensor(aten.amax.default(scores, [-1]), aten.log.default(aten.amax.default(weights, [-1])))
-        out = aten.view.default(aten.bmm.default(aten.view.default(weights, shape), matrices), query.shape)
     else:
         # A row that the mask empties answers zeros, and 0 for its log-sum-exp.
+        zero, one = (aten.full.default([], x, dtype=wide_type(query.dtype), device=query.device) for x in (0.0, 1.0))
         top = aten.amax.default(scores, [-1], True)
-        zero = aten.full.default([], 0.0, dtype=top.dtype, device=top.device)
-        one = aten.full.default([], 1.0, dtype=top.dtype, device=top.device)
         top = aten.where.self(aten.eq.Scalar(top, -math.inf), zero, top)
         weights = aten.exp.default(aten.sub.Tensor(scores, top))
         total = aten.sum.dim_IntList(weights, [-1], True)
         total = aten.where.self(aten.eq.Scalar(total, 0), one, total)
-        lse = aten.squeeze.dim(aten.add.Tensor(top, aten.log.default(total)), -1)
-        product = aten.bmm.default(aten.view.default(weights, shape), matrices)
-        out = aten.div.Tensor(aten.view.default(product, query.shape), total)
-    return reordered(out, memory_order(query), query.dtype), reordered(lse, [0, 2, 1], lse.dtype)
+        out = aten.div.Tensor(aten.bmm.default(weights, value_rows), total)
+        lse = aten.add.Tensor(top, aten.log.default(total))
+    batch, heads, length, width = query.shape
+    out, lse = aten.view.default(out, [batch, heads, length, width]), aten.view.default(lse, [batch, heads, length])
+    return laid_out_as(out, query), heads_last(lse, wide_type(query.dtype))
 
 
 def _backward(
@@ -86,28 +90,28 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor] | tuple[None, None, None]:
     if grad_out is None:  # autograd's undefined gradient
         return None, None, None
-    batch, heads, length, _ = query.shape
-    groups, keys = key.size(1), key.size(2)
-    shape = [batch * groups, heads // groups * length, keys]
-    scaling = scaling_of(query, scale)
-    wide_grad = widened(grad_out)
-    rows = as_rows(aten.mul.Scalar(widened(query), scaling), groups)
-    key_rows, value_rows, grad_rows = as_rows(widened(key), groups), as_rows(widened(value), groups), as_rows(wide_grad, groups)
-    scores = _scores(rows, key_rows, [batch, heads, length, keys], is_causal, attn_mask)
-    weights = aten.exp.default(aten.sub.Tensor(scores, aten.unsqueeze.default(logsumexp, -1)))
+    batch, heads, length, width = query.shape
+    groups, keys = key.shape[1], key.shape[2]
+    by_row = [batch * groups, heads // groups * length, 1]
+    scaling, grad = scaling_of(query, scale), widened(grad_out)
+    rows = aten.mul.Scalar(as_rows(widened(query), groups), scaling)
+    key_rows, value_rows, grad_rows = as_rows(widened(key), groups), as_rows(widened(value), groups), as_rows(grad, groups)
+    if not logsumexp.is_contiguous():
+        logsumexp = aten.clone.default(logsumexp, memory_format=torch.contiguous_format)
+    scores = _scores(rows, key_rows, query, key, is_causal, attn_mask)
+    weights = aten.exp.default(aten.sub.Tensor(scores, aten.view.default(logsumexp, by_row)))
     # The softmax's own gradient: weights * (grad_weights - sum(grad_weights * weights)), the sum being grad_out . out.
-    inner = aten.sum.dim_IntList(aten.mul.Tensor(wide_grad, widened(out)), [-1], True)
+    inner = aten.sum.dim_IntList(aten.mul.Tensor(grad, widened(out)), [-1], True)
     grad_weights = aten.bmm.default(grad_rows, aten.permute.default(value_rows, [0, 2, 1]))
-    centred = aten.sub.Tensor(aten.view.default(grad_weights, scores.shape), inner)
-    grad_scores = aten.view.default(aten.mul.Tensor(weights, centred), shape)
-    by_key = aten.permute.default(aten.view.default(weights, shape), [0, 2, 1])
+    grad_scores = aten.mul.Tensor(weights, aten.sub.Tensor(grad_weights, aten.view.default(inner, by_row)))
     grad_query = aten.mul.Scalar(aten.bmm.default(grad_scores, key_rows), scaling)
     grad_key = aten.bmm.default(aten.permute.default(grad_scores, [0, 2, 1]), rows)
-    grad_value = aten.bmm.default(by_key, grad_rows)
+    grad_value = aten.bmm.default(aten.permute.default(weights, [0, 2, 1]), grad_rows)
+    of_keys = [batch, groups, keys, width]
     return (
-        reordered(aten.view.default(grad_query, query.shape), [0, 2, 1, 3], query.dtype),
-        reordered(aten.view.default(grad_key, key.shape), [0, 2, 1, 3], key.dtype),
-        reordered(aten.view.default(grad_value, value.shape), [0, 2, 1, 3], value.dtype),
+        heads_last(aten.view.default(grad_query, [batch, heads, length, width]), query.dtype),
+        heads_last(aten.view.default(grad_key, of_keys), key.dtype),
+        heads_last(aten.view.default(grad_value, of_keys), value.dtype),
     )
 
 

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.errors import RuleError
-from eagerdecomp.heads import as_rows, check_attention, reordered, scaling_of, widened
+from eagerdecomp.heads import as_rows, check_attention, heads_last, laid_out_as, scaling_of, visible, widened
 from eagerdecomp.rules import Rule, register_decomposition
-from eagerdecomp.strides import memory_order
 
 __all__ = ["blocked_attention"]
 
@@ -90,8 +89,7 @@ class _Blocks:
         if causal:
             # Counted from the block's first key, which is its first query too: the same for every block.
             device = query.device
-            row = aten.unsqueeze.default(aten.arange.start_step(0, query.size(2), 1, device=device), 1)
-            self.shown = aten.ge.Tensor(row, aten.arange.start_step(0, size, 1, device=device))
+            self.shown = visible(query.size(2), size, device)
             self.nothing = aten.full.default([], -math.inf, dtype=self.scaled.dtype, device=device)
         self.seen = min(key.size(2), query.size(2)) if causal else key.size(2)
 
@@ -108,7 +106,7 @@ class _Blocks:
     def of_keys(self, x: Tensor, start: int, end: int) -> Tensor:
         """One block of keys or values, as a matrix per head."""
         whole = start == 0 and end == x.size(2)
-        return as_rows(widened(x if whole else aten.slice.Tensor(x, 2, start, end)), self.groups)
+        return as_rows(widened(x if whole else aten.slice.Tensor(x, 2, start, end)), self.groups, by_strides=True)
 
     def product(self, rows: Tensor, keys: Tensor) -> Tensor:
         """``rows @ keys^T`` as ``[B, H, l, block]``."""
@@ -153,7 +151,7 @@ def _forward(blocks: _Blocks) -> tuple[Tensor, Tensor]:
     outs: list[Tensor] = []
     sums: list[Tensor] = []
     state: list[Tensor] = []
-    rows, row = as_rows(blocks.scaled, blocks.groups), 0
+    rows, row = as_rows(blocks.scaled, blocks.groups, by_strides=True), 0
     for start, end in blocks.bounds():
         first = blocks.first_row(start)
         if first > row:
@@ -161,13 +159,13 @@ def _forward(blocks: _Blocks) -> tuple[Tensor, Tensor]:
             out, lse = _finished(done, zero)
             outs.append(out)
             sums.append(lse)
-            rows, row = as_rows(blocks.from_row(blocks.scaled, first), blocks.groups), first
+            rows, row = as_rows(blocks.from_row(blocks.scaled, first), blocks.groups, by_strides=True), first
         scores = blocks.scores(rows, blocks.of_keys(blocks.key, start, end), start, end)
         state = _with_block(state, scores, blocks, blocks.of_keys(blocks.value, start, end), zero)
     out, lse = _finished(state, zero)
     out, lse = _joined([*outs, out]), _joined([*sums, lse])
     query = blocks.query
-    return reordered(out, memory_order(query), query.dtype), reordered(aten.squeeze.dim(lse, -1), [0, 2, 1], lse.dtype)
+    return laid_out_as(out, query), heads_last(aten.squeeze.dim(lse, -1), lse.dtype)
 
 
 def _with_block(state: Sequence[Tensor], scores: Tensor, blocks: _Blocks, values: Tensor, zero: Tensor | None) -> list[Tensor]:
@@ -222,14 +220,14 @@ def _backward(blocks: _Blocks, grad_out: Tensor, out: Tensor, logsumexp: Tensor)
     grad_values: list[Tensor] = []
     so_far: Tensor | None = None
     row = 0
-    rows, grad_rows = as_rows(blocks.scaled, groups), as_rows(grad, groups)
+    rows, grad_rows = as_rows(blocks.scaled, groups, by_strides=True), as_rows(grad, groups, by_strides=True)
     for start, end in blocks.bounds():
         first = blocks.first_row(start)
         if first > row and so_far is not None:
             head, (so_far,) = _parted([so_far], first - row)
             done += head
             inner, lse = (part[0] for part in (_parted([x], first - row)[1] for x in (inner, lse)))
-            rows, grad_rows = (as_rows(blocks.from_row(x, first), groups) for x in (blocks.scaled, grad))
+            rows, grad_rows = (as_rows(blocks.from_row(x, first), groups, by_strides=True) for x in (blocks.scaled, grad))
             row = first
         keys, values = (blocks.of_keys(x, start, end) for x in (key, value))
         weights = aten.exp.default(aten.sub.Tensor(blocks.scores(rows, keys, start, end), lse))
@@ -241,9 +239,9 @@ def _backward(blocks: _Blocks, grad_out: Tensor, out: Tensor, logsumexp: Tensor)
     assert so_far is not None, "there is a block: neither queries nor keys are none"
     grad_query = aten.mul.Scalar(_joined([*done, so_far]), blocks.scaling)
     return (
-        reordered(grad_query, [0, 2, 1, 3], query.dtype),
-        reordered(_of_all_keys(grad_keys, key, blocks.seen), [0, 2, 1, 3], key.dtype),
-        reordered(_of_all_keys(grad_values, value, blocks.seen), [0, 2, 1, 3], value.dtype),
+        heads_last(grad_query, query.dtype),
+        heads_last(_of_all_keys(grad_keys, key, blocks.seen), key.dtype),
+        heads_last(_of_all_keys(grad_values, value, blocks.seen), value.dtype),
     )
 
 
