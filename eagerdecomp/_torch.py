@@ -42,6 +42,7 @@ __all__ = [
     "fake_tensor_log_off",
     "full_table",
     "has_kernel",
+    "has_tag",
     "is_dispatched",
     "lazy_bits_seen_by_kernels",
     "lazy_bits_visible",
@@ -104,6 +105,14 @@ def packet_overloads(qualified: str) -> tuple[OpOverload, ...]:
 def is_dispatched(op: OpOverload) -> bool:
     """Whether the dispatcher knows the op; TorchScript alone runs the others, which work on strings and lists."""
     return bool(torch._C._dispatch_has_kernel(op.name()))  # type: ignore[no-untyped-call]
+
+
+def has_tag(qualified: str, tag: torch.Tag) -> bool:
+    """Whether the op of a dispatcher name was registered with a tag. To make its overload takes six times as long; that one also
+    carries tags that torch adds in Python, to some prims."""
+    packet, _, name = qualified.partition(".")
+    found = torch._C._get_operation_overload(packet, name)
+    return found is not None and tag in found[2]
 
 
 def op_names() -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from eagerdecomp._torch import OpOverload, OpOverloadPacket, op_names, overload, packet_overloads
+from eagerdecomp._torch import OpOverload, OpOverloadPacket, has_tag, op_names, overload, packet_overloads
 from eagerdecomp.errors import OpSetError
 
 __all__ = ["OpLike", "OpSet", "Predicate", "as_op_set", "core_aten", "infra", "prims", "resolve_ops"]
@@ -230,9 +230,8 @@ def infra() -> OpSet:
 @functools.cache
 def core_aten() -> OpSet:
     """Core ATen: every overload that torch tags `torch.Tag.core`, and `infra`."""
-    named = (overload(name) for name in op_names() if name.startswith("aten::"))
-    tagged = [op for op in named if op is not None and torch.Tag.core in op.tags]
-    return OpSet._make(set(tagged) | set(infra()), {}, "core_aten")
+    tagged = (overload(name) for name in op_names() if name.startswith("aten::") and has_tag(name, torch.Tag.core))
+    return OpSet._make({op for op in tagged if op is not None} | set(infra()), {}, "core_aten")
 
 
 @functools.cache

@@ -29,6 +29,7 @@ from eagerdecomp._torch import (
     core_entry,
     full_table,
     has_kernel,
+    has_tag,
     is_dispatched,
     lazy_bits_seen_by_kernels,
     lazy_bits_visible,
@@ -164,6 +165,15 @@ def test_full_table_holds_decompositions_by_overload() -> None:
     assert full_table()[aten.silu.default](torch.zeros(1)).item() == 0, "torch._decomp.decomposition_table changed its shape"
     assert len(full_table()) > 700
     assert aten.addmm.default in full_table()
+
+
+def test_has_tag_reads_the_tags_that_overloads_carry() -> None:
+    named = {name: op for name in op_names() if name.startswith("aten::") and (op := overload(name)) is not None}
+    for tag in (torch.Tag.core, torch.Tag.nondeterministic_seeded):
+        tagged = [name for name in named if has_tag(name, tag)]
+        assert tagged == [name for name, op in named.items() if tag in op.tags], "_get_operation_overload answers otherwise"
+        assert tagged
+    assert not has_tag("aten::nosuch", torch.Tag.core)
 
 
 def test_is_dispatched_tells_the_dispatchers_ops_from_those_of_torchscript() -> None:
