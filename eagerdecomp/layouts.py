@@ -85,7 +85,7 @@ def _channels_last_as_input(position: int) -> Wanted:
         given, dims = args[position], result.dim()
         if given.dim() == dims and suggested_memory_format(given) in (torch.channels_last, torch.channels_last_3d):
             return _in_order(result.shape, [1, *range(dims - 1, 1, -1), 0])
-        return _row_major(result)
+        return _row_major(result, *args)
 
     return wanted
 

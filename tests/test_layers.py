@@ -52,7 +52,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "windows",
     ),
     ("bench.cases", "bench.chart", "rules", "backend", "program", "key", "opfile"),
-    ("writeback", "planner", "codegen", "graphs", "sources", "passes.*"),
+    ("linking", "writeback", "planner", "codegen", "graphs", "sources", "passes.*"),
     ("decomps.*", "fusing", "passes", "tracer", "audit", "bench.rivals"),
     ("decomps", "compiler", "diagnosis", "summary"),
     ("report",),

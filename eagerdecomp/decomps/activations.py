@@ -14,10 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.layouts import LAYOUTS, as_operands, laid_out
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.layouts import LAYOUTS, laid_out
+from eagerdecomp.linking import formula, kept_number, kept_numbers, relaid
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import number_like
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
@@ -25,9 +27,8 @@ __all__ = ["RULES"]
 aten = torch.ops.aten
 
 
-def _formula(fn: Callable[..., Any], *, operands: int = 1, stepwise: bool = False) -> Callable[..., Any]:
-    """A formula of `operands` tensors of one floating type: computed in float32 where they are of a half type, rounded once (or
-    at every step, if `stepwise`), and laid out as an elementwise kernel lays its result out."""
+def _formula(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A plain formula of tensors of one floating type: computed in float32 where they are of a half type, rounded once."""
 
     @functools.wraps(fn)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -35,39 +36,50 @@ def _formula(fn: Callable[..., Any], *, operands: int = 1, stepwise: bool = Fals
         dtype = tensors[0].dtype
         if not dtype.is_floating_point or any(tensor.dtype is not dtype for tensor in tensors):
             return NotImplemented
-        if stepwise or dtype not in HALF:
+        if dtype not in HALF:
             return fn(*args, **kwargs)
         wide = [aten._to_copy.default(arg, dtype=torch.float32) if isinstance(arg, Tensor) else arg for arg in args]
         answer = fn(*wide, **kwargs)
         return answer if answer is NotImplemented else aten._to_copy.default(answer, dtype=dtype)
 
-    return run if operands == 1 else laid_out(run, {0: as_operands(operands)})
+    return run
 
 
 # -- activations ------------------------------------------------------------------------------------------------------------
 
 
-def _mish(self: Tensor) -> Any:
+def _mish(call: Call) -> Callable[..., Any]:
     """No threshold is needed: where `exp` overflows, `tanh` is 1."""
-    soft = aten.log1p.default(aten.exp.default(self))
-    return aten.mul.Tensor(self, aten.tanh.default(soft))
+    exp, log1p, tanh, mul = call(aten.exp.default), call(aten.log1p.default), call(aten.tanh.default), call(aten.mul.Tensor)
+    return lambda self: mul(self, tanh(log1p(exp(self))))
 
 
-def _softplus(self: Tensor, beta: float = 1, threshold: float = 20) -> Any:
-    scaled = self if beta == 1 else aten.mul.Scalar(self, beta)
-    soft = aten.log1p.default(aten.exp.default(scaled))
-    if beta != 1:
-        soft = aten.div.Scalar(soft, beta)
-    return aten.where.self(aten.gt.Scalar(scaled, threshold), self, soft)
+def _softplus(call: Call) -> Callable[..., Any]:
+    exp, log1p, gt, where = call(aten.exp.default), call(aten.log1p.default), call(aten.gt.Scalar), call(aten.where.self)
+    scale, div = call(aten.mul.Scalar), call(aten.div.Scalar)
+
+    def softplus(self: Tensor, beta: float = 1, threshold: float = 20) -> Any:
+        if beta == 1:
+            return where(gt(self, threshold), self, log1p(exp(self)))
+        scaled = scale(self, beta)
+        return where(gt(scaled, threshold), self, div(log1p(exp(scaled)), beta))
+
+    return softplus
 
 
-def _hardswish(self: Tensor) -> Any:
-    gate = aten.clamp.default(aten.add.Scalar(self, 3), 0, 6)
-    return aten.div.Scalar(aten.mul.Tensor(self, gate), 6)
+def _hardswish(call: Call) -> Callable[..., Any]:
+    add, clamp, mul, div = call(aten.add.Scalar), call(aten.clamp.default), call(aten.mul.Tensor), call(aten.div.Scalar)
+    return lambda self: div(mul(self, clamp(add(self, 3), 0, 6)), 6)
 
 
-def _hardsigmoid(self: Tensor) -> Any:
-    return aten.div.Scalar(aten.clamp.default(aten.add.Scalar(self, 3), 0, 6), 6)
+def _hardsigmoid(call: Call) -> Callable[..., Any]:
+    add, clamp, div = call(aten.add.Scalar), call(aten.clamp.default), call(aten.div.Scalar)
+    return lambda self: div(clamp(add(self, 3), 0, 6), 6)
+
+
+def _silu(call: Call) -> Callable[..., Any]:
+    sigmoid, mul = call(aten.sigmoid.default), call(aten.mul.Tensor)
+    return lambda self: mul(self, sigmoid(self))
 
 
 def _softshrink(self: Tensor, lambd: float = 0.5) -> Any:
@@ -82,33 +94,41 @@ def _check_lambda(self: Tensor, lambd: float) -> None:
         raise RuntimeError(f"lambda must be in range [0, {greatest:g}] for input dtype {kind}, but found {lambd:g}")
 
 
-def _log_sigmoid_forward(self: Tensor) -> Any:
-    """The logarithm, and ``exp(-|x|)``, which its gradient on the CPU starts from."""
-    if not self.dtype.is_floating_point:
-        return NotImplemented
-    dtype = self.dtype
-    if not self.is_contiguous():  # both results are row-major
-        self = aten.clone.default(self, memory_format=torch.contiguous_format)
-    if dtype in HALF:
-        self = aten._to_copy.default(self, dtype=torch.float32)
-    buffer = aten.exp.default(aten.neg.default(aten.abs.default(self)))
-    answer = aten.sub.Tensor(aten.clamp.default(self, None, 0), aten.log1p.default(buffer))
-    if dtype in HALF:
-        answer, buffer = (aten._to_copy.default(x, dtype=dtype) for x in (answer, buffer))
-    return answer, buffer
+def _log_sigmoid_forward(call: Call) -> Callable[..., Any]:
+    """The logarithm, and ``exp(-|x|)``, which its gradient on the CPU starts from. Both are row-major."""
+    absolute, neg, exp, log1p = call(aten.abs.default), call(aten.neg.default), call(aten.exp.default), call(aten.log1p.default)
+    clamp, sub = call(aten.clamp.default), call(aten.sub.Tensor)
+    to, clone, others = call(aten._to_copy.default), call(aten.clone.default), call(aten.log_sigmoid_forward.default)
+
+    def run(self: Tensor) -> Any:
+        dtype = self.dtype
+        if not dtype.is_floating_point:
+            return others(self)
+        if not self.is_contiguous():
+            self = clone(self, memory_format=torch.contiguous_format)
+        if dtype in HALF:
+            self = to(self, dtype=torch.float32)
+        buffer = exp(neg(absolute(self)))
+        answer = sub(clamp(self, None, 0), log1p(buffer))
+        return (to(answer, dtype=dtype), to(buffer, dtype=dtype)) if dtype in HALF else (answer, buffer)
+
+    return run
 
 
-def _logit(self: Tensor, eps: float | None = None) -> Any:
-    if eps is not None and eps >= 0:
-        half = self.dtype in HALF
-        self = aten.clamp.Tensor(self, *_bounds(self, eps)) if half else aten.clamp.default(self, eps, 1 - eps)
-    return aten.log.default(aten.div.Tensor(self, aten.rsub.Scalar(self, 1)))
+def _logit(call: Call) -> Callable[..., Any]:
+    clamp, clamp_between, rsub = call(aten.clamp.default), call(aten.clamp.Tensor), call(aten.rsub.Scalar)
+    div, log, number = call(aten.div.Tensor), call(aten.log.default), kept_numbers(call)
 
+    def logit(self: Tensor, eps: float | None = None) -> Any:
+        if eps is not None and eps >= 0:
+            if self.dtype in HALF:
+                low = number(self, eps)
+                self = clamp_between(self, low, rsub(low, 1))
+            else:
+                self = clamp(self, eps, 1 - eps)
+        return log(div(self, rsub(self, 1)))
 
-def _bounds(like: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """`eps` and ``1 - eps``, each rounded to the type: in a half type the latter may be 1."""
-    low = number_like(like, eps)
-    return low, aten.rsub.Scalar(low, 1)
+    return logit
 
 
 # -- their gradients --------------------------------------------------------------------------------------------------------
@@ -117,21 +137,37 @@ _TANH_SLOPE = 2 * math.sqrt(2 / math.pi)  # of twice the argument of gelu's tanh
 _TANH_CUBIC = 0.044715
 
 
-def _gelu_backward(grad: Tensor, self: Tensor, *, approximate: str = "none") -> Any:
-    if approximate == "tanh":
-        # ``(1 + tanh(z)) / 2`` is ``s = sigmoid(2 z)``: the gradient is ``s + s (1 - s) x (2 z)'``, and ``x (2 z)'`` is
-        # ``3 (2 z) - 2 slope x``.
-        bent = aten.add.Scalar(aten.mul.Scalar(aten.mul.Tensor(self, self), _TANH_SLOPE * _TANH_CUBIC), _TANH_SLOPE)
-        doubled = aten.mul.Tensor(self, bent)
-        gate = aten.sigmoid.default(doubled)
-        slope = aten.add.Tensor(aten.mul.Scalar(doubled, 3), self, alpha=-2 * _TANH_SLOPE)
-        slope = aten.sub.Tensor(slope, aten.mul.Tensor(gate, slope))
-        return aten.mul.Tensor(grad, aten.add.Tensor(gate, aten.mul.Tensor(gate, slope)))
-    scaled = aten.mul.Scalar(self, math.sqrt(0.5))
-    density = aten.exp.default(aten.neg.default(aten.mul.Tensor(scaled, scaled)))
-    below = aten.add.Scalar(aten.mul.Scalar(aten.erf.default(scaled), 0.5), 0.5)
-    slope = aten.add.Tensor(below, aten.mul.Tensor(self, density), alpha=1 / math.sqrt(2 * math.pi))
-    return aten.mul.Tensor(grad, slope)
+def _gelu_backward(call: Call) -> Callable[..., Any]:
+    mul, scale, add, sub = call(aten.mul.Tensor), call(aten.mul.Scalar), call(aten.add.Tensor), call(aten.sub.Tensor)
+    exp, neg, erf, sigmoid = call(aten.exp.default), call(aten.neg.default), call(aten.erf.default), call(aten.sigmoid.default)
+    half, tanh_slope = kept_number(call, 0.5), kept_number(call, _TANH_SLOPE)
+
+    def gelu_backward(grad: Tensor, self: Tensor, *, approximate: str = "none") -> Any:
+        if approximate == "tanh":
+            # ``(1 + tanh(z)) / 2`` is ``s = sigmoid(2 z)``: the gradient is ``s + s (1 - s) x (2 z)'``, and ``x (2 z)'`` is
+            # ``3 (2 z - 2 slope x / 3)``.
+            bent = add(tanh_slope(self), mul(self, self), alpha=_TANH_SLOPE * _TANH_CUBIC)
+            doubled = mul(self, bent)
+            gate = sigmoid(doubled)
+            gated = mul(gate, add(doubled, self, alpha=-2 * _TANH_SLOPE / 3))
+            return mul(grad, add(gate, sub(gated, mul(gate, gated)), alpha=3))
+        scaled = scale(self, math.sqrt(0.5))
+        density = exp(neg(mul(scaled, scaled)))
+        below = add(half(self), erf(scaled), alpha=0.5)
+        return mul(grad, add(below, mul(self, density), alpha=1 / math.sqrt(2 * math.pi)))
+
+    return gelu_backward
+
+
+def _silu_backward(call: Call) -> Callable[..., Any]:
+    """``grad s (1 + x - x s)``."""
+    sigmoid, mul, sub, add = call(aten.sigmoid.default), call(aten.mul.Tensor), call(aten.sub.Tensor), call(aten.add.Tensor)
+
+    def silu_backward(grad: Tensor, self: Tensor) -> Any:
+        gate = sigmoid(self)
+        return mul(grad, add(gate, mul(gate, sub(self, mul(self, gate)))))
+
+    return silu_backward
 
 
 _NEGATIVE_SLOPE = (
@@ -140,82 +176,198 @@ _NEGATIVE_SLOPE = (
 )
 
 
-def _elu_backward(
-    grad_output: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, self_or_result: Tensor
-) -> Any:
-    factor, start = alpha * scale, self_or_result
-    if is_result:
-        if alpha < 0:
-            raise RuntimeError(_NEGATIVE_SLOPE)
-        slope, factor = aten.add.Scalar(start, factor), input_scale
-    else:
-        slope = aten.exp.default(start if input_scale == 1 else aten.mul.Scalar(start, input_scale))
-        factor *= input_scale
-    if factor != 1:
-        slope = aten.mul.Scalar(slope, factor)
-    return aten.mul.Tensor(grad_output, aten.where.self(aten.le.Scalar(start, 0), slope, number_like(start, scale)))
+def _elu_backward(call: Call) -> Callable[..., Any]:
+    add, exp, scale_by, mul = call(aten.add.Scalar), call(aten.exp.default), call(aten.mul.Scalar), call(aten.mul.Tensor)
+    le, where, number = call(aten.le.Scalar), call(aten.where.self), kept_numbers(call)
+
+    def elu_backward(
+        grad_output: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, self_or_result: Tensor
+    ) -> Any:
+        factor, start = alpha * scale, self_or_result
+        if is_result:
+            if alpha < 0:
+                raise RuntimeError(_NEGATIVE_SLOPE)
+            slope, factor = add(start, factor), input_scale
+        else:
+            slope = exp(start if input_scale == 1 else scale_by(start, input_scale))
+            factor *= input_scale
+        if factor != 1:
+            slope = scale_by(slope, factor)
+        return mul(grad_output, where(le(start, 0), slope, number(start, scale)))
+
+    return elu_backward
 
 
-def _hardswish_backward(grad_output: Tensor, self: Tensor) -> Any:
-    inner = aten.mul.Tensor(grad_output, aten.add.Scalar(aten.div.Scalar(self, 3), 0.5))
-    below = aten.where.self(aten.lt.Scalar(self, 3), inner, grad_output)
-    return aten.where.self(aten.le.Scalar(self, -3), number_like(below, 0.0), below)
+def _hardswish_backward(call: Call) -> Callable[..., Any]:
+    mul, add, lt, le = call(aten.mul.Tensor), call(aten.add.Tensor), call(aten.lt.Scalar), call(aten.le.Scalar)
+    where, half, zero = call(aten.where.self), kept_number(call, 0.5), kept_number(call, 0.0)
+
+    def hardswish_backward(grad_output: Tensor, self: Tensor) -> Any:
+        inner = mul(grad_output, add(half(self), self, alpha=1 / 3))
+        below = where(lt(self, 3), inner, grad_output)
+        return where(le(self, -3), zero(below), below)
+
+    return hardswish_backward
 
 
 #: Eager's kernel holds the sixth as a float32, for float64 too.
 _SIXTH = struct.unpack("f", struct.pack("f", 1 / 6))[0]
 
 
-def _hardsigmoid_backward(grad_output: Tensor, self: Tensor) -> Any:
-    inside = aten.lt.Scalar(aten.abs.default(self), 3)
-    return aten.where.self(inside, aten.mul.Scalar(grad_output, _SIXTH), number_like(grad_output, 0.0))
+def _hardsigmoid_backward(call: Call) -> Callable[..., Any]:
+    lt, absolute, where, scale = call(aten.lt.Scalar), call(aten.abs.default), call(aten.where.self), call(aten.mul.Scalar)
+    zero = kept_number(call, 0.0)
+
+    def hardsigmoid_backward(grad_output: Tensor, self: Tensor) -> Any:
+        return where(lt(absolute(self), 3), scale(grad_output, _SIXTH), zero(grad_output))
+
+    return hardsigmoid_backward
 
 
-def _mish_backward(grad_output: Tensor, self: Tensor) -> Any:
-    squashed = aten.tanh.default(aten.log1p.default(aten.exp.default(self)))
-    gated = aten.mul.Tensor(self, aten.sigmoid.default(self))
-    slope = aten.sub.Tensor(gated, aten.mul.Tensor(gated, aten.mul.Tensor(squashed, squashed)))
-    return aten.mul.Tensor(grad_output, aten.add.Tensor(squashed, slope))
+def _mish_backward(call: Call) -> Callable[..., Any]:
+    tanh, log1p, exp, sigmoid = (
+        call(aten.tanh.default),
+        call(aten.log1p.default),
+        call(aten.exp.default),
+        call(aten.sigmoid.default),
+    )
+    mul, sub, add = call(aten.mul.Tensor), call(aten.sub.Tensor), call(aten.add.Tensor)
+
+    def mish_backward(grad_output: Tensor, self: Tensor) -> Any:
+        squashed = tanh(log1p(exp(self)))
+        gated = mul(self, sigmoid(self))
+        return mul(grad_output, add(squashed, sub(gated, mul(gated, mul(squashed, squashed)))))
+
+    return mish_backward
 
 
-def _log_sigmoid_backward(grad_output: Tensor, self: Tensor, buffer: Tensor) -> Any:
+def _log_sigmoid_backward(call: Call) -> Callable[..., Any]:
     """``sigmoid(-x)``; the buffer, which eager's CPU kernel starts from, holds nothing that `self` does not."""
-    return aten.mul.Tensor(grad_output, aten.sigmoid.default(aten.neg.default(self)))
+    mul, sigmoid, neg = call(aten.mul.Tensor), call(aten.sigmoid.default), call(aten.neg.default)
+    return lambda grad_output, self, buffer: mul(grad_output, sigmoid(neg(self)))
 
 
-def _softplus_backward(grad_output: Tensor, self: Tensor, beta: float, threshold: float) -> Any:
-    scaled = self if beta == 1 else aten.mul.Scalar(self, beta)
-    sloped = aten.mul.Tensor(grad_output, aten.sigmoid.default(scaled))
-    return aten.where.self(aten.gt.Scalar(scaled, threshold), grad_output, sloped)
+def _softplus_backward(call: Call) -> Callable[..., Any]:
+    scale, mul, sigmoid = call(aten.mul.Scalar), call(aten.mul.Tensor), call(aten.sigmoid.default)
+    gt, where = call(aten.gt.Scalar), call(aten.where.self)
+
+    def softplus_backward(grad_output: Tensor, self: Tensor, beta: float, threshold: float) -> Any:
+        scaled = self if beta == 1 else scale(self, beta)
+        sloped = mul(grad_output, sigmoid(scaled))
+        if threshold >= 17 and self.dtype is torch.float32:  # from there on the sigmoid is 1
+            return sloped
+        return where(gt(scaled, threshold), grad_output, sloped)
+
+    return softplus_backward
 
 
-def _logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) -> Any:
-    clamped = eps is not None and eps >= 0
-    if eps is not None and clamped and self.dtype in HALF:
-        least, most = _bounds(self, eps)
-        beyond = aten.logical_or.default(aten.lt.Tensor(self, least), aten.gt.Tensor(self, most))
-    else:
-        low, high = (eps, 1 - eps) if eps is not None and clamped else (0.0, 1.0)
-        beyond = aten.logical_or.default(aten.lt.Scalar(self, low), aten.gt.Scalar(self, high))
-    slope = aten.div.Tensor(grad_output, aten.mul.Tensor(self, aten.rsub.Scalar(self, 1)))
-    return aten.where.self(beyond, number_like(slope, 0.0 if clamped else math.nan), slope)
+def _logit_backward(call: Call) -> Callable[..., Any]:
+    lt, gt, lt_tensor, gt_tensor = call(aten.lt.Scalar), call(aten.gt.Scalar), call(aten.lt.Tensor), call(aten.gt.Tensor)
+    either, rsub, mul, div = call(aten.logical_or.default), call(aten.rsub.Scalar), call(aten.mul.Tensor), call(aten.div.Tensor)
+    where, number = call(aten.where.self), kept_numbers(call)
+    zero, nan = kept_number(call, 0.0), kept_number(call, math.nan)
+
+    def logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) -> Any:
+        clamped = eps is not None and eps >= 0
+        if clamped and self.dtype in HALF:  # the bounds are rounded to the type: the upper one may be 1
+            least = number(self, eps)
+            beyond = either(lt_tensor(self, least), gt_tensor(self, rsub(least, 1)))
+        else:
+            low, high = (eps, 1 - eps) if eps is not None and clamped else (0.0, 1.0)
+            beyond = either(lt(self, low), gt(self, high))
+        slope = div(grad_output, mul(self, rsub(self, 1)))
+        return where(beyond, zero(slope) if clamped else nan(slope), slope)
+
+    return logit_backward
 
 
-def _threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> Any:
+def _threshold_backward(call: Call) -> Callable[..., Any]:
     """Half types meet the threshold in float32, in which alone 0.3 is 0.3; zero is zero in any."""
-    dtype = grad_output.dtype
-    if dtype not in HALF or self.dtype is not dtype or not threshold:
-        return NotImplemented
-    below = aten.le.Scalar(aten._to_copy.default(self, dtype=torch.float32), threshold)
-    return aten.where.self(below, number_like(grad_output, 0.0), grad_output)
+    le, where, to, zero = call(aten.le.Scalar), call(aten.where.self), call(aten._to_copy.default), kept_number(call, 0.0)
+
+    def threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> Any:
+        met = to(self, dtype=torch.float32) if threshold and self.dtype in HALF else self
+        return where(le(met, threshold), zero(grad_output), grad_output)
+
+    return threshold_backward
 
 
-def _native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Any:
-    if not grad_output.dtype.is_floating_point or mask.dtype is not torch.bool:
-        return NotImplemented
-    if grad_output.dtype in HALF:  # eager rounds the factor, too
-        return aten.mul.Tensor(grad_output, aten.mul.Scalar(aten._to_copy.default(mask, dtype=grad_output.dtype), scale))
-    return aten.mul.Scalar(aten.mul.Tensor(grad_output, mask), scale)
+def _leaky_relu_backward(call: Call) -> Callable[..., Any]:
+    gt, where, scale = call(aten.gt.Scalar), call(aten.where.self), call(aten.mul.Scalar)
+
+    def leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: float, self_is_result: bool) -> Any:
+        return where(gt(self, 0), grad_output, scale(grad_output, negative_slope))
+
+    return leaky_relu_backward
+
+
+def _prelu_kernel(call: Call) -> Callable[..., Any]:
+    gt, where, mul = call(aten.gt.Scalar), call(aten.where.self), call(aten.mul.Tensor)
+    return lambda self, weight: where(gt(self, 0), self, mul(weight, self))
+
+
+def _tanh_backward(call: Call) -> Callable[..., Any]:
+    mul, sub = call(aten.mul.Tensor), call(aten.sub.Tensor)
+
+    def tanh_backward(grad_output: Tensor, output: Tensor) -> Any:
+        return sub(grad_output, mul(grad_output, mul(output, output)))
+
+    return tanh_backward
+
+
+def _sigmoid_backward(call: Call) -> Callable[..., Any]:
+    mul, rsub = call(aten.mul.Tensor), call(aten.rsub.Scalar)
+    return lambda grad_output, output: mul(grad_output, mul(rsub(output, 1), output))
+
+
+def _native_dropout_backward(call: Call) -> Callable[..., Any]:
+    mul, scale_by, to = call(aten.mul.Tensor), call(aten.mul.Scalar), call(aten._to_copy.default)
+    others = call(aten.native_dropout_backward.default)
+
+    def run(grad_output: Tensor, mask: Tensor, scale: float) -> Any:
+        dtype = grad_output.dtype
+        if mask.dtype is not torch.bool or not dtype.is_floating_point:
+            return others(grad_output, mask, scale)
+        if dtype is torch.float32 and grad_output.is_contiguous() and mask.is_contiguous():
+            return scale_by(mul(grad_output, mask), scale)
+        if dtype in HALF:  # eager rounds the factor, too
+            return relaid(call, mul(grad_output, scale_by(to(mask, dtype=dtype), scale)), grad_output, mask)
+        return relaid(call, scale_by(mul(grad_output, mask), scale), grad_output, mask)
+
+    return run
+
+
+def _softmax_backward(kernel: Callable[[Call], Callable[..., Any]], op: OpOverload) -> Rule:
+    """The rule of a gradient along a dimension: of float32 and float64 linked, row-major as eager's kernel answers it."""
+
+    def link(call: Call) -> Callable[..., Any]:
+        compute, clone, others = kernel(call), call(aten.clone.default), call(op)
+
+        def run(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Any:
+            dtype = grad_output.dtype
+            if not (dtype is torch.float32 or dtype is torch.float64) or output.dtype is not dtype or input_dtype is not dtype:
+                return others(grad_output, output, dim, input_dtype)
+            grad = compute(grad_output, output, dim)
+            return grad if grad.is_contiguous() else clone(grad, memory_format=torch.contiguous_format)
+
+        return run
+
+    return linked(op, link)
+
+
+def _of_softmax(call: Call) -> Callable[..., Any]:
+    mul, total, sub = call(aten.mul.Tensor), call(aten.sum.dim_IntList), call(aten.sub.Tensor)
+
+    def compute(grad_output: Tensor, output: Tensor, dim: int) -> Any:
+        each = mul(grad_output, output)
+        return sub(each, mul(output, total(each, [dim], True)))
+
+    return compute
+
+
+def _of_log_softmax(call: Call) -> Callable[..., Any]:
+    exp, total, mul, sub = call(aten.exp.default), call(aten.sum.dim_IntList), call(aten.mul.Tensor), call(aten.sub.Tensor)
+    return lambda grad_output, output, dim: sub(grad_output, mul(exp(output), total(grad_output, [dim], True)))
 
 
 def _masked_softmax_backward(grad_output: Tensor, output: Tensor, mask: Tensor, dim: int | None = None) -> Any:
@@ -236,6 +388,11 @@ def _masked_softmax_backward(grad_output: Tensor, output: Tensor, mask: Tensor, 
 
 
 def _halves(x: Tensor, dim: int) -> Sequence[Tensor]:
+    half = _half(x, dim)
+    return aten.split_with_sizes.default(x, [half, half], dim)  # type: ignore[no-any-return]
+
+
+def _half(x: Tensor, dim: int) -> int:
     rank = x.dim()
     if not rank:
         raise RuntimeError("glu does not support 0-dimensional tensors")
@@ -243,13 +400,18 @@ def _halves(x: Tensor, dim: int) -> Sequence[Tensor]:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
     if x.size(dim) % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {dim % rank} is size {x.size(dim)}")
-    half = x.size(dim) // 2
-    return aten.split_with_sizes.default(x, [half, half], dim)  # type: ignore[no-any-return]
+    return x.size(dim) // 2
 
 
-def _glu(self: Tensor, dim: int = -1) -> Any:
-    value, gate = _halves(self, dim)
-    return aten.mul.Tensor(value, aten.sigmoid.default(gate))
+def _glu(call: Call) -> Callable[..., Any]:
+    split, mul, sigmoid = call(aten.split_with_sizes.default), call(aten.mul.Tensor), call(aten.sigmoid.default)
+
+    def glu(self: Tensor, dim: int = -1) -> Any:
+        half = _half(self, dim)
+        value, gate = split(self, [half, half], dim)
+        return mul(value, sigmoid(gate))
+
+    return glu
 
 
 def _glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Any:
@@ -296,28 +458,36 @@ def _glu_backward_jvp(grad_x: Tensor, grad_glu: Tensor, x: Tensor, dgrad_glu: Te
 
 
 RULES: tuple[Rule, ...] = (
-    own(aten.mish.default, _formula(_mish)),
-    own(aten.softplus.default, _formula(_softplus)),
-    own(aten.hardswish.default, _formula(_hardswish)),
-    own(aten.hardsigmoid.default, _formula(_hardsigmoid)),
+    formula(aten.mish.default, _mish),
+    formula(aten.softplus.default, _softplus),
+    formula(aten.hardswish.default, _hardswish),
+    formula(aten.hardsigmoid.default, _hardsigmoid),
+    formula(aten.silu.default, _silu),
     own(aten.softshrink.default, _formula(_softshrink)),
-    own(aten.logit.default, _formula(_logit, stepwise=True)),
-    own(aten.log_sigmoid_forward.default, _log_sigmoid_forward),
-    own(aten.gelu_backward.default, _formula(_gelu_backward, operands=2)),
-    own(aten.elu_backward.default, _formula(_elu_backward, operands=2)),
-    own(aten.hardswish_backward.default, _formula(_hardswish_backward, operands=2)),
-    own(aten.hardsigmoid_backward.default, _formula(_hardsigmoid_backward, operands=2)),
-    own(aten.mish_backward.default, _formula(_mish_backward, operands=2)),
-    own(aten.log_sigmoid_backward.default, _formula(_log_sigmoid_backward, operands=2)),
-    own(aten.softplus_backward.default, _formula(_softplus_backward, operands=2)),
-    own(aten.logit_backward.default, _formula(_logit_backward, operands=2, stepwise=True)),
-    own(aten.threshold_backward.default, _threshold_backward),
-    own(aten.native_dropout_backward.default, _native_dropout_backward),
+    formula(aten.logit.default, _logit, stepwise=True),
+    linked(aten.log_sigmoid_forward.default, _log_sigmoid_forward),
+    formula(aten.gelu_backward.default, _gelu_backward, operands=(0, 1)),
+    formula(aten.silu_backward.default, _silu_backward, operands=(0, 1)),
+    formula(aten.elu_backward.default, _elu_backward, operands=(0, 5)),
+    formula(aten.hardswish_backward.default, _hardswish_backward, operands=(0, 1)),
+    formula(aten.hardsigmoid_backward.default, _hardsigmoid_backward, operands=(0, 1)),
+    formula(aten.mish_backward.default, _mish_backward, operands=(0, 1)),
+    formula(aten.log_sigmoid_backward.default, _log_sigmoid_backward, operands=(0, 1, 2)),
+    formula(aten.softplus_backward.default, _softplus_backward, operands=(0, 1)),
+    formula(aten.logit_backward.default, _logit_backward, operands=(0, 1), stepwise=True),
+    formula(aten.threshold_backward.default, _threshold_backward, operands=(1, 0), stepwise=True),
+    formula(aten.leaky_relu_backward.default, _leaky_relu_backward, operands=(1, 0)),
+    formula(aten.tanh_backward.default, _tanh_backward, operands=(0, 1)),
+    formula(aten.sigmoid_backward.default, _sigmoid_backward, operands=(0, 1)),
+    formula(aten._prelu_kernel.default, _prelu_kernel, operands=(0, 1)),
+    linked(aten.native_dropout_backward.default, _native_dropout_backward),
+    _softmax_backward(_of_softmax, aten._softmax_backward_data.default),
+    _softmax_backward(_of_log_softmax, aten._log_softmax_backward_data.default),
     own(
         aten._masked_softmax_backward.default,
         laid_out(_masked_softmax_backward, LAYOUTS["aten._softmax_backward_data.default"]),
     ),
-    own(aten.glu.default, _formula(_glu)),
+    formula(aten.glu.default, _glu),
     own(aten.glu_backward.default, _glu_backward),
     own(aten.glu_jvp.default, _glu_jvp),
     own(aten.glu_backward_jvp.default, _formula(_glu_backward_jvp)),

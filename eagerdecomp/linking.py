@@ -1,0 +1,132 @@
+"""What linked rules share: formulas of floats, which alone read types and layouts, and numbers that are made once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import FakeTensor, OpOverload
+from eagerdecomp.layouts import all_row_major, iterator_strides
+from eagerdecomp.precision import HALF
+from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.schema import facts_of
+
+__all__ = ["formula", "kept_number", "kept_numbers", "relaid"]
+
+aten = torch.ops.aten
+
+_KEPT = 64
+
+
+def kept_number(call: Call, value: Any) -> Callable[[Tensor], Tensor]:
+    """``number(like)``: `value` as a tensor without dimensions, of the type and on the device of `like`, which promotes nothing. It
+    is made once for each and kept: nobody may write to it or hand it out."""
+    full = call(aten.full.default)
+    kept: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+
+    def number(like: Tensor) -> Tensor:
+        found = kept.get((like.dtype, like.device))
+        return make(like) if found is None or like.__class__ is FakeTensor else found
+
+    def make(like: Tensor) -> Tensor:
+        made: Tensor = full([], value, dtype=like.dtype, device=like.device)
+        if made.__class__ is Tensor:
+            kept[like.dtype, like.device] = made
+        return made
+
+    return number
+
+
+def kept_numbers(call: Call) -> Callable[[Tensor, Any], Tensor]:
+    """``number(like, value)``: the same for values that callers give, of which the first ones are kept."""
+    numbers: dict[Any, Callable[[Tensor], Tensor]] = {}
+
+    def number(like: Tensor, value: Any) -> Tensor:
+        key = value or str(value)  # -0.0 is not 0.0
+        found = numbers.get(key)
+        if found is None:
+            found = kept_number(call, value)
+            if len(numbers) < _KEPT:
+                numbers[key] = found
+        return found(like)
+
+    return number
+
+
+def relaid(call: Call, result: Tensor, *operands: Tensor) -> Tensor:
+    """`result` as an elementwise kernel of these operands lays it out."""
+    if all_row_major(operands):
+        return result
+    shape, strides = result.shape, iterator_strides(result.shape, operands)
+    if not result.numel() or all(n == 1 or s == w for n, s, w in zip(shape, result.stride(), strides, strict=True)):
+        return result
+    # Bound here: most calls need neither, and a set without them still serves those.
+    copy = call(aten.empty_strided.default)(shape, strides, dtype=result.dtype, device=result.device)
+    return call(aten.copy_.default)(copy, result)  # type: ignore[no-any-return]
+
+
+def formula(
+    op: OpOverload, link: Callable[[Call], Callable[..., Any]], *, operands: tuple[int, ...] = (0,), stepwise: bool = False
+) -> Rule:
+    """The linked rule of a formula of one floating type; a call of other or of several types is left to the rules behind it.
+
+    Half types are computed in float32 and rounded once. The result lies as an elementwise kernel lays it out, as it does by itself
+    where the operands are row-major, or there is but one.
+
+    Args:
+        op: the op.
+        link: binds the formula's kernels and answers the formula, a function of the op's arguments.
+        operands: the positions of the op's tensors, in the order in which eager's kernel meets them.
+        stepwise: half types are rounded at every step, as in eager's kernel.
+    """
+    make = _usual_call(op, operands)
+
+    @functools.wraps(link)
+    def linker(call: Call) -> Callable[..., Any]:
+        compute, to, others = link(call), call(aten._to_copy.default), call(op)
+
+        def rest(*args: Any, **kwargs: Any) -> Any:
+            tensors = [args[at] for at in operands]
+            dtype = tensors[0].dtype
+            if not dtype.is_floating_point or any(tensor.dtype is not dtype for tensor in tensors):
+                return others(*args, **kwargs)
+            if stepwise or dtype not in HALF:
+                answer = compute(*args, **kwargs)
+            else:
+                wide = [to(arg, dtype=torch.float32) if isinstance(arg, Tensor) else arg for arg in args]
+                answer = to(compute(*wide, **kwargs), dtype=dtype)
+            return answer if len(tensors) == 1 else relaid(call, answer, *tensors)
+
+        return make(compute, rest)
+
+    return linked(op, linker)
+
+
+def _usual_call(op: OpOverload, operands: Sequence[int]) -> Callable[..., Callable[..., Any]]:
+    """``make(compute, rest) -> run``: `run` has the op's own signature and calls `compute` for float32 and float64 in row-major
+    order, `rest` for anything else. Written out, since this is all that stands between a call and its kernels."""
+    arguments = facts_of(op).arguments
+    namespace: dict[str, Any] = {f"default_{a.name}": a.default for a in arguments}
+    declared = [f"{a.name}=default_{a.name}" if a.has_default else a.name for a in arguments]
+    passed = [f"{a.name}={a.name}" if a.kwarg_only else a.name for a in arguments]
+    if named := [position for position, a in enumerate(arguments) if a.kwarg_only]:
+        declared.insert(named[0], "*")
+    first, *more = (arguments[at].name for at in operands)
+    tests = [f"{name}.dtype is dtype" for name in more]
+    if more:
+        tests += [f"{name}.is_contiguous()" for name in (first, *more)]
+    source = f"""
+def make(compute, rest, single, double):
+    def run({", ".join(declared)}):
+        dtype = {first}.dtype
+        if {" and ".join(["(dtype is single or dtype is double)", *tests])}:
+            return compute({", ".join(passed)})
+        return rest({", ".join(passed)})
+    return run
+"""
+    exec(compile(source, f"<formula of {op}>", "exec"), namespace)
+    return functools.partial(namespace["make"], single=torch.float32, double=torch.float64)
