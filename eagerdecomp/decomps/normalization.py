@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
-from eagerdecomp.layouts import LAYOUTS, in_format_of, laid_out
+from eagerdecomp._torch import OpOverload, suggested_memory_format
+from eagerdecomp.layouts import in_format_of
 from eagerdecomp.precision import HALF, in_type, widened
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
@@ -26,81 +26,120 @@ aten = torch.ops.aten
 # -- batch norm, forward ----------------------------------------------------------------------------------------------------
 
 
-def _no_reserve(like: Tensor) -> Tensor:
-    """The memory that cuDNN's kernels keep for the backward pass; there is none here."""
-    return aten.full.default([0], 0, dtype=torch.uint8, device=like.device)  # type: ignore[no-any-return]
+def _batch_norm(call: Call, behind: Callable[..., Any]) -> Callable[..., Any]:
+    """Core ATen's kernel for a call; what it has none for is left to `behind`."""
+    legit, without_stats = call(aten._native_batch_norm_legit.default), call(aten._native_batch_norm_legit.no_stats)
+    evaluate = call(aten._native_batch_norm_legit_no_training.default)
 
-
-def _native_batch_norm(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
-    if running_mean is None or running_var is None:
+    def run(
+        input: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        training: bool,
+        momentum: float,
+        eps: float,
+    ) -> Any:
+        if running_mean is not None and running_var is not None:
+            if training:
+                return legit(input, weight, bias, running_mean, running_var, True, momentum, eps)
+            return evaluate(input, weight, bias, running_mean, running_var, momentum, eps)
         if running_mean is not running_var:
             raise ValueError("running_mean and running_var must either both be None or neither be None")
-        return aten._native_batch_norm_legit.no_stats(input, weight, bias, training, momentum, eps) if training else NotImplemented
-    if training:
-        return aten._native_batch_norm_legit.default(input, weight, bias, running_mean, running_var, True, momentum, eps)
-    return aten._native_batch_norm_legit_no_training.default(input, weight, bias, running_mean, running_var, momentum, eps)
+        if training:
+            return without_stats(input, weight, bias, True, momentum, eps)
+        return behind(input, weight, bias, running_mean, running_var, False, momentum, eps)
+
+    return run
 
 
-def _legit_functional(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
-    mean, var = aten.clone.default(running_mean), aten.clone.default(running_var)
-    return (*_native_batch_norm(input, weight, bias, mean, var, training, momentum, eps), mean, var)
+def _native_batch_norm(call: Call) -> Callable[..., Any]:
+    return _batch_norm(call, call(aten.native_batch_norm.default))
 
 
-def _with_update(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
-) -> Any:
-    answer = _native_batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps)
-    return (*answer, _no_reserve(input))
+def _left(*args: Any) -> Any:
+    return NotImplemented
 
 
-def _with_update_functional(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
-) -> Any:
-    *answer, mean, var = _legit_functional(input, weight, bias, running_mean, running_var, True, momentum, eps)
-    return (*answer, _no_reserve(input), mean, var)
+def _legit_functional(call: Call) -> Callable[..., Any]:
+    run_in_place, clone = _batch_norm(call, _left), call(aten.clone.default)
+
+    def run(
+        input: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor,
+        running_var: Tensor,
+        training: bool,
+        momentum: float,
+        eps: float,
+    ) -> Any:
+        mean, var = clone(running_mean), clone(running_var)
+        return (*run_in_place(input, weight, bias, mean, var, training, momentum, eps), mean, var)
+
+    return run
 
 
-def _no_update(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    momentum: float,
-    eps: float,
-) -> Any:
-    answer = _native_batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
-    return answer if answer is NotImplemented else (*answer, _no_reserve(input))
+def _reserver(call: Call) -> Callable[[Tensor], Any]:
+    """Gives the memory that cuDNN's kernels keep for the backward pass; there is none here."""
+    full = call(aten.full.default)
+    return lambda like: full([0], 0, dtype=torch.uint8, device=like.device)
+
+
+def _with_update(call: Call) -> Callable[..., Any]:
+    normalize, reserve = _batch_norm(call, _left), _reserver(call)
+
+    def run(
+        input: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor,
+        running_var: Tensor,
+        momentum: float,
+        eps: float,
+    ) -> Any:
+        return (*normalize(input, weight, bias, running_mean, running_var, True, momentum, eps), reserve(input))
+
+    return run
+
+
+def _with_update_functional(call: Call) -> Callable[..., Any]:
+    normalize, reserve = _legit_functional(call), _reserver(call)
+
+    def run(
+        input: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor,
+        running_var: Tensor,
+        momentum: float,
+        eps: float,
+    ) -> Any:
+        *answer, mean, var = normalize(input, weight, bias, running_mean, running_var, True, momentum, eps)
+        return (*answer, reserve(input), mean, var)
+
+    return run
+
+
+def _no_update(call: Call) -> Callable[..., Any]:
+    normalize, reserve, behind = _batch_norm(call, _left), _reserver(call), call(aten._batch_norm_no_update.default)
+
+    def run(
+        input: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        momentum: float,
+        eps: float,
+    ) -> Any:
+        answer = normalize(input, weight, bias, running_mean, running_var, False, momentum, eps)
+        if answer is NotImplemented:
+            return behind(input, weight, bias, running_mean, running_var, momentum, eps)
+        return (*answer, reserve(input))
+
+    return run
 
 
 def _update_stats(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float) -> Any:
@@ -146,52 +185,81 @@ def _per_channel(input: Tensor) -> int:
     return input.numel() // max(input.size(1), 1)
 
 
-def _native_batch_norm_backward(
-    grad_out: Tensor,
-    input: Tensor,
-    weight: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    save_mean: Tensor | None,
-    save_invstd: Tensor | None,
-    train: bool,
-    eps: float,
-    output_mask: Sequence[bool],
-) -> Any:
-    """Seventeen kernels in training, views included. The mean goes off the input before it meets the gradient, as in eager's:
-    sums of plain products, those of group norm's backward kernel, lose their digits where the mean is large."""
-    mean = save_mean if train else running_mean
-    known = save_invstd if train else running_var
-    if mean is None or known is None:
-        return NotImplemented
-    params = mean.dtype if weight is None else weight.dtype
-    dims, shape = _all_but_channels(input), [1, -1] + [1] * (input.dim() - 2)
+def _native_batch_norm_backward(call: Call) -> Callable[..., Any]:
+    """Fifteen kernels in training, views included. The mean goes off the input before it meets the gradient, as in eager's: sums of
+    plain products, those of group norm's backward kernel, lose their digits where the mean is large."""
+    add_number, sub, mul, rsqrt = call(aten.add.Scalar), call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten.rsqrt.default)
+    total, view, clone = call(aten.sum.dim_IntList), call(aten.view.default), call(aten.clone.default)
+    to, behind = call(aten._to_copy.default), call(aten.native_batch_norm_backward.default)
 
-    def spread(channels: Tensor) -> Tensor:
-        return channels if len(shape) == 2 else aten.view.default(channels, shape)
+    def typed(x: Tensor, dtype: torch.dtype) -> Any:
+        return x if x.dtype is dtype else to(x, dtype=dtype)
 
-    grad, scale = widened(grad_out), None if weight is None else widened(weight)
-    deviation = widened(known) if train else aten.rsqrt.default(aten.add.Scalar(widened(known), eps))
-    if scale is not None:
-        scale = aten.mul.Tensor(deviation, scale)
-    grad_input = grad_weight = grad_bias = None
-    if output_mask[2] or (train and output_mask[0]):
-        grad_bias = aten.sum.dim_IntList(grad, dims)
-    if output_mask[1] or (train and output_mask[0]):
-        centred = aten.sub.Tensor(widened(input), spread(widened(mean)))
-        grad_weight = aten.mul.Tensor(aten.sum.dim_IntList(aten.mul.Tensor(grad, centred), dims), deviation)
-    if output_mask[0]:
-        if train:
-            share = 1 / max(_per_channel(input), 1)
-            slope = aten.mul.Tensor(aten.mul.Scalar(grad_weight, share), deviation)
-            grad = aten.sub.Tensor(grad, aten.mul.Tensor(centred, spread(slope)))
-            grad = aten.sub.Tensor(grad, spread(aten.mul.Scalar(grad_bias, share)))
-        grad_input = in_type(aten.mul.Tensor(grad, spread(deviation if scale is None else scale)), input.dtype)
-    return (
-        grad_input,
-        in_type(grad_weight, params) if output_mask[1] and grad_weight is not None else None,
-        in_type(grad_bias, params) if output_mask[2] and grad_bias is not None else None,
-    )
+    def wide(x: Tensor) -> Any:
+        return to(x, dtype=torch.float32) if x.dtype in HALF else x
+
+    def run(
+        grad_out: Tensor,
+        input: Tensor,
+        weight: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        save_mean: Tensor | None,
+        save_invstd: Tensor | None,
+        train: bool,
+        eps: float,
+        output_mask: Sequence[bool],
+    ) -> Any:
+        mean, known = (save_mean, save_invstd) if train else (running_mean, running_var)
+        if mean is None or known is None:
+            return behind(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask)
+        of_input, of_weight, of_bias = output_mask
+        size = input.shape
+        dims, shape = _LIKE_CHANNELS.get(len(size)) or _like_channels(len(size))
+
+        def spread(channels: Any) -> Any:
+            return channels if shape is None else view(channels, shape)
+
+        params = (mean if weight is None else weight).dtype
+        grad = wide(grad_out)
+        deviation = wide(known) if train else rsqrt(add_number(wide(known), eps))
+        grad_input: Any = None
+        grad_weight: Any = None
+        grad_bias: Any = None
+        if of_bias or (train and of_input):
+            grad_bias = total(grad, dims)
+        if of_weight or (train and of_input):
+            centred = sub(wide(input), spread(wide(mean)))
+            grad_weight = mul(total(mul(grad, centred), dims), deviation)
+        if of_input:
+            if train:
+                share = 1 / max(input.numel() // max(size[1], 1), 1)
+                centred = mul(centred, spread(mul(grad_weight, deviation)))
+                grad = sub(grad, centred, alpha=share)
+                del centred
+                grad = sub(grad, spread(grad_bias), alpha=share)
+            grad_input = mul(grad, spread(deviation if weight is None else mul(deviation, wide(weight))))
+            del grad
+            grad_input = typed(grad_input, input.dtype)
+            if not (grad_out.is_contiguous() and input.is_contiguous()):
+                form = suggested_memory_format(input)
+                if not grad_input.is_contiguous(memory_format=form):
+                    grad_input = clone(grad_input, memory_format=form)
+        return (
+            grad_input,
+            typed(grad_weight, params) if of_weight else None,
+            typed(grad_bias, params) if of_bias else None,
+        )
+
+    return run
+
+
+def _like_channels(rank: int) -> tuple[list[int], list[int] | None]:
+    """All dimensions but the channels', and the shape of one number for each channel; None where it needs none."""
+    return [dim for dim in range(rank) if dim != 1], None if rank == 2 else [1, -1] + [1] * (rank - 2)
+
+
+_LIKE_CHANNELS = {rank: _like_channels(rank) for rank in range(2, 6)}
 
 
 def _batch_norm_backward(
@@ -320,13 +388,13 @@ def _weight_norm_interface_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Te
 
 
 RULES: tuple[Rule, ...] = (
-    own(aten.native_batch_norm.default, _native_batch_norm),
+    linked(aten.native_batch_norm.default, _native_batch_norm),
     own(aten.native_layer_norm.default, _native_layer_norm),
     own(aten.native_group_norm.default, _native_group_norm),
-    own(aten._native_batch_norm_legit_functional.default, _legit_functional),
-    own(aten._batch_norm_with_update.default, _with_update),
-    own(aten._batch_norm_with_update_functional.default, _with_update_functional),
-    own(aten._batch_norm_no_update.default, _no_update),
+    linked(aten._native_batch_norm_legit_functional.default, _legit_functional),
+    linked(aten._batch_norm_with_update.default, _with_update),
+    linked(aten._batch_norm_with_update_functional.default, _with_update_functional),
+    linked(aten._batch_norm_no_update.default, _no_update),
     linked(
         aten._native_batch_norm_legit.out, _written_out(aten._native_batch_norm_legit.default, ("out", "save_mean", "save_invstd"))
     ),
@@ -335,10 +403,7 @@ RULES: tuple[Rule, ...] = (
         _written_out(aten._batch_norm_with_update.default, ("out", "save_mean", "save_invstd", "reserve")),
     ),
     own(aten.batch_norm_update_stats.default, _update_stats),
-    own(
-        aten.native_batch_norm_backward.default,
-        laid_out(_native_batch_norm_backward, LAYOUTS["aten.native_batch_norm_backward.default"]),
-    ),
+    linked(aten.native_batch_norm_backward.default, _native_batch_norm_backward),
     own(aten.batch_norm_backward.default, _batch_norm_backward),
     own(aten._fused_rms_norm.default, _fused_rms_norm),
     own(aten._weight_norm_interface.default, _weight_norm_interface),
