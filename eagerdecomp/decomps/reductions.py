@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
+from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented
 
@@ -167,6 +168,33 @@ def _running(name: str, combine: OpOverload) -> Callable[[Tensor, int], Any]:
 # -- deviations -----------------------------------------------------------------------------------------------------------
 
 
+def _std(call: Call) -> Callable[..., Any]:
+    var, sqrt, to, behind = (
+        call(op) for op in (aten.var.correction, aten.sqrt.default, aten._to_copy.default, aten.std.correction)
+    )
+
+    def run(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+        if not self.dtype.is_floating_point:
+            return behind(self, dim, correction=correction, keepdim=keepdim)
+        if self.dtype not in HALF:
+            return sqrt(var(self, dim, correction=correction, keepdim=keepdim))
+        wide = to(self, dtype=torch.float32)
+        return to(sqrt(var(wide, dim, correction=correction, keepdim=keepdim)), dtype=self.dtype)
+
+    return run
+
+
+def _var_mean(call: Call) -> Callable[..., Any]:
+    var, mean, behind = call(aten.var.correction), call(aten.mean.dim), call(aten.var_mean.correction)
+
+    def run(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+        if not self.dtype.is_floating_point:
+            return behind(self, dim, correction=correction, keepdim=keepdim)
+        return var(self, dim, correction=correction, keepdim=keepdim), mean(self, dim, keepdim)
+
+    return run
+
+
 def _std_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
     """The shipped entry answers a named tuple where eager answers a plain one."""
     parts = [self]
@@ -190,5 +218,7 @@ RULES: tuple[Rule, ...] = (
     own(aten.nanmedian.default, _flattened(_nanmedian)),
     own(aten.cummax.default, _running("cummax", aten.maximum.default)),
     own(aten.cummin.default, _running("cummin", aten.minimum.default)),
+    linked(aten.std.correction, _std),
+    linked(aten.var_mean.correction, _var_mean),
     own(aten.std_mean.correction, _std_mean),
 )

@@ -22,6 +22,9 @@ WHOLE: dict[str, Callable[[Tensor], Any]] = {
     "nanmedian": torch.nanmedian,
     "std_mean": torch.std_mean,
     "std_mean, corrected": lambda x: torch.std_mean(x, correction=0),
+    "std": torch.std,
+    "std, corrected": lambda x: torch.std(x, correction=0),
+    "var_mean": torch.var_mean,
 }
 ALONG: dict[str, Callable[[Tensor, int], Any]] = {
     "median": lambda x, dim: tuple(x.median(dim)),
@@ -33,6 +36,8 @@ ALONG: dict[str, Callable[[Tensor, int], Any]] = {
     "cummax": lambda x, dim: tuple(x.cummax(dim)),
     "cummin": lambda x, dim: tuple(x.cummin(dim)),
     "std_mean": lambda x, dim: torch.std_mean(x, dim, keepdim=True),
+    "std": lambda x, dim: torch.std(x, dim),
+    "var_mean": lambda x, dim: torch.var_mean(x, dim, correction=0.5, keepdim=True),
 }
 
 

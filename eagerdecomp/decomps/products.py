@@ -1,0 +1,70 @@
+"""Matrix products to which something is added, by the products of the set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.precision import HALF
+from eagerdecomp.rules import Call, Rule, linked
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+#: The types that a product is computed and rounded in once. Integers have rules of their own for factors that are none.
+_PLAIN = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
+
+
+def _baddbmm(call: Call) -> Callable[..., Any]:
+    bmm, add, mul, to = (call(op) for op in (aten.bmm.default, aten.add.Tensor, aten.mul.Scalar, aten._to_copy.default))
+    expand, behind = call(aten.expand.default), call(aten.baddbmm.default)
+
+    def run(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+        dtype = self.dtype
+        narrow = dtype not in _PLAIN
+        if dtype is not batch1.dtype or (narrow and not (dtype in HALF and dtype is batch2.dtype)):
+            return behind(self, batch1, batch2, beta=beta, alpha=alpha)
+        if narrow:
+            batch1, batch2 = to(batch1, dtype=torch.float32), to(batch2, dtype=torch.float32)
+        result = bmm(batch1, batch2)
+        size = result.numel()
+        if alpha != 1:
+            result = mul(result, alpha)
+        if beta == 0:  # not even a NaN goes in; but it must fit
+            expand(self, result.shape)
+        else:
+            shape = result.shape if not size else None
+            # The product stands first: the sum is as row-major as it is.
+            result = add(result, self) if beta == 1 else add(result, self, alpha=beta)
+            if result.numel() != size or result.dim() > 3 or (shape is not None and result.shape != shape):
+                expand(self, bmm(batch1, batch2).shape)  # raises: it has broadcast the product
+        return to(result, dtype=dtype) if narrow else result
+
+    return run
+
+
+def _addmv(call: Call) -> Callable[..., Any]:
+    addmm, unsqueeze, squeeze = call(aten.addmm.default), call(aten.unsqueeze.default), call(aten.squeeze.dim)
+    behind = call(aten.addmv.default)
+
+    def run(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+        dtype, rank = self.dtype, self.dim()
+        if rank > 1 or mat.dim() != 2 or vec.dim() != 1 or not (dtype in _PLAIN or dtype in HALF):
+            return behind(self, mat, vec, beta=beta, alpha=alpha)
+        added, column = unsqueeze(self, 1) if rank else self, unsqueeze(vec, 1)
+        if beta == alpha == 1:
+            return squeeze(addmm(added, mat, column), 1)
+        return squeeze(addmm(added, mat, column, beta=beta, alpha=alpha), 1)
+
+    return run
+
+
+RULES: tuple[Rule, ...] = (
+    linked(aten.baddbmm.default, _baddbmm),
+    linked(aten.addmv.default, _addmv),
+)

@@ -1,0 +1,79 @@
+"""Products to which something is added."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from on_core import check, kernel_calls
+
+TYPES = (torch.float32, torch.float64, torch.complex64, torch.bfloat16, torch.int64)
+
+
+def rand(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return (torch.randn(shape) * 4).to(dtype)
+
+
+ADDED = {
+    "whole": lambda dtype: rand(2, 3, 5, dtype=dtype),
+    "turned": lambda dtype: rand(5, 3, 2, dtype=dtype).permute(2, 1, 0),
+    "a row": lambda dtype: rand(5, dtype=dtype),
+    "a column": lambda dtype: rand(2, 3, 1, dtype=dtype),
+    "a number": lambda dtype: rand(dtype=dtype),
+}
+
+
+@pytest.mark.parametrize("factors", [{}, {"beta": 2}, {"alpha": 3}, {"beta": 0, "alpha": 2}, {"beta": 3, "alpha": 0}], ids=str)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("added", ADDED)
+def test_baddbmm(added: str, dtype: torch.dtype, factors: dict[str, int]) -> None:
+    torch.manual_seed(0)
+    check(torch.baddbmm, ADDED[added](dtype), rand(2, 3, 4, dtype=dtype), rand(2, 5, 4, dtype=dtype).mT, **factors)
+
+
+@pytest.mark.parametrize("factors", [{}, {"beta": 2}, {"alpha": 3}, {"beta": 0, "alpha": 2}], ids=str)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(3,), (1,), ()], ids=str)
+def test_addmv(shape: tuple[int, ...], dtype: torch.dtype, factors: dict[str, int]) -> None:
+    torch.manual_seed(0)
+    for mat in (rand(3, 4, dtype=dtype), rand(4, 3, dtype=dtype).mT):
+        check(torch.addmv, rand(*shape, dtype=dtype), mat, rand(4, dtype=dtype), **factors)
+
+
+def test_what_is_not_added_need_not_be_a_number() -> None:
+    nan = torch.full((2, 3, 5), float("nan"))
+    check(torch.baddbmm, nan, rand(2, 3, 4), rand(2, 4, 5), beta=0)
+    check(torch.addmv, nan[0, :, 0], rand(3, 4), rand(4), beta=0)
+
+
+def test_empty_products() -> None:
+    check(torch.baddbmm, rand(2, 3, 5), rand(2, 3, 0), rand(2, 0, 5))
+    check(torch.baddbmm, rand(0, 3, 5), rand(0, 3, 4), rand(0, 4, 5))
+    check(torch.addmv, rand(3), rand(3, 0), rand(0))
+    check(torch.addmv, rand(0), rand(0, 4), rand(4))
+
+
+BAD = {
+    "sizes": lambda: torch.baddbmm(rand(2, 3, 5), rand(2, 3, 4), rand(2, 3, 5)),
+    "kinds": lambda: torch.baddbmm(rand(2, 3, 5), rand(2, 3, 4), rand(2, 4, 5).double()),
+    "a sum larger than the product": lambda: torch.baddbmm(rand(2, 3, 5), rand(1, 3, 4), rand(1, 4, 5)),
+    "a larger sum of nothing": lambda: torch.baddbmm(rand(2, 0, 5), rand(1, 0, 4), rand(1, 4, 5)),
+    "more dimensions": lambda: torch.baddbmm(rand(1, 2, 3, 5), rand(2, 3, 4), rand(2, 4, 5)),
+    "another size, times 0": lambda: torch.baddbmm(rand(3, 3, 5), rand(2, 3, 4), rand(2, 4, 5), beta=0),
+    "kinds of a vector": lambda: torch.addmv(rand(3), rand(3, 4), rand(4).double()),
+    "a vector for a matrix": lambda: torch.addmv(rand(3), rand(4), rand(4)),
+    "a longer vector": lambda: torch.addmv(rand(4), rand(3, 4), rand(4)),
+    "sizes of a vector": lambda: torch.addmv(rand(3), rand(3, 4), rand(3)),
+}
+
+
+@pytest.mark.parametrize("call", BAD)
+def test_bad_calls_raise_what_eager_raises(call: str) -> None:
+    with pytest.raises(RuntimeError):
+        BAD[call]()
+    check(lambda: BAD[call]())
+
+
+def test_stays_short() -> None:
+    assert kernel_calls(lambda: torch.baddbmm(torch.ones(2, 3, 5), torch.ones(2, 3, 4), torch.ones(2, 4, 5))) == 2 + 6
+    vector, matrix = torch.ones(3), torch.ones(3, 3)
+    assert kernel_calls(lambda: torch.addmv(vector, matrix, vector)) == 4
