@@ -5,20 +5,22 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from eagerdecomp._torch import same_storage
-from eagerdecomp.rules import Call
+from eagerdecomp.rules import Call, NoRoute
 from eagerdecomp.spelling import scalar_type_name, shape_text
 from eagerdecomp.strides import is_dense
 
 __all__ = [
+    "block_cutter",
     "can_cast",
     "check_apart",
     "check_overlap",
+    "columns_in_blocks",
     "functional_of",
     "inplace_by",
     "list_writer",
@@ -105,15 +107,79 @@ def _check_result(result: Tensor, target: Tensor) -> None:
     _check_cast(result, target)
 
 
-def inplace_by(functional: Callable[..., Tensor], call: Call, *, operands: int) -> Callable[..., Tensor]:
-    """An in-place op: `functional`, ATen's checks, a copy into `self`, which is answered. One frame, since every step of every
-    optimizer runs it.
+#: Elements of a block for each thread. A result is written while it is in the processor's cache, its memory serves the next one,
+#: and it is all that is held beside the target; whole results of large tensors come as fresh pages of the system, at up to ten
+#: times the price of the kernel. Fewer elements than `_LARGE` lose more by more calls than they gain.
+_BLOCK = 1 << 18
+_LARGE = 1 << 20
+_HEAVY = 1 << 15
+
+#: A row of arguments: a target, and what is computed with it.
+Row: TypeAlias = "Sequence[Any]"
+
+
+def block_cutter(call: Call) -> Callable[..., Sequence[Row]]:
+    """``cut(row, least=1)``: the rows of at least so many blocks of a pointwise op's arguments, the target first; the row alone
+    where the target is small, where a tensor would be read after it has been written in part, or where the set cannot split.
+
+    On CPUs alone: another device wants few large kernels, and its allocator has memory at hand.
+    """
+    try:
+        split = call(aten.split_with_sizes.default)
+    except NoRoute:
+        return lambda row, least=1: (row,)
+
+    def cut(row: Row, least: int = 1) -> Sequence[Row]:
+        target: Tensor = row[0]
+        count = max(least, target.numel() // (_BLOCK * torch.get_num_threads()))
+        count = min(count, target.shape[0]) if target.dim() else 1
+        if count < 2 or not target.is_cpu or not is_dense(target) or not all(_cut_alike(target, other) for other in row[1:]):
+            return (row,)
+        each, more = divmod(target.shape[0], count)
+        sizes = [each + 1] * more + [each] * (count - more)
+        columns = [split(x, sizes) if isinstance(x, Tensor) and x.dim() else [x] * count for x in row]
+        return list(zip(*columns, strict=True))
+
+    return cut
+
+
+def _cut_alike(target: Tensor, other: Any) -> bool:
+    """Whether each block of the target is computed with a block of the other, or with all of it, which no other block writes."""
+    if not isinstance(other, Tensor):
+        return not isinstance(other, (list, tuple))
+    return other is target or ((other.shape == target.shape or not other.dim()) and not same_storage(target, other))
+
+
+def columns_in_blocks(
+    cut: Callable[..., Sequence[Row]], columns: Sequence[Sequence[Any]], *, halves: bool = False
+) -> Sequence[Sequence[Any]]:
+    """Lists side by side, the targets first, each large tensor as its blocks.
+
+    With `halves` a tensor that outweighs all others of its list is cut in two even if it is not large: for a formula that holds two
+    results at a time, it alone would set the peak of memory.
+    """
+    sizes = [target.numel() for target in columns[0]]
+    largest = max(sizes)
+    heavy = largest if halves and largest >= _HEAVY and 2 * largest > sum(sizes) else _LARGE
+    if largest < heavy:
+        return columns
+    rows = zip(*columns, strict=True)
+    parts = [cut(row, 2 if halves else 1) if size >= heavy else (row,) for row, size in zip(rows, sizes, strict=True)]
+    return list(zip(*(part for row in parts for part in row), strict=True))
+
+
+def inplace_by(functional: Callable[..., Tensor], call: Call, *, operands: int, pointwise: bool = False) -> Callable[..., Tensor]:
+    """An in-place op: `functional`, ATen's checks, a copy into `self`, which is answered; large tensors in blocks where the op is
+    `pointwise`. One frame, since every step of every optimizer runs it.
 
     `operands` is how many of the arguments behind `self` may be tensors: none, the first alone (1), or any (more).
     """
     copy_ = call(aten.copy_.default)
+    cut = block_cutter(call) if pointwise else None
 
     def alone(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if cut is not None and self.numel() >= _LARGE and len(rows := cut((self, *args))) > 1:
+            return by_blocks(self, rows, kwargs)
         result = functional(self, *args, **kwargs)
         if result.dtype is not self.dtype or result.shape != self.shape:
             _check_result(result, self)
@@ -123,6 +189,8 @@ def inplace_by(functional: Callable[..., Tensor], call: Call, *, operands: int) 
         return self
 
     def with_one(self: Tensor, other: Any, *args: Any, **kwargs: Any) -> Tensor:
+        if cut is not None and self.numel() >= _LARGE and len(rows := cut((self, other, *args))) > 1:
+            return by_blocks(self, rows, kwargs)
         result = functional(self, other, *args, **kwargs) if args or kwargs else functional(self, other)
         if result.dtype is not self.dtype or result.shape != self.shape:
             _check_result(result, self)
@@ -132,11 +200,18 @@ def inplace_by(functional: Callable[..., Tensor], call: Call, *, operands: int) 
         return self
 
     def with_more(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if cut is not None and self.numel() >= _LARGE and len(rows := cut((self, *args))) > 1:
+            return by_blocks(self, rows, kwargs)
         result = functional(self, *args, **kwargs)
         if result.dtype is not self.dtype or result.shape != self.shape:
             _check_result(result, self)
         check_overlap(self, args)
         copy_(self, result)
+        return self
+
+    def by_blocks(self: Tensor, rows: Sequence[Row], kwargs: Any) -> Tensor:
+        for row in rows:
+            run(*row, **kwargs)
         return self
 
     run: Any = (alone, with_one)[operands] if operands < 2 else with_more

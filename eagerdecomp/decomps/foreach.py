@@ -16,7 +16,7 @@ import torch
 from eagerdecomp._torch import OpOverload, op_names, overload, packet_overloads
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.schema import facts_of, functional_twin
-from eagerdecomp.writeback import check_overlap, functional_of, list_writer, out_writer
+from eagerdecomp.writeback import block_cutter, check_overlap, columns_in_blocks, functional_of, list_writer, out_writer
 
 __all__ = ["RULES"]
 
@@ -178,7 +178,11 @@ def _maxima(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
 # functional kernel and `copy_` for each tensor.
 
 
-def _writing_lists(op: OpOverload, call: Call, compute: Callable[..., Any]) -> Callable[..., None] | None:
+#: Per-tensor ops that hold the result of one kernel for the next.
+_IN_TWO_STEPS = frozenset({"aten::addcmul_", "aten::addcdiv_", "aten::lerp_"})
+
+
+def _writing_lists(op: OpOverload, one: OpOverload, call: Call, compute: Callable[..., Any]) -> Callable[..., None] | None:
     """In place over lists of tensors, beside them a scalar for each, a tensor for all, or what is the same for each; None for the
     ops with loops of their own."""
     arguments = facts_of(op).arguments
@@ -187,17 +191,19 @@ def _writing_lists(op: OpOverload, call: Call, compute: Callable[..., Any]) -> C
     has_tensor = any(argument.holds_tensors and not argument.is_list for argument in arguments)
     if str(op) in _OWN_LOOPS or (has_tensor and count > 1):
         return None
-    write = list_writer(call)
+    write, cut = list_writer(call), block_cutter(call) if torch.Tag.pointwise in one.tags else None
+    listed, halves = count + has_scalars, one._schema.name in _IN_TWO_STEPS
 
     def run(*args: Any, **named: Any) -> None:
-        lists, rest = args[:count], args[count:]
-        operands = lists[1:]
+        lists: Sequence[Any] = args[:listed]
+        rest = args[listed:]
         if has_tensor:
             _check_scalar_tensor(rest[0])
-            operands = (rest,)
-        _check_lists(lists[0], lists[1:], rest[0] if has_scalars else None)
-        columns = rest if has_scalars else map(repeat, rest)
-        write(lists[0], operands, map(partial(compute, **named) if named else compute, *lists, *columns))
+        _check_lists(lists[0], lists[1:count], lists[count] if has_scalars else None)
+        if cut is not None:
+            lists = columns_in_blocks(cut, lists, halves=halves)
+        operands = (rest,) if has_tensor else lists[1:count]
+        write(lists[0], operands, map(partial(compute, **named) if named else compute, *lists, *map(repeat, rest)))
 
     return run
 
@@ -223,7 +229,7 @@ def _same_number(scalars: Sequence[Any]) -> bool:
 def _writing_by_number(call: Call, one: Callable[..., Any], functional: Callable[..., Any], *, listed: bool) -> Callable[..., None]:
     """In place by one scalar, or one for each tensor. A kernel takes half the time when a scalar that many tensors share comes as
     a tensor: from a number, torch makes and converts such a tensor for every call."""
-    full, copy_ = call(aten.full.default), call(aten.copy_.default)
+    full, copy_, cut = call(aten.full.default), call(aten.copy_.default), block_cutter(call)
 
     def run(tensors: Any, given: Any) -> None:
         _check_lists(tensors, (), given if listed else None)
@@ -237,7 +243,7 @@ def _writing_by_number(call: Call, one: Callable[..., Any], functional: Callable
             and len({tensor.device for tensor in tensors}) == 1
         ):
             number = full([], scalar, dtype=tensors[0].dtype, device=tensors[0].device)
-            for tensor in tensors:
+            for tensor in columns_in_blocks(cut, (tensors,))[0]:
                 if not tensor.is_contiguous():
                     check_overlap(tensor, ())
                 copy_(tensor, functional(tensor, number))
@@ -305,22 +311,23 @@ def _list_rule(op: OpOverload, packet: str, one: OpOverload) -> Rule:
         def in_place(*args: Any, **kwargs: Any) -> None:
             run(*args, **kwargs)
 
-        return (_written(op, packet, call, kernel) or in_place) if writes else run
+        return (_written(op, packet, one, call) or in_place) if writes else run
 
     return linked(op, link)
 
 
-def _written(op: OpOverload, packet: str, call: Call, one: Callable[..., Any]) -> Callable[..., None] | None:
+def _written(op: OpOverload, packet: str, one: OpOverload, call: Call) -> Callable[..., None] | None:
     """An in-place op as functional kernels and copies; None where the set has kernels for it, or no loop for that fits."""
-    functional = functional_of(one)
+    kernel = call(one)
+    functional = functional_of(kernel)
     if functional is None:
         return None
     by_tensor = _per_tensor(packet, "List") if packet in _BY_NUMBER and op._overloadname in ("Scalar", "ScalarList") else None
     in_place = functional_of(call(by_tensor)) if by_tensor is not None else None
     if in_place is not None:
-        return _writing_by_number(call, one, in_place, listed=op._overloadname == "ScalarList")
+        return _writing_by_number(call, kernel, in_place, listed=op._overloadname == "ScalarList")
     adapt = _ADAPTED.get(packet)
-    return _writing_lists(op, call, functional if adapt is None else adapt(functional))
+    return _writing_lists(op, one, call, functional if adapt is None else adapt(functional))
 
 
 def _out_rule(op: OpOverload, twin: OpOverload) -> Rule:

@@ -59,7 +59,9 @@ def rules_for(op: OpOverload) -> Iterator[Rule]:
 
 def _inplace_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
     places = [place for place, argument in enumerate(facts_of(op).arguments) if place and argument.holds_tensors]
-    return lambda call: inplace_by(call(twin), call, operands=len(places) if places in ([], [1]) else 2)
+    operands = len(places) if places in ([], [1]) else 2
+    pointwise = torch.Tag.pointwise in (*op.tags, *twin.tags) and not facts_of(twin).is_random
+    return lambda call: inplace_by(call(twin), call, operands=operands, pointwise=pointwise)
 
 
 def _resizes_row_major(op: OpOverload) -> bool:
