@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -86,7 +85,7 @@ def _opens(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[A
         decision = planner.decide(asked)
         if asked is added or decision.kernel is not None:
             # The native op stands for a backend's kernel: only that has an answer for fake tensors.
-            return replace(decision, kernel=builtin(asked), when=None if asked is added else decision.when)
+            return decision._replace(kernel=builtin(asked), when=None if asked is added else decision.when)
         return decision
 
     # An op without a meta kernel is an answer here; torch would log it as an error.
