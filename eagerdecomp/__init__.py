@@ -5,6 +5,7 @@ from eagerdecomp.backend import Backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.decomps.blocked_attention import blocked_attention
 from eagerdecomp.errors import EagerDecompError, HookError, OpSetError, ProgramError, RuleError, UnsupportedOpError
+from eagerdecomp.inductor import inductor_hook
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.opset import OpSet, core_aten, infra, prims
 from eagerdecomp.rules import Rule, register_decomposition
@@ -27,6 +28,7 @@ __all__ = [
     "UnsupportedOpError",
     "blocked_attention",
     "core_aten",
+    "inductor_hook",
     "infra",
     "prims",
     "register_decomposition",

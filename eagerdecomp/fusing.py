@@ -120,9 +120,8 @@ def _where_apart(program: Program, fused: Callable[..., Any], compiled: Callable
 
     def guarded(*arguments: Any) -> Any:
         given = dict(zip(slots, _flat(program.parameters, arguments), strict=True))
-        tensors = [(slot, value) for slot, value in given.items() if isinstance(value, Tensor)]
-        changed = [value for slot, value in tensors if slot in written]
-        kept = [value for slot, value in tensors if slot not in written]
+        changed = [value for slot, value in given.items() if slot in written]
+        kept = [value for slot, value in given.items() if slot not in written]
         return (compiled if meet(changed, kept) else fused)(*arguments)
 
     return guarded
@@ -140,8 +139,10 @@ def _written_inputs(program: Program) -> set[Slot]:
     return written
 
 
-def meet(written: Sequence[Tensor], read: Sequence[Tensor]) -> bool:
-    """Whether memory of a written tensor is that of another tensor too, the very same tensor included."""
+def meet(written: Sequence[Any], read: Sequence[Any]) -> bool:
+    """Whether memory of a written tensor is that of another tensor too, the very same tensor included. What is no tensor is not."""
+    written = [one for one in written if isinstance(one, Tensor)]
+    read = [one for one in read if isinstance(one, Tensor)]
     owners = {one.untyped_storage()._cdata for one in written}
     if len(owners) == len(written) and not any(one.untyped_storage()._cdata in owners for one in read):
         return False

@@ -27,7 +27,7 @@ from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.rules import Call, NoRoute, Rule, first_answer
 from eagerdecomp.schema import arguments_of, call_of, facts_of
 from eagerdecomp.stats import OpStats
-from eagerdecomp.tracer import Chain, Recorder, desugars_first, tensors_in
+from eagerdecomp.tracer import Chain, Recorder, desugars_first
 
 __all__ = ["Entry", "Runtime"]
 
@@ -213,14 +213,19 @@ class Runtime:
         """Recorded programs, but for calls whose written arguments share memory with others: a program of a linked rule has not its
         checks, and a fused kernel may write before all is read."""
         recorded = self._recorded(op, rules, entry)
-        written = facts_of(op).mutated
-        if self.planner.backend.compile is None or not written:
+        facts = facts_of(op)
+        if self.planner.backend.compile is None or not facts.mutated:
             return recorded
+        places = [(number, number in facts.mutated) for number, one in enumerate(facts.arguments) if one.holds_tensors]
 
         def run(*args: Any, **kwargs: Any) -> Any:
             values = arguments_of(op, args, kwargs)
-            others = [value for number, value in enumerate(values) if number not in written]
-            if not meet(list(tensors_in([values[number] for number in written])), list(tensors_in(others))):
+            written: list[Any] = []
+            read: list[Any] = []
+            for number, is_written in places:
+                value = values[number]
+                (written if is_written else read).extend(value if isinstance(value, (list, tuple)) else (value,))
+            if not meet(written, read):
                 return recorded(*args, **kwargs)
             if linked is not None:
                 return linked(*args, **kwargs)

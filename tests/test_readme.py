@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from eagerdecomp.cli import COMMANDS, main
+from eagerdecomp.inductor import cpp_compiler
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -25,6 +26,8 @@ def test_the_examples_run_in_the_order_they_stand() -> None:
     namespace: dict[str, Any] = {}
     assert blocks("python")
     for number, block in enumerate(blocks("python")):
+        if "inductor_hook" in block and cpp_compiler() is None:
+            continue  # there is nothing to compile with
         exec(compile(block, f"README example {number}", "exec"), namespace)
     assert torch._C._len_torch_dispatch_stack() == 0
 

@@ -1,0 +1,238 @@
+"""Inductor as a compile hook: a program becomes one C++ kernel on the CPU.
+
+The compiler of `torch.compile` is private to torch; all that is used of it is here, imported when a program first needs it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.errors import EagerDecompError
+from eagerdecomp.schema import facts_of
+
+__all__ = ["cpp_compiler", "inductor_hook"]
+
+T = TypeVar("T")
+
+# What Inductor's C++ computes itself; others it leaves to calls of ATen.
+_DTYPES = frozenset(
+    {torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16, torch.int8}
+    | {torch.uint8, torch.bool}
+)
+
+# Ops that change what a tensor is, not what it holds.
+_RESHAPES_IN_PLACE = re.compile(r"aten::(set_|resize_|.*as_strided_$)")
+
+_CONFIG = {
+    "compile_threads": 1,  # compiled here: no pool of processes for one kernel
+    "emulate_precision_casts": True,  # round to half types where the program does
+    "size_asserts": False,  # a program is run for the sizes, strides and dtypes of its key alone
+    "alignment_asserts": False,
+    "nan_asserts": False,
+    "scalar_asserts": False,
+}
+
+# A value so many times smaller than what is computed with it is stored, not computed anew for every element of that: the powers in
+# Adam's bias corrections cost four times the rest.
+_SMALL = 16
+
+# Inductor's configuration is the process's.
+_compiling = threading.Lock()
+
+
+def inductor_hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Sequence[Tensor]] | None:
+    """A hook for ``Backend(compile=inductor_hook)``: each program a C++ kernel that `torch.compile`'s Inductor writes and a C++
+    compiler compiles, which takes a second or more, once for each kind of call.
+
+        backend = Backend("cpu", core_aten(), compile=inductor_hook)
+
+    Results have eager's dtypes and strides, half types are rounded where the program rounds. Sums are taken in another order than
+    ATen's kernels take them, and what those compute in one step (``add`` with ``alpha``, `exp`) may differ by its last bit.
+
+    It declines, so that a program is run call by call: tensors outside the CPU, complex and other rare dtypes, empty tensors,
+    random ops, answers that are views of arguments or of one another, and programs of which Inductor leaves a part to ATen (matrix
+    products, convolutions, sorts): the mode would not see those calls.
+
+    Raises:
+        EagerDecompError: when there is no C++ compiler.
+    """
+    if _declines(graph):
+        return None
+    if cpp_compiler() is None:
+        raise EagerDecompError(
+            "inductor_hook compiles C++, and no C++ compiler is installed: install g++ or name one in the environment variable CXX"
+        )
+    # Loops for one thread alone are faster on one; others run on as many as the call has.
+    threads = {"cpp.threads": 1, "cpp.dynamic_threads": False} if torch.get_num_threads() == 1 else {"cpp.dynamic_threads": True}
+    return _in_a_thread(lambda: _compiled(graph, {**_CONFIG, **threads}))
+
+
+def cpp_compiler() -> str | None:
+    """The C++ compiler that Inductor would use; None where there is none."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        return get_cpp_compiler()
+    except InvalidCxxCompiler:
+        return None
+
+
+def _declines(graph: torch.fx.GraphModule) -> bool:
+    nodes = list(graph.graph.nodes)
+    if not any(node.op == "placeholder" for node in nodes):
+        return True
+    for node in nodes:
+        if node.op == "output":
+            return _answers_views(nodes, node.args[0])
+        op = node.target
+        if isinstance(op, OpOverload) and (facts_of(op).is_random or _RESHAPES_IN_PLACE.match(op._schema.name)):
+            return True
+        if not all(_is_common(value) for value in _values(node)) or (node.op == "placeholder" and not _values(node)):
+            return True
+    return False
+
+
+def _values(node: torch.fx.Node) -> list[Any]:
+    value = node.meta.get("val")
+    return [one for one in (value if isinstance(value, tuple) else (value,)) if one is not None]
+
+
+def _is_common(value: Any) -> bool:
+    return (
+        isinstance(value, Tensor)
+        and value.device.type == "cpu"
+        and value.layout is torch.strided
+        and value.dtype in _DTYPES
+        and value.numel() > 0
+    )
+
+
+def _answers_views(nodes: Sequence[torch.fx.Node], outputs: Sequence[torch.fx.Node]) -> bool:
+    """Whether an output shares memory with an argument, with another output, or with itself."""
+    given = {_owner(node) for node in nodes if node.op in ("placeholder", "get_attr")}
+    made = [_owner(node) for node in outputs]
+    return bool(given.intersection(made)) or len(set(made)) < len(made) or any(0 in node.meta["val"].stride() for node in outputs)
+
+
+def _owner(node: torch.fx.Node) -> int:
+    return int(node.meta["val"].untyped_storage()._cdata)
+
+
+def _in_a_thread(work: Callable[[], T]) -> T:
+    """The answer of `work` in a thread of its own, where no mode, no excluded key and no grad state of the caller holds."""
+    found: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:  # handed to the caller, whatever it is
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="eagerdecomp inductor_hook")
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+def _compiled(graph: torch.fx.GraphModule, settings: dict[str, Any]) -> Callable[..., Sequence[Tensor]] | None:
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    with _compiling, config.patch(settings), torch.no_grad():
+        functional, fakes = _functional(graph)
+        _keep_small(functional)
+        compiled: Any = compile_fx_inner(functional, fakes, is_inference=True)
+    source = getattr(compiled, "source_code", "")
+    if not source or _calls_aten(source):
+        return None
+    (output,) = functional.graph.find_nodes(op="output")
+    wanted = [node.meta["val"].stride() for node in output.args[0]]
+    if [tuple(map(int, strides)) for strides in compiled.output_strides] != wanted:
+        return None
+    # The function inside what Inductor answers: around it are profiling and clean-up for graphs with gradients and CUDA graphs.
+    call = compiled.current_callable
+
+    def run(*tensors: Any) -> Sequence[Tensor]:
+        answer: Sequence[Tensor] = call(list(tensors))
+        return answer
+
+    return run
+
+
+def _functional(graph: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list[Any]]:
+    """The graph in the ops that Inductor knows, writes to inputs gathered at its end; and what stands for the inputs."""
+    from torch._inductor.decomposition import select_decomp_table
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    fakes = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+    before = [node.meta["val"] for node in next(iter(graph.graph.find_nodes(op="output"))).args[0]]
+    with fakes[0].fake_mode:
+        traced = make_fx(torch.func.functionalize(graph), decomposition_table=select_decomp_table())(*fakes)
+    (output,) = traced.graph.find_nodes(op="output")
+    made = tuple(output.args[0])
+    output.args = (made,)
+    output.meta["user_visible_output_idxs"] = list(range(len(made)))
+    for node, value in zip(made, before, strict=True):
+        node.meta["val"] = value
+    return traced, fakes
+
+
+def _keep_small(graph: torch.fx.GraphModule) -> None:
+    """Mark what is to be stored: see `_SMALL`."""
+    for node in list(graph.graph.nodes):
+        value = node.meta.get("val")
+        if node.op != "call_function" or not isinstance(value, Tensor):
+            continue
+        larger = [user for user in node.users if any(_SMALL * value.numel() <= one.numel() for one in _tensors(user))]
+        if larger:
+            with graph.graph.inserting_after(node):
+                kept = graph.graph.call_function(_kept(), (node,))
+            kept.meta["val"] = value
+            for user in larger:
+                user.replace_input_with(node, kept)
+    graph.recompile()
+
+
+def _tensors(node: torch.fx.Node) -> Iterator[Tensor]:
+    return (value for value in _values(node) if isinstance(value, Tensor))
+
+
+@functools.cache
+def _kept() -> OpOverload:
+    """An op that answers its argument, stored: Inductor has none, and would compute it wherever it is read."""
+    from torch._inductor.lowering import register_lowering
+
+    library = torch.library.Library("eagerdecomp", "DEF")  # type: ignore[no-untyped-call]
+    library.define("kept(Tensor x) -> Tensor")  # type: ignore[no-untyped-call]
+    library.impl("kept", torch.clone, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    _LIBRARIES.append(library)
+    op: OpOverload = torch.ops.eagerdecomp.kept.default
+
+    @register_lowering(op, type_promotion_kind=None)
+    def lower(x: Any) -> Any:
+        x.realize()
+        return x
+
+    return op
+
+
+_LIBRARIES: list[torch.library.Library] = []  # an op lives as long as its library
+
+
+def _calls_aten(source: str) -> bool:
+    """Whether code that Inductor wrote calls ops of torch between its kernels."""
+    return (
+        re.search(r"extern_kernels\.|\baten\.|torch\.ops\.", source.partition("def call(")[2].partition("runner =")[0]) is not None
+    )

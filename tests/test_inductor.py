@@ -1,0 +1,300 @@
+"""Programs that Inductor compiles answer what they did call by call, and what it should not compile it declines.
+
+Tests that compile are skipped where no C++ compiler is installed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+
+import eagerdecomp as ed
+from eagerdecomp import inductor
+from eagerdecomp.fusing import HITS_BEFORE_FUSING
+from eagerdecomp.inductor import cpp_compiler, inductor_hook
+
+aten = torch.ops.aten
+OPS = ed.core_aten() - [
+    *("aten.native_layer_norm", "aten.native_layer_norm_backward", "aten.gelu", "aten.gelu_backward", "aten._softmax"),
+    *("aten._softmax_backward_data", "aten._native_batch_norm_legit", "aten.native_dropout", "aten.relu"),
+]
+BEFORE = HITS_BEFORE_FUSING + 1
+compiles = pytest.mark.skipif(
+    cpp_compiler() is None, reason="no C++ compiler is installed: inductor_hook has nothing to compile with"
+)
+
+
+class Noted:
+    """The hook, and what it took and declined, by program."""
+
+    def __init__(self) -> None:
+        self.took: list[str] = []
+        self.declined: list[str] = []
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        function = inductor_hook(graph, inputs)
+        (self.declined if function is None else self.took).append(graph.__class__.__name__.removesuffix("_program"))
+        return function
+
+
+def fused(run: Callable[[], Any], hook: Any = None) -> Any:
+    """The answer of the first call that is fused, all before it answered call by call."""
+    with ed.EagerDecompMode(ed.Backend("cpu", OPS, compile=hook or inductor_hook), cache=ed.ProgramCache()):
+        for _ in range(BEFORE):
+            run()
+        return run()
+
+
+def check(run: Callable[..., Any], *args: Any, took: str | None = "", exact: bool = False) -> None:
+    """A fused call does what the mode does without a hook; `took` is the op whose program was fused, None where none is."""
+    hook = Noted()
+
+    def copies() -> Any:
+        return [[one.clone() for one in value] if isinstance(value, list) else value.clone() for value in args]
+
+    theirs: Any = copies()
+    kept: list[Any] = []
+
+    def once() -> Any:
+        kept.append(copies())
+        return run(*kept[-1])
+
+    with ed.EagerDecompMode(OPS):
+        want = run(*theirs)
+    got = fused(once, hook)
+    assert_same(got, want, exact=exact)
+    assert_same(kept[-1], theirs, exact=exact)
+    if took is None:
+        assert not hook.took, "taken"
+        assert hook.declined
+    else:
+        assert took in hook.took, f"declined: {hook.declined}"
+
+
+torch.manual_seed(0)
+X, Y, W, B = torch.randn(64, 48), torch.randn(64, 48), torch.rand(48) + 0.5, torch.randn(48)
+IMAGE = torch.randn(4, 8, 6, 6)
+C = torch.rand(8) + 0.5
+ADAM = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1, "eps": 1e-8, "amsgrad": False, "maximize": False}
+
+
+def adamw(*lists: list[torch.Tensor]) -> None:
+    torch._fused_adamw_(*lists[:4], [], lists[4], **ADAM)
+
+
+@compiles
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layer_norm_forward_and_backward(dtype: torch.dtype) -> None:
+    x, y, w, b = (one.to(dtype) for one in (X, Y, W, B))
+    check(lambda x, w, b: torch.native_layer_norm(x, [48], w, b, 1e-5), x, w, b, took="native_layer_norm")
+    _, mean, rstd = torch.native_layer_norm(x, [48], w, b, 1e-5)
+    check(
+        lambda y, x, m, r, w, b: aten.native_layer_norm_backward(y, x, [48], m, r, w, b, [True, True, True]),
+        *(y, x, mean, rstd, w, b),
+        took="native_layer_norm_backward",
+    )
+
+
+@compiles
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_forward_and_backward(approximate: str) -> None:
+    check(lambda x: torch.nn.functional.gelu(x, approximate=approximate), X, took="gelu")
+    check(lambda y, x: aten.gelu_backward(y, x, approximate=approximate), Y, X, took="gelu_backward")
+
+
+@compiles
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_batch_norm_writes_its_running_statistics(channels_last: bool) -> None:
+    x = IMAGE.contiguous(memory_format=torch.channels_last) if channels_last else IMAGE
+    check(lambda x, w, b, m, v: torch.native_batch_norm(x, w, b, m, v, True, 0.1, 1e-5), x, C, C, C, C, took="native_batch_norm")
+    _, mean, rstd = torch.native_batch_norm(x, C, C, C.clone(), C.clone(), True, 0.1, 1e-5)
+    check(
+        lambda y, x, w, m, v, sm, si: aten.native_batch_norm_backward(y, x, w, m, v, sm, si, True, 1e-5, [True, True, True]),
+        *(x * 2, x, C, C, C, mean, rstd),
+        took="native_batch_norm_backward",
+    )
+
+
+@compiles
+def test_softmax_backward() -> None:
+    out = torch.softmax(X, -1)
+    check(lambda y, out: aten._softmax_backward_data(y, out, -1, torch.float32), Y, out, took="_softmax_backward_data")
+
+
+@compiles
+def test_adam_writes_each_list_in_place() -> None:
+    shapes = ([48], [64, 48], [7])
+    lists = [[torch.rand(shape) for shape in shapes] for _ in range(4)]
+    steps = [torch.tensor(float(step)) for step in (1, 10, 3)]
+    check(adamw, *lists, steps, took="_fused_adamw_")
+
+
+@compiles
+@pytest.mark.parametrize("shape", ["transposed", "sliced", "expanded operand"])
+def test_writes_to_tensors_of_other_layouts(shape: str) -> None:
+    base, other = torch.rand(6, 8), torch.rand(6, 8)
+
+    def run(base: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        target = {"transposed": base.t(), "sliced": base[::2, 1:5], "expanded operand": base}[shape]
+        operand = other[:1].expand(6, 8) if shape == "expanded operand" else other.t() if shape == "transposed" else other[::2, 1:5]
+        return target.addcmul_(operand, operand, value=0.5)
+
+    check(run, base, other, took="addcmul_", exact=True)
+
+
+@compiles
+def test_half_types_are_rounded_where_the_program_rounds() -> None:
+    x, y = X.bfloat16(), Y.bfloat16()
+    check(lambda x, y: torch.addcmul(x, x, y, value=0.3), x, y, took="addcmul", exact=True)
+
+
+@compiles
+def test_integers_and_booleans() -> None:
+    n = torch.arange(-6, 6)
+    check(lambda n: n.clamp_(-2, 3).add_(n > 0), n, took="add_", exact=True)
+
+
+@compiles
+@pytest.mark.parametrize(
+    ("run", "args"),
+    [
+        (lambda x: torch.addcmul(x, x, x), (torch.randn(3, dtype=torch.complex64),)),
+        (lambda x: torch.addcmul(x, x, x), (torch.randn(0, 3),)),
+        (
+            lambda x, a, b: torch.baddbmm(x, a, b, beta=0.5, alpha=2.0),
+            (torch.randn(2, 3, 3), torch.randn(2, 3, 3), torch.randn(2, 3, 3)),
+        ),
+    ],
+    ids=["complex", "empty", "matrix product"],
+)
+def test_what_inductor_would_leave_to_aten_is_declined(run: Any, args: Any) -> None:
+    check(run, *args, took=None)
+
+
+def test_random_programs_are_declined_and_draw_what_they_drew() -> None:
+    hook = Noted()
+    torch.manual_seed(3)
+    got = fused(lambda: torch.native_dropout(X, 0.5, True), hook)
+    assert hook.took == []
+    assert hook.declined
+    torch.manual_seed(3)
+    with ed.EagerDecompMode(OPS):
+        want = [torch.native_dropout(X, 0.5, True) for _ in range(BEFORE + 1)]
+    assert_same(got, want[-1])
+
+
+def graph_of(run: Callable[..., Any], *args: torch.Tensor) -> torch.fx.GraphModule:
+    """A graph as a hook gets it."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    graph = make_fx(run, tracing_mode="fake")(*args)
+    (output,) = graph.graph.find_nodes(op="output")
+    output.args = (tuple(output.args[0]),)
+    return graph
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: (x + 1, x[1:]),
+        lambda x: ((y := x + 1), y[1:]),
+        lambda x: ((x + 1)[:1].expand(3, 4),),
+        lambda x: (x,),
+    ],
+    ids=["view of an argument", "view of an answer", "expanded", "an argument"],
+)
+def test_answers_that_share_memory_are_declined(run: Any) -> None:
+    assert inductor_hook(graph_of(run, torch.randn(3, 4)), []) is None
+
+
+@compiles
+def test_a_view_of_what_nothing_else_holds_is_no_reason() -> None:
+    function = inductor_hook(graph_of(lambda x: ((x.exp() + 1).t(),), torch.randn(3, 4)), [])
+    assert function is not None
+    x = torch.randn(3, 4)
+    (got,) = function(x)
+    assert_same(got, (x.exp() + 1).t())
+
+
+@compiles
+def test_a_small_value_is_stored_not_computed_for_each_element() -> None:
+    graph = graph_of(lambda x, step: (x * torch.pow(0.9, step),), torch.randn(64), torch.tensor(2.0))
+    traced, _ = inductor._functional(graph)
+    inductor._keep_small(traced)
+    assert [str(node.target) for node in traced.graph.nodes if node.op == "call_function"] == [
+        "aten.pow.Scalar",
+        "eagerdecomp.kept.default",
+        "aten.mul.Tensor",
+    ]
+    function = inductor_hook(graph, [])
+    assert function is not None
+    torch.testing.assert_close(function(torch.ones(64), torch.tensor(3.0))[0], torch.full((64,), 0.9**3))
+
+
+@compiles
+def test_a_fused_call_reaches_nothing_outside_and_neither_does_its_compilation() -> None:
+    with ed.BackendRecorder() as seen:
+        fused(lambda: torch.nn.functional.gelu(X))
+    assert seen.ops[aten.erf.default] == BEFORE
+    assert not seen.outside(OPS)
+
+
+@compiles
+def test_a_fused_program_runs_in_many_threads_and_under_any_grad_state() -> None:
+    mode, want, wrong = ed.EagerDecompMode(ed.Backend("cpu", OPS, compile=inductor_hook)), torch.nn.functional.gelu(X), []
+
+    def work() -> None:
+        with mode, torch.no_grad():
+            for _ in range(20):
+                if not torch.allclose(torch.nn.functional.gelu(X), want, atol=1e-5):
+                    wrong.append(threading.get_ident())
+
+    with mode:
+        for _ in range(BEFORE + 1):
+            torch.nn.functional.gelu(X)
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert wrong == []
+    with mode, torch.inference_mode():
+        torch.testing.assert_close(torch.nn.functional.gelu(X), want)
+
+
+@compiles
+def test_gradients_through_fused_programs_are_those_of_eager() -> None:
+    def train() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(48, 32), torch.nn.LayerNorm(32), torch.nn.GELU(), torch.nn.Linear(32, 8))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(BEFORE + 3):
+            optimizer.zero_grad()
+            (model(X) - 1).square().mean().backward()
+            optimizer.step()
+        return list(model.parameters())
+
+    hook = Noted()
+    with ed.EagerDecompMode(ed.Backend("cpu", OPS, compile=hook)):
+        ours = train()
+    assert {"native_layer_norm", "native_layer_norm_backward", "gelu", "gelu_backward"} <= set(hook.took)
+    torch.testing.assert_close(ours, train())
+
+
+def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inductor, "cpp_compiler", lambda: None)
+    with pytest.raises(ed.EagerDecompError, match=r"no C\+\+ compiler is installed: install g\+\+") as caught:
+        fused(lambda: torch.nn.functional.gelu(X))
+    assert isinstance(caught.value, ed.HookError)
+
+
+def test_the_compiler_is_the_one_that_inductor_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import config
+
+    with config.patch({"cpp.cxx": (None, "no such compiler")}):
+        assert cpp_compiler() is None
