@@ -11,7 +11,8 @@ from torch import Tensor
 
 from eagerdecomp._torch import FakeTensor, OpOverload
 from eagerdecomp.layouts import all_row_major, iterator_strides
-from eagerdecomp.precision import HALF
+from eagerdecomp.precision import wide_type
+from eagerdecomp.promotion import floating, promoted
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.schema import facts_of
 
@@ -70,7 +71,12 @@ def relaid(call: Call, result: Tensor, *operands: Tensor) -> Tensor:
 
 
 def formula(
-    op: OpOverload, link: Callable[[Call], Callable[..., Any]], *, operands: tuple[int, ...] = (0,), stepwise: bool = False
+    op: OpOverload,
+    link: Callable[[Call], Callable[..., Any]],
+    *,
+    operands: tuple[int, ...] = (0,),
+    stepwise: bool = False,
+    promotes: bool = False,
 ) -> Rule:
     """The linked rule of a formula of one floating type; a call of other or of several types is left to the rules behind it.
 
@@ -82,6 +88,7 @@ def formula(
         link: binds the formula's kernels and answers the formula, a function of the op's arguments.
         operands: the positions of the op's tensors, in the order in which eager's kernel meets them.
         stepwise: half types are rounded at every step, as in eager's kernel.
+        promotes: operands of several real types are first made of the one that they promote to, integers of the default one.
     """
     make = _usual_call(op, operands)
 
@@ -92,13 +99,18 @@ def formula(
         def rest(*args: Any, **kwargs: Any) -> Any:
             tensors = [args[at] for at in operands]
             dtype = tensors[0].dtype
-            if not dtype.is_floating_point or any(tensor.dtype is not dtype for tensor in tensors):
+            if promotes and not any(tensor.dtype.is_complex for tensor in tensors):
+                dtype = floating(promoted(tensors))
+            elif not dtype.is_floating_point or any(tensor.dtype is not dtype for tensor in tensors):
                 return others(*args, **kwargs)
-            if stepwise or dtype not in HALF:
-                answer = compute(*args, **kwargs)
+            wide = dtype if stepwise else wide_type(dtype)
+            if promotes or wide is not dtype:
+                cast = [to(arg, dtype=wide) if isinstance(arg, Tensor) and arg.dtype is not wide else arg for arg in args]
+                answer = compute(*cast, **kwargs)
             else:
-                wide = [to(arg, dtype=torch.float32) if isinstance(arg, Tensor) else arg for arg in args]
-                answer = to(compute(*wide, **kwargs), dtype=dtype)
+                answer = compute(*args, **kwargs)
+            if wide is not dtype:
+                answer = to(answer, dtype=dtype)
             return answer if len(tensors) == 1 else relaid(call, answer, *tensors)
 
         return make(compute, rest)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.linking import kept_number
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 
@@ -67,8 +68,8 @@ def _check_class_dtypes(kernel: str, self: Tensor, target: Tensor, weight: Tenso
 
 def _chosen(call: Call) -> Callable[..., Any]:
     """Which targets count, and the class of each as an index into the dimension of classes: any class where it does not count."""
-    unsqueeze, ne, where = call(aten.unsqueeze.default), call(aten.ne.Scalar), call(aten.where.self)
-    full, to, view = call(aten.full.default), call(aten._to_copy.default), call(aten.view.default)
+    unsqueeze, ne, mul = call(aten.unsqueeze.default), call(aten.ne.Scalar), call(aten.mul.Tensor)
+    to, view = call(aten._to_copy.default), call(aten.view.default)
 
     def chosen(self: Tensor, target: Tensor, ignore_index: int) -> tuple[Any, Any]:
         if self.dim() == 1 and target.dim() == 1:  # a batch of one, said in another way
@@ -77,7 +78,7 @@ def _chosen(call: Call) -> Callable[..., Any]:
             target = to(target, dtype=torch.int64)
         at = unsqueeze(target, 1 if self.dim() > 1 else 0)
         counts = ne(at, ignore_index)
-        return counts, where(counts, at, full([], 0, dtype=torch.int64, device=at.device))
+        return counts, mul(at, counts)
 
     return chosen
 
@@ -86,22 +87,21 @@ def _nll(kernel: str, *, planes: bool) -> Callable[[Call], Callable[..., Any]]:
     def link(call: Call) -> Callable[..., Any]:
         chosen, gather, index, mul = _chosen(call), call(aten.gather.default), call(aten.index.Tensor), call(aten.mul.Tensor)
         where, full, squeeze, neg = call(aten.where.self), call(aten.full.default), call(aten.squeeze.dim), call(aten.neg.default)
-        total, div = call(aten.sum.dim_IntList), call(aten.div.Tensor)
+        total, div, kept_zero = call(aten.sum.dim_IntList), call(aten.div.Tensor), kept_number(call, 0.0)
 
         def run(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int) -> tuple[Any, Any]:
             _check_classes(self, target, weight, planes=planes)
             _check_class_dtypes(kernel, self, target, weight, planes=planes)
             dim = 1 if self.dim() > 1 else 0
             counts, at = chosen(self, target, ignore_index)
-            zero = full([], 0.0, dtype=self.dtype, device=self.device)
+            zero = kept_zero(self)
             weights = None if weight is None else where(counts, index(weight, [at]), zero)
-            score = gather(self, dim, at)
-            score = where(counts, neg(score), zero)
+            score = where(counts, gather(self, dim, at), zero)
             if weights is not None:
                 score = mul(score, weights)
             if reduction == _NONE and self.dim() > 1:
-                return squeeze(score, dim), full([], 0.0, dtype=self.dtype, device=self.device)
-            loss = total(score, [])
+                return squeeze(neg(score), dim), full([], 0.0, dtype=self.dtype, device=self.device)
+            loss = neg(total(score, []))
             of_all = total(counts, [], dtype=self.dtype) if weights is None else total(weights, [])
             return div(loss, of_all) if reduction == _MEAN else loss, of_all
 
@@ -119,7 +119,7 @@ def _nll_backward(kernel: str, *, planes: bool) -> Callable[[Call], Callable[...
             call(aten.unsqueeze.default),
             call(aten.neg.default),
         )
-        div, view = call(aten.div.Tensor), call(aten.view.default)
+        div, view, zero = call(aten.div.Tensor), call(aten.view.default), kept_number(call, 0.0)
 
         def run(
             grad_output: Tensor,
@@ -153,7 +153,7 @@ def _nll_backward(kernel: str, *, planes: bool) -> Callable[[Call], Callable[...
                 grad = view(grad, [])
             if weight is not None:
                 grad = mul(index(weight, [at]), grad)
-            grad = where(counts, grad, full([], 0.0, dtype=self.dtype, device=self.device))
+            grad = where(counts, grad, zero(self))
             zeros = full(list(self.shape), 0.0, dtype=self.dtype, device=self.device)
             return scatter(zeros, dim, at, grad)
 

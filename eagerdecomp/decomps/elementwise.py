@@ -11,6 +11,7 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.layouts import as_operands, iterator_strides, laid_out
+from eagerdecomp.linking import formula, kept_number, kept_numbers
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import number_like, promoted
 from eagerdecomp.rules import Call, Rule, linked, own
@@ -43,14 +44,15 @@ def _signbit(self: Tensor) -> Any:
     return aten.lt.Scalar(self if bits is None else aten.view.dtype(self, bits), 0)
 
 
-def _copysign(self: Tensor, other: Tensor) -> Any:
-    if self.dtype.is_complex or other.dtype.is_complex:
-        return NotImplemented
-    dtype = promoted((self, other))
-    if not dtype.is_floating_point:
-        dtype = torch.get_default_dtype()
-    magnitude = aten.abs.default(self if self.dtype is dtype else aten._to_copy.default(self, dtype=dtype))
-    return aten.where.self(_signbit(other), aten.neg.default(magnitude), magnitude)
+def _copysign(call: Call) -> Callable[..., Any]:
+    absolute, neg, where = call(aten.abs.default), call(aten.neg.default), call(aten.where.self)
+    view, lt = call(aten.view.dtype), call(aten.lt.Scalar)
+
+    def copysign(self: Tensor, other: Tensor) -> Any:
+        magnitude = absolute(self)
+        return where(lt(view(other, _BITS[other.dtype]), 0), neg(magnitude), magnitude)
+
+    return copysign
 
 
 def _nextafter(self: Tensor, other: Tensor) -> Any:
@@ -195,9 +197,45 @@ def _exp2(self: Tensor) -> Any:
     return aten.pow.Tensor_Tensor(aten.full.default([], 2.0, dtype=dtype, device=self.device), self)
 
 
-def _shrink_backward(grad: Tensor, self: Tensor, lambd: float = 0.5) -> Any:
-    inside = aten.logical_and.default(aten.ge.Scalar(self, -lambd), aten.le.Scalar(self, lambd))
-    return aten.where.self(inside, number_like(grad, 0.0), grad)
+def _shrink_backward(call: Call) -> Callable[..., Any]:
+    le, absolute, where, zero = call(aten.le.Scalar), call(aten.abs.default), call(aten.where.self), kept_number(call, 0.0)
+    return lambda grad, self, lambd=0.5: where(le(absolute(self), lambd), zero(grad), grad)
+
+
+def _nan_to_num(call: Call) -> Callable[..., Any]:
+    """A clamp makes infinities the largest numbers. Of complex numbers eager mends real and imaginary parts apart."""
+    clamp, eq, isnan = call(aten.clamp.default), call(aten.eq.Scalar), call(aten.isnan.default)
+    where, number, zero = call(aten.where.self), kept_numbers(call), kept_number(call, 0.0)
+    others = call(aten.nan_to_num.default)
+
+    def run(self: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
+        dtype, result = self.dtype, self
+        if not dtype.is_floating_point:
+            if not dtype.is_complex:
+                return others(self, nan, posinf, neginf)
+            parts = run(call(aten.view_as_real.default)(self), nan, posinf, neginf)
+            return call(aten.view_as_complex.default)(parts)
+        if posinf is None or neginf is None:
+            greatest = torch.finfo(dtype).max
+            result = clamp(self, -greatest if neginf is None else None, greatest if posinf is None else None)
+        if posinf is not None:
+            result = where(eq(self, math.inf), number(self, posinf), result)
+        if neginf is not None:
+            result = where(eq(self, -math.inf), number(self, neginf), result)
+        return where(isnan(self), number(self, nan) if nan else zero(self), result)
+
+    return run
+
+
+def _sinc(call: Call) -> Callable[..., Any]:
+    scale, eq, sin, div = call(aten.mul.Scalar), call(aten.eq.Scalar), call(aten.sin.default), call(aten.div.Tensor)
+    where, one = call(aten.where.self), kept_number(call, 1.0)
+
+    def sinc(self: Tensor) -> Any:
+        angle = scale(self, math.pi)
+        return where(eq(angle, 0), one(self), div(sin(angle), angle))
+
+    return sinc
 
 
 # -- sums of products -----------------------------------------------------------------------------------------------------
@@ -263,6 +301,7 @@ def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alph
 def _fill(call: Call) -> Callable[..., Any]:
     """One value for all, written straight into the tensor: the functional twin would make all of them first."""
     full, copy_, slice_ = call(aten.full.default), call(aten.copy_.default), call(aten.slice.Tensor)
+    number = kept_numbers(call)
 
     def run(self: Tensor, value: Any = 0) -> Tensor:
         target = self
@@ -270,7 +309,10 @@ def _fill(call: Call) -> Callable[..., Any]:
             # Eager fills expanded tensors too, where `copy_` refuses: their memory once.
             for dim, stride in enumerate(self.stride()):
                 target = target if stride else slice_(target, dim, 0, 1)
-        copy_(target, full([], value, dtype=self.dtype, device=self.device))
+        if value.__class__ is float or value.__class__ is int:
+            copy_(target, number(self, value))
+        else:
+            copy_(target, full([], value, dtype=self.dtype, device=self.device))
         return self
 
     return run
@@ -307,15 +349,52 @@ def _spelled(dtype: torch.dtype) -> str:
     return names.get(dtype, scalar_type_name(dtype))
 
 
-def _times_log(log: OpOverload) -> Callable[..., Any]:
-    """``x log y``, and 0 where x is 0: in half types eager rounds the logarithm before it multiplies."""
+def _times_log(log: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+    """``x log y``, and 0 where x is 0 and y is a number: in half types eager rounds the logarithm before it multiplies."""
 
-    def run(self: Tensor, other: Tensor) -> Any:
-        if self.dtype is not other.dtype or self.dtype not in HALF:
-            return NotImplemented
-        nothing = aten.logical_and.default(aten.eq.Scalar(self, 0), aten.eq.Tensor(other, other))
-        zero = aten.full.default([], 0, dtype=self.dtype, device=self.device)
-        return aten.where.self(nothing, zero, aten.mul.Tensor(self, log(other)))
+    def link(call: Call) -> Callable[..., Any]:
+        logarithm, mul, where, zero = call(log), call(aten.mul.Tensor), call(aten.where.self), kept_number(call, 0.0)
+        both, is_zero, equal = call(aten.logical_and.default), call(aten.eq.Scalar), call(aten.eq.Tensor)
+
+        def times_log(self: Tensor, other: Tensor) -> Any:
+            return where(both(is_zero(self, 0), equal(other, other)), zero(self), mul(self, logarithm(other)))
+
+        return times_log
+
+    return link
+
+
+def _log_add_exp(call: Call) -> Callable[..., Any]:
+    """The larger plus ``log1p(exp(smaller - larger))``; the larger bounded there, so that two equal infinities have a distance."""
+    maximum, minimum, clamp = call(aten.maximum.default), call(aten.minimum.default), call(aten.clamp.default)
+    sub, exp, log1p, add = call(aten.sub.Tensor), call(aten.exp.default), call(aten.log1p.default), call(aten.add.Tensor)
+
+    def log_add_exp(self: Tensor, other: Tensor) -> Any:
+        larger, greatest = maximum(self, other), torch.finfo(self.dtype).max
+        return add(larger, log1p(exp(sub(minimum(self, other), clamp(larger, -greatest, greatest)))))
+
+    return log_add_exp
+
+
+def _heaviside(call: Call) -> Callable[..., Any]:
+    eq, gt, where = call(aten.eq.Scalar), call(aten.gt.Scalar), call(aten.where.self)
+    return lambda self, values: where(eq(self, 0), values, gt(self, 0))
+
+
+def _masked_fill(call: Call) -> Callable[..., Any]:
+    where, number, others = call(aten.where.self), kept_numbers(call), call(aten.masked_fill.Scalar)
+
+    def run(self: Tensor, mask: Tensor, value: Any) -> Any:
+        dtype = self.dtype
+        if (
+            (dtype is torch.float32 or dtype is torch.float64)
+            and mask.dtype is torch.bool
+            and (value.__class__ is float or value.__class__ is int)
+            and self.is_contiguous()
+            and mask.is_contiguous()
+        ):
+            return where(mask, number(self, value), self)
+        return others(self, mask, value)
 
     return run
 
@@ -329,15 +408,20 @@ def _mul_scalar_(call: Call) -> Callable[..., Any]:
             return by_scalar(self, other)
         return by_tensor(self, full([], other, dtype=self.dtype, device=self.device))
 
-    return inplace_by(product, call, operands=0)
+    return inplace_by(product, call, operands=0, pointwise=True)
 
 
 RULES: tuple[Rule, ...] = (
     linked(aten.mul_.Scalar, _mul_scalar_),
-    own(aten.xlogy.Tensor, _laid_out_by_both(_times_log(aten.log.default))),
-    own(aten.special_xlog1py.default, _laid_out_by_both(_times_log(aten.log1p.default))),
+    formula(aten.xlogy.Tensor, _times_log(aten.log.default), operands=(0, 1), stepwise=True, promotes=True),
+    formula(aten.special_xlog1py.default, _times_log(aten.log1p.default), operands=(0, 1), stepwise=True, promotes=True),
+    formula(aten.logaddexp.default, _log_add_exp, operands=(0, 1)),
+    formula(aten.heaviside.default, _heaviside, operands=(0, 1), stepwise=True),
+    linked(aten.nan_to_num.default, _nan_to_num),
+    formula(aten.sinc.default, _sinc),
+    linked(aten.masked_fill.Scalar, _masked_fill),
     own(aten.signbit.default, _signbit),
-    own(aten.copysign.Tensor, _laid_out_by_both(_copysign)),
+    formula(aten.copysign.Tensor, _copysign, operands=(0, 1), stepwise=True, promotes=True),
     own(aten.nextafter.default, _laid_out_by_both(_nextafter)),
     own(aten.fmax.default, _skipping_nan("fmax", aten.lt.Tensor, aten.maximum.default)),
     own(aten.fmin.default, _skipping_nan("fmin", aten.gt.Tensor, aten.minimum.default)),
@@ -352,8 +436,8 @@ RULES: tuple[Rule, ...] = (
     own(aten._conj_physical.default, _conj_physical),
     own(aten._efficientzerotensor.default, _efficient_zeros),
     own(aten.exp2.default, _exp2),
-    own(aten.softshrink_backward.default, _laid_out_by_both(_shrink_backward)),
-    own(aten.hardshrink_backward.default, _laid_out_by_both(_shrink_backward)),
+    formula(aten.softshrink_backward.default, _shrink_backward, operands=(0, 1), stepwise=True),
+    formula(aten.hardshrink_backward.default, _shrink_backward, operands=(0, 1), stepwise=True),
     linked(aten.addcmul.default, _add_product("addcmul", aten.mul.Tensor)),
     linked(aten.addcdiv.default, _add_product("addcdiv", aten.div.Tensor)),
     linked(aten.lerp.Scalar, _lerp),

@@ -192,40 +192,73 @@ def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any
     return aten.scatter_add.default(counts, 0, aten.view.default(places, [-1]), aten.view.default(worth, [-1]))
 
 
-def _spread(self: Tensor, dim: int, index: Tensor, source: Tensor) -> tuple[int, Tensor] | None:
-    """The dimension counted from the front and the index over the whole of `source`, as `scatter` wants them; None for calls
-    that the operator's own checks refuse or reshape."""
-    rank = self.dim()
-    if not rank or rank != source.dim() or index.dim() > 1 or not -rank <= dim < rank or self.dtype is not source.dtype:
-        return None
-    dim %= rank
-    fits = all(mine == theirs for at, (mine, theirs) in enumerate(zip(self.shape, source.shape, strict=True)) if at != dim)
-    if not fits or index.numel() != source.size(dim) or index.dtype not in (torch.int32, torch.int64):
-        return None
-    if index.dtype is not torch.int64:
-        index = aten._to_copy.default(index, dtype=torch.int64)
-    sizes = [1] * rank
-    sizes[dim] = -1
-    return dim, aten.expand.default(aten.view.default(aten.reshape.default(index, [-1]), sizes), source.shape)
+def _rows(call: Call) -> Callable[..., Any]:
+    """``rows(self, dim, index, source)``: the dimension counted from the front and the index over the whole of `source`, as
+    `scatter` wants them; None for calls that the operator's own checks refuse or reshape."""
+    view, expand, to = call(aten.view.default), call(aten.expand.default), call(aten._to_copy.default)
+
+    def rows(self: Tensor, dim: int, index: Tensor, source: Tensor) -> tuple[int, Tensor] | None:
+        ours, theirs = self.shape, source.shape
+        rank = len(ours)
+        if not rank or rank != len(theirs) or not -rank <= dim < rank or self.dtype is not source.dtype or index.dim() != 1:
+            return None
+        if dim < 0:
+            dim += rank
+        count = theirs[dim]
+        if index.size(0) != count or ours[:dim] != theirs[:dim] or ours[dim + 1 :] != theirs[dim + 1 :]:
+            return None
+        if index.dtype is not torch.int64:
+            if index.dtype is not torch.int32:
+                return None
+            index = to(index, dtype=torch.int64)
+        if dim < rank - 1:
+            index = view(index, [count] + [1] * (rank - 1 - dim))
+        return dim, index if rank == 1 else expand(index, theirs)
+
+    return rows
 
 
-def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Any:
+def _index_add(call: Call) -> Callable[..., Any]:
     """By `scatter_add`, which like the operator refuses an index below zero; the shipped entry counts it from the end."""
-    spread = _spread(self, dim, index, source)
-    if spread is None or self.dtype is torch.bool:
-        return NotImplemented
-    return aten.scatter_add.default(self, *spread, source if alpha == 1 else aten.mul.Scalar(source, alpha))
+    rows, scatter_add, scale = _rows(call), call(aten.scatter_add.default), call(aten.mul.Scalar)
+    others = call(aten.index_add.default)
+
+    def run(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Any:
+        found = rows(self, dim, index, source)
+        if found is None or self.dtype is torch.bool:
+            return others(self, dim, index, source, alpha=alpha)
+        return scatter_add(self, *found, source if alpha == 1 else scale(source, alpha))
+
+    return run
 
 
-def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
+def _index_copy(call: Call) -> Callable[..., Any]:
     """By `scatter`, for the same reason."""
-    spread = _spread(self, dim, index, source)
-    return NotImplemented if spread is None else aten.scatter.src(self, *spread, source)
+    rows, scatter, others = _rows(call), call(aten.scatter.src), call(aten.index_copy.default)
+
+    def run(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
+        found = rows(self, dim, index, source)
+        return others(self, dim, index, source) if found is None else scatter(self, *found, source)
+
+    return run
+
+
+def _take(call: Call) -> Callable[..., Any]:
+    """Unlike the shipped entry's, the result is no view for an index without dimensions."""
+    reshape, view, pick = call(aten.reshape.default), call(aten.view.default), call(aten.index.Tensor)
+
+    def run(self: Tensor, index: Tensor) -> Any:
+        if index.dtype is not torch.int64:
+            raise RuntimeError(f"take(): Expected a long tensor for index, but got {scalar_type_name(index.dtype)}")
+        return pick(view(self, [-1]) if self.is_contiguous() else reshape(self, [-1]), [index])
+
+    return run
 
 
 RULES: tuple[Rule, ...] = (
-    own(aten.index_add.default, _index_add),
-    own(aten.index_copy.default, _index_copy),
+    linked(aten.index_add.default, _index_add),
+    linked(aten.index_copy.default, _index_copy),
+    linked(aten.take.default, _take),
     linked(aten.masked_select.default, _masked_select),
     linked(aten.nonzero_static.default, _nonzero_static),
     own(aten.put.default, _put),

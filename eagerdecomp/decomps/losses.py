@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.precision import HALF
-from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 from eagerdecomp.writeback import can_cast
 
@@ -79,15 +79,15 @@ def _mse(call: Call) -> Callable[..., Any]:
 
 
 def _bent(call: Call) -> Callable[[Tensor, Tensor, float], Any]:
-    """Half the square of the distance up to `bend`, beyond it the line that goes on from there: ``m * (z - m / 2)`` for the
-    distance `z`, and `m` the distance up to `bend`."""
-    subtract, absolute, clamp = _subtractor(call), call(aten.abs.default), call(aten.clamp.default)
+    """Half the square of the difference up to `bend`, beyond it the line that goes on from there: ``m * (z - m / 2)`` for the
+    difference `z`, and `m` the difference up to `bend` either way."""
+    subtract, clamp = _subtractor(call), call(aten.clamp.default)
     sub, mul = call(aten.sub.Tensor), call(aten.mul.Tensor)
 
     def bent(self: Tensor, target: Tensor, bend: float) -> Any:
-        distance = absolute(subtract(self, target))
-        near = clamp(distance, None, bend)
-        return mul(near, sub(distance, near, alpha=0.5))
+        difference = subtract(self, target)
+        near = clamp(difference, -bend, bend)
+        return mul(near, sub(difference, near, alpha=0.5))
 
     return bent
 
@@ -179,22 +179,31 @@ def _of_one_float_type(self: Tensor, target: Tensor) -> bool:
     return self.dtype is target.dtype and self.dtype.is_floating_point and self.shape == target.shape
 
 
-def _soft_margin(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
+def _soft_margin(call: Call) -> Callable[..., Any]:
     """In the input's own type, as in eager: where the exponential overflows there, so does the loss."""
-    if not _of_one_float_type(self, target):
-        return NotImplemented
-    loss = aten.log1p.default(aten.exp.default(aten.mul.Tensor(self, aten.neg.default(target))))  # laid out as `self`
-    if reduction == _NONE:
-        return loss
-    return aten.mean.default(loss) if reduction == _MEAN else aten.sum.dim_IntList(loss, [])
+    log1p, exp, mul, neg = call(aten.log1p.default), call(aten.exp.default), call(aten.mul.Tensor), call(aten.neg.default)
+    reduce, others = _reducer(call), call(aten.soft_margin_loss.default)
+
+    def run(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
+        if not _of_one_float_type(self, target):
+            return others(self, target, reduction)
+        return reduce(log1p(exp(mul(self, neg(target)))), reduction)  # laid out as `self`
+
+    return run
 
 
-def _soft_margin_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Any:
-    if not _of_one_float_type(self, target):
-        return NotImplemented
-    odds = aten.exp.default(aten.mul.Tensor(aten.neg.default(target), self))
-    slope = aten.mul.Scalar(aten.mul.Tensor(target, odds), -_share(reduction, self))
-    return aten.mul.Tensor(aten.div.Tensor(slope, aten.add.Scalar(odds, 1)), grad_output)
+def _soft_margin_backward(call: Call) -> Callable[..., Any]:
+    exp, mul, neg, scale = call(aten.exp.default), call(aten.mul.Tensor), call(aten.neg.default), call(aten.mul.Scalar)
+    div, one_more, others = call(aten.div.Tensor), call(aten.add.Scalar), call(aten.soft_margin_loss_backward.default)
+
+    def run(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Any:
+        if not _of_one_float_type(self, target):
+            return others(grad_output, self, target, reduction)
+        odds = exp(mul(neg(target), self))
+        slope = scale(mul(target, odds), -_share(reduction, self))
+        return mul(div(slope, one_more(odds, 1)), grad_output)
+
+    return run
 
 
 # -- cross entropies ----------------------------------------------------------------------------------------------------------
@@ -273,8 +282,8 @@ RULES: tuple[Rule, ...] = (
     linked(aten.huber_loss_backward.default, _bent_backward("huber_backward_cpu_out", slope_is_bend=True)),
     linked(aten.smooth_l1_loss.default, _smooth_l1),
     linked(aten.smooth_l1_loss_backward.default, _bent_backward("smooth_l1_backward_cpu_out", slope_is_bend=False)),
-    own(aten.soft_margin_loss.default, _soft_margin),
-    own(aten.soft_margin_loss_backward.default, _soft_margin_backward),
+    linked(aten.soft_margin_loss.default, _soft_margin),
+    linked(aten.soft_margin_loss_backward.default, _soft_margin_backward),
     linked(aten.binary_cross_entropy.default, _binary_cross_entropy),
     linked(aten.binary_cross_entropy_backward.default, _binary_cross_entropy_backward),
     linked(aten.binary_cross_entropy_with_logits.default, _binary_cross_entropy_with_logits),

@@ -16,13 +16,6 @@ __all__ = ["RULES"]
 aten = torch.ops.aten
 
 
-def _take(self: Tensor, index: Tensor) -> Any:
-    """The shipped entry answers a view for an index without dimensions."""
-    if index.dtype is not torch.int64:
-        return NotImplemented
-    return aten.index.Tensor(aten.reshape.default(self, [-1]), [index])
-
-
 def _view_copy(self: Tensor, size: list[int]) -> Tensor:
     """Unlike `view`, eager's `view_copy` takes strides that no view has; the shipped entries do not."""
     shaped: Tensor = aten.reshape.default(self, size)
@@ -38,14 +31,6 @@ def _linalg_vector_norm(
     return full_table()[aten.linalg_vector_norm.default](self, ord, dim, keepdim, dtype=dtype)
 
 
-def _nan_to_num(self: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
-    """The shipped entry takes no complex input; eager mends real and imaginary parts apart."""
-    if not self.dtype.is_complex:
-        return NotImplemented
-    parts = aten.nan_to_num.default(aten.view_as_real.default(self), nan, posinf, neginf)
-    return aten.view_as_complex.default(parts)
-
-
 def _as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
     """torch lists its reference in no table; and `prims.as_strided` multiplies the sizes up without a start, so that it fails
     where there are none."""
@@ -57,8 +42,6 @@ def _as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset
 
 RULES: tuple[Rule, ...] = (
     own(aten.as_strided.default, _as_strided),
-    own(aten.nan_to_num.default, _nan_to_num),
-    own(aten.take.default, _take),
     own(aten.view_copy.default, _view_copy),
     own(aten.linalg_vector_norm.default, _linalg_vector_norm),
 )

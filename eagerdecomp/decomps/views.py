@@ -1,17 +1,19 @@
-"""Views: the transposes that every linear layer takes, and ops that change a tensor's own metadata in place.
+"""Views and moves: transposes, cuts and their gradients, and ops that change a tensor's own metadata in place.
 
-The in-place ones take the view, then `set_` the tensor to the same storage with the view's shape and strides.
+Sizes differ from step to step, so all are linked: they run as they are, under no key. The in-place ones take the view, then `set_`
+the tensor to the same storage with the view's shape and strides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
+from eagerdecomp.linking import kept_number
 from eagerdecomp.rules import Call, Rule, linked
 
 __all__ = ["RULES"]
@@ -62,6 +64,158 @@ def _t(call: Call) -> Callable[..., Any]:
     return run
 
 
+def _unbind(call: Call) -> Callable[..., Any]:
+    select, others = call(aten.select.int), call(aten.unbind.int)
+
+    def run(self: Tensor, dim: int = 0) -> Any:
+        rank = self.dim()
+        if not -rank <= dim < rank:
+            return others(self, dim)
+        return [select(self, dim, at) for at in range(self.size(dim))]
+
+    return run
+
+
+def _split(call: Call) -> Callable[..., Any]:
+    split_with_sizes, others = call(aten.split_with_sizes.default), call(aten.split.Tensor)
+
+    def run(self: Tensor, split_size: int, dim: int = 0) -> Any:
+        rank = self.dim()
+        if split_size <= 0 or not -rank <= dim < rank:
+            return others(self, split_size, dim)
+        size = self.size(dim)
+        whole, rest = divmod(size, split_size)
+        return split_with_sizes(self, [split_size] * whole + ([rest] if rest or not size else []), dim)
+
+    return run
+
+
+def _unfold(call: Call) -> Callable[..., Any]:
+    as_strided, others = call(aten.as_strided.default), call(aten.unfold.default)
+
+    def run(self: Tensor, dimension: int, size: int, step: int) -> Any:
+        shape, strides = list(self.shape), list(self.stride())
+        rank = len(shape)
+        if not -rank <= dimension < rank or not 0 <= size <= shape[dimension] or step <= 0:
+            return others(self, dimension, size, step)
+        shape[dimension] = (shape[dimension] - size) // step + 1
+        strides.append(strides[dimension])
+        strides[dimension] *= step
+        shape.append(size)
+        return as_strided(self, shape, strides, self.storage_offset())
+
+    return run
+
+
+# -- their gradients, and other moves -------------------------------------------------------------------------------------------
+
+
+def _select_backward(call: Call) -> Callable[..., Any]:
+    full, select_scatter = call(aten.full.default), call(aten.select_scatter.default)
+
+    def run(grad_output: Tensor, input_sizes: Sequence[int], dim: int, index: int) -> Any:
+        zeros = full(input_sizes, 0, dtype=grad_output.dtype, device=grad_output.device)
+        return select_scatter(zeros, grad_output, dim, index)
+
+    return run
+
+
+def _slice_backward(call: Call) -> Callable[..., Any]:
+    """A slice by steps of one is padded with zeros."""
+    full, slice_scatter, pad = call(aten.full.default), call(aten.slice_scatter.default), call(aten.constant_pad_nd.default)
+
+    def run(grad_output: Tensor, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Any:
+        if step == 1 and grad_output.is_contiguous():
+            rank = len(input_sizes)
+            inner = rank - 1 - dim if dim >= 0 else -1 - dim
+            size, count = input_sizes[dim], grad_output.size(dim)
+            start = max(start + size, 0) if start < 0 else min(start, size)
+            return pad(grad_output, [0] * (2 * inner) + [start, size - start - count])
+        zeros = full(input_sizes, 0, dtype=grad_output.dtype, device=grad_output.device)
+        return slice_scatter(zeros, grad_output, dim, start, end, step)
+
+    return run
+
+
+def _stack(call: Call) -> Callable[..., Any]:
+    cat, view, unsqueeze, others = (
+        call(aten.cat.default),
+        call(aten.view.default),
+        call(aten.unsqueeze.default),
+        call(aten.stack.default),
+    )
+
+    def run(tensors: Sequence[Tensor], dim: int = 0) -> Any:
+        shape = tensors[0].shape if tensors else torch.Size()
+        rank = len(shape)
+        alike = rank > 0 and all(one.is_contiguous() and one.shape == shape for one in tensors)
+        if not alike or not -rank <= dim + 1 <= rank + 1:
+            return others(tensors, dim)
+        if dim < 0:
+            dim += rank + 1
+        if dim == rank:
+            return cat([unsqueeze(one, dim) for one in tensors], dim)
+        return view(cat(tensors, dim), [*shape[:dim], len(tensors), *shape[dim:]])
+
+    return run
+
+
+def _roll(call: Call) -> Callable[..., Any]:
+    """Each dimension is cut in two, which change places."""
+    split_with_sizes, cat, clone = call(aten.split_with_sizes.default), call(aten.cat.default), call(aten.clone.default)
+    others = call(aten.roll.default)
+
+    def run(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+        shape = self.shape
+        rank = len(shape)
+        if dims and len(dims) != len(shifts):
+            raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+        if not dims or not rank:
+            return others(self, shifts, dims)
+        if 0 in shape:
+            return clone(self)
+        dims = [_wrapped(dim, rank) for dim in dims]
+        for shift, dim in zip(shifts, dims, strict=True):
+            size = shape[dim]
+            cut = -shift % size
+            front, back = split_with_sizes(self, [cut, size - cut], dim)
+            self = cat([back, front], dim)
+        return self
+
+    return run
+
+
+def _triangle(op: OpOverload, comparison: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+    """What lies on one side of a diagonal, and zeros: columns against the column that the diagonal has in their row."""
+
+    def link(call: Call) -> Callable[..., Any]:
+        arange, unsqueeze, compare = call(aten.arange.start_step), call(aten.unsqueeze.default), call(comparison)
+        where, zero, others = call(aten.where.self), kept_number(call, 0), call(op)
+
+        def run(self: Tensor, diagonal: int = 0) -> Any:
+            shape = self.shape
+            if len(shape) < 2 or not self.is_contiguous():
+                return others(self, diagonal)
+            rows, columns = shape[-2:]
+            device = self.device
+            met = unsqueeze(arange(diagonal, diagonal + rows, device=device), 1)
+            return where(compare(arange(0, columns, device=device), met), self, zero(self))
+
+        return run
+
+    return link
+
+
+def _arange(call: Call) -> Callable[..., Any]:
+    arange = call(aten.arange.start_step)
+    return lambda end, **kwargs: arange(0, end, 1, **kwargs)
+
+
+def _arange_start(call: Call) -> Callable[..., Any]:
+    arange = call(aten.arange.start_step)
+    return lambda start, end, **kwargs: arange(start, end, 1, **kwargs)
+
+
 def _wrapped(dim: int, rank: int) -> int:
     """A dimension counted from the front. Raises ATen's error for one out of range; a scalar counts as of one dimension."""
     count = rank or 1
@@ -71,6 +225,17 @@ def _wrapped(dim: int, rank: int) -> int:
 
 
 RULES: tuple[Rule, ...] = (
+    linked(aten.unbind.int, _unbind, keeps_lazy_bits=True),
+    linked(aten.split.Tensor, _split, keeps_lazy_bits=True),
+    linked(aten.unfold.default, _unfold, keeps_lazy_bits=True),
+    linked(aten.select_backward.default, _select_backward),
+    linked(aten.slice_backward.default, _slice_backward),
+    linked(aten.stack.default, _stack),
+    linked(aten.roll.default, _roll),
+    linked(aten.tril.default, _triangle(aten.tril.default, aten.le.Tensor)),
+    linked(aten.triu.default, _triangle(aten.triu.default, aten.ge.Tensor)),
+    linked(aten.arange.default, _arange),
+    linked(aten.arange.start, _arange_start),
     linked(aten.t.default, _t, keeps_lazy_bits=True),
     linked(aten.transpose.int, _transpose, keeps_lazy_bits=True),
     linked(aten._unsafe_view.default, lambda call: call(aten.view.default), keeps_lazy_bits=True),

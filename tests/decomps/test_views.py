@@ -1,4 +1,4 @@
-"""In-place view ops on Core ATen: the caller's own tensor with eager's shape and strides, its storage and gradient kept."""
+"""Views, cuts and moves on Core ATen; of in-place views the caller's own tensor, with eager's shape and strides."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from on_core import check, on_core
+from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor
+
+from eagerdecomp import EagerDecompMode, ProgramCache
 
 BASE = torch.arange(24.0)
 
@@ -104,3 +106,125 @@ def test_saved_tensors_notice_the_change() -> None:
         except RuntimeError as error:
             kinds.append(str(error)[:40])
     assert kinds[0] == kinds[1]
+
+
+# -- cuts and moves -----------------------------------------------------------------------------------------------------------
+
+aten = torch.ops.aten
+
+IMAGES = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+GIVEN: dict[str, Tensor] = {
+    "cube": BASE.view(2, 3, 4),
+    "vector": BASE[1:8],
+    "number": BASE[3],
+    "part": BASE.view(4, 6)[1:, 1::2],
+    "across": BASE.view(4, 6).t(),
+    "expanded": BASE[:4].expand(3, 4),
+    "channels last": IMAGES,
+    "empty": torch.zeros(2, 0, 3),
+    "integers": torch.arange(12).view(3, 4),
+    "conjugate": torch.randn(3, 4, dtype=torch.complex64).conj(),
+    "booleans": BASE.view(4, 6) % 3 == 0,
+    "half": BASE.view(4, 6).bfloat16(),
+}
+
+MOVES: dict[str, Callable[[Tensor], Any]] = {
+    "unbind": lambda x: x.unbind(),
+    "unbind last": lambda x: x.unbind(-1),
+    "unbind out of range": lambda x: x.unbind(4),
+    "split": lambda x: x.split(2),
+    "split last": lambda x: x.split(3, -1),
+    "split whole": lambda x: x.split(100),
+    "split by nothing": lambda x: x.split(0),
+    "split backwards": lambda x: x.split(-1),
+    "split out of range": lambda x: x.split(2, -5),
+    "chunk": lambda x: x.chunk(2, -1),
+    "unfold": lambda x: x.unfold(-1, 2, 1),
+    "unfold first": lambda x: x.unfold(0, 1, 2),
+    "unfold nothing": lambda x: x.unfold(0, 0, 1),
+    "unfold too much": lambda x: x.unfold(0, 50, 1),
+    "unfold without a step": lambda x: x.unfold(0, 1, 0),
+    "unfold out of range": lambda x: x.unfold(4, 1, 1),
+    "stack": lambda x: torch.stack([x, x + x, x]),
+    "stack inside": lambda x: torch.stack([x, x], 1),
+    "stack last": lambda x: torch.stack((x, x), -1),
+    "stack one before": lambda x: torch.stack([x, x], -2),
+    "stack out of range": lambda x: torch.stack([x], 6),
+    "stack unlike": lambda x: torch.stack([x, x.unsqueeze(0)]),
+    "stack types": lambda x: torch.stack([x, x.to(torch.float64)]),
+    "stack layouts": lambda x: torch.stack([x, x.contiguous()]),
+    "roll": lambda x: x.roll(1, 0),
+    "roll back": lambda x: x.roll(-2, -1),
+    "roll around": lambda x: x.roll(1001, 0),
+    "roll not": lambda x: x.roll(0, 0),
+    "roll twice": lambda x: x.roll((1, 2), (0, -1)),
+    "roll one twice": lambda x: x.roll((1, 2), (0, 0)),
+    "roll flat": lambda x: x.roll(3),
+    "roll out of range": lambda x: x.roll(1, 4),
+    "roll unlike": lambda x: x.roll((1, 2), 0),
+    "tril": lambda x: x.tril(),
+    "tril above": lambda x: x.tril(2),
+    "tril below": lambda x: x.tril(-2),
+    "triu": lambda x: x.triu(),
+    "triu above": lambda x: x.triu(1),
+    "triu below": lambda x: x.triu(-20),
+}
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("name", MOVES)
+def test_cuts_and_moves(name: str, given: str) -> None:
+    check(MOVES[name], GIVEN[given], exact=True)
+
+
+def test_gradients_of_cuts() -> None:
+    for grad in (torch.randn(2, 4), torch.randn(4, 2).t(), torch.randn(2, 4, dtype=torch.complex64), torch.ones(2, 4) > 0):
+        for dim, index in ((0, 1), (1, -1), (-1, 0)):
+            sizes = [2, 4]
+            sizes.insert(dim % 3, 5)
+            check(aten.select_backward.default, grad, sizes, dim, index, exact=True)
+        check(aten.select_backward.default, grad, [2, 5, 4], 1, 7)
+        for start, end, step in ((0, 2, 1), (3, 5, 1), (-2, 9, 1), (1, 3, 1), (0, 4, 2), (-3, -1, 1), (0, 9, 5)):
+            check(aten.slice_backward.default, grad, [5, 4], 0, start, end, step, exact=True)
+            check(aten.slice_backward.default, grad.t(), [4, 5], -1, start, end, step, exact=True)
+    check(aten.slice_backward.default, IMAGES, [2, 3, 6, 5], 2, 1, 5, 1, exact=True)
+    check(aten.slice_backward.default, torch.zeros(0, 4), [5, 4], 0, 3, 3, 1, exact=True)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.int32, torch.bfloat16])
+def test_ranges(dtype: torch.dtype | None) -> None:
+    for bounds in ((5,), (2.5,), (0,), (2, 7), (1.5, 4), (3, 3), (7, 2), (-1,)):
+        check(lambda: torch.arange(*bounds, dtype=dtype), exact=True)  # noqa: B023 - called at once
+    check(lambda: torch.arange(torch.tensor(4), device="cpu"))
+
+
+def test_lengths_leave_no_programs() -> None:
+    cache = ProgramCache()
+    with EagerDecompMode(CORE, cache=cache):
+        for length in range(2, 9):
+            x = torch.rand(length, length)
+            for run in MOVES["unbind"], MOVES["split"], MOVES["unfold"], MOVES["stack"], MOVES["roll"], MOVES["triu"]:
+                run(x)
+            aten.select_backward(x[0], [length, length], 0, 1)
+            aten.slice_backward(x, [length + 2, length], 0, 1, length + 1, 1)
+            torch.arange(length)
+            torch.arange(1, length)
+    assert cache.info().programs == 0
+
+
+COUNTS: dict[str, tuple[Callable[[], Any], int]] = {
+    "unbind": (lambda: BASE.view(4, 6).unbind(), 4 + 1),
+    "unfold": (lambda: BASE.unfold(0, 2, 1), 1),
+    "stack": (lambda: torch.stack([BASE, BASE]), 2),
+    "roll": (lambda: BASE.roll(1, 0), 2),
+    "tril": (lambda: GIVEN["part"].contiguous().tril(), 5 + 1),
+    "slice backward": (lambda: aten.slice_backward(BASE, [30], 0, 1, 25, 1), 1),
+    "select backward": (lambda: aten.select_backward(BASE, [2, 24], 0, 1), 2),
+    "range": (lambda: torch.arange(3), 1),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_kernel_calls(name: str) -> None:
+    run, count = COUNTS[name]
+    assert kernel_calls(run) == count
