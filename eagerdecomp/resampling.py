@@ -40,11 +40,14 @@ def spread_to_taps(grad: Tensor, dim: int, size: int, index: Tensor, weights: Te
     """The transpose of `sum_of_taps`: every element adds to `size` elements by its weights; None for one tap of weight 1."""
     shape, inner = list(grad.shape), grad.dim() - 1 - dim
     zeros = aten.full.default([*shape[:dim], size, *shape[dim + 1 :]], 0, dtype=grad.dtype, device=grad.device)
-    shape[dim] = index.numel()
     if weights is not None:
-        grad = aten.reshape.default(aten.mul.Tensor(aten.unsqueeze.default(grad, dim), _along(weights, inner)), shape)
-    rows = aten.expand.default(aten.view.default(index, [-1, *[1] * inner]), shape)
-    return aten.scatter_add.default(zeros, dim, rows, grad)  # type: ignore[no-any-return]
+        grad = aten.mul.Tensor(aten.unsqueeze.default(grad, dim), _along(weights, inner))
+    if inner:  # whole rows are added: half the time of `scatter_add`, which for single numbers takes a third of this
+        return aten.index_put.default(zeros, [*[None] * dim, index], grad, True)  # type: ignore[no-any-return]
+    if weights is not None:
+        shape[dim] = index.numel()
+        grad, index = aten.reshape.default(grad, shape), aten.view.default(index, [-1])
+    return aten.scatter_add.default(zeros, dim, aten.expand.default(index, shape), grad)  # type: ignore[no-any-return]
 
 
 def _along(weights: Tensor, inner: int) -> Tensor:

@@ -58,19 +58,28 @@ def _ratio(size: int, count: int, align_corners: bool, scale: float | None, dtyp
 
 
 def _places(axes: Sequence[_Axis], offset: float, like: Tensor) -> Tensor:
-    """Where in the input the elements of the output lie, for all axes in one row; each is rounded once, as by a fused kernel."""
+    """Where in the input the elements of the output lie, for all axes in one row, or of one for all that are alike; each is rounded
+    once, as by a fused kernel."""
     options = {"dtype": torch.float64, "device": like.device}
     rows = []
-    for axis in axes:
+    for axis in axes[:1] if _alike(axes) else axes:
         start, step = offset * axis.ratio - offset, axis.ratio or 1.0  # of 0 there is one place, at 0
         rows.append(aten.arange.start_step(start, start + (axis.count - 0.5) * step, step, **options))
     return in_type(rows[0] if len(rows) == 1 else aten.cat.default(rows), like.dtype)
 
 
+def _alike(axes: Sequence[_Axis]) -> bool:
+    """Whether one row of places serves all axes, as for squares."""
+    first = axes[0]
+    return all((axis.size, axis.count, axis.ratio) == (first.size, first.count, first.ratio) for axis in axes[1:])
+
+
 def _split(axes: Sequence[_Axis], index: Tensor, weights: Tensor) -> Taps:
+    if _alike(axes):
+        return [(aten.clamp.default(index, 0, axes[0].size - 1), weights)] * len(axes)
     counts = [axis.count for axis in axes]
-    indexes = [index] if len(axes) == 1 else aten.split_with_sizes.default(index, counts, 1)
-    shares = [weights] if len(axes) == 1 else aten.split_with_sizes.default(weights, counts, 1)
+    indexes = aten.split_with_sizes.default(index, counts, 1)
+    shares = aten.split_with_sizes.default(weights, counts, 1)
     inside = (aten.clamp.default(index, 0, axis.size - 1) for axis, index in zip(axes, indexes, strict=True))
     return list(zip(inside, shares, strict=True))
 
