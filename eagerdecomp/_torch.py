@@ -29,6 +29,7 @@ __all__ = [
     "DispatchMode",
     "FakeTensor",
     "FakeTensorMode",
+    "FUNCTION_PLACES",
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
@@ -69,6 +70,13 @@ PLAIN_TORCH_DISPATCH = torch._C._disabled_torch_dispatch_impl
 #: What `__torch_function__` is on a tensor subclass that leaves torch's functions alone: torch then does not count it as one that
 #: overrides them.
 NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
+
+#: Where torch keeps its functions and methods that are written in C++, by a short name.
+FUNCTION_PLACES: Mapping[str, Any] = {
+    "Tensor": torch._C.TensorBase,
+    "torch": torch._C._VariableFunctions,
+    **{place: getattr(torch._C, f"_{place}") for place in ("nn", "linalg", "fft", "special")},
+}
 
 #: Removes every `__torch_function__` mode and subclass hook while it is held: ambient modes such as
 #: `torch.set_default_device` act on the user's calls, never on the calls a rule makes.

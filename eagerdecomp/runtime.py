@@ -21,6 +21,7 @@ from eagerdecomp._torch import (
 )
 from eagerdecomp.cache import OpPrograms, ProgramCache
 from eagerdecomp.compiler import install_program
+from eagerdecomp.direct import native
 from eagerdecomp.fusing import meet
 from eagerdecomp.key import key_of, key_or_none, make_handler, program_arguments
 from eagerdecomp.planner import Decision, Planner
@@ -155,9 +156,9 @@ class Runtime:
         """What runs an op, its counts kept in `entry`. Raises NoRoute when no rule can be linked or recorded."""
         decision = self.planner.decide(op)
         if decision.plumbing:
-            return builtin(op)
+            return native(op, named=op is not entry.op)
         if decision.kernel is not None and decision.when is None:
-            return decision.kernel
+            return native(op, named=op is not entry.op) if decision.kernel is builtin(op) else decision.kernel
         if op in self._linking:
             raise NoRoute(op)
         self._linking.append(op)

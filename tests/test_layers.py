@@ -51,7 +51,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "unary",
         "windows",
     ),
-    ("bench.cases", "bench.chart", "rules", "backend", "program", "inductor", "key", "opfile"),
+    ("bench.cases", "bench.chart", "rules", "backend", "direct", "program", "inductor", "key", "opfile"),
     ("linking", "writeback", "planner", "codegen", "graphs", "sources", "passes.*"),
     ("decomps.*", "fusing", "passes", "tracer", "audit", "bench.rivals"),
     ("decomps", "compiler", "diagnosis", "summary"),

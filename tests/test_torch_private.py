@@ -15,6 +15,7 @@ import torch
 
 from eagerdecomp import _torch
 from eagerdecomp._torch import (
+    FUNCTION_PLACES,
     PLAIN_TORCH_DISPATCH,
     DispatchMode,
     FakeTensor,
@@ -110,6 +111,15 @@ def test_builtin_is_the_c_function_behind_an_overload_and_one_per_overload() -> 
     with Seen() as seen:
         builtin(aten.add.Tensor)(torch.ones(2), 1)
     assert seen.ops[-1] is aten.add.Tensor, "calling OpOverload._op goes past the modes"
+
+
+def test_function_places_hold_torchs_functions_and_methods() -> None:
+    assert FUNCTION_PLACES["torch"].add is torch.add
+    assert FUNCTION_PLACES["Tensor"].add is torch.Tensor.add
+    assert FUNCTION_PLACES["nn"].gelu is torch.nn.functional.gelu
+    x = torch.eye(2)
+    assert FUNCTION_PLACES["linalg"].linalg_det(x) == FUNCTION_PLACES["special"].special_ndtr(x * 40)[0, 0] == 1
+    assert FUNCTION_PLACES["fft"].fft_fft(x).shape == (2, 2)
 
 
 def test_overload_finds_an_overload_by_its_dispatcher_name() -> None:

@@ -1,0 +1,104 @@
+"""Direct functions: torch's own functions in place of boxed calls of overloads, where they are proven to reach the same overload.
+
+``torch.add(x, y)`` reaches ``aten.add.Tensor`` 0.3 to 1.4 us sooner than the overload itself, whose arguments are boxed one by one;
+but torch's argument parser chooses the overload then. ``tools/prove_direct.py`` calls both on arguments of every kind and writes
+``direct.json``: per overload the function and the kinds of arguments with which exactly that overload, and nothing else, arrives
+with exactly those arguments (but that memory may be told not to be pinned, as it is not when nothing is said). Kinds are letters:
+
+``t`` tensor, of any number of dimensions · ``b i f c`` Python bool, int, float, complex · ``x`` symbolic number · ``n`` None ·
+``l`` list of numbers · ``X`` list with symbolic ones · ``L`` list of tensors · ``o`` list of tensors and None · ``e`` empty list ·
+``d`` dtype · ``v`` device · ``y`` layout · ``m`` memory format · ``g`` generator · ``s`` string · ``-`` left out
+
+Handlers of ``__torch_function__`` are asked as often as for boxed calls, and are told the function instead of the overload.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from types import BuiltinFunctionType, MethodDescriptorType
+from typing import Any
+
+import torch
+
+from eagerdecomp._torch import FUNCTION_PLACES, OpOverload, builtin
+from eagerdecomp.footprints import torch_release
+from eagerdecomp.schema import Argument
+
+__all__ = ["ABSENT", "ANY", "direct_function", "function_at", "kind_of", "load_direct", "native"]
+
+#: The kind of an argument that is not given.
+ABSENT = "-"
+
+#: In place of kinds: whatever may arrive at a mode, where only keyword-only arguments are given by name.
+ANY = "*"
+
+_KINDS: dict[type, str] = {
+    bool: "b",
+    int: "i",
+    float: "f",
+    complex: "c",
+    type(None): "n",
+    torch.dtype: "d",
+    torch.device: "v",
+    torch.layout: "y",
+    torch.memory_format: "m",
+    torch.Generator: "g",
+    str: "s",
+}
+
+
+def function_at(path: str) -> Callable[..., Any] | None:
+    """The C function behind ``"torch.add"``, ``"Tensor.add"``, ``"nn.gelu"``; None where there is none, or one in Python."""
+    place, _, name = path.partition(".")
+    function = getattr(FUNCTION_PLACES[place], name, None)
+    return function if isinstance(function, (BuiltinFunctionType, MethodDescriptorType)) else None
+
+
+#: overload -> the path of its function, where that may be called with all that the overload takes; else what is proven: paths, each
+#: followed by the kinds of each argument, or by `ANY` where arguments given by name instead of by position might lead elsewhere.
+Table = Mapping[str, "str | Sequence[Sequence[str]]"]
+
+
+@functools.cache
+def load_direct() -> Table:
+    """The shipped table; empty on another torch release than the one it was proven on."""
+    data = json.loads(resources.files("eagerdecomp").joinpath("direct.json").read_text(encoding="utf-8"))
+    functions: Table = data["functions"] if data["torch"] == torch_release() else {}
+    return functions
+
+
+@functools.cache
+def native(op: OpOverload, *, named: bool = False) -> Callable[..., Any]:
+    """The quickest way to torch's own kernel of an op for every call that may arrive at a mode: direct function or builtin.
+
+    Args:
+        named: for calls that may also give other arguments by name than a dispatched call does.
+    """
+    proven = load_direct().get(str(op), ())
+    if isinstance(proven, str):
+        return function_at(proven) or builtin(op)
+    paths = [path for path, *kinds in proven if kinds == [ANY]]
+    return (function_at(paths[0]) if paths and not named else None) or builtin(op)
+
+
+def direct_function(op: OpOverload, kinds: Sequence[str]) -> Callable[..., Any] | None:
+    """The direct function of an op for calls with these kinds of arguments, in schema order; None where none is proven."""
+    proven = load_direct().get(str(op), ())
+    if isinstance(proven, str):
+        return function_at(proven)
+    for path, *allowed in proven:
+        if allowed == [ANY] or all(kind in kinds_here for kind, kinds_here in zip(kinds, allowed, strict=True)):
+            return function_at(path)
+    return None
+
+
+def kind_of(argument: Argument, value: Any) -> str:
+    """The kind of a plain value that an argument is given; "?", which nothing is proven for, where it has none."""
+    if argument.is_list and isinstance(value, (list, tuple)):
+        if not value:
+            return "e"
+        return "l" if all(type(item) in (bool, int, float, complex) for item in value) else "?"
+    return _KINDS.get(type(value), "?")

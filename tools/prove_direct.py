@@ -1,0 +1,375 @@
+"""Prove ``eagerdecomp/direct.json``: which of torch's own functions reach exactly one overload, and with which kinds of arguments.
+
+    python tools/prove_direct.py [--match REGEX] [--output FILE] [--check]
+
+An overload called as such takes the boxed way into torch; ``torch.add`` and ``Tensor.add`` are quicker, but their argument parser
+chooses the overload. Each candidate is called with every combination of samples (`samples`) inside a mode's handler, where programs
+run, beside the overload itself; a mode notes what arrives. A combination of kinds is proven where exactly one op arrives, the same,
+with the same arguments. What is written is, per argument, the kinds that are proven in every combination with those of the others.
+``--check`` compares with the file instead of writing it and exits with 1 where they differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import json
+import random
+import re
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+import eagerdecomp
+from eagerdecomp._torch import FUNCTION_PLACES, DispatchMode, OpOverload, builtin, op_names, overload
+from eagerdecomp.direct import ABSENT, ANY, function_at
+from eagerdecomp.footprints import torch_release
+from eagerdecomp.schema import Argument, facts_of
+
+FILE = Path(eagerdecomp.__file__).parent / "direct.json"
+
+#: Combinations tried per function; where there are more, each pair of arguments in all its kinds, and this many drawn.
+COMBINATIONS = 2000
+
+#: Boxes of kinds kept per function.
+BOXES = 3
+
+#: A combination of samples: the kind and the value of each argument.
+Combination = tuple[tuple[str, Any], ...]
+
+_MISSING = object()
+
+
+class _Stop(Exception):
+    """More than one op has arrived."""
+
+
+class _Probe(DispatchMode):
+    """Notes what arrives, runs nothing, and answers something of the right type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[OpOverload, Any]] = []
+        self.answer: Any = None  # kept, as a mode may keep what it answers: some factories then answer a copy, made by another op
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if self.seen:
+            self.seen.append((func, None))
+            raise _Stop
+        self.seen.append((func, (_plain(tuple(args)), sorted((name, _plain(value)) for name, value in _told(func, kwargs or {})))))
+        self.answer = _answer(func, args, kwargs or {})
+        return self.answer
+
+
+class _Inside(DispatchMode):
+    """Runs a function where handlers run: inside a mode's handler, below autograd."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.answer = self._function()
+        return func(*args, **(kwargs or {}))
+
+
+def inside(function: Callable[[], Any]) -> Any:
+    """What a function answers when it is called inside a mode's handler, every warning an error."""
+    tensor = torch.ones(1)
+    with warnings.catch_warnings(), _Inside(function) as mode:
+        warnings.simplefilter("error")
+        tensor.sin()
+    return mode.answer
+
+
+def _told(op: OpOverload, kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The named arguments, but for memory that is told not to be pinned, as it is not when nothing is said."""
+    return ((name, value) for name, value in kwargs.items() if name != "pin_memory" or value)
+
+
+def _plain(value: Any) -> Any:
+    """An argument as a value that compares: tensors and generators by identity, all else by type and text."""
+    if isinstance(value, Tensor):
+        return ("tensor", id(value))
+    if isinstance(value, torch.Generator):
+        return ("generator", value._cdata)  # the object is made anew on each way
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return (type(value).__name__, repr(value))
+
+
+def _answer(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Something of the types that an op returns: what it is given to write, or anything."""
+    arguments = op._schema.arguments
+    given = {argument.name: value for argument, value in zip(arguments, args, strict=False)} | dict(kwargs)
+
+    def one(returned: Any) -> Any:
+        alias = returned.alias_info
+        if alias is not None and alias.is_write:
+            for argument in arguments:
+                if argument.alias_info is not None and argument.alias_info.before_set == alias.before_set:
+                    return given[argument.name]
+        text = str(returned.real_type)
+        if text in ("Tensor", "Optional[Tensor]"):
+            return torch.ones(1)
+        values = {"bool": True, "float": 1.0, "number": 1, "ScalarType": torch.float32, "str": "", "List[Tensor]": [torch.ones(1)]}
+        return values.get(text, [1] if text.startswith("List[") else 1)
+
+    answers = tuple(one(returned) for returned in op._schema.returns)
+    return answers if len(answers) > 1 else answers[0] if answers else None
+
+
+# -- samples ----------------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _tensors() -> list[Tensor]:
+    """With and without dimensions: torch's parser takes a tensor without any for a number."""
+    some = [torch.ones(2, 3), torch.ones(2, requires_grad=True), torch.ones(2, dtype=torch.int64)]
+    some += [torch.tensor(value) for value in (1.5, 2, True, 1j)]
+    return [*some, torch.tensor(1.5, requires_grad=True), torch.tensor(1.5, dtype=torch.float16)]
+
+
+@functools.cache
+def _symbol() -> Any:
+    """A symbolic integer, as sizes are while a program is traced for all shapes."""
+    from torch._dynamo.source import ConstantSource
+
+    shapes = ShapeEnv()
+    symbol = shapes.create_symbol(7, ConstantSource("size"))
+    return shapes.create_symintnode(symbol, hint=7)
+
+
+_NUMBERS: dict[str, list[Any]] = {"b": [True], "i": [3], "f": [2.5], "c": [1j]}
+
+
+def samples(argument: Argument) -> dict[str, list[Any]]:
+    """Values of each kind (see `eagerdecomp.direct`) that an argument may be given; none where it is of a type not known here."""
+    tensors = _tensors()
+    lists: dict[str, dict[str, list[Any]]] = {
+        "Tensor": {"L": [[tensors[0], tensors[2]], [tensors[3]], (tensors[4], tensors[0])]},
+        "int": {"l": [[1], [1, 2], (1, 2, 3), torch.Size([2, 3])], "X": [[_symbol(), 1]]},
+        "number": {"l": [[1], [1.5, 2.5], [1j, True]]},
+        "float": {"l": [[1.5], [1.5, 2.5]]},
+        "bool": {"l": [[True], [True, False], (True, True, False)]},
+    }
+    plain: dict[str, dict[str, list[Any]]] = {
+        "Tensor": {"t": list(tensors), **_NUMBERS},
+        "number": {**_NUMBERS, "x": [_symbol()]},
+        "int": {"i": [1, -1], "x": [_symbol()]},
+        "float": {"f": [1.5], "i": [2]},
+        "bool": {"b": [True, False]},
+        "ScalarType": {"d": [torch.float64, torch.int64]},
+        "Device": {"v": [torch.device("cpu"), torch.device("meta"), "cpu"]},
+        "Layout": {"y": [torch.strided]},
+        "MemoryFormat": {"m": [torch.contiguous_format, torch.preserve_format]},
+        "Generator": {"g": [torch.default_generator]},
+        "str": {"s": ["mean", "sum"]},
+    }
+    kinds = (lists if argument.is_list else plain).get(argument.kind)
+    if kinds is None:
+        return {}
+    # No number is written to.
+    kinds = {"t": kinds["t"]} if argument.mutated and "t" in kinds else dict(kinds)
+    if argument.is_list:
+        kinds["e"] = [[]]
+        if argument.optional_items:
+            kinds["o"] = [[None, tensors[0]], [tensors[0], None]]
+    if argument.optional:
+        kinds["n"] = [None]
+    if argument.has_default:
+        kinds[ABSENT] = [_MISSING]
+    return kinds
+
+
+def combinations(arguments: Sequence[Argument], kinds: Sequence[Mapping[str, Sequence[Any]]]) -> Iterator[Combination]:
+    """Samples of all arguments together; an argument that is left out takes the positional ones behind it along."""
+    choices = [[(kind, value) for kind, values in by_kind.items() for value in values] for by_kind in kinds]
+    positional = [number for number, argument in enumerate(arguments) if not argument.kwarg_only]
+    size = 1
+    for choice in choices:
+        size *= len(choice)
+    for combination in itertools.product(*choices) if size <= COMBINATIONS else _drawn(choices):
+        given = [combination[number][1] is not _MISSING for number in positional]
+        if given == sorted(given, reverse=True):
+            yield combination
+        elif size > COMBINATIONS:  # a draw that means nothing: leave out what follows, where that can be
+            first = given.index(False)
+            cut = list(combination)
+            for number in positional[first:]:
+                cut[number] = (ABSENT, _MISSING)
+            if all(cut[number] in choices[number] for number in positional[first:]):
+                yield tuple(cut)
+
+
+def _drawn(choices: Sequence[Sequence[tuple[str, Any]]]) -> Iterator[Combination]:
+    """The kinds of each pair of arguments, the others at their first; and draws."""
+    draw = random.Random(0)
+    by_kind = [{kind: [one for one in choice if one[0] == kind] for kind, _ in choice} for choice in choices]
+    for left, right in itertools.combinations(range(len(choices)), 2):
+        for one, other in itertools.product(by_kind[left].values(), by_kind[right].values()):
+            combination = [choice[0] for choice in choices]
+            combination[left], combination[right] = draw.choice(one), draw.choice(other)
+            yield tuple(combination)
+    for _ in range(COMBINATIONS):
+        yield tuple(draw.choice(choice) for choice in choices)
+
+
+# -- probing ----------------------------------------------------------------------------------------------------------------
+
+
+def _arrives(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[OpOverload, Any] | str:
+    """The one op that arrives and its arguments, its answer handed on as it is; ``refused`` where a TypeError comes first; else
+    ``other``."""
+    try:
+        with _Probe() as probe:
+            answer = function(*args, **kwargs)
+    except TypeError:
+        return "other" if probe.seen else "refused"
+    except (_Stop, RuntimeError, ValueError, IndexError, NotImplementedError, Warning):
+        return "other"
+    return probe.seen[0] if len(probe.seen) == 1 and _plain(answer) == _plain(probe.answer) else "other"
+
+
+def compared(
+    op: OpOverload, function: Callable[..., Any], kinds: Sequence[Mapping[str, Sequence[Any]]], named: bool = False
+) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """For each combination that the overload takes: its kinds, and whether by way of the function the same arrives.
+
+    With `named` every argument but the first is given by name, and a name that the function does not know, for which it is refused
+    at once and always, is no fault: whoever writes such a call sees it fail.
+    """
+    arguments = facts_of(op).arguments
+    for combination in combinations(arguments, kinds):
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for argument, (_, value) in zip(arguments, combination, strict=True):
+            if value is not _MISSING and (argument.kwarg_only or (named and args)):
+                kwargs[argument.name] = value
+            elif value is not _MISSING:
+                args.append(value)
+        wanted = _arrives(builtin(op), args, kwargs)
+        if not isinstance(wanted, str) and wanted[0] is op:
+            got = _arrives(function, args, kwargs)
+            yield tuple(kind for kind, _ in combination), got == wanted or (named and got == "refused")
+
+
+def _bears_names(op: OpOverload, function: Callable[..., Any], kinds: Sequence[Mapping[str, Sequence[Any]]]) -> bool:
+    return all(same for _, same in compared(op, function, kinds, named=True))
+
+
+def candidates(op: OpOverload) -> Iterator[str]:
+    """The functions of torch that bear the op's name: methods first, which cost the least."""
+    name = op._schema.name.partition("::")[2]
+    for place in FUNCTION_PLACES:
+        if function_at(f"{place}.{name}") is not None:
+            yield f"{place}.{name}"
+
+
+def prove(op: OpOverload) -> str | list[list[str]]:
+    """What is written for an op: see `eagerdecomp.direct.Table`."""
+    kinds = [samples(argument) for argument in facts_of(op).arguments]
+    if not all(kinds):
+        return []
+    boxes: list[list[str]] = []
+    for path in candidates(op):
+        function = function_at(path)
+        assert function is not None
+        outcomes = _outcomes(compared(op, function, kinds))
+        if outcomes and all(outcomes.values()):
+            return path if _bears_names(op, function, kinds) else [[path, ANY]]
+        for box in _boxes(outcomes, kinds):
+            if box not in [known for _, *known in boxes]:
+                boxes.append([path, *box])
+    return boxes
+
+
+def _outcomes(seen: Iterable[tuple[tuple[str, ...], bool]]) -> dict[tuple[str, ...], bool]:
+    """For each combination of kinds whether all its samples went where they should."""
+    outcomes: dict[tuple[str, ...], bool] = {}
+    for kinds, same in seen:
+        outcomes[kinds] = same and outcomes.get(kinds, True)
+    return outcomes
+
+
+def _boxes(outcomes: Mapping[tuple[str, ...], bool], kinds: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """Kinds for each argument of which every combination is proven: grown from a proven one, and again from what is left."""
+    left = [combination for combination, same in outcomes.items() if same]
+    wrong = [combination for combination, same in outcomes.items() if not same]
+    for _ in range(BOXES):
+        if not left:
+            return
+        box = [{kind} for kind in left[0]]
+        for number, by_kind in enumerate(kinds):
+            for kind in by_kind:
+                others = [{kind} if place == number else allowed for place, allowed in enumerate(box)]
+                if any(_within(combination, others) for combination in left) and not any(
+                    _within(combination, others) for combination in wrong
+                ):
+                    box[number].add(kind)
+        yield ["".join(kind for kind in by_kind if kind in allowed) for by_kind, allowed in zip(kinds, box, strict=True)]
+        left = [combination for combination in left if not _within(combination, box)]
+
+
+def _within(combination: Sequence[str], box: Sequence[Collection[str]]) -> bool:
+    return all(kind in allowed for kind, allowed in zip(combination, box, strict=True))
+
+
+def proven(op: OpOverload, written: str | Sequence[Sequence[str]]) -> Iterator[tuple[str, bool]]:
+    """Probes what is written for an op: each function, and whether all that it is proven for goes where it should."""
+    kinds = [samples(argument) for argument in facts_of(op).arguments]
+    for path, *allowed in [[written, ANY]] if isinstance(written, str) else written:
+        function = function_at(path)
+        if function is None:
+            yield path, False
+            continue
+        box = kinds
+        if allowed != [ANY]:
+            box = [{kind: values[kind] for kind in chosen} for values, chosen in zip(kinds, allowed, strict=True)]
+        outcomes = _outcomes(compared(op, function, box))
+        yield path, bool(outcomes) and all(outcomes.values()) and (written != path or _bears_names(op, function, kinds))
+
+
+def all_ops(match: str) -> list[OpOverload]:
+    """Every ATen overload that has a kernel and whose name the expression finds; without ``out=``, which no program calls."""
+    named = (overload(name) for name in op_names() if name.startswith("aten::") and re.search(match, name))
+    found = (op for op in named if op is not None and torch._C._dispatch_has_kernel(op.name()))
+    return [op for op in found if not facts_of(op).is_out]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--match", default="", help="only overloads whose name (aten::add.Tensor) this expression finds")
+    parser.add_argument("--output", type=Path, default=FILE)
+    parser.add_argument("--check", action="store_true", help="compare with the file and write nothing")
+    options = parser.parse_args()
+    ops = all_ops(options.match)
+    found = {str(op): written for op, written in inside(lambda: [(op, prove(op)) for op in ops]) if written}
+    kept = json.loads(options.output.read_text(encoding="utf-8"))["functions"] if options.output.exists() else {}
+    if options.check:
+        stale = [name for name in sorted(map(str, ops)) if kept.get(name) != found.get(name)]
+        print("\n".join(stale) or "fresh")
+        return 1 if stale else 0
+    if options.match:
+        for op in ops:
+            kept.pop(str(op), None)
+        found = kept | found
+    lines = [f"{json.dumps(op)}:{json.dumps(found[op], separators=(',', ':'))}" for op in sorted(found)]
+    text = f'{{"torch":{json.dumps(torch_release())},"functions":{{\n' + ",\n".join(lines) + "\n}}\n"
+    options.output.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
