@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ from eagerdecomp._torch import OpOverload
 from eagerdecomp.errors import RuleError
 from eagerdecomp.opset import OpLike, resolve_ops
 
-__all__ = ["Call", "NoRoute", "Rule", "first_answer", "index_rules", "linked", "own", "register_decomposition"]
+__all__ = ["Call", "NoRoute", "Rule", "first_answer", "index_rules", "linked", "own", "register_decomposition", "to_be_fused"]
 
 #: Gives what runs an op: the kernel or handler when a rule is linked, the op itself when its calls are recorded.
 Call: TypeAlias = Callable[[OpOverload], Callable[..., Any]]
@@ -47,7 +47,11 @@ class Rule:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the rule to the op's arguments, each op it uses called through the dispatcher."""
-        answer = self.bind(lambda used: _left_to_the_next if used is self.op else used)(*args, **kwargs)
+        return self.apply(args, kwargs)
+
+    def apply(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, fused: bool = False) -> Any:
+        """The same; `fused` where the calls are recorded for a backend's hook (see `to_be_fused`)."""
+        answer = self.bind(_Dispatched(self.op, fused))(*args, **kwargs)
         if answer is None and self.source == "user" and self.op._schema.returns:
             raise RuleError(f"the {self} for {self.op} answered None; is its `return` missing?")
         return answer
@@ -62,6 +66,23 @@ class Rule:
 
     def __str__(self) -> str:
         return f"{self.source} rule {self.where}"
+
+
+@dataclass(frozen=True)
+class _Dispatched:
+    """The `Call` of a rule that is applied: each op is itself, but for the rule's own."""
+
+    own: OpOverload
+    fused: bool
+
+    def __call__(self, used: OpOverload) -> Callable[..., Any]:
+        return _left_to_the_next if used is self.own else used
+
+
+def to_be_fused(call: Call) -> bool:
+    """Whether a linked rule runs to be recorded for a backend's hook, which wants one expression of whole tensors: blocks that fit
+    a cache gain nothing there, and what reads a number cannot be recorded."""
+    return isinstance(call, _Dispatched) and call.fused
 
 
 class NoRoute(Exception):

@@ -283,7 +283,12 @@ class Runtime:
         if not table.worth_recording(key):
             return self._direct(op, rules, entry, args, kwargs, entry.why_bypassed or "its shapes or scalars keep changing")
         recorder = Recorder(
-            self.planner.decide, op, program_arguments(op, values), chain=self._chain(), by_predicate=self._by_predicate
+            self.planner.decide,
+            op,
+            program_arguments(op, values),
+            chain=self._chain(),
+            by_predicate=self._by_predicate,
+            fused=self.planner.backend.compile is not None,
         )
         with without_torch_function(), lazy_bits_visible():
             result = recorder.run(rules, args, kwargs)

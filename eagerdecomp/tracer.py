@@ -100,6 +100,7 @@ class Recorder(DispatchMode):
         chain: the rules under way already, where this one runs within another.
         by_predicate: gives what runs an op that is supported for some calls only. Such an op is one call of the program, asked
             anew at each; without it the predicate is asked now and the op inlined.
+        fused: the program is for a backend's hook.
     """
 
     def __init__(
@@ -110,8 +111,10 @@ class Recorder(DispatchMode):
         *,
         chain: Chain | None = None,
         by_predicate: Callable[[OpOverload], Callable[..., Any]] | None = None,
+        fused: bool = False,
     ) -> None:
         super().__init__()
+        self._fused = fused
         self._decide = decide
         self._by_predicate = by_predicate
         self._op = op
@@ -180,7 +183,7 @@ class Recorder(DispatchMode):
     def _apply(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         start = len(self._calls)
         with self._chain.entered(rule, args, kwargs), self:
-            result = rule(*args, **kwargs)
+            result = rule.apply(args, kwargs, fused=self._fused)
         # C++ kernels alone can reach a tensor's memory without an op (`_pack_padded_sequence` reads its lengths so): what they
         # computed from it is in the recording as a constant.
         if rule.source in ("composite", "explicit"):

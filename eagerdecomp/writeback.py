@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import same_storage
-from eagerdecomp.rules import Call, NoRoute
+from eagerdecomp.rules import Call, NoRoute, to_be_fused
 from eagerdecomp.spelling import scalar_type_name, shape_text
 from eagerdecomp.strides import is_dense
 
@@ -120,10 +120,13 @@ Row: TypeAlias = "Sequence[Any]"
 
 def block_cutter(call: Call) -> Callable[..., Sequence[Row]]:
     """``cut(row, least=1)``: the rows of at least so many blocks of a pointwise op's arguments, the target first; the row alone
-    where the target is small, where a tensor would be read after it has been written in part, or where the set cannot split.
+    where the target is small, where a tensor would be read after it has been written in part, where the set cannot split, or where
+    a hook makes one kernel of it all.
 
     On CPUs alone: another device wants few large kernels, and its allocator has memory at hand.
     """
+    if to_be_fused(call):
+        return lambda row, least=1: (row,)
     try:
         split = call(aten.split_with_sizes.default)
     except NoRoute:

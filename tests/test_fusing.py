@@ -12,6 +12,7 @@ import torch
 from compare import assert_same
 
 import eagerdecomp as ed
+from eagerdecomp import writeback
 from eagerdecomp.fusing import HITS_BEFORE_FUSING, meet
 
 aten = torch.ops.aten
@@ -96,6 +97,19 @@ def test_an_op_in_place_of_a_linked_rule_is_fused_and_answers_the_callers_own_te
     (output,) = [node for node in graph.graph.nodes if node.op == "output"]
     assert output.args == ((),)
     assert hook.ran == 2
+
+
+def test_a_large_tensor_is_one_expression_not_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writeback, "_LARGE", 64)
+    monkeypatch.setattr(writeback, "_BLOCK", 16)
+    hook, x, y = Hook(), torch.zeros(128), torch.ones(128)
+    often(lambda: x.addcmul_(y, y), hook)
+    (graph,) = hook.graphs
+    assert aten.split_with_sizes.default not in {node.target for node in graph.graph.nodes}
+    assert x.tolist() == [BEFORE + 2.0] * 128
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(SMALL):
+        x.addcmul_(y, y)
+    assert seen.ops[aten.split_with_sizes.default], "without a hook it is written in blocks"
 
 
 def test_lists_are_spread_out_for_the_hook() -> None:
