@@ -49,6 +49,7 @@ _KERNELS = {
     "sort": aten.sort.default,
     "sub": aten.sub.Tensor,
     "sub_scalar": aten.sub.Scalar,
+    "full_like": aten.full_like.default,
     "sum": aten.sum.dim_IntList,
     "to": aten._to_copy.default,
     "unsqueeze": aten.unsqueeze.default,
@@ -127,11 +128,12 @@ def _of_one_type(k: SimpleNamespace, indices: Tensor, offsets: Tensor) -> tuple[
 
 
 def _bag_of_each(k: SimpleNamespace, offsets: Tensor, count: int) -> Any:
-    """The bag that each index is in: how many bags begin at it or before, less one."""
-    starts = offsets if offsets.dtype is torch.int64 else k.to(offsets, dtype=torch.int64)
-    options = {"dtype": offsets.dtype, "device": offsets.device}
-    begun = k.scatter_add(k.full([count + 1], 0, **options), 0, starts, k.full(list(offsets.shape), 1, **options))
-    return k.sub_scalar(k.slice(k.cumsum(begun, 0, dtype=offsets.dtype), 0, 0, count), 1)
+    """The bag that each index is in: how many bags but the first, which begins at 0, begin at it or before."""
+    later = k.slice(offsets, 0, 1, None)
+    starts = later if offsets.dtype is torch.int64 else k.to(later, dtype=torch.int64)
+    none = k.full([count + 1], 0, dtype=offsets.dtype, device=offsets.device)
+    begun = k.scatter_add(none, 0, starts, k.full_like(later, 1))
+    return k.slice(k.cumsum(begun, 0, dtype=offsets.dtype), 0, 0, count)
 
 
 def _is_fast(weight: Tensor, mode: int, per_sample_weights: Tensor | None, padding_idx: int) -> bool:
