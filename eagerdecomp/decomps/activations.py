@@ -116,17 +116,17 @@ def _log_sigmoid_forward(call: Call) -> Callable[..., Any]:
 
 
 def _logit(call: Call) -> Callable[..., Any]:
-    clamp, clamp_between, rsub = call(aten.clamp.default), call(aten.clamp.Tensor), call(aten.rsub.Scalar)
+    clamp, clamp_between, sub = call(aten.clamp.default), call(aten.clamp.Tensor), call(aten.sub.Tensor)
     div, log, number = call(aten.div.Tensor), call(aten.log.default), kept_numbers(call)
 
     def logit(self: Tensor, eps: float | None = None) -> Any:
         if eps is not None and eps >= 0:
             if self.dtype in HALF:
                 low = number(self, eps)
-                self = clamp_between(self, low, rsub(low, 1))
+                self = clamp_between(self, low, sub(1, low))
             else:
                 self = clamp(self, eps, 1 - eps)
-        return log(div(self, rsub(self, 1)))
+        return log(div(self, sub(1, self)))
 
     return logit
 
@@ -263,7 +263,7 @@ def _softplus_backward(call: Call) -> Callable[..., Any]:
 
 def _logit_backward(call: Call) -> Callable[..., Any]:
     lt, gt, lt_tensor, gt_tensor = call(aten.lt.Scalar), call(aten.gt.Scalar), call(aten.lt.Tensor), call(aten.gt.Tensor)
-    either, rsub, mul, div = call(aten.logical_or.default), call(aten.rsub.Scalar), call(aten.mul.Tensor), call(aten.div.Tensor)
+    either, sub, mul, div = call(aten.logical_or.default), call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten.div.Tensor)
     where, number = call(aten.where.self), kept_numbers(call)
     zero, nan = kept_number(call, 0.0), kept_number(call, math.nan)
 
@@ -271,11 +271,11 @@ def _logit_backward(call: Call) -> Callable[..., Any]:
         clamped = eps is not None and eps >= 0
         if clamped and self.dtype in HALF:  # the bounds are rounded to the type: the upper one may be 1
             least = number(self, eps)
-            beyond = either(lt_tensor(self, least), gt_tensor(self, rsub(least, 1)))
+            beyond = either(lt_tensor(self, least), gt_tensor(self, sub(1, least)))
         else:
             low, high = (eps, 1 - eps) if eps is not None and clamped else (0.0, 1.0)
             beyond = either(lt(self, low), gt(self, high))
-        slope = div(grad_output, mul(self, rsub(self, 1)))
+        slope = div(grad_output, mul(self, sub(1, self)))
         return where(beyond, zero(slope) if clamped else nan(slope), slope)
 
     return logit_backward
@@ -316,8 +316,8 @@ def _tanh_backward(call: Call) -> Callable[..., Any]:
 
 
 def _sigmoid_backward(call: Call) -> Callable[..., Any]:
-    mul, rsub = call(aten.mul.Tensor), call(aten.rsub.Scalar)
-    return lambda grad_output, output: mul(grad_output, mul(rsub(output, 1), output))
+    mul, sub = call(aten.mul.Tensor), call(aten.sub.Tensor)
+    return lambda grad_output, output: mul(grad_output, mul(sub(1, output), output))
 
 
 def _native_dropout_backward(call: Call) -> Callable[..., Any]:

@@ -66,6 +66,13 @@ def _check_class_dtypes(kernel: str, self: Tensor, target: Tensor, weight: Tenso
         raise RuntimeError(f"expected scalar type {scalar_type_name(self.dtype)} but found {scalar_type_name(weight.dtype)}")
 
 
+def _usual(self: Tensor, target: Tensor) -> bool:
+    """Rows and a class for each, of types that every check takes: most calls."""
+    shape = self.shape
+    fits = len(shape) == 2 and target.shape == shape[:1]
+    return fits and target.dtype is torch.int64 and (self.dtype is torch.float32 or self.dtype is torch.float64)
+
+
 def _chosen(call: Call) -> Callable[..., Any]:
     """Which targets count, and the class of each as an index into the dimension of classes: any class where it does not count."""
     unsqueeze, ne, mul = call(aten.unsqueeze.default), call(aten.ne.Scalar), call(aten.mul.Tensor)
@@ -90,18 +97,19 @@ def _nll(kernel: str, *, planes: bool) -> Callable[[Call], Callable[..., Any]]:
         total, div, kept_zero = call(aten.sum.dim_IntList), call(aten.div.Tensor), kept_number(call, 0.0)
 
         def run(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int) -> tuple[Any, Any]:
-            _check_classes(self, target, weight, planes=planes)
-            _check_class_dtypes(kernel, self, target, weight, planes=planes)
+            if planes or weight is not None or not _usual(self, target):
+                _check_classes(self, target, weight, planes=planes)
+                _check_class_dtypes(kernel, self, target, weight, planes=planes)
             dim = 1 if self.dim() > 1 else 0
             counts, at = chosen(self, target, ignore_index)
             zero = kept_zero(self)
             weights = None if weight is None else where(counts, index(weight, [at]), zero)
-            score = where(counts, gather(self, dim, at), zero)
+            score = where(counts, neg(gather(self, dim, at)), zero)
             if weights is not None:
                 score = mul(score, weights)
             if reduction == _NONE and self.dim() > 1:
-                return squeeze(neg(score), dim), full([], 0.0, dtype=self.dtype, device=self.device)
-            loss = neg(total(score, []))
+                return squeeze(score, dim), full([], 0.0, dtype=self.dtype, device=self.device)
+            loss = total(score, [])
             of_all = total(counts, [], dtype=self.dtype) if weights is None else total(weights, [])
             return div(loss, of_all) if reduction == _MEAN else loss, of_all
 
@@ -130,18 +138,12 @@ def _nll_backward(kernel: str, *, planes: bool) -> Callable[[Call], Callable[...
             ignore_index: int,
             total_weight: Tensor,
         ) -> Any:
-            _check_classes(
-                self, target, None if weight is None or weight.numel() == self.size(1 if planes else -1) else weight, planes=planes
-            )
-            _check_gradient(grad_output, self, target, reduction, total_weight, planes=planes)
-            if target.dtype not in (torch.int64, torch.uint8):
-                raise RuntimeError(f"expected scalar type Long but found {scalar_type_name(target.dtype)}")
-            if not self.dtype.is_floating_point:
-                raise not_implemented(kernel, self.dtype)
-            if grad_output.dtype is not self.dtype:
-                raise RuntimeError(
-                    f"expected scalar type {scalar_type_name(self.dtype)} but found {scalar_type_name(grad_output.dtype)}"
-                )
+            plain = not planes and weight is None and reduction != _NONE and not (grad_output.dim() or total_weight.dim())
+            if not plain or grad_output.dtype is not self.dtype or not _usual(self, target):
+                whole = weight is None or weight.numel() == self.size(1 if planes else -1)
+                _check_classes(self, target, None if whole else weight, planes=planes)
+                _check_gradient(grad_output, self, target, reduction, total_weight, planes=planes)
+                _check_gradient_dtypes(kernel, grad_output, self, target)
             dim = 1 if self.dim() > 1 else 0
             counts, at = chosen(self, target, ignore_index)
             if reduction == _MEAN:
@@ -180,6 +182,16 @@ def _check_gradient(
             )
     elif grad_output.dim() > 1 or grad_output.numel() != 1:
         raise RuntimeError(f"Expected a single element grad_output tensor, but got: {list(grad_output.shape)}")
+
+
+def _check_gradient_dtypes(kernel: str, grad_output: Tensor, self: Tensor, target: Tensor) -> None:
+    if target.dtype not in (torch.int64, torch.uint8):
+        raise RuntimeError(f"expected scalar type Long but found {scalar_type_name(target.dtype)}")
+    if not self.dtype.is_floating_point:
+        raise not_implemented(kernel, self.dtype)
+    if grad_output.dtype is not self.dtype:
+        wanted, found = scalar_type_name(self.dtype), scalar_type_name(grad_output.dtype)
+        raise RuntimeError(f"expected scalar type {wanted} but found {found}")
 
 
 # -- margins ------------------------------------------------------------------------------------------------------------------

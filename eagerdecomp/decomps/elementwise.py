@@ -301,16 +301,16 @@ def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alph
 def _fill(call: Call) -> Callable[..., Any]:
     """One value for all, written straight into the tensor: the functional twin would make all of them first."""
     full, copy_, slice_ = call(aten.full.default), call(aten.copy_.default), call(aten.slice.Tensor)
-    number = kept_numbers(call)
+    number, zero = kept_numbers(call), kept_number(call, 0)
 
     def run(self: Tensor, value: Any = 0) -> Tensor:
         target = self
-        if 0 in self.stride():
+        if not self.is_contiguous() and 0 in self.stride():
             # Eager fills expanded tensors too, where `copy_` refuses: their memory once.
             for dim, stride in enumerate(self.stride()):
                 target = target if stride else slice_(target, dim, 0, 1)
         if value.__class__ is float or value.__class__ is int:
-            copy_(target, number(self, value))
+            copy_(target, number(self, value) if value else zero(self))
         else:
             copy_(target, full([], value, dtype=self.dtype, device=self.device))
         return self
@@ -411,8 +411,26 @@ def _mul_scalar_(call: Call) -> Callable[..., Any]:
     return inplace_by(product, call, operands=0, pointwise=True)
 
 
+def _rsub(call: Call) -> Callable[..., Any]:
+    sub, others = call(aten.sub.Tensor), call(aten.rsub.Scalar)
+
+    def run(self: Tensor, other: Any, alpha: Any = 1) -> Any:
+        if self.dtype is torch.bool:
+            return others(self, other, alpha)
+        return sub(other, self) if alpha.__class__ is int and alpha == 1 else sub(other, self, alpha=alpha)
+
+    return run
+
+
+def _frac(call: Call) -> Callable[..., Any]:
+    trunc, sub = call(aten.trunc.default), call(aten.sub.Tensor)
+    return lambda self: sub(self, trunc(self))
+
+
 RULES: tuple[Rule, ...] = (
     linked(aten.mul_.Scalar, _mul_scalar_),
+    linked(aten.rsub.Scalar, _rsub),
+    formula(aten.frac.default, _frac, stepwise=True),
     formula(aten.xlogy.Tensor, _times_log(aten.log.default), operands=(0, 1), stepwise=True, promotes=True),
     formula(aten.special_xlog1py.default, _times_log(aten.log1p.default), operands=(0, 1), stepwise=True, promotes=True),
     formula(aten.logaddexp.default, _log_add_exp, operands=(0, 1)),

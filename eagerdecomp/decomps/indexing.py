@@ -193,27 +193,27 @@ def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any
 
 
 def _rows(call: Call) -> Callable[..., Any]:
-    """``rows(self, dim, index, source)``: the dimension counted from the front and the index over the whole of `source`, as
-    `scatter` wants them; None for calls that the operator's own checks refuse or reshape."""
+    """``rows(self, dim, index, source)``: the index over the whole of `source`, as `scatter` wants it; None for calls that the
+    operator's own checks refuse or reshape."""
     view, expand, to = call(aten.view.default), call(aten.expand.default), call(aten._to_copy.default)
 
-    def rows(self: Tensor, dim: int, index: Tensor, source: Tensor) -> tuple[int, Tensor] | None:
+    def rows(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | None:
         ours, theirs = self.shape, source.shape
         rank = len(ours)
-        if not rank or rank != len(theirs) or not -rank <= dim < rank or self.dtype is not source.dtype or index.dim() != 1:
+        if not -rank <= dim < rank or rank != len(theirs) or self.dtype is not source.dtype or index.dim() != 1:
             return None
-        if dim < 0:
-            dim += rank
-        count = theirs[dim]
-        if index.size(0) != count or ours[:dim] != theirs[:dim] or ours[dim + 1 :] != theirs[dim + 1 :]:
+        if ours != theirs and any(ours[at] != theirs[at] for at in range(rank) if at != dim % rank):
+            return None
+        if index.size(0) != theirs[dim]:
             return None
         if index.dtype is not torch.int64:
             if index.dtype is not torch.int32:
                 return None
             index = to(index, dtype=torch.int64)
-        if dim < rank - 1:
-            index = view(index, [count] + [1] * (rank - 1 - dim))
-        return dim, index if rank == 1 else expand(index, theirs)
+        behind = rank - 1 - dim if dim >= 0 else -1 - dim
+        if behind:
+            index = view(index, [-1, *[1] * behind] if index.numel() else [0, *[1] * behind])
+        return index if rank == 1 else expand(index, theirs)
 
     return rows
 
@@ -227,7 +227,7 @@ def _index_add(call: Call) -> Callable[..., Any]:
         found = rows(self, dim, index, source)
         if found is None or self.dtype is torch.bool:
             return others(self, dim, index, source, alpha=alpha)
-        return scatter_add(self, *found, source if alpha == 1 else scale(source, alpha))
+        return scatter_add(self, dim, found, source if alpha == 1 else scale(source, alpha))
 
     return run
 
@@ -238,7 +238,7 @@ def _index_copy(call: Call) -> Callable[..., Any]:
 
     def run(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
         found = rows(self, dim, index, source)
-        return others(self, dim, index, source) if found is None else scatter(self, *found, source)
+        return others(self, dim, index, source) if found is None else scatter(self, dim, found, source)
 
     return run
 

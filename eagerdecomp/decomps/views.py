@@ -42,7 +42,8 @@ def _transpose(call: Call) -> Callable[..., Any]:
 
     def run(self: Tensor, dim0: int, dim1: int) -> Any:
         rank = self.dim()
-        dim0, dim1 = _wrapped(dim0, rank), _wrapped(dim1, rank)
+        if dim0 < 0 or dim1 < 0 or dim0 >= rank or dim1 >= rank:
+            dim0, dim1 = _wrapped(dim0, rank), _wrapped(dim1, rank)
         if dim0 == dim1:
             return alias(self)
         order = list(range(rank))
@@ -148,7 +149,9 @@ def _stack(call: Call) -> Callable[..., Any]:
     def run(tensors: Sequence[Tensor], dim: int = 0) -> Any:
         shape = tensors[0].shape if tensors else torch.Size()
         rank = len(shape)
-        alike = rank > 0 and all(one.is_contiguous() and one.shape == shape for one in tensors)
+        alike = rank > 0
+        for one in tensors:
+            alike = alike and one.is_contiguous() and one.shape == shape
         if not alike or not -rank <= dim + 1 <= rank + 1:
             return others(tensors, dim)
         if dim < 0:
@@ -174,8 +177,8 @@ def _roll(call: Call) -> Callable[..., Any]:
             return others(self, shifts, dims)
         if 0 in shape:
             return clone(self)
-        dims = [_wrapped(dim, rank) for dim in dims]
-        for shift, dim in zip(shifts, dims, strict=True):
+        for shift, at in zip(shifts, dims, strict=True):
+            dim = _wrapped(at, rank)
             size = shape[dim]
             cut = -shift % size
             front, back = split_with_sizes(self, [cut, size - cut], dim)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -378,3 +379,11 @@ def test_a_certain_and_wrong_probability_has_an_infinite_slope_of_eagers_sign(dt
         return torch.autograd.grad(F.binary_cross_entropy(p.requires_grad_(), target), p)[0]
 
     check(slope, torch.tensor([1.0, 0.0, 0.5]).to(dtype), torch.tensor([0.0, 1.0, 1.0]).to(dtype))
+
+
+def test_what_is_ignored_leaves_a_positive_zero() -> None:
+    scores, ignored = torch.randn(3, 4), torch.full((3,), -100)
+    scores[:, 0] = -math.inf
+    for reduction in (0, 1, 2):
+        check(aten.nll_loss_forward.default, scores, ignored, None, reduction, -100, exact=True)
+        check(aten.nll_loss_forward.default, scores, torch.tensor([1, 1, 2]), None, reduction, 1, exact=True)
