@@ -27,8 +27,8 @@ def _calls(count: int) -> dict[str, Callable[[], Any]]:
     target, zeros, ones, other = torch.rand(count), torch.zeros(count), torch.ones(count), torch.rand(count) + 0.5
     part = count // 8
 
-    def several() -> list[Tensor]:
-        return [torch.zeros(part) for _ in range(8)]
+    def several(make: Callable[[int], Tensor] = torch.zeros) -> list[Tensor]:
+        return [make(part) for _ in range(8)]
 
     mask = torch.rand(count) > 0.5
     return {
@@ -48,7 +48,7 @@ def _calls(count: int) -> dict[str, Callable[[], Any]]:
         "_foreach_addcmul_": partial(builtin(aten._foreach_addcmul_.Scalar), several(), several(), several(), 0.5),
         "_fused_adamw_": partial(
             builtin(aten._fused_adamw_.default),
-            *(several() for _ in range(4)),
+            *(several(torch.rand) for _ in range(4)),  # a root of zeros takes ten times as long
             [],
             [torch.tensor(10.0) for _ in range(8)],
             **ADAMW,

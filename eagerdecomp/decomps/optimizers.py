@@ -1,15 +1,16 @@
 """Fused optimizers and gradient scaling: one step over lists of parameters, written into the caller's tensors.
 
-Steps, learning rates, scales and flags that come as tensors stay tensors: nothing is read. What depends on the step alone is
-computed for all parameters at once, in double precision as the kernels compute it. Parameters, gradients and state meet element
-by element; half types are computed in float32 and rounded once, where they are written.
+Steps and learning rates that come as tensors on the CPU are read, as eager's CPU kernels read them; on another device they stay
+tensors, and what depends on the step alone is computed for all parameters at once, in double precision. Scales and flags are never
+read. Parameters, gradients and state meet element by element, large ones in blocks; half types are computed in float32 and rounded
+once, where they are written.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,9 @@ from torch import Tensor
 
 from eagerdecomp._torch import packet_overloads
 from eagerdecomp.precision import HALF, wide_type
-from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.rules import Call, NoRoute, Rule, linked, to_be_fused
 from eagerdecomp.spelling import not_implemented, scalar_type_name
+from eagerdecomp.writeback import block_cutter, columns_in_blocks, functional_of
 
 __all__ = ["RULES"]
 
@@ -93,6 +95,7 @@ class _Step:
     div: Callable[..., Tensor]
     copy_: Callable[..., Tensor]
     to: Callable[..., Tensor]
+    in_place: tuple[Callable[..., Tensor], Callable[..., Tensor]] | None  # `mul_` by a number and `add_`, where the set has them
     grad_scale: Tensor | None
     skip: Tensor | None
 
@@ -115,11 +118,28 @@ class _Step:
     def times(self, tensor: Tensor, factor: Any) -> Tensor:
         return (self.mul if isinstance(factor, Tensor) else self.mul_scalar)(tensor, factor)
 
-    def plus(self, tensor: Tensor, other: Tensor, factor: Any) -> Tensor:
-        """``tensor + factor * other``, of a number or a tensor."""
-        if isinstance(factor, Tensor):
-            return self.add(tensor, self.mul(other, factor))
-        return self.add(tensor, other, alpha=factor)
+    def above(self, tensor: Tensor, number: Any) -> Tensor:
+        return (self.add if isinstance(number, Tensor) else self.add_scalar)(tensor, number)
+
+    def blend(self, target: Tensor, factor: Any, other: Tensor, weight: Any) -> Tensor:
+        """``target * factor + other * weight``, without a factor where that is None: written to the target, answered unrounded."""
+        if isinstance(weight, Tensor):
+            other, weight = self.mul(other, weight), 1
+        if self.skip is None and self.in_place is not None and target.dtype not in HALF:
+            mul_, add_ = self.in_place
+            return add_(target if factor is None else mul_(target, factor), other, alpha=weight)
+        value = self.wide(target)
+        value = self.add(value if factor is None else self.times(value, factor), other, alpha=weight)
+        self.write(target, value)
+        return value
+
+    def shared(self, value: float, params: Sequence[Tensor]) -> Any:
+        """A number that all parameters meet: a tensor where one serves them all, since from a number torch makes one each time."""
+        kinds = {(wide_type(param.dtype), param.device) for param in params}
+        if len(params) < 3 or len(kinds) > 1 or not abs(value) < 3e38 or self.in_place is not None:
+            return value
+        ((kind, device),) = kinds
+        return self.call(aten.full.default)([], value, dtype=kind, device=device)
 
     def joined(self, steps: Sequence[Tensor]) -> Tensor:
         """The steps of all parameters, in double precision."""
@@ -163,6 +183,8 @@ def _stepper(call: Call) -> Callable[[Tensor | None, Tensor | None], _Step]:
             ("to", aten._to_copy.default),
         )
     }
+    mul_, add_ = call(aten.mul_.Scalar), call(aten.add_.Tensor)
+    in_place = (mul_, add_) if functional_of(mul_) is functional_of(add_) is None else None
 
     def start(grad_scale: Tensor | None, found_inf: Tensor | None) -> _Step:
         for flag in (grad_scale, found_inf):
@@ -172,7 +194,7 @@ def _stepper(call: Call) -> Callable[[Tensor | None, Tensor | None], _Step]:
             grad_scale = _shaped(call, grad_scale, [])
         # The kernels skip on 1.0 alone, which is what `_amp_foreach_non_finite_check_and_unscale_` leaves.
         skip = None if found_inf is None else call(aten.eq.Scalar)(_shaped(call, found_inf, []), 1.0)
-        return _Step(call=call, grad_scale=grad_scale, skip=skip, **kernels)
+        return _Step(call=call, in_place=in_place, grad_scale=grad_scale, skip=skip, **kernels)
 
     return start
 
@@ -182,15 +204,35 @@ def _rate(call: Call, lr: Any) -> Rate:
     if not isinstance(lr, Tensor):
         return lr
     _check_one(lr)
+    numbers = _read(call, [lr])
+    if numbers is not None:
+        return numbers[0]
     lr = lr if lr.dtype is torch.float64 else call(aten._to_copy.default)(lr, dtype=torch.float64)
     return _shaped(call, lr, [])
+
+
+def _read(call: Call, cells: Sequence[Tensor]) -> list[float] | None:
+    """The numbers in tensors of one element each, where eager's kernel reads them too and reading waits for no device."""
+    if to_be_fused(call) or not all(type(cell) is Tensor and cell.is_cpu for cell in cells):
+        return None
+    try:
+        item = call(aten._local_scalar_dense.default)
+    except NoRoute:
+        return None
+    return [float(item(cell)) for cell in cells]
+
+
+def _in_blocks(call: Call, *lists: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """The lists side by side, parameters first, a row for each parameter or block of one. A list without items is None in each."""
+    columns = [given or [None] * len(lists[0]) for given in lists]
+    return zip(*columns_in_blocks(block_cutter(call), columns), strict=True) if lists[0] else iter(())
 
 
 # -- Adam -------------------------------------------------------------------------------------------------------------------
 
 
 def _adam(*, decoupled: bool) -> Callable[[Call], Callable[..., None]]:
-    """Adam; with `decoupled` weight decay, AdamW. Thirteen kernels a parameter, and a dozen for all."""
+    """Adam; with `decoupled` weight decay, AdamW. Twelve kernels a parameter where steps are read, and one more for the decay."""
 
     def link(call: Call) -> Callable[..., None]:
         start = _stepper(call)
@@ -217,42 +259,54 @@ def _adam(*, decoupled: bool) -> Callable[[Call], Callable[..., None]]:
             kernel = "fused_adamw_kernel" if decoupled else "fused_adam_kernel"
             _check_lists(kernel, params, lists, () if amsgrad else ("max_exp_avg_sqs",))
             step, rate = start(grad_scale, found_inf), _rate(call, lr)
-            sizes, floors = _adam_factors(step, step.joined(steps), rate, beta1, beta2, eps)
+            sizes, floors = _adam_factors(step, params, steps, rate, beta1, beta2, eps)
             sqrt = call(aten.sqrt.default)
-            kept: Any = 1.0
-            if decoupled and weight_decay:
-                kept = (
-                    step.add_scalar(step.mul_scalar(rate, -weight_decay), 1.0)
-                    if isinstance(rate, Tensor)
-                    else 1 - rate * weight_decay
-                )
-            for at, (size, floor) in enumerate(zip(step.spread(sizes, params), step.spread(floors, params), strict=True)):
-                param, grad = step.wide(params[at]), step.gradient(grads[at], maximize=maximize)
-                if weight_decay and decoupled:
-                    param = step.times(param, kept)
-                elif weight_decay:
-                    grad = step.add(grad, param, alpha=weight_decay)
-                mean = step.add(step.mul_scalar(step.wide(means[at]), beta1), grad, alpha=1 - beta1)
-                square = step.add(step.mul_scalar(step.wide(squares[at]), beta2), step.mul(grad, grad), alpha=1 - beta2)
-                step.write(means[at], mean)
-                step.write(squares[at], square)
-                if amsgrad:
-                    square = call(aten.maximum.default)(step.wide(maxima[at]), square)
-                    step.write(maxima[at], square)
-                way = step.div(step.mul(mean, size), step.add(sqrt(square), floor))
-                step.write(params[at], step.add(param, way))
+            first, second, kept = step.shared(beta1, params), step.shared(beta2, params), None
+            if decoupled and weight_decay and isinstance(rate, Tensor):
+                kept = step.add_scalar(step.mul_scalar(rate, -weight_decay), 1.0)
+            elif decoupled and weight_decay:
+                kept = step.shared(1 - rate * weight_decay, params)
+            rows = _in_blocks(call, params, grads, means, squares, maxima, sizes, floors)
+            for param, given, mean, square, maximum, size, floor in rows:
+                grad = step.gradient(given, maximize=maximize)
+                if weight_decay and not decoupled:
+                    grad = step.add(grad, step.wide(param), alpha=weight_decay)
+                towards = step.blend(mean, first, grad, 1 - beta1)
+                size_of = step.blend(square, second, step.mul(grad, grad), 1 - beta2)
+                if maximum is not None:
+                    size_of = call(aten.maximum.default)(step.wide(maximum), size_of)
+                    step.write(maximum, size_of)
+                step.blend(param, kept, step.div(towards, step.above(sqrt(size_of), floor)), size)
 
         return run
 
     return link
 
 
-def _adam_factors(step: _Step, steps: Tensor, rate: Rate, beta1: float, beta2: float, eps: float) -> tuple[Tensor, Tensor]:
-    """The factor of the mean and the floor under the root for each step.
+def _adam_factors(
+    step: _Step, params: Sequence[Tensor], steps: Sequence[Tensor], rate: Rate, beta1: float, beta2: float, eps: float
+) -> tuple[Sequence[Any], Sequence[Any]]:
+    """The factor of the mean and the floor under the root for each parameter.
 
     ``lr / c1 * m / (sqrt(v) / sqrt(c2) + eps)``, with ``c = 1 - beta ** step``, is ``m * (lr * sqrt(c2) / c1) / (sqrt(v) + eps *
     sqrt(c2))``: the corrections meet tensors twice, not three times, and no learning rate of 0 divides.
     """
+    counts = None if isinstance(rate, Tensor) or not (0 <= beta1 < 1 and 0 <= beta2 < 1) else _read(step.call, steps)
+    if counts is None or not all(count > 0 for count in counts):
+        size, floor = _adam_factors_unread(step, step.joined(steps), rate, beta1, beta2, eps)
+        return step.spread(size, params), step.spread(floor, params)
+    made: dict[float, tuple[Any, Any]] = {}
+    for count in counts:  # one for all, as a rule
+        if count not in made:
+            root = math.sqrt(1 - beta2**count)
+            made[count] = (-rate * root / (1 - beta1**count), root * eps)
+    if len(made) == 1:
+        ((count, factors),) = made.items()
+        made[count] = (factors[0], step.shared(factors[1], params))
+    return [made[count][0] for count in counts], [made[count][1] for count in counts]
+
+
+def _adam_factors_unread(step: _Step, steps: Tensor, rate: Rate, beta1: float, beta2: float, eps: float) -> tuple[Tensor, Tensor]:
     call = step.call
     power, subtract = call(aten.pow.Scalar), call(aten.sub.Scalar)
     minus_first, minus_second = subtract(power(beta1, steps), 1.0), subtract(power(beta2, steps), 1.0)
@@ -291,17 +345,19 @@ def _sgd(call: Call) -> Callable[..., None]:
         _check_lists("fused_sgd_kernel", params, lists, () if momentum else ("momentum_buffer_list",))
         step, rate = start(grad_scale, found_inf), _rate(call, lr)
         minus_rate = call(aten.neg.default)(rate) if isinstance(rate, Tensor) else -rate
-        for at, given in enumerate(params):
-            param, grad = step.wide(given), step.gradient(grads[at], maximize=maximize)
+        kept = step.shared(momentum, params) if momentum and not is_first_step else momentum
+        for param, given, buffer in _in_blocks(call, params, grads, buffers):
+            grad = step.gradient(given, maximize=maximize)
             if weight_decay:
-                grad = step.add(grad, param, alpha=weight_decay)
+                grad = step.add(grad, step.wide(param), alpha=weight_decay)
             if momentum:
-                buffer = grad
-                if not is_first_step:
-                    buffer = step.add(step.mul_scalar(step.wide(buffers[at]), momentum), grad, alpha=1 - dampening)
-                step.write(buffers[at], buffer)
-                grad = step.add(grad, buffer, alpha=momentum) if nesterov else buffer
-            step.write(given, step.plus(param, grad, minus_rate))
+                moved = grad
+                if is_first_step:
+                    step.write(buffer, grad)
+                else:
+                    moved = step.blend(buffer, kept, grad, 1 - dampening)
+                grad = step.add(grad, moved, alpha=momentum) if nesterov else moved
+            step.blend(param, None, grad, minus_rate)
 
     return run
 
@@ -330,14 +386,13 @@ def _adagrad(call: Call) -> Callable[..., None]:
         _check_lists("fused_adagrad_kernel", params, lists)
         step, rate = start(grad_scale, found_inf), _rate(call, lr)
         sqrt = call(aten.sqrt.default)
-        rates = _decayed(step, steps, rate, lr_decay, params)
-        for at, given in enumerate(params):
-            param, grad = step.wide(given), step.gradient(grads[at], maximize=maximize)
+        rates, floor = _decayed(step, steps, rate, lr_decay, params), step.shared(eps, params)
+        for param, given, total, factor in _in_blocks(call, params, grads, sums, rates):
+            grad = step.gradient(given, maximize=maximize)
             if weight_decay:
-                grad = step.add(grad, param, alpha=weight_decay)
-            total = step.add(step.wide(sums[at]), step.mul(grad, grad))
-            step.write(sums[at], total)
-            step.write(given, step.plus(param, step.div(grad, step.add_scalar(sqrt(total), eps)), rates[at]))
+                grad = step.add(grad, step.wide(param), alpha=weight_decay)
+            summed = step.blend(total, None, step.mul(grad, grad), 1)
+            step.blend(param, None, step.div(grad, step.above(sqrt(summed), floor)), factor)
 
     return run
 
@@ -345,6 +400,9 @@ def _adagrad(call: Call) -> Callable[..., None]:
 def _decayed(step: _Step, steps: Sequence[Tensor], rate: Rate, decay: float, params: Sequence[Tensor]) -> Sequence[Any]:
     """``-lr / (1 + (step - 1) * decay)`` for each parameter."""
     call = step.call
+    counts = None if isinstance(rate, Tensor) or not decay else _read(call, steps)
+    if counts is not None and all(1 + (count - 1) * decay for count in counts):
+        return [-rate / (1 + (count - 1) * decay) for count in counts]
     minus_rate = call(aten.neg.default)(rate) if isinstance(rate, Tensor) else -rate
     if not decay:
         return [minus_rate] * len(params)

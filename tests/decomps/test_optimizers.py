@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.testing._internal.common_optimizers import optim_db
 
 import eagerdecomp as ed
+from eagerdecomp import writeback
 
 aten = torch.ops.aten
 
@@ -152,8 +153,68 @@ def test_bad_arguments_are_refused_as_in_eager(op: Any, lists: Any, named: Any) 
 
 def test_long_lists_cost_few_kernels_each() -> None:
     lists, counted = filled([(3, 4)] * 8, torch.float32, 4), steps(8)
-    assert kernel_calls(lambda: aten._fused_adam_(*lists, [], counted, **ADAM)) <= 8 * 16 + 14
-    assert kernel_calls(lambda: aten._fused_sgd_(*lists[:3], **SGD)) <= 8 * 7
+    assert kernel_calls(lambda: aten._fused_adam_(*lists, [], counted, **ADAM)) <= 8 * (13 + 1) + 3  # a read step each
+    assert kernel_calls(lambda: aten._fused_adamw_(*lists, [], [counted[0]] * 8, **ADAM)) <= 8 * (13 + 1) + 4
+    assert kernel_calls(lambda: aten._fused_sgd_(*lists[:3], **SGD)) <= 8 * 7 + 1
+
+
+def steps_as_parameters(count: int) -> list[Tensor]:
+    """No plain tensors: the mode does not read them, as it would not on another device."""
+    return [torch.nn.Parameter(step, requires_grad=False) for step in steps(count)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_steps_that_are_not_read(dtype: torch.dtype, count: int) -> None:
+    *lists, sums = filled(SHAPES[:count], dtype, 5)
+    unread = steps_as_parameters(count)
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+        aten._fused_adamw_(*copy.deepcopy(lists), [], unread, **ADAM)
+    assert not seen.ops[aten._local_scalar_dense.default]
+    check(aten._fused_adamw_, *lists, [], unread, **ADAM)
+    check(aten._fused_adam_.tensor_lr, *lists, [], unread, **ADAM | {"lr": torch.nn.Parameter(torch.tensor(0.1))})
+    check(aten._fused_adagrad_, *lists[:2], sums, unread, lr=0.1, lr_decay=0.1, weight_decay=0.1, eps=1e-3, maximize=False)
+
+
+@pytest.mark.parametrize("at", [0.0, 1.0, 2.5, 1e7])
+def test_a_step_of_any_number(at: float) -> None:
+    lists = filled(SHAPES, torch.float32, 4)
+    for counted in ([torch.tensor(at)] * 3, [torch.tensor(at), torch.tensor(1.0), torch.tensor(4.0, dtype=torch.float64)]):
+        check(aten._fused_adamw_, *lists, [], counted, **ADAM)
+        check(aten._fused_adamw_, *lists, [], counted, **ADAM | {"beta1": 0.0, "lr": 0.0})
+        check(aten._fused_adagrad_, *lists[:3], counted, lr=0.1, lr_decay=1.0, weight_decay=0.1, eps=1e-3, maximize=False)
+
+
+def test_large_parameters_are_stepped_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writeback, "_BLOCK", 2)
+    monkeypatch.setattr(writeback, "_LARGE", 12)
+    for dtype in FLOATS:
+        *lists, maxima = filled([(5, 3), (), (2, 3), (1, 14)], dtype, 5)
+        flags = {"grad_scale": torch.tensor(2.0), "found_inf": torch.tensor(0.0)}
+        check(aten._fused_adamw_, *lists, [], steps(4), **ADAM)
+        check(aten._fused_adam_, *lists, maxima, steps(4), **ADAM | {"amsgrad": True}, **flags)
+        check(aten._fused_sgd_, *lists[:3], **SGD, **flags)
+        check(aten._fused_adagrad_, *lists[:3], steps(4), lr=0.1, lr_decay=0.1, weight_decay=0.1, eps=1e-3, maximize=False)
+    together = torch.rand(2, 5, 3)
+    check(aten._fused_sgd_, [together[0]], [together[1]], [torch.rand(5, 3)], **SGD)
+
+
+IN_PLACE = CORE | ["aten.mul_.Scalar", "aten.add_.Tensor"]
+
+
+def test_a_set_with_kernels_in_place_copies_nothing() -> None:
+    lists, counted = filled([(3, 4)] * 4, torch.float32, 4), steps(4)
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(IN_PLACE):
+        aten._fused_adamw_(*lists, [], counted, **ADAM)
+    assert not seen.ops[aten.copy_.default]
+    assert seen.ops.total() == 4 * (10 + 1)
+    for dtype in FLOATS:
+        *lists, maxima = filled(SHAPES, dtype, 5)
+        flags = {"grad_scale": torch.tensor(2.0), "found_inf": torch.tensor(0.0)}
+        check(aten._fused_adamw_, *lists, [], steps(3), **ADAM, ops=IN_PLACE)
+        check(aten._fused_adam_, *lists, maxima, steps(3), **ADAM | {"amsgrad": True}, **flags, ops=IN_PLACE)
+        check(aten._fused_sgd_, *lists[:3], **SGD, ops=IN_PLACE)
+        check(aten._fused_adamw_.tensor_lr, *lists, [], steps(3), **ADAM | {"lr": torch.tensor(0.1)}, ops=IN_PLACE)
 
 
 def test_a_new_learning_rate_makes_no_new_program() -> None:
