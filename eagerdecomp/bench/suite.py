@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp.bench import cold, growth, kernels, memory, models, ops, threads, writeback
+from eagerdecomp.bench import cold, fused, growth, kernels, memory, models, ops, threads, writeback
 from eagerdecomp.bench.chart import svg
 from eagerdecomp.bench.figures import Section, Settings, markdown, section_json
 
@@ -25,6 +25,7 @@ SECTIONS: dict[str, Callable[[Settings, Callable[[str], None]], Section]] = {
     "cold": cold.measure,
     "memory": memory.measure,
     "writeback": writeback.measure,
+    "fused": fused.measure,
     "growth": growth.measure,
     "threads": threads.measure,
 }

@@ -11,10 +11,11 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from eagerdecomp.bench import suite
+from eagerdecomp.bench import fused, suite
 from eagerdecomp.bench.memory import peak_growth
 from eagerdecomp.bench.nets import KINDS, NETS, job, jobs
 from eagerdecomp.cli import main
+from eagerdecomp.inductor import cpp_compiler
 
 FAST = replace(suite.QUICK, rounds=2, seconds=1e-5)
 
@@ -25,6 +26,7 @@ ROWS = {
     "models": {"model", "kind", "times", "ratios"},
     "memory": {"model", "kind", "held", "ours_growth", "native_growth", "ratio", "growth_ratio"},
     "writeback": {"call", "times", "ratio"},
+    "fused": {"call", "size", "times", "ratios"},
     "growth": {"length", "rate", "ours", "noop", "programs"},
     "threads": {"threads", "times", "programs"},
 }
@@ -56,12 +58,22 @@ def test_every_section_is_in_the_json_file_and_in_the_chart(told: dict[str, Any]
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_have_their_fields(told: dict[str, Any], name: str) -> None:
+    if name == "fused" and cpp_compiler() is None:
+        pytest.skip("no C++ compiler is installed: nothing is fused")
     (section,) = [section for section in told["json"]["sections"] if section["name"] == name]
     assert section["rows"]
     for row in section["rows"]:
         assert ROWS[name] <= set(row)
     for figure in section["figures"]:
         assert figure["value"] > 0 or "/" not in figure["name"]
+
+
+def test_without_a_compiler_the_fused_are_left_out_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "cpp_compiler", lambda: None)
+    sections = suite.run(["fused"], FAST, lambda line: None)
+    assert "no C++ compiler" in suite.told(sections)
+    assert not sections[0].rows
+    ElementTree.fromstring(suite.drawn(sections))
 
 
 def test_cold_tells_first_calls_and_first_passes(told: dict[str, Any]) -> None:

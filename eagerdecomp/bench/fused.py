@@ -1,0 +1,113 @@
+"""Fused: what a compile hook buys, by the one that the library ships: ops as one C++ kernel, call by call, and native."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from eagerdecomp._torch import builtin
+from eagerdecomp.backend import Backend
+from eagerdecomp.bench.cases import ADAMW
+from eagerdecomp.bench.figures import Figure, Section, Settings
+from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
+from eagerdecomp.cache import ProgramCache
+from eagerdecomp.fusing import HITS_BEFORE_FUSING
+from eagerdecomp.inductor import cpp_compiler, inductor_hook
+from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.opset import core_aten
+
+__all__ = ["measure"]
+
+aten = torch.ops.aten
+
+#: Core ATen holds some of the ops whose fusing is measured; without them they are decomposed.
+_WITHOUT = (
+    *("aten.native_layer_norm", "aten.native_layer_norm_backward", "aten.gelu", "aten.gelu_backward"),
+    *("aten._native_batch_norm_legit", "aten.native_batch_norm_backward", "aten._softmax_backward_data"),
+)
+_SIZES = {"large": (1024, 1024), "tiny": (8, 16)}  # rows, and what is in each
+_QUICK = ("gelu", "layer norm")
+
+
+def _calls(rows: int, width: int) -> dict[str, Callable[[], Any]]:
+    x, grad = torch.randn(rows, width), torch.randn(rows, width)
+    scale, shift = torch.rand(width) + 0.5, torch.randn(width)
+    _, mean, rstd = torch.native_layer_norm(x, [width], scale, shift, 1e-5)
+    soft = torch.softmax(x, -1)
+    side = 32 if rows > 32 else 2
+    channels = max(1, width // 16)
+    image = torch.randn(rows * width // (channels * side * side), channels, side, side)
+    each, zeros, ones = torch.rand(channels) + 0.5, torch.zeros(channels), torch.ones(channels)
+    _, saved, inverse = torch.native_batch_norm(image, each, zeros, zeros.clone(), ones.clone(), True, 0.1, 1e-5)
+    wanted = [True, True, True]
+
+    def lists() -> list[torch.Tensor]:
+        return [torch.rand(rows * width // 8) for _ in range(8)]
+
+    steps = [torch.tensor(10.0) for _ in range(8)]
+    return {
+        "layer norm": partial(builtin(aten.native_layer_norm.default), x, [width], scale, shift, 1e-5),
+        "layer norm, backward": partial(
+            builtin(aten.native_layer_norm_backward.default), grad, x, [width], mean, rstd, scale, shift, wanted
+        ),
+        "gelu": partial(builtin(aten.gelu.default), x),
+        "gelu, backward": partial(builtin(aten.gelu_backward.default), grad, x),
+        "batch norm": partial(builtin(aten.native_batch_norm.default), image, each, zeros, zeros, ones, True, 0.1, 1e-5),
+        "batch norm, backward": partial(
+            builtin(aten.native_batch_norm_backward.default),
+            image * 2,
+            image,
+            each,
+            zeros,
+            ones,
+            saved,
+            inverse,
+            True,
+            1e-5,
+            wanted,
+        ),
+        "softmax, backward": partial(builtin(aten._softmax_backward_data.default), grad, soft, -1, torch.float32),
+        "Adam": partial(builtin(aten._fused_adamw_.default), lists(), lists(), lists(), lists(), [], steps, **ADAMW),
+        "foreach addcdiv_": partial(builtin(aten._foreach_addcdiv_.Scalar), lists(), lists(), lists(), 1e-5),
+    }
+
+
+def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+    """Race each call fused, call by call, and native; nothing where there is no C++ compiler."""
+    if cpp_compiler() is None:
+        return Section("fused", "Fused", "Left out: no C++ compiler is installed, so that there is nothing to fuse with.", [])
+    ops = core_aten() - _WITHOUT
+    fused = EagerDecompMode(Backend("fused", ops, compile=inductor_hook), cache=ProgramCache())
+    unfused = EagerDecompMode(ops)
+    rows: list[dict[str, Any]] = []
+    for size, shape in _SIZES.items():
+        for name, run in _calls(*shape).items():
+            if settings.quick and (name not in _QUICK or size == "large"):
+                continue
+            tell(f"fused: {name}, {size}")
+            with fused:
+                for _ in range(HITS_BEFORE_FUSING + 2):
+                    run()
+            contestants = {"native": Contestant(run), "fused": Contestant(run, fused), "unfused": Contestant(run, unfused)}
+            times = race(contestants, settings.rounds, 4 * settings.seconds)
+            shares = {one: ratios(times[one], times["native"]) for one in ("fused", "unfused")}
+            rows.append({"call": name, "size": size, "times": times, "ratios": shares})
+    how = (
+        "Ops that a set of elementary ops does not hold (Core ATen without those measured): one C++ kernel of a program, by "
+        "`inductor_hook`, and the same program kernel by kernel. Large: a million floats; tiny: 128."
+    )
+    return Section("fused", "Fused", how, _figures(rows), rows=rows)
+
+
+def _figures(rows: list[dict[str, Any]]) -> list[Figure]:
+    found: list[Figure] = []
+    for size in dict.fromkeys(row["size"] for row in rows):
+        here = [row for row in rows if row["size"] == size]
+        for one in ("fused", "unfused"):
+            spread = joint([row["ratios"][one] for row in here])
+            found.append(Figure.of(f"{one} / native, {size}", spread, f"{len(here)} calls"))
+        found += [Figure.of(f"{row['call']}, {size}: fused / native", Spread.of(row["ratios"]["fused"])) for row in here]
+    return found
