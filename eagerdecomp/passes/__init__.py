@@ -1,4 +1,7 @@
-"""The passes, in order, each ``Program -> Program``; the reason for each position stands beside it."""
+"""The passes, in order, each ``Program -> Program``; the reason for each position stands beside it.
+
+`reuse` comes after all of them, where the compiler knows what it needs: the op set, and how values lie in memory.
+"""
 
 from __future__ import annotations
 

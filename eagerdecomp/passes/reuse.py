@@ -1,0 +1,120 @@
+"""Reuse of memory: a kernel writes into a temporary that dies with it, where the op set has the kernel that does.
+
+``%3 = add(%2, %0)`` becomes ``add_(%2, %0)`` or ``add(%2, %0, out=%2)`` when nothing reads ``%2`` afterwards, nor a view of it, and
+the result would lie in memory just as ``%2`` does. Needs to know how values lie (`layouts_of`). Leaves writes behind, so it comes
+after every pass that wants a program without any; on a set without such kernels it changes nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import OpOverload, packet_overloads
+from eagerdecomp.precision import HALF
+from eagerdecomp.program import KernelCall, Program, Slot, evaluate, map_slots, slots_in
+from eagerdecomp.schema import facts_of, functional_twin
+from eagerdecomp.strides import is_dense
+
+__all__ = ["Layout", "layouts_of", "reuse"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in memory."""
+
+    dtype: torch.dtype
+    device: torch.device
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def layouts_of(
+    program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]], arguments: Sequence[Any]
+) -> tuple[Any, dict[Slot, Layout]]:
+    """What the program answers for the arguments, and the layouts of the plain, dense tensors that its kernels made on the way."""
+    layouts: dict[Slot, Layout] = {}
+    calls = iter(program.calls)
+
+    def noting(op: OpOverload) -> Callable[..., Any]:
+        kernel, call = kernel_of(op), next(calls)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            answer = kernel(*args, **kwargs)
+            (slot, *others) = call.results or (None,)
+            if slot is not None and not others and type(answer) is Tensor and answer.layout is torch.strided and is_dense(answer):
+                layouts[slot] = Layout(answer.dtype, answer.device, tuple(answer.shape), answer.stride())
+            return answer
+
+        return run
+
+    return evaluate(program, noting, arguments), layouts
+
+
+def reuse(program: Program, layouts: Mapping[Slot, Layout], holds: Callable[[OpOverload], bool]) -> Program:
+    """The program with dead temporaries written to, by those in-place and ``out=`` ops that the set `holds`."""
+    last = {slot: index for index, call in enumerate(program.calls) for slot in call.reads()}
+    kept = set(slots_in(program.result))
+    free = _of_their_own(program)
+    now: dict[Slot, Slot] = {}
+    calls: list[KernelCall] = []
+
+    def current(slot: Slot) -> Slot:
+        return now.get(slot, slot)
+
+    for index, call in enumerate(program.calls):
+        (slot, *others) = call.results or (None,)
+        renamed = _renamed(call, current)
+        if slot is not None and not others and slot in free and _by_elements(call.op):
+            dying = {current(s) for s in call.reads() if s in free and last[s] == index and s not in kept}
+            fitting = {s for s in dying if layouts.get(s) is not None and layouts.get(s) == layouts.get(slot)}
+            written = next(_writing(renamed, fitting, holds), None)
+            if written is not None and layouts[slot].dtype not in HALF:  # there some round in place what they keep otherwise
+                renamed, now[slot] = written
+        calls.append(renamed)
+    return replace(program, calls=tuple(calls), result=map_slots(program.result, current))
+
+
+def _renamed(call: KernelCall, current: Callable[[Slot], Slot]) -> KernelCall:
+    args = tuple(map_slots(arg, current) for arg in call.args)
+    return replace(call, args=args, kwargs=tuple((name, map_slots(value, current)) for name, value in call.kwargs))
+
+
+def _of_their_own(program: Program) -> set[Slot]:
+    """The results of functional kernels of which no call makes a view, and that none writes or hands back."""
+    made = {slot for call in program.calls if facts_of(call.op).is_functional for slot in call.results if slot is not None}
+    for call in program.calls:
+        facts = facts_of(call.op)
+        if facts.returns_alias or facts.mutated:
+            made.difference_update(call.reads())
+    return made
+
+
+def _by_elements(op: OpOverload) -> bool:
+    return torch.Tag.pointwise in op.tags and not facts_of(op).is_random
+
+
+def _writing(call: KernelCall, fitting: set[Slot], holds: Callable[[OpOverload], bool]) -> Iterator[tuple[KernelCall, Slot]]:
+    """The call as one that writes to one of those temporaries, with the temporary."""
+    in_place, out, name = _variants(call.op)
+    if in_place is not None and holds(in_place) and call.args and call.args[0] in fitting:
+        yield replace(call, op=in_place, results=(None,)), call.args[0]
+    if out is not None and holds(out):
+        for slot in call.reads():
+            if slot in fitting:
+                yield replace(call, op=out, kwargs=(*call.kwargs, (name, slot)), results=(None,)), slot
+
+
+@functools.cache
+def _variants(op: OpOverload) -> tuple[OpOverload | None, OpOverload | None, str]:
+    """The in-place and the ``out=`` op of a functional one, and the name of what the latter writes."""
+    packet = op._schema.name
+    twins = [other for other in (*packet_overloads(f"{packet}_"), *packet_overloads(packet)) if functional_twin(other) is op]
+    in_place = next((other for other in twins if facts_of(other).is_inplace), None)
+    out = next((other for other in twins if facts_of(other).is_out and len(facts_of(other).mutated) == 1), None)
+    return in_place, out, facts_of(out).arguments[facts_of(out).mutated[0]].name if out is not None else ""

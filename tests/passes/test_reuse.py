@@ -1,0 +1,142 @@
+"""Reuse of memory: dead temporaries are written to where the set has the kernels, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from programs import S, call, native, program
+from torch import Tensor
+
+import eagerdecomp as ed
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.passes.reuse import layouts_of, reuse
+from eagerdecomp.program import Program, check, evaluate
+from eagerdecomp.schema import facts_of, functional_twin
+
+aten = torch.ops.aten
+
+X = torch.randn(3, 4)
+
+
+def reused(before: Program, *arguments: Tensor, without: tuple[OpOverload, ...] = ()) -> list[str]:
+    """The calls after the pass, on a set of every op; both programs give the same."""
+    want, layouts = layouts_of(before, native, arguments)
+    after = check(reuse(before, layouts, lambda op: op not in without))
+    kept = [argument.clone() for argument in arguments]
+    torch.testing.assert_close(evaluate(after, native, arguments), want, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(list(arguments), kept, rtol=0, atol=0, equal_nan=True)
+    return [str(one) for one in after.calls]
+
+
+def test_a_chain_runs_in_the_memory_of_its_first_result() -> None:
+    before = program(
+        [S[0]],
+        [call(S[1], aten.neg.default, S[0]), call(S[2], aten.exp.default, S[1]), call(S[3], aten.add.Scalar, S[2], 1)],
+        S[3],
+    )
+    assert reused(before, X) == [
+        "%1 = aten.neg.default(%0)",
+        "_ = aten.exp_.default(%1)",
+        "_ = aten.add_.Scalar(%1, 1)",
+    ]
+
+
+def test_another_argument_is_written_by_an_out_kernel() -> None:
+    before = program([S[0]], [call(S[1], aten.neg.default, S[0]), call(S[2], aten.div.Tensor, S[0], S[1])], S[2])
+    assert reused(before, X) == ["%1 = aten.neg.default(%0)", "_ = aten.div.out(%0, %1, out=%1)"]
+    assert reused(before, X, without=(aten.div.out,)) == ["%1 = aten.neg.default(%0)", "%2 = aten.div.Tensor(%0, %1)"]
+
+
+@pytest.mark.parametrize(
+    ("calls", "result"),
+    [
+        ([call(S[1], aten.exp.default, S[0])], S[1]),  # the caller's own
+        ([call(S[1], aten.neg.default, S[0]), call(S[2], aten.exp.default, S[1])], [S[1], S[2]]),  # the caller gets it
+        (
+            [
+                call(S[1], aten.neg.default, S[0]),
+                call(S[2], aten.t.default, S[1]),
+                call(S[3], aten.exp.default, S[1]),
+                call(S[4], aten.mm.default, S[2], S[3]),
+            ],
+            S[4],
+        ),  # a view of it is read
+        ([call(S[1], aten.neg.default, S[0]), call(S[2], aten.gt.Scalar, S[1], 0)], S[2]),  # of another type
+        ([call(S[1], aten.neg.default, S[0]), call(S[2], aten.cumsum.default, S[1], 0)], S[2]),  # not by elements
+        ([call(S[1], aten.sum.dim_IntList, S[0], [0]), call(S[2], aten.add.Tensor, S[1], S[0])], S[2]),  # of another shape
+    ],
+)
+def test_what_is_not_a_dead_temporary_that_fits_is_left(calls: Any, result: Any) -> None:
+    x = torch.randn(4, 4)
+    before = program([S[0]], calls, result)
+    assert reused(before, x) == [str(one) for one in before.calls]
+
+
+def test_the_last_read_of_several_frees_the_memory() -> None:
+    before = program(
+        [S[0]],
+        [
+            call(S[1], aten.neg.default, S[0]),
+            call(S[2], aten.exp.default, S[1]),
+            call(S[3], aten.mul.Tensor, S[1], S[2]),
+            call(S[4], aten.mul.Tensor, S[3], S[3]),
+        ],
+        S[4],
+    )
+    assert reused(before, X) == [
+        "%1 = aten.neg.default(%0)",
+        "%2 = aten.exp.default(%1)",
+        "_ = aten.mul_.Tensor(%1, %2)",
+        "_ = aten.mul_.Tensor(%1, %1)",
+    ]
+
+
+def test_half_types_and_transposed_results_are_left_or_fit() -> None:
+    before = program([S[0], S[1]], [call(S[2], aten.neg.default, S[0]), call(S[3], aten.mul.Tensor, S[2], S[1])], S[3])
+    assert reused(before, X.bfloat16(), X.bfloat16())[1] == "%3 = aten.mul.Tensor(%2, %1)"
+    assert reused(before, torch.randn(4, 3).t(), X)[1] == "_ = aten.mul_.Tensor(%2, %1)"
+
+
+UNARY = [aten.neg.default, aten.exp.default, aten.sigmoid.default, aten.relu.default]
+BINARY = [aten.add.Tensor, aten.mul.Tensor, aten.sub.Tensor, aten.maximum.default, aten.atan2.default]
+
+
+@given(st.data())
+def test_any_program_gives_what_it_gave(data: st.DataObject) -> None:
+    calls, made = [], [S[0], S[1]]
+    for number in range(2, data.draw(st.integers(3, 12))):
+        pick = lambda: data.draw(st.sampled_from(made))  # noqa: E731
+        if data.draw(st.booleans()):
+            calls.append(call(S[number], data.draw(st.sampled_from(UNARY)), pick()))
+        elif data.draw(st.booleans()):
+            calls.append(call(S[number], data.draw(st.sampled_from(BINARY)), pick(), pick()))
+        else:
+            calls.append(call(S[number], aten.alias.default, pick()))
+        made.append(S[number])
+    result = data.draw(st.lists(st.sampled_from(made), min_size=1, max_size=3))
+    held = frozenset(op for op in EVERY_WRITER if data.draw(st.booleans()))
+    arguments = (torch.randn(2, 3), torch.randn(2, 3) if data.draw(st.booleans()) else torch.randn(3))
+    reused(program([S[0], S[1]], calls, result), *arguments, without=tuple(set(EVERY_WRITER) - held))
+
+
+def _writers(ops: list[OpOverload]) -> list[OpOverload]:
+    found: list[Callable[..., Any]] = []
+    for op in ops:
+        for packet in (op.overloadpacket, getattr(aten, f"{op.overloadpacket.__name__}_", None)):
+            overloads = [getattr(packet, name) for name in packet.overloads()] if packet is not None else []
+            found += [other for other in overloads if facts_of(other).mutated and functional_twin(other) is op]
+    return found  # type: ignore[return-value]
+
+
+EVERY_WRITER = _writers([*UNARY, *BINARY])
+
+
+def test_a_set_without_such_kernels_keeps_its_programs() -> None:
+    before = program([S[0]], [call(S[1], aten.neg.default, S[0]), call(S[2], aten.exp.default, S[1])], S[2])
+    _, layouts = layouts_of(before, native, [X])
+    assert reuse(before, layouts, lambda op: op in ed.core_aten()) == before
