@@ -6,11 +6,12 @@ The query heads that share a key/value head (grouped-query attention) lie side b
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from eagerdecomp.precision import HALF, in_type
+from eagerdecomp.precision import HALF
 
 __all__ = ["as_rows", "check_attention", "heads_last", "laid_out_as", "scaling_of", "visible", "widened"]
 
@@ -43,12 +44,14 @@ def check_attention(query: Tensor, key: Tensor, value: Tensor, dropout_p: float,
 
 
 def as_rows(x: Tensor, groups: int, *, by_strides: bool = False) -> Tensor:
-    """``[B, groups * g, L, D]`` as a matrix per group, ``[B * groups, g * L, D]``: a view of what is contiguous, else of a copy.
+    """``[B, groups * g, L, D]``, widened, as a matrix per group, ``[B * groups, g * L, D]``: a view or of a copy.
 
     Strides differ from length to length, and are read `by_strides` alone, where a copy is worth more than a program for each.
     """
     batch, heads, length, width = x.shape
-    if not x.is_contiguous() and not (heads == groups and batch == 1) and not (by_strides and _heads_merge(x, groups)):
+    if x.dtype in HALF:
+        x = widened(x)
+    elif not x.is_contiguous() and not (heads == groups and batch == 1) and not (by_strides and _heads_merge(x, groups)):
         x = aten.clone.default(x, memory_format=torch.contiguous_format)
     matrices: Tensor = aten.view.default(x, [batch * groups, heads // groups * length, width])
     return matrices
@@ -72,28 +75,29 @@ def scaling_of(query: Tensor, scale: float | None) -> float:
     return 1.0 / math.sqrt(query.size(3)) if scale is None else scale
 
 
-def heads_last(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """`x`, contiguous ``[B, H, L, *]``, in the given dtype, its heads inside its rows in memory."""
-    if x.shape[1] == 1 or x.shape[2] == 1:  # no order to change
-        return in_type(x, dtype)
-    order = [0, 2, 1, 3][: x.dim()]
+def heads_last(x: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """`x`, of shape ``[B, H, L, *]`` and as it is computed for `dtype`, in that dtype, its heads inside its rows in memory."""
+    narrow = {"dtype": dtype} if dtype in HALF else None
+    if shape[1] == 1 or shape[2] == 1:  # no order to change
+        return x if narrow is None else aten._to_copy.default(x, **narrow)
+    order = [0, 2, 1, 3][: len(shape)]
     turned = aten.permute.default(x, order)
-    if x.dtype is dtype:
+    if narrow is None:
         moved = aten.clone.default(turned, memory_format=torch.contiguous_format)
     else:
-        moved = aten._to_copy.default(turned, dtype=dtype, memory_format=torch.contiguous_format)
+        moved = aten._to_copy.default(turned, memory_format=torch.contiguous_format, **narrow)
     return aten.permute.default(moved, order)  # type: ignore[no-any-return]
 
 
 def laid_out_as(x: Tensor, like: Tensor) -> Tensor:
-    """`x`, contiguous, in the dtype of `like`, in memory as ``empty_like(like)``."""
-    if like.is_contiguous():
-        return in_type(x, like.dtype)
-    return aten.copy_.default(aten.full_like.default(like, 0), x)  # type: ignore[no-any-return]
+    """`x`, contiguous and as it is computed for the dtype of `like`, in that dtype, in memory as ``empty_like(like)``."""
+    if not like.is_contiguous():
+        return aten.copy_.default(aten.full_like.default(like, 0), x)  # type: ignore[no-any-return]
+    return aten._to_copy.default(x, dtype=like.dtype) if like.dtype in HALF else x
 
 
 def visible(length: int, keys: int, device: torch.device) -> Tensor:
     """Which keys each query of causal attention sees, counted from the top left, also where the lengths differ."""
-    row = aten.arange.start_step(0, length, 1, device=device)
-    column = aten.view.default(row, [length, 1])
-    return aten.ge.Tensor(column, row if keys == length else aten.arange.start_step(0, keys, 1, device=device))  # type: ignore[no-any-return]
+    row = aten.arange.start_step(0, length, device=device)
+    column = aten.unsqueeze.default(row, 1)
+    return aten.ge.Tensor(column, row if keys == length else aten.arange.start_step(0, keys, device=device))  # type: ignore[no-any-return]

@@ -51,9 +51,9 @@ def _forward(
 ) -> tuple[Tensor, Tensor]:
     check_attention(query, key, value, dropout_p, attn_mask)
     groups = key.shape[1]
-    rows = aten.mul.Scalar(as_rows(widened(query), groups), scaling_of(query, scale))
+    rows = aten.mul.Scalar(as_rows(query, groups), scaling_of(query, scale))
     # A part of a cache is not copied for each word that is written.
-    key_rows, value_rows = (as_rows(widened(x), groups, by_strides=query.shape[2] == 1) for x in (key, value))
+    key_rows, value_rows = (as_rows(x, groups, by_strides=query.shape[2] == 1) for x in (key, value))
     scores = _scores(rows, key_rows, query, key, is_causal, attn_mask)
     if attn_mask is None:
         weights = aten._softmax.default(scores, -1, False)
@@ -72,7 +72,7 @@ def _forward(
         lse = aten.add.Tensor(top, aten.log.default(total))
     batch, heads, length, width = query.shape
     out, lse = aten.view.default(out, [batch, heads, length, width]), aten.view.default(lse, [batch, heads, length])
-    return laid_out_as(out, query), heads_last(lse, wide_type(query.dtype))
+    return laid_out_as(out, query), heads_last(lse, [batch, heads, length], wide_type(query.dtype))
 
 
 def _backward(
@@ -93,25 +93,25 @@ def _backward(
     batch, heads, length, width = query.shape
     groups, keys = key.shape[1], key.shape[2]
     by_row = [batch * groups, heads // groups * length, 1]
-    scaling, grad = scaling_of(query, scale), widened(grad_out)
-    rows = aten.mul.Scalar(as_rows(widened(query), groups), scaling)
-    key_rows, value_rows, grad_rows = as_rows(widened(key), groups), as_rows(widened(value), groups), as_rows(grad, groups)
+    scaling = scaling_of(query, scale)
+    rows = aten.mul.Scalar(as_rows(query, groups), scaling)
+    key_rows, value_rows, grad_rows = (as_rows(x, groups) for x in (key, value, grad_out))
     if not logsumexp.is_contiguous():
         logsumexp = aten.clone.default(logsumexp, memory_format=torch.contiguous_format)
     scores = _scores(rows, key_rows, query, key, is_causal, attn_mask)
     weights = aten.exp.default(aten.sub.Tensor(scores, aten.view.default(logsumexp, by_row)))
     # The softmax's own gradient: weights * (grad_weights - sum(grad_weights * weights)), the sum being grad_out . out.
-    inner = aten.sum.dim_IntList(aten.mul.Tensor(grad, widened(out)), [-1], True)
+    inner = aten.sum.dim_IntList(aten.mul.Tensor(widened(grad_out), widened(out)), [-1], True)
     grad_weights = aten.bmm.default(grad_rows, aten.permute.default(value_rows, [0, 2, 1]))
     grad_scores = aten.mul.Tensor(weights, aten.sub.Tensor(grad_weights, aten.view.default(inner, by_row)))
     grad_query = aten.mul.Scalar(aten.bmm.default(grad_scores, key_rows), scaling)
     grad_key = aten.bmm.default(aten.permute.default(grad_scores, [0, 2, 1]), rows)
     grad_value = aten.bmm.default(aten.permute.default(weights, [0, 2, 1]), grad_rows)
-    of_keys = [batch, groups, keys, width]
+    of_queries, of_keys = [batch, heads, length, width], [batch, groups, keys, width]
     return (
-        heads_last(aten.view.default(grad_query, [batch, heads, length, width]), query.dtype),
-        heads_last(aten.view.default(grad_key, of_keys), key.dtype),
-        heads_last(aten.view.default(grad_value, of_keys), value.dtype),
+        heads_last(aten.view.default(grad_query, of_queries), of_queries, query.dtype),
+        heads_last(aten.view.default(grad_key, of_keys), of_keys, key.dtype),
+        heads_last(aten.view.default(grad_value, of_keys), of_keys, value.dtype),
     )
 
 

@@ -106,7 +106,7 @@ class _Blocks:
     def of_keys(self, x: Tensor, start: int, end: int) -> Tensor:
         """One block of keys or values, as a matrix per head."""
         whole = start == 0 and end == x.size(2)
-        return as_rows(widened(x if whole else aten.slice.Tensor(x, 2, start, end)), self.groups, by_strides=True)
+        return as_rows(x if whole else aten.slice.Tensor(x, 2, start, end), self.groups, by_strides=True)
 
     def product(self, rows: Tensor, keys: Tensor) -> Tensor:
         """``rows @ keys^T`` as ``[B, H, l, block]``."""
@@ -165,7 +165,7 @@ def _forward(blocks: _Blocks) -> tuple[Tensor, Tensor]:
     out, lse = _finished(state, zero)
     out, lse = _joined([*outs, out]), _joined([*sums, lse])
     query = blocks.query
-    return laid_out_as(out, query), heads_last(aten.squeeze.dim(lse, -1), lse.dtype)
+    return laid_out_as(out, query), heads_last(aten.squeeze.dim(lse, -1), query.shape[:3], lse.dtype)
 
 
 def _with_block(state: Sequence[Tensor], scores: Tensor, blocks: _Blocks, values: Tensor, zero: Tensor | None) -> list[Tensor]:
@@ -239,9 +239,9 @@ def _backward(blocks: _Blocks, grad_out: Tensor, out: Tensor, logsumexp: Tensor)
     assert so_far is not None, "there is a block: neither queries nor keys are none"
     grad_query = aten.mul.Scalar(_joined([*done, so_far]), blocks.scaling)
     return (
-        heads_last(grad_query, query.dtype),
-        heads_last(_of_all_keys(grad_keys, key, blocks.seen), key.dtype),
-        heads_last(_of_all_keys(grad_values, value, blocks.seen), value.dtype),
+        heads_last(grad_query, query.shape, query.dtype),
+        heads_last(_of_all_keys(grad_keys, key, blocks.seen), key.shape, key.dtype),
+        heads_last(_of_all_keys(grad_values, value, blocks.seen), value.shape, value.dtype),
     )
 
 
