@@ -68,6 +68,10 @@ def _check_lists(kernel: str, params: Sequence[Tensor], lists: dict[str, Sequenc
             _expect(not tensors, f"{name}.empty()")
         else:
             _expect(len(tensors) == len(params), f"{name}.size() == n_tensors")
+    typed = [tensors for name, tensors in lists.items() if name != "state_steps"]
+    kinds = {tensor.dtype for tensors in (params, *typed) for tensor in tensors}
+    if len(kinds) == 1 and kinds.issubset(_FLOATS) and all(step.numel() == 1 for step in lists.get("state_steps", ())):
+        return
     for position, param in enumerate(params):
         if param.dtype not in _FLOATS:
             raise not_implemented(kernel, param.dtype)
@@ -133,13 +137,14 @@ class _Step:
         self.write(target, value)
         return value
 
-    def shared(self, value: float, params: Sequence[Tensor]) -> Any:
-        """A number that all parameters meet: a tensor where one serves them all, since from a number torch makes one each time."""
-        kinds = {(wide_type(param.dtype), param.device) for param in params}
-        if len(params) < 3 or len(kinds) > 1 or not abs(value) < 3e38 or self.in_place is not None:
-            return value
-        ((kind, device),) = kinds
-        return self.call(aten.full.default)([], value, dtype=kind, device=device)
+    def sharing(self, params: Sequence[Tensor]) -> Callable[[float], Any]:
+        """Makes a number that all parameters meet: one tensor where it serves all, since from a number torch makes one a call."""
+        kinds = {(param.dtype, param.device) for param in params}
+        if len(params) < 3 or len(kinds) > 1 or self.in_place is not None:
+            return lambda value: value
+        ((dtype, device),) = kinds
+        full, kind = self.call(aten.full.default), wide_type(dtype)
+        return lambda value: full([], value, dtype=kind, device=device) if abs(value) < 3e38 else value
 
     def joined(self, steps: Sequence[Tensor]) -> Tensor:
         """The steps of all parameters, in double precision."""
@@ -259,13 +264,13 @@ def _adam(*, decoupled: bool) -> Callable[[Call], Callable[..., None]]:
             kernel = "fused_adamw_kernel" if decoupled else "fused_adam_kernel"
             _check_lists(kernel, params, lists, () if amsgrad else ("max_exp_avg_sqs",))
             step, rate = start(grad_scale, found_inf), _rate(call, lr)
-            sizes, floors = _adam_factors(step, params, steps, rate, beta1, beta2, eps)
-            sqrt = call(aten.sqrt.default)
-            first, second, kept = step.shared(beta1, params), step.shared(beta2, params), None
+            share, sqrt = step.sharing(params), call(aten.sqrt.default)
+            sizes, floors = _adam_factors(step, params, steps, rate, beta1, beta2, eps, share)
+            first, second, kept = share(beta1), share(beta2), None
             if decoupled and weight_decay and isinstance(rate, Tensor):
                 kept = step.add_scalar(step.mul_scalar(rate, -weight_decay), 1.0)
             elif decoupled and weight_decay:
-                kept = step.shared(1 - rate * weight_decay, params)
+                kept = share(1 - rate * weight_decay)
             rows = _in_blocks(call, params, grads, means, squares, maxima, sizes, floors)
             for param, given, mean, square, maximum, size, floor in rows:
                 grad = step.gradient(given, maximize=maximize)
@@ -284,12 +289,19 @@ def _adam(*, decoupled: bool) -> Callable[[Call], Callable[..., None]]:
 
 
 def _adam_factors(
-    step: _Step, params: Sequence[Tensor], steps: Sequence[Tensor], rate: Rate, beta1: float, beta2: float, eps: float
+    step: _Step,
+    params: Sequence[Tensor],
+    steps: Sequence[Tensor],
+    rate: Rate,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    share: Callable[[float], Any],
 ) -> tuple[Sequence[Any], Sequence[Any]]:
     """The factor of the mean and the floor under the root for each parameter.
 
-    ``lr / c1 * m / (sqrt(v) / sqrt(c2) + eps)``, with ``c = 1 - beta ** step``, is ``m * (lr * sqrt(c2) / c1) / (sqrt(v) + eps *
-    sqrt(c2))``: the corrections meet tensors twice, not three times, and no learning rate of 0 divides.
+    ``lr / c1 * m / (sqrt(v) / sqrt(c2) + eps)``, with ``c = 1 - beta ** step``, is ``m / (sqrt(v) + eps * sqrt(c2)) * (lr *
+    sqrt(c2) / c1)``: the corrections meet tensors twice, not three times, and no learning rate of 0 divides.
     """
     counts = None if isinstance(rate, Tensor) or not (0 <= beta1 < 1 and 0 <= beta2 < 1) else _read(step.call, steps)
     if counts is None or not all(count > 0 for count in counts):
@@ -301,8 +313,7 @@ def _adam_factors(
             root = math.sqrt(1 - beta2**count)
             made[count] = (-rate * root / (1 - beta1**count), root * eps)
     if len(made) == 1:
-        ((count, factors),) = made.items()
-        made[count] = (factors[0], step.shared(factors[1], params))
+        made = {count: (size, share(floor)) for count, (size, floor) in made.items()}
     return [made[count][0] for count in counts], [made[count][1] for count in counts]
 
 
@@ -345,7 +356,7 @@ def _sgd(call: Call) -> Callable[..., None]:
         _check_lists("fused_sgd_kernel", params, lists, () if momentum else ("momentum_buffer_list",))
         step, rate = start(grad_scale, found_inf), _rate(call, lr)
         minus_rate = call(aten.neg.default)(rate) if isinstance(rate, Tensor) else -rate
-        kept = step.shared(momentum, params) if momentum and not is_first_step else momentum
+        kept = step.sharing(params)(momentum) if momentum and not is_first_step else momentum
         for param, given, buffer in _in_blocks(call, params, grads, buffers):
             grad = step.gradient(given, maximize=maximize)
             if weight_decay:
@@ -386,7 +397,7 @@ def _adagrad(call: Call) -> Callable[..., None]:
         _check_lists("fused_adagrad_kernel", params, lists)
         step, rate = start(grad_scale, found_inf), _rate(call, lr)
         sqrt = call(aten.sqrt.default)
-        rates, floor = _decayed(step, steps, rate, lr_decay, params), step.shared(eps, params)
+        rates, floor = _decayed(step, steps, rate, lr_decay, params), step.sharing(params)(eps)
         for param, given, total, factor in _in_blocks(call, params, grads, sums, rates):
             grad = step.gradient(given, maximize=maximize)
             if weight_decay:
