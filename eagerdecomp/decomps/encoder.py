@@ -1,28 +1,69 @@
 """The transformer encoder's fused inference path: multi-head attention and a whole layer, as linear maps, a softmax and norms.
 
-Formulas follow ATen's `native/transformers/attention.cpp` and `transformer.cpp`. Calls with nested tensors are declined.
+Linked, so that its twenty arguments need no key. Formulas follow ATen's `native/transformers/attention.cpp` and `transformer.cpp`. Calls with nested tensors are declined.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from eagerdecomp.rules import Rule, own
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.rules import Call, Rule, linked
 
 __all__ = ["RULES"]
 
 aten = torch.ops.aten
 
+#: What runs each op of `_KERNELS`, by its name there.
+Kernels: TypeAlias = Any
+
+_KERNELS = {
+    "view": aten.view.default,
+    "clone": aten.clone.default,
+    "addmm": aten.addmm.default,
+    "permute": aten.permute.default,
+    "split": aten.split_with_sizes.default,
+    "bmm": aten.bmm.default,
+    "mul": aten.mul.Scalar,
+    "div": aten.div.Scalar,
+    "softmax": aten._softmax.default,
+    "to": aten._to_copy.default,
+    "where": aten.where.self,
+    "scalar": aten.scalar_tensor.default,
+    "sum": aten.sum.dim_IntList,
+    "norm": aten.native_layer_norm.default,
+    "add": aten.add.Tensor,
+    "gelu": aten.gelu.default,
+    "relu": aten.relu.default,
+}
+
+
+def _bound(rule: Callable[..., Any], op: OpOverload) -> Rule:
+    """A linked rule of a function whose first argument is the kernels. What it does not cover goes to the rules behind it."""
+
+    def link(call: Call) -> Callable[..., Any]:
+        kernels, behind = SimpleNamespace(**{name: call(used) for name, used in _KERNELS.items()}), call(op)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            answer = rule(kernels, *args, **kwargs)
+            return behind(*args, **kwargs) if answer is NotImplemented else answer
+
+        return run
+
+    return linked(op, link)
+
+
 # The meanings of `mask_type`.
 _OF_ATTENTION, _OF_PADDING, _OF_BOTH = 0, 1, 2
 
 
-def masked_softmax(self: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> Tensor:
+def masked_softmax(k: Kernels, self: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> Tensor:
     """Softmax over the entries of ``[B, H, L, S]`` that the mask leaves (true masks out); a row without any is NaN."""
     if mask.dtype is not torch.bool:
         raise RuntimeError(f"Mask should be a boolean tensor, not {mask.dtype}")
@@ -30,14 +71,15 @@ def masked_softmax(self: Tensor, mask: Tensor, dim: int | None = None, mask_type
         raise RuntimeError("Mask Type should be defined - 0 for L x L src_mask, 1 for B x L src_key_padding_mask, or 2 for general")
     wide = mask
     if mask_type == _OF_PADDING:
-        wide = aten.view.default(mask, [mask.size(0), 1, 1, mask.size(1)])
-    minus_infinity = aten.scalar_tensor.default(-math.inf, dtype=self.dtype, device=self.device)
-    scores = aten.where.self(wide, minus_infinity, self)
-    softened: Tensor = aten._softmax.default(scores, self.dim() - 1 if dim is None else dim, False)
+        wide = k.view(mask, [mask.size(0), 1, 1, mask.size(1)])
+    minus_infinity = k.scalar(-math.inf, dtype=self.dtype, device=self.device)
+    scores = k.where(wide, minus_infinity, self)
+    softened: Tensor = k.softmax(scores, self.dim() - 1 if dim is None else dim, False)
     return softened
 
 
 def multi_head_attention(
+    k: Kernels,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -62,61 +104,67 @@ def multi_head_attention(
     if not query.shape == key.shape == value.shape:
         raise RuntimeError("expected `query`/`key`/`value` shapes to match")
     batch, length, _ = query.shape
-    if query is key and key is value:
-        heads = _heads(_rows(query), batch, length, num_head, 3, qkv_weight, qkv_bias)
-    else:
-        weights, biases = ([*aten.split_with_sizes.default(x, [embed_dim] * 3)] for x in (qkv_weight, qkv_bias))
+
+    def heads() -> Sequence[Any]:
+        if query is key and key is value:
+            return _heads(k, _rows(k, query), batch, length, num_head, 3, qkv_weight, qkv_bias)
+        weights, biases = ([*k.split(x, [embed_dim] * 3)] for x in (qkv_weight, qkv_bias))
         each = zip((query, key, value), weights, biases, strict=True)
-        heads = [_heads(_rows(x), batch, length, num_head, 1, weight, bias)[0] for x, weight, bias in each]
-    context, attention = _attended(heads, batch, length, num_head, embed_dim // num_head, mask, mask_type)
-    projected = aten.view.default(_linear(context, proj_weight, proj_bias), [batch, length, embed_dim])
+        return [_heads(k, _rows(k, x), batch, length, num_head, 1, weight, bias)[0] for x, weight, bias in each]
+
+    context, attention = _attended(k, heads(), batch, length, num_head, embed_dim // num_head, mask, mask_type)
+    projected = k.view(_linear(k, context, proj_weight, proj_bias), [batch, length, embed_dim])
     if not need_weights:
         # Eager answers an undefined tensor, which Python sees as None.
         return projected, None
-    attention = aten.view.default(attention, [batch, num_head, length, length])
+    attention = k.view(attention, [batch, num_head, length, length])
     if average_attn_weights:
-        return projected, aten.div.Scalar(aten.sum.dim_IntList(attention, [1]), num_head)
+        return projected, k.div(k.sum(attention, [1]), num_head)
     return projected, attention
 
 
-def _rows(x: Tensor) -> Tensor:
+def _rows(k: Kernels, x: Tensor) -> Any:
     """``[B, L, E]`` -> ``[B * L, E]``."""
     if not x.is_contiguous():
-        x = aten.clone.default(x, memory_format=torch.contiguous_format)
-    return aten.view.default(x, [x.shape[0] * x.shape[1], x.shape[2]])  # type: ignore[no-any-return]
+        x = k.clone(x, memory_format=torch.contiguous_format)
+    return k.view(x, [x.shape[0] * x.shape[1], x.shape[2]])
 
 
-def _linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return aten.addmm.default(bias, rows, aten.permute.default(weight, [1, 0]))  # type: ignore[no-any-return]
+def _linear(k: Kernels, rows: Tensor, weight: Tensor, bias: Tensor) -> Any:
+    return k.addmm(bias, rows, k.permute(weight, [1, 0]))
 
 
-def _heads(rows: Tensor, batch: int, length: int, heads: int, count: int, weight: Tensor, bias: Tensor) -> list[Tensor]:
+def _heads(
+    k: Kernels, rows: Tensor, batch: int, length: int, heads: int, count: int, weight: Tensor, bias: Tensor
+) -> Sequence[Any]:
     """`count` linear maps of rows, side by side in `weight`: each as a matrix per head, ``[B * H, L, W]``."""
     width = weight.shape[0] // (count * heads)
-    split = aten.view.default(_linear(rows, weight, bias), [batch, length, count, heads, width])
-    apart = aten.clone.default(aten.permute.default(split, [2, 0, 3, 1, 4]), memory_format=torch.contiguous_format)
-    matrices = aten.view.default(apart, [count * batch * heads, length, width])
-    return [matrices] if count == 1 else aten.split_with_sizes.default(matrices, [batch * heads] * count)
+    split = k.view(_linear(k, rows, weight, bias), [batch, length, count, heads, width])
+    apart = k.clone(k.permute(split, [2, 0, 3, 1, 4]), memory_format=torch.contiguous_format)
+    matrices = k.view(apart, [count * batch * heads, length, width])
+    return [matrices] if count == 1 else k.split(matrices, [batch * heads] * count)
 
 
 def _attended(
-    heads: Sequence[Tensor], batch: int, length: int, count: int, width: int, mask: Tensor | None, mask_type: int | None
-) -> tuple[Tensor, Tensor]:
+    k: Kernels, heads: Sequence[Any], batch: int, length: int, count: int, width: int, mask: Tensor | None, mask_type: int | None
+) -> tuple[Any, Any]:
     """Query, key and value heads -> context ``[B * L, E]`` and weights ``[B * H, L, L]``."""
     query, key, value = heads
-    scores = aten.bmm.default(aten.mul.Scalar(query, 1 / math.sqrt(width)), aten.permute.default(key, [0, 2, 1]))
+    weights = k.bmm(k.mul(query, 1 / math.sqrt(width)), k.permute(key, [0, 2, 1]))
     if mask is None:
-        weights = aten._softmax.default(scores, 2, False)
+        weights = k.softmax(weights, 2, False)
     else:
-        scores = aten.view.default(scores, [batch, count, length, length])
-        softened = masked_softmax(scores, aten._to_copy.default(mask, dtype=torch.bool), 3, mask_type)
-        weights = aten.view.default(softened, [batch * count, length, length])
-    context = aten.view.default(aten.bmm.default(weights, value), [batch, count, length, width])
-    joined = aten.clone.default(aten.permute.default(context, [0, 2, 1, 3]), memory_format=torch.contiguous_format)
-    return aten.view.default(joined, [batch * length, count * width]), weights
+        weights = k.view(weights, [batch, count, length, length])
+        weights = masked_softmax(k, weights, k.to(mask, dtype=torch.bool), 3, mask_type)
+        weights = k.view(weights, [batch * count, length, length])
+    context = k.view(k.bmm(weights, value), [batch, count, length, width])
+    del heads, query, key, value
+    context = k.clone(k.permute(context, [0, 2, 1, 3]), memory_format=torch.contiguous_format)
+    return k.view(context, [batch * length, count * width]), weights
 
 
 def encoder_layer(
+    k: Kernels,
     src: Tensor,
     embed_dim: int,
     num_heads: int,
@@ -141,34 +189,34 @@ def encoder_layer(
     """A whole encoder layer in evaluation: attention and feed-forward, each added to its input, norms before or after."""
     if src.is_nested:
         return NotImplemented
-
     batch, length, _ = src.shape
 
-    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return aten.native_layer_norm.default(x, [embed_dim], weight, bias, eps)[0]  # type: ignore[no-any-return]
+    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Any:
+        return k.norm(x, [embed_dim], weight, bias, eps)[0]
 
-    def attend(x: Tensor) -> Tensor:
-        heads = _heads(x, batch, length, num_heads, 3, qkv_weight, qkv_bias)
-        context, _ = _attended(heads, batch, length, num_heads, embed_dim // num_heads, mask, mask_type)
-        return _linear(context, proj_weight, proj_bias)
+    def attend(x: Tensor) -> Any:
+        heads = _heads(k, x, batch, length, num_heads, 3, qkv_weight, qkv_bias)
+        context = _attended(k, heads, batch, length, num_heads, embed_dim // num_heads, mask, mask_type)[0]
+        del heads
+        return _linear(k, context, proj_weight, proj_bias)
 
-    def feed_forward(x: Tensor) -> Tensor:
-        hidden = _linear(x, ffn_weight_1, ffn_bias_1)
-        hidden = aten.gelu.default(hidden) if use_gelu else aten.relu.default(hidden)
-        return _linear(hidden, ffn_weight_2, ffn_bias_2)
+    def feed_forward(x: Tensor) -> Any:
+        hidden = _linear(k, x, ffn_weight_1, ffn_bias_1)
+        hidden = k.gelu(hidden) if use_gelu else k.relu(hidden)
+        return _linear(k, hidden, ffn_weight_2, ffn_bias_2)
 
-    rows = _rows(src)
+    rows = _rows(k, src)
     if norm_first:
-        rows = aten.add.Tensor(attend(norm(rows, norm_weight_1, norm_bias_1)), rows)
-        rows = aten.add.Tensor(feed_forward(norm(rows, norm_weight_2, norm_bias_2)), rows)
+        rows = k.add(attend(norm(rows, norm_weight_1, norm_bias_1)), rows)
+        rows = k.add(feed_forward(norm(rows, norm_weight_2, norm_bias_2)), rows)
     else:
-        rows = norm(aten.add.Tensor(attend(rows), rows), norm_weight_1, norm_bias_1)
-        rows = norm(aten.add.Tensor(feed_forward(rows), rows), norm_weight_2, norm_bias_2)
-    return aten.view.default(rows, [batch, length, embed_dim])
+        rows = norm(k.add(attend(rows), rows), norm_weight_1, norm_bias_1)
+        rows = norm(k.add(feed_forward(rows), rows), norm_weight_2, norm_bias_2)
+    return k.view(rows, [batch, length, embed_dim])
 
 
 RULES: tuple[Rule, ...] = (
-    own(aten._masked_softmax.default, masked_softmax),
-    own(aten._native_multi_head_attention.default, multi_head_attention),
-    own(aten._transformer_encoder_layer_fwd.default, encoder_layer),
+    _bound(masked_softmax, aten._masked_softmax.default),
+    _bound(multi_head_attention, aten._native_multi_head_attention.default),
+    _bound(encoder_layer, aten._transformer_encoder_layer_fwd.default),
 )
