@@ -96,7 +96,7 @@ def _huber(call: Call) -> Callable[..., Any]:
     bent, reduce, to = _bent(call), _reducer(call), call(aten._to_copy.default)
 
     def run(self: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 1.0) -> Any:
-        if delta <= 0:
+        if not delta > 0:  # nor NaN
             raise RuntimeError("huber_loss does not support non-positive values for delta.")
         _check_floating("huber_cpu", self, target)
         loss = bent(self, target, delta)
