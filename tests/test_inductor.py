@@ -222,10 +222,10 @@ def test_a_view_of_what_nothing_else_holds_is_no_reason() -> None:
 
 
 @compiles
-def test_a_small_value_is_stored_not_computed_for_each_element() -> None:
+def test_a_single_number_is_stored_not_computed_for_each_element() -> None:
     graph = graph_of(lambda x, step: (x * torch.pow(0.9, step),), torch.randn(64), torch.tensor(2.0))
     traced, _ = inductor._functional(graph)
-    inductor._keep_small(traced)
+    inductor._keep_numbers(traced)
     assert [str(node.target) for node in traced.graph.nodes if node.op == "call_function"] == [
         "aten.pow.Scalar",
         "eagerdecomp.kept.default",
@@ -234,6 +234,28 @@ def test_a_small_value_is_stored_not_computed_for_each_element() -> None:
     function = inductor_hook(graph, [])
     assert function is not None
     torch.testing.assert_close(function(torch.ones(64), torch.tensor(3.0))[0], torch.full((64,), 0.9**3))
+
+
+@compiles
+@pytest.mark.parametrize(
+    ("shape", "dims", "dtype", "split"),
+    [
+        ((512, 8), [0], torch.float32, True),
+        ((32, 16, 8), [0, 1], torch.float64, True),
+        ((512, 8), [0], torch.bfloat16, False),
+        ((500, 8), [0], torch.float32, False),
+        ((512, 8), [1], torch.float32, False),
+        ((512, 8), [0, 1], torch.float32, False),
+    ],
+)
+def test_long_sums_over_leading_dimensions_are_taken_by_rows(shape: Any, dims: Any, dtype: Any, split: bool) -> None:
+    x = torch.randn(shape).to(dtype)
+    graph = graph_of(lambda x: (aten.sum.dim_IntList(x * 2, dims),), x)
+    traced, _ = inductor._functional(graph)
+    inductor._sum_by_rows(traced)
+    sums = [node for node in traced.graph.nodes if node.target is aten.sum.dim_IntList]
+    assert len(sums) == 1 + split
+    torch.testing.assert_close(traced(x)[0], (x * 2).sum(dims))
 
 
 @compiles
