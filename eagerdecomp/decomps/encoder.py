@@ -1,6 +1,7 @@
 """The transformer encoder's fused inference path: multi-head attention and a whole layer, as linear maps, a softmax and norms.
 
-Linked, so that its twenty arguments need no key. Formulas follow ATen's `native/transformers/attention.cpp` and `transformer.cpp`. Calls with nested tensors are declined.
+Formulas follow ATen's `native/transformers/attention.cpp` and `transformer.cpp`. Calls with nested tensors are declined. Linked, so
+that twenty arguments need no key.
 """
 
 from __future__ import annotations
