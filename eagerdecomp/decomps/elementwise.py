@@ -318,6 +318,34 @@ def _fill(call: Call) -> Callable[..., Any]:
     return run
 
 
+def _filled_like(op: OpOverload, value: int) -> Rule:
+    """`zeros_like` and `ones_like`."""
+
+    def link(call: Call) -> Callable[..., Any]:
+        full_like, others = call(aten.full_like.default), call(op)
+
+        def run(self: Tensor, **options: Any) -> Any:
+            if self.layout is torch.strided and options.get("layout") in (None, torch.strided):
+                return full_like(self, value, **options)
+            return others(self, **options)
+
+        return run
+
+    return linked(op, link)
+
+
+def _empty_like(call: Call) -> Callable[..., Any]:
+    empty, others = call(aten.empty.memory_format), call(aten.empty_like.default)
+
+    def run(self: Tensor, *, dtype: Any = None, device: Any = None, pin_memory: Any = None, **options: Any) -> Any:
+        if self.layout is torch.strided and self.is_contiguous() and all(option is None for option in options.values()):
+            dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
+            return empty(self.shape, dtype=dtype, device=device, pin_memory=pin_memory)
+        return others(self, dtype=dtype, device=device, pin_memory=pin_memory, **options)
+
+    return run
+
+
 def _lerp(call: Call) -> Callable[..., Any]:
     """Towards `end` from the nearer side, as eager computes it: two kernels, six for half types."""
     subtract, add, to = call(aten.sub.Tensor), call(aten.add.Tensor), call(aten._to_copy.default)
@@ -460,6 +488,9 @@ RULES: tuple[Rule, ...] = (
     linked(aten.addcdiv.default, _add_product("addcdiv", aten.div.Tensor)),
     linked(aten.lerp.Scalar, _lerp),
     own(aten.addbmm.default, _addbmm),
+    _filled_like(aten.zeros_like.default, 0),
+    _filled_like(aten.ones_like.default, 1),
+    linked(aten.empty_like.default, _empty_like),
     linked(aten.fill_.Scalar, _fill),
     linked(aten.zero_.default, _fill),
 )

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_same
-from on_core import check, kernel_calls, on_core
+from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor
 
+import eagerdecomp as ed
 from eagerdecomp.promotion import _promote
 
 aten = torch.ops.aten
@@ -239,3 +240,34 @@ def test_logarithms_of_half_types_are_rounded_before_they_are_multiplied(op: Any
 def test_sums_of_products_in_half_types_round_once(op: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     check(op, *((torch.rand(20000) * 3 + 0.1).to(dtype) for _ in range(3)), value=0.3, exact=True)
+
+
+# -- tensors like another -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [torch.zeros_like, torch.ones_like])
+def test_filled_tensors_like_another(make: Callable[..., Tensor]) -> None:
+    images = torch.rand(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    for x in (images, torch.rand(3, 4).t(), torch.rand(4).expand(3, 4), torch.tensor(1), torch.zeros(0, 3), images > 0.5):
+        check(make, x)
+        check(make, x, dtype=torch.float64)
+        check(make, x, dtype=torch.complex64, memory_format=torch.contiguous_format)
+    check(make, images[0:1, :, :1], memory_format=torch.channels_last)
+    check(make, torch.rand(3, device="meta"), device="cpu")
+
+
+def test_empty_tensors_like_another() -> None:
+    images = torch.rand(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    for x in (torch.rand(3, 4), images, torch.rand(3, 4).t(), torch.rand(4).expand(3, 4), torch.tensor(1), torch.zeros(0, 3)):
+        for options in ({}, {"dtype": torch.int16}, {"memory_format": torch.contiguous_format}, {"device": "meta"}):
+            want, got = torch.empty_like(x, **options), on_core(lambda: torch.empty_like(x, **options))  # noqa: B023
+            assert (got.shape, got.stride(), got.dtype, got.device) == (want.shape, want.stride(), want.dtype, want.device)
+
+
+def test_tensors_like_another_leave_no_programs() -> None:
+    cache = ed.ProgramCache()
+    with ed.EagerDecompMode(CORE, cache=cache):
+        for length in range(1, 5):
+            for make in (torch.zeros_like, torch.ones_like, torch.empty_like):
+                make(torch.rand(length))
+    assert cache.info().programs == 0
