@@ -226,6 +226,16 @@ def test_a_hook_is_not_asked_for_calls_whose_written_tensor_shares_memory() -> N
     assert {graph.__class__.__name__ for graph in hook.graphs} <= {"lerp_program"}, "what is written after all is read"
 
 
+def test_an_out_form_warns_of_its_resize_however_often_it_is_called() -> None:
+    hook, x = Hook(), torch.ones(3)
+
+    def run() -> torch.Tensor:
+        with pytest.warns(UserWarning, match="was resized"):
+            return torch.addcmul(x, x, x, out=torch.ones(5))
+
+    assert [one.tolist() for one in often(run, hook)] == [[2.0] * 3] * (BEFORE + 2)
+
+
 def test_an_overlap_that_eager_refuses_is_refused_once_fused_too() -> None:
     hook, x, y, base = Hook(), torch.zeros(4), torch.zeros(4), torch.zeros(5)
     with ed.EagerDecompMode(backend(hook), cache=ed.ProgramCache()):

@@ -151,6 +151,9 @@ def test_writes_to_tensors_of_other_layouts(shape: str) -> None:
 def test_half_types_are_rounded_where_the_program_rounds() -> None:
     x, y = X.bfloat16(), Y.bfloat16()
     check(lambda x, y: torch.addcmul(x, x, y, value=0.3), x, y, took="addcmul", exact=True)
+    function = inductor_hook(graph_of(lambda x, y: ((x + y) - x,), x, y), [])
+    assert function is not None
+    assert_same(function(x, y)[0], (x + y) - x, exact=True)
 
 
 @compiles
