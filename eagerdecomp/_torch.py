@@ -57,6 +57,7 @@ __all__ = [
     "sdp_facts",
     "same_storage",
     "suggested_memory_format",
+    "with_torch_function",
     "without_disabling",
     "without_torch_function",
 ]
@@ -81,6 +82,9 @@ FUNCTION_PLACES: Mapping[str, Any] = {
 #: Removes every `__torch_function__` mode and subclass hook while it is held: ambient modes such as
 #: `torch.set_default_device` act on the user's calls, never on the calls a rule makes.
 without_torch_function = torch._C.DisableTorchFunction
+
+#: Lets `__torch_function__` modes act again while it is held within `without_torch_function`.
+with_torch_function = torch._C._EnableTorchFunction
 
 #: Takes every dispatch mode off the stack while it is held, so that modes entered under it are the only ones.
 no_current_modes = _disable_current_modes

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from eagerdecomp._torch import OpOverload
+from eagerdecomp.key import Column
 
 __all__ = ["CacheInfo", "OpPrograms", "ProgramCache", "shared_cache"]
 
 # After so many recordings without a program, an op's rule is run directly.
 _VAIN_RECORDINGS = 3
+
+# So often may an op's rules turn out to read more than was known, before every fact counts as read.
+_WIDENINGS = 4
 
 
 @dataclass(frozen=True)
@@ -29,17 +33,18 @@ class OpPrograms:
     """The programs of one op. Reads (`programs`) take no lock: a dict lookup is atomic; every change takes the cache's.
 
     Attributes:
+        columns: what its rules were seen to read of their arguments, in the order in which keys hold it; see `widen`.
         programs: key -> what runs the call; handlers hold this very dict.
-        offsets: whether keys hold storage offsets; see `read_offsets`.
         listings: key -> the program, for people.
     """
 
-    __slots__ = ("_churn", "_limit", "_lock", "_seen", "_vain", "evictions", "listings", "offsets", "programs")
+    __slots__ = ("_churn", "_limit", "_lock", "_seen", "_vain", "_widened", "columns", "evictions", "listings", "programs")
 
     def __init__(self, limit: int, lock: threading.RLock) -> None:
         self.programs: dict[Any, Callable[..., Any]] = {}
         self.listings: dict[Any, Any] = {}
-        self.offsets = False
+        self.columns: tuple[Column, ...] = ()
+        self._widened = 0
         self.evictions = 0
         self._limit = limit
         self._lock = lock
@@ -64,9 +69,11 @@ class OpPrograms:
             self._seen.append(mark)
             return False
 
-    def store(self, key: Any, run: Callable[..., Any], listing: Any) -> None:
-        """Keep a program; the oldest goes when the bound is reached."""
+    def store(self, key: Any, run: Callable[..., Any], listing: Any, columns: tuple[Column, ...] | None = None) -> None:
+        """Keep a program; the oldest goes when the bound is reached. One under a key of other `columns` than the table's is not."""
         with self._lock:
+            if columns is not None and columns != self.columns:
+                return  # another thread has widened the key meanwhile
             if key not in self.programs and len(self.programs) >= self._limit:
                 oldest = next(iter(self.programs))
                 del self.programs[oldest]
@@ -75,14 +82,21 @@ class OpPrograms:
             self.programs[key] = run
             self.listings[key] = listing
 
-    def read_offsets(self) -> None:
-        """A rule of the op turned out to read storage offsets: from now on keys hold them. Handlers made before keep an empty
-        table, and so find their programs by the slower way."""
+    def widen(self, columns: Iterable[Column], exact: tuple[Column, ...]) -> tuple[Column, ...]:
+        """All columns, now that a rule of the op has read these: the old ones and the new, or `exact`, those that tell all calls
+        apart, once that is less to read or new ones keep coming. Programs under other columns are dropped; handlers that hold
+        their dict keep an empty one."""
         with self._lock:
-            if not self.offsets:
-                self.offsets = True
-                self.forget()
+            wanted = dict.fromkeys((*self.columns, *columns))
+            if self._widened >= _WIDENINGS or len(wanted) > 2 * len(exact) or wanted.keys() >= set(exact):
+                wanted = dict.fromkeys(exact)
+            if tuple(wanted) != self.columns:
+                self.columns = tuple(wanted)
+                self._widened += 1
+                self.programs.clear()
+                self.listings.clear()
                 self.programs = {}
+            return self.columns
 
     def forget(self) -> None:
         """Drop every program and what was learnt of the op's calls."""

@@ -17,6 +17,7 @@ from eagerdecomp._torch import OpOverload, builtin
 from eagerdecomp.direct import ABSENT, direct_function, kind_of
 from eagerdecomp.program import KernelCall, Program, Slot, slots_in
 from eagerdecomp.schema import Argument, facts_of
+from eagerdecomp.sizes import Expression
 
 __all__ = ["generate", "source_of"]
 
@@ -99,6 +100,8 @@ class _Writer:
     def _text(self, value: Any) -> str:
         if isinstance(value, Slot):
             return self._names[value]
+        if isinstance(value, Expression):
+            return value.text(self._names.__getitem__)
         if type(value) is list:
             return f"[{', '.join(map(self._text, value))}]"
         if type(value) is tuple:
@@ -133,7 +136,14 @@ def _kind(argument: Argument, value: Any) -> str:
         return "g" if argument.kind == "Generator" else "t"
     if argument.holds_tensors and isinstance(value, (list, tuple)) and value:
         return "o" if None in value else "L"
-    return kind_of(argument, value)
+    return kind_of(argument, _numbers(value))
+
+
+def _numbers(value: Any) -> Any:
+    """The nested value with some number of the same type for each size."""
+    if isinstance(value, Expression):
+        return 2 if value.is_integer else 2.0
+    return [_numbers(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _last_reads(program: Program) -> dict[Slot, int]:

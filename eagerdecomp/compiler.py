@@ -11,6 +11,7 @@ from eagerdecomp.backend import Backend
 from eagerdecomp.cache import OpPrograms
 from eagerdecomp.codegen import generate
 from eagerdecomp.fusing import until_fused
+from eagerdecomp.key import Column
 from eagerdecomp.passes import optimise
 from eagerdecomp.program import Program, check, evaluate
 
@@ -26,6 +27,7 @@ def install_program(
     program: Program,
     kernel_of: Callable[[OpOverload], Callable[..., Any]],
     backend: Backend | None = None,
+    columns: tuple[Column, ...] | None = None,
 ) -> None:
     """Store a program under its key: replayed call by call at first, compiled after `_HITS_BEFORE_CODEGEN` hits, and given to the
     backend's hook, if it has one, once it has been hit often."""
@@ -44,4 +46,4 @@ def install_program(
             return compiled(*arguments)
         return evaluate(program, kernel_of, arguments)
 
-    table.store(key, replay, program)
+    table.store(key, replay, program, columns)

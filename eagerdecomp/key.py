@@ -1,9 +1,10 @@
 """Keys: the facts of one call that a recorded program may depend on, and the function that reads them for one op.
 
-A key holds, per tensor: shape, strides, dtype, device, layout; which arguments are the same tensor; per scalar its type and value,
-told apart where Python's equality is not (``True == 1 == 1.0``, ``-0.0 == 0.0``, NaN); and the ambient switches a rule may read.
-Storage offsets are read only for ops whose programs turned out to depend on them. conj and neg bits are not in a key: calls that
-bring one are not recorded (see `runtime`).
+A key has two parts. The fixed part holds what is no tensor (each scalar by type and value, told apart where Python's equality does
+not: ``True == 1 == 1.0``, ``-0.0 == 0.0``, NaN), which arguments are absent, which are the same tensor, layouts, and the ambient
+switches a rule may read. The other part is the op's *columns*: Python expressions over its arguments, such as ``self.dtype`` or
+``self.shape[0] > 1``, one for each fact that some rule of the op was seen to read (`reads`). Where that is not known it is every
+fact of every tensor (`exact_columns`). conj and neg bits are in no key: calls that bring one are not recorded (see `runtime`).
 """
 
 from __future__ import annotations
@@ -11,22 +12,42 @@ from __future__ import annotations
 import functools
 import itertools
 import keyword
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload, ambient_facts, sdp_facts
+from eagerdecomp._torch import OpOverload, ambient_facts, lazy_bits_seen_by_kernels, sdp_facts
 from eagerdecomp.schema import Argument, facts_of
 
-__all__ = ["MakeHandler", "key_of", "key_or_none", "make_handler", "program_arguments"]
+__all__ = [
+    "Column",
+    "MakeHandler",
+    "column",
+    "column_values",
+    "exact_columns",
+    "has_lazy_bits",
+    "key_of",
+    "key_or_none",
+    "make_handler",
+    "parameter_name",
+    "program_arguments",
+    "reading",
+    "whole_facts",
+]
 
 #: ``make(programs, cold) -> handler``: see `make_handler`.
 MakeHandler = Callable[[dict[Any, Callable[..., Any]], Callable[..., Any]], Callable[..., Any]]
 
 # Ops whose decomposition reads more of the process than `ambient_facts`.
 _EXTRA_AMBIENT = {"aten::scaled_dot_product_attention": sdp_facts}
+
+#: What a rule may read of a tensor; a column's text is the template with the argument's name.
+_FACTS = ("{}.shape", "{}.stride()", "{}.dtype", "{}.device")
+_OFFSET = "{}.storage_offset()"
 
 
 def _scalar_fact(value: Any) -> tuple[Any, ...]:
@@ -43,13 +64,16 @@ def _scalar_fact(value: Any) -> tuple[Any, ...]:
 
 
 def _tensor_fact(value: Any) -> Any:
+    """All facts of one item of a list of tensors."""
     if value is None:
         return None
-    if isinstance(value, Tensor):
-        if value.layout is not torch.strided:
-            raise TypeError(f"a {value.layout} tensor has no key")
-        return (value.shape, value.stride(), value.dtype, value.device, value.layout)
-    return _scalar_fact(value)  # a wrapped number: a Python scalar in a tensor's place
+    return (value.shape, value.stride(), value.dtype, value.device, value.layout)
+
+
+def _layout_fact(value: Any) -> Any:
+    if value is None:
+        return None
+    return value.layout if isinstance(value, Tensor) else _scalar_fact(value)  # a wrapped number: it stands in a tensor's place
 
 
 def _same_tensors(values: Sequence[Any]) -> tuple[int, ...]:
@@ -58,17 +82,101 @@ def _same_tensors(values: Sequence[Any]) -> tuple[int, ...]:
     return tuple([first.setdefault(id(value), position) for position, value in enumerate(values)])
 
 
-def _offsets(values: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple([value.storage_offset() if isinstance(value, Tensor) else None for value in values])
+def _offsets(values: Sequence[Any] | None) -> tuple[Any, ...]:
+    return tuple([value.storage_offset() if isinstance(value, Tensor) else None for value in values or ()])
 
 
-def _parameter(argument: Argument) -> str:
+# What a key's source calls. Our own names start with an underscore: a custom op may call its arguments `id`, `program` or `cold`.
+_NAMES: dict[str, Any] = {
+    "_isinstance": isinstance,
+    "_Tensor": Tensor,
+    "_tuple": tuple,
+    "_tensor_fact": _tensor_fact,
+    "_scalar_fact": _scalar_fact,
+    "_same_tensors": _same_tensors,
+    "_offsets": _offsets,
+    "_any_bits": lambda values: has_lazy_bits(values or ()),
+}
+
+
+def parameter_name(argument: Argument) -> str:
+    """What an argument is called in a key's source."""
     return argument.name + "_" if keyword.iskeyword(argument.name) else argument.name
 
 
-def _fact_source(argument: Argument, may_be_number: bool) -> str:
-    """Python source that reads one argument's fact. Its value equals `_fact` of the same argument."""
-    name = _parameter(argument)
+def whole_facts(op: OpOverload) -> bool:
+    """Whether keys of the op hold every fact of its tensors in their fixed part: those that take lists of tensors."""
+    return _has_tensor_list(op)
+
+
+# -- columns ----------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """An expression over an op's arguments that its keys hold; None where it has no meaning for a call.
+
+    Attributes:
+        text: Python source over `parameter_name`s.
+        numbers: of the arguments in it, those in whose place a number may stand.
+        conditions: what must hold besides: an argument is there, and of enough dimensions.
+    """
+
+    text: str
+    numbers: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+
+    def source(self, *, no_numbers: bool = False) -> str:
+        """The expression with its conditions; without those on numbers where it is known that there are none."""
+        numbers = () if no_numbers else tuple(f"_isinstance({name}, _Tensor)" for name in self.numbers)
+        conditions = " and ".join((*numbers, *self.conditions))
+        return f"({self.text} if {conditions} else None)" if conditions else self.text
+
+
+def reading(op: OpOverload, position: int, template: str) -> Column:
+    """The column that reads a fact of the tensor argument at a position; `template` holds ``{}`` for its name."""
+    return column(op, (position,), template.format(parameter_name(facts_of(op).arguments[position])))
+
+
+def column(op: OpOverload, positions: Sequence[int], text: str, *, ranks: Sequence[tuple[int, int]] = ()) -> Column:
+    """A column over the tensor arguments at these positions, for calls in which the first of each pair of `ranks` has more
+    dimensions than the second says."""
+    arguments = facts_of(op).arguments
+    used = [arguments[position] for position in dict.fromkeys(positions)]
+    numbers = tuple(parameter_name(argument) for argument in used if _may_be_number(op, argument))
+    present = [f"{parameter_name(argument)} is not None" for argument in used if argument.optional]
+    deep = [f"{parameter_name(arguments[position])}.dim() > {dim}" for position, dim in dict.fromkeys(ranks)]
+    return Column(text, numbers, (*present, *deep))
+
+
+@functools.cache
+def exact_columns(op: OpOverload, *, offsets: bool = False) -> tuple[Column, ...]:
+    """The columns that hold every fact of every tensor that a rule may read; storage offsets where asked for."""
+    found: list[Column] = []
+    for position, argument in enumerate(facts_of(op).arguments):
+        if not argument.holds_tensors:
+            continue
+        if argument.is_list:
+            found.extend([Column(f"_offsets({parameter_name(argument)})")] if offsets else [])
+            continue
+        if not whole_facts(op):
+            found.extend(reading(op, position, template) for template in _FACTS)
+        if offsets:
+            found.append(reading(op, position, _OFFSET))
+    return tuple(found)
+
+
+@functools.cache
+def _compiled(text: str) -> CodeType:
+    return compile(text, "<column>", "eval")
+
+
+# -- the fixed part ---------------------------------------------------------------------------------------------------------------
+
+
+def _fact_source(op: OpOverload, argument: Argument, no_numbers: bool) -> str:
+    """Python source that reads one argument's part of a key. Its value equals `_fact` of the same argument."""
+    name = parameter_name(argument)
     if argument.is_list:
         if argument.kind == "Tensor":
             source = f"_tuple([_tensor_fact(t) for t in {name}])"
@@ -77,9 +185,10 @@ def _fact_source(argument: Argument, may_be_number: bool) -> str:
         else:
             source = f"_tuple({name})"
     elif argument.kind == "Tensor":
-        # The layout too: a sparse COO tensor says that its strides are zeros, as those of a 0-dim or expanded strided one are.
-        source = f"({name}.shape, {name}.stride(), {name}.dtype, {name}.device, {name}.layout)"
-        if may_be_number:
+        source = f"{name}.layout"
+        if _may_be_number(op, argument) and not no_numbers:
+            source = f"({source} if _isinstance({name}, _Tensor) else _scalar_fact({name}))"
+        elif whole_facts(op):
             source = f"_tensor_fact({name})"
     elif argument.kind in ("number", "float"):
         source = f"_scalar_fact({name})"
@@ -90,7 +199,7 @@ def _fact_source(argument: Argument, may_be_number: bool) -> str:
     return f"(None if {name} is None else {source})" if argument.optional else source
 
 
-def _fact(argument: Argument, value: Any) -> Any:
+def _fact(op: OpOverload, argument: Argument, value: Any) -> Any:
     if argument.kind == "Generator":
         return value is None
     if value is None:
@@ -99,8 +208,15 @@ def _fact(argument: Argument, value: Any) -> Any:
         one = _tensor_fact if argument.kind == "Tensor" else _scalar_fact
         return tuple([one(v) for v in value]) if argument.kind in ("Tensor", "number", "float") else tuple(value)
     if argument.kind == "Tensor":
-        return _tensor_fact(value)
+        return _tensor_fact(value) if whole_facts(op) else _layout_fact(value)
     return _scalar_fact(value) if argument.kind in ("number", "float") else value
+
+
+def _may_be_number(op: OpOverload, argument: Argument) -> bool:
+    """Only in a pointwise op of several tensors does a Python number come in a tensor's place."""
+    if torch.Tag.pointwise not in op.tags or argument.kind != "Tensor" or argument.is_list:
+        return False
+    return sum(other.holds_tensors for other in facts_of(op).arguments) > 1
 
 
 def _ambient(op: OpOverload) -> tuple[Callable[[], Any], ...]:
@@ -117,29 +233,72 @@ def _tensor_values(op: OpOverload, values: Sequence[Any]) -> list[Any]:
     return flat
 
 
-def key_of(op: OpOverload, values: Sequence[Any], *, offsets: bool = False) -> Any:
-    """The key of a call, given all the op's arguments in schema order. Unhashable where a symbolic size is among them.
+def key_of(
+    op: OpOverload, values: Sequence[Any], columns: Sequence[Column] | None = None, known: Mapping[Column, Any] | None = None
+) -> Any:
+    """The key of a call, given all the op's arguments in schema order; by default with `exact_columns`. Values of columns that are
+    known already are not read again. Unhashable where a symbolic size is among them.
 
     Raises:
         TypeError: for a sparse tensor, which has no strides.
     """
-    facts = facts_of(op)
+    arguments = facts_of(op).arguments
     tensors = _tensor_values(op, values)
-    parts = [_fact(argument, value) for argument, value in zip(facts.arguments, values, strict=True)]
+    for tensor in tensors:
+        if isinstance(tensor, Tensor) and tensor.layout is not torch.strided:
+            raise TypeError(f"a {tensor.layout} tensor has no key")
+    parts = [_fact(op, argument, value) for argument, value in zip(arguments, values, strict=True)]
     if _has_tensor_list(op):
         parts.append(_same_tensors(tensors))
     else:
         parts.extend(left is right for left, right in itertools.combinations(tensors, 2))
-    if offsets:
-        parts.append(_offsets(tensors))
     parts.extend(read() for read in _ambient(op))
+    if columns is None:  # as `exact_columns`, whose text need not be compiled for this
+        if not whole_facts(op):
+            parts.extend(fact for tensor in tensors for fact in _facts_of_one(tensor))
+        return tuple(parts)
+    known = known or {}
+    named = {parameter_name(argument): value for argument, value in zip(arguments, values, strict=True)}
+    parts.extend(known[one] if one in known else _read(one, named) for one in columns)
     return tuple(parts)
 
 
-def key_or_none(op: OpOverload, values: Sequence[Any], *, offsets: bool = False) -> Any:
+def column_values(op: OpOverload, values: Sequence[Any], columns: Iterable[Column]) -> dict[Column, Any]:
+    """What these columns, and those that tell all calls apart, are for a call. Read before a rule runs: it may resize arguments."""
+    arguments = facts_of(op).arguments
+    facts: list[Any] = []
+    for argument, value in zip(arguments, values, strict=True):
+        if argument.holds_tensors and argument.is_list:
+            facts.append(_offsets(value))
+        elif argument.holds_tensors:
+            facts.extend(() if whole_facts(op) else _facts_of_one(value))
+            facts.append(value.storage_offset() if isinstance(value, Tensor) else None)
+    found = dict(zip(exact_columns(op, offsets=True), facts, strict=True))
+    named = {parameter_name(argument): value for argument, value in zip(arguments, values, strict=True)}
+    found.update((one, _read(one, named)) for one in columns if one not in found)
+    return found
+
+
+def _read(one: Column, named: dict[str, Any]) -> Any:
+    """A column's value; None where it has none: for a number in a tensor's place, which the fixed part holds, or ``n % 0``."""
+    try:
+        return eval(_compiled(one.source()), _NAMES, named)
+    except (AttributeError, ZeroDivisionError):
+        return None
+
+
+def _facts_of_one(value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, Tensor):
+        return (None,) * len(_FACTS)
+    return (value.shape, value.stride(), value.dtype, value.device)
+
+
+def key_or_none(
+    op: OpOverload, values: Sequence[Any], columns: Sequence[Column] | None = None, known: Mapping[Column, Any] | None = None
+) -> Any:
     """`key_of` where the call has a key; None where it holds a symbolic size, which has no hash, or a sparse tensor."""
     try:
-        key = key_of(op, values, offsets=offsets)
+        key = key_of(op, values, columns, known)
         hash(key)
     except TypeError:
         return None
@@ -157,51 +316,78 @@ def program_arguments(op: OpOverload, values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @functools.cache
-def make_handler(op: OpOverload, *, offsets: bool = False) -> MakeHandler:
-    """Compile, once per op, the hot path of a recorded op: ``make(programs, cold) -> handler``.
+def make_handler(op: OpOverload, columns: tuple[Column, ...]) -> MakeHandler:
+    """Compile the hot path of a recorded op: ``make(programs, cold) -> handler``.
 
     ``handler`` has the op's own signature. It reads the key, finds the program in `programs`, and calls it: one key, one lookup,
-    one call. Where there is no program, or no key (a symbolic size), it calls ``cold`` with all arguments in schema order.
+    one call. Where there is no program, or no key (a symbolic size; a conj, neg or zero-tensor bit, if the op's kernels see them),
+    it calls ``cold`` with all arguments in schema order.
     """
     facts = facts_of(op)
-    tensors = [argument for argument in facts.arguments if argument.holds_tensors]
-    # Our own names start with an underscore: a custom op may call its arguments `id`, `program` or `cold`.
-    namespace: dict[str, Any] = {
-        "_tuple": tuple,
-        "_tensor_fact": _tensor_fact,
-        "_scalar_fact": _scalar_fact,
-        "_same_tensors": _same_tensors,
-        "_offsets": _offsets,
-    }
-    # Only in a pointwise op does a Python number come in a tensor's place.
-    numbers = torch.Tag.pointwise in op.tags and len(tensors) > 1
-    parts = [_fact_source(argument, numbers and argument.kind == "Tensor") for argument in facts.arguments]
-    spread = ", ".join(f"*({_parameter(a)} or ())" if a.is_list else _parameter(a) for a in tensors)
-    if _has_tensor_list(op):
-        parts.append(f"_same_tensors([{spread}])")
-    else:
-        parts.extend(f"{_parameter(left)} is {_parameter(right)}" for left, right in itertools.combinations(tensors, 2))
-    if offsets:
-        parts.append(f"_offsets([{spread}])")
+    namespace = dict(_NAMES)
     for number, read in enumerate(_ambient(op)):
         namespace[f"_ambient{number}"] = read
-        parts.append(f"_ambient{number}()")
-    everything = ", ".join(_parameter(argument) for argument in facts.arguments)
-    taken = ", ".join(_parameter(a) for a in facts.arguments if a.holds_tensors or a.kind == "Generator")
+    may_be_numbers = [parameter_name(argument) for argument in facts.arguments if _may_be_number(op, argument)]
+    found = f"_program = _programs[{_key_source(op, columns, no_numbers=True)}]"
+    if may_be_numbers:  # tensors in the usual case: asked once, not for each fact
+        tensors = " and ".join(f"_isinstance({name}, _Tensor)" for name in may_be_numbers)
+        found = f"{found} if {tensors} else _programs[{_key_source(op, columns, no_numbers=False)}]"
+    bits = " or ".join(_bits_source(op, argument) for argument in facts.arguments if argument.holds_tensors)
+    checked = f"            if {bits}:\n                raise KeyError\n" if bits and lazy_bits_seen_by_kernels(op) else ""
+    everything = ", ".join(parameter_name(argument) for argument in facts.arguments)
+    taken = ", ".join(parameter_name(a) for a in facts.arguments if a.holds_tensors or a.kind == "Generator")
     source = (
         f"def make(_programs, _cold):\n"
         f"    def handler({_signature(facts.arguments, namespace)}):\n"
         f"        try:\n"
-        f"            _program = _programs[{', '.join(parts)},]\n"
-        f"        except (KeyError, TypeError, AttributeError, RuntimeError):\n"
+        f"{checked}"
+        f"            {found}\n"
+        f"        except (KeyError, TypeError, AttributeError, RuntimeError, ZeroDivisionError):\n"
         f"            _program = None\n"  # not from here: an error of the rule would carry this one as its context
         f"        return _cold({everything}) if _program is None else _program({taken})\n"
         f"    return handler\n"
     )
     exec(compile(source, f"<key of {op}>", "exec"), namespace)
     make: MakeHandler = namespace["make"]
-    renamed = {a.name: _parameter(a) for a in facts.arguments if a.kwarg_only and keyword.iskeyword(a.name)}
+    renamed = {a.name: parameter_name(a) for a in facts.arguments if a.kwarg_only and keyword.iskeyword(a.name)}
     return _renaming(make, renamed) if renamed else make
+
+
+def _key_source(op: OpOverload, columns: Sequence[Column], *, no_numbers: bool) -> str:
+    """Python source of the inside of a key, in the order of `key_of`."""
+    facts = facts_of(op)
+    tensors = [argument for argument in facts.arguments if argument.holds_tensors]
+    parts = [_fact_source(op, argument, no_numbers) for argument in facts.arguments]
+    if _has_tensor_list(op):
+        spread = ", ".join(f"*({parameter_name(a)} or ())" if a.is_list else parameter_name(a) for a in tensors)
+        parts.append(f"_same_tensors([{spread}])")
+    else:
+        parts.extend(f"{parameter_name(left)} is {parameter_name(right)}" for left, right in itertools.combinations(tensors, 2))
+    parts.extend(f"_ambient{number}()" for number, _ in enumerate(_ambient(op)))
+    parts.extend(one.source(no_numbers=no_numbers) for one in columns)
+    return "".join(f"{part}, " for part in parts)
+
+
+def _bits_source(op: OpOverload, argument: Argument) -> str:
+    """Python source that asks whether a tensor argument has a conj, neg or zero-tensor bit."""
+    name = parameter_name(argument)
+    if argument.is_list:
+        return f"_any_bits({name})"
+    bits = f"{name}.is_conj() or {name}.is_neg() or {name}._is_zerotensor()"
+    if _may_be_number(op, argument):
+        return f"_isinstance({name}, _Tensor) and ({bits})"
+    return f"{name} is not None and ({bits})" if argument.optional else bits
+
+
+def has_lazy_bits(values: Iterable[Any]) -> bool:
+    """Whether a tensor among the arguments, or in a list of them, has a conj, neg or zero-tensor bit."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.is_conj() or value.is_neg() or value._is_zerotensor():
+                return True
+        elif isinstance(value, (list, tuple)) and has_lazy_bits(value):
+            return True
+    return False
 
 
 def _renaming(make: MakeHandler, renamed: dict[str, str]) -> MakeHandler:
@@ -230,7 +416,7 @@ def _signature(arguments: Sequence[Argument], namespace: dict[str, Any]) -> str:
         defaulted = defaulted or argument.has_default
         if argument.has_default or (defaulted and not argument.kwarg_only):
             namespace[f"_default{number}"] = argument.default
-            parts.append(f"{_parameter(argument)}=_default{number}")
+            parts.append(f"{parameter_name(argument)}=_default{number}")
         else:
-            parts.append(_parameter(argument))
+            parts.append(parameter_name(argument))
     return ", ".join(parts)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.errors import ProgramError
 from eagerdecomp.schema import facts_of
+from eagerdecomp.sizes import Expression
 
 __all__ = ["KernelCall", "Program", "Slot", "check", "evaluate", "map_slots", "slots_in"]
 
@@ -25,7 +26,8 @@ class Slot:
 
 @dataclass(frozen=True)
 class KernelCall:
-    """One call of a kernel: arguments are literals, slots, or lists of both; `results` has a slot (or None) per value returned."""
+    """One call of a kernel: arguments are literals, slots, sizes (`Expression` over slots), or lists of these; `results` has a slot
+    (or None) per value returned."""
 
     op: OpOverload
     args: tuple[Any, ...]
@@ -86,19 +88,36 @@ def slots_in(value: Any) -> Iterator[Slot]:
     """Every slot in a nested argument, in order."""
     if isinstance(value, Slot):
         yield value
+    elif isinstance(value, Expression):
+        yield from value.leaves()
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from slots_in(item)
 
 
 def map_slots(value: Any, replace: Callable[[Slot], Any]) -> Any:
-    """The nested argument with each slot replaced."""
+    """The nested argument with each slot replaced, those within sizes by other slots."""
     if isinstance(value, Slot):
         return replace(value)
+    if type(value) is Expression:
+        return value.mapped(replace)
     if type(value) is list:
         return [map_slots(item, replace) for item in value]
     if type(value) is tuple:
         return tuple(map_slots(item, replace) for item in value)
+    return value
+
+
+def _computed(value: Any, values: Mapping[Slot, Any]) -> Any:
+    """The nested argument with what each slot and each size stands for."""
+    if isinstance(value, Slot):
+        return values[value]
+    if type(value) is Expression:
+        return value.value(values.__getitem__)
+    if type(value) is list:
+        return [_computed(item, values) for item in value]
+    if type(value) is tuple:
+        return tuple(_computed(item, values) for item in value)
     return value
 
 
@@ -113,13 +132,13 @@ def evaluate(
     values.update(program.constants)
     _bind(program.parameters, arguments, values)
     for call in program.calls:
-        args = [map_slots(arg, values.__getitem__) for arg in call.args]
-        kwargs = {name: map_slots(value, values.__getitem__) for name, value in call.kwargs}
+        args = [_computed(arg, values) for arg in call.args]
+        kwargs = {name: _computed(value, values) for name, value in call.kwargs}
         answer = kernel_of(call.op)(*args, **kwargs)
         for slot, value in zip(call.results, answer if call.packed else (answer,), strict=True):
             if slot is not None:
                 values[slot] = value
-    return map_slots(program.result, values.__getitem__)
+    return _computed(program.result, values)
 
 
 def _bind(parameters: Sequence[Any], arguments: Sequence[Any], values: dict[Slot, Any]) -> None:

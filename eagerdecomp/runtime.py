@@ -23,7 +23,7 @@ from eagerdecomp.cache import OpPrograms, ProgramCache
 from eagerdecomp.compiler import install_program
 from eagerdecomp.direct import native
 from eagerdecomp.fusing import meet
-from eagerdecomp.key import key_of, key_or_none, make_handler, program_arguments
+from eagerdecomp.key import Column, column_values, exact_columns, has_lazy_bits, key_or_none, make_handler, program_arguments
 from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.rules import Call, NoRoute, Rule, first_answer
 from eagerdecomp.schema import arguments_of, call_of, facts_of
@@ -256,38 +256,32 @@ class Runtime:
     def _recorded(self, op: OpOverload, rules: Sequence[Rule], entry: Entry) -> Callable[..., Any]:
         """The handler of an op by recorded programs: key, lookup, call; anything else goes to `_cold`."""
         table = self.cache.of(self._space, op)
-        if self.planner.has_user_rules:
-            table.read_offsets()  # a user's rule may read them without an op that shows it
-
-        def cold(*values: Any) -> Any:
-            return self._cold(op, rules, entry, table, values)
-
-        run = (
-            make_handler(op, offsets=True)(table.programs, cold)
-            if table.offsets
-            else _until_offsets_are_read(op, entry, table, cold)
-        )
-        return self._guarded(op, rules, run, entry) if lazy_bits_seen_by_kernels(op) else run
+        return _Handler(op, entry, table, lambda *values: self._cold(op, rules, entry, table, values)).first
 
     def _cold(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, table: OpPrograms, values: Sequence[Any]) -> Any:
         """A call without a program at hand: find one the slower way, record one, or run the rule as it is."""
-        key = key_or_none(op, values, offsets=table.offsets)
-        found = table.programs.get(key)
-        if found is not None:
-            return found(*program_arguments(op, values))
+        if table.programs and not (lazy_bits_seen_by_kernels(op) and has_lazy_bits(values)):
+            found = table.programs.get(key_or_none(op, values, table.columns))
+            if found is not None:
+                return found(*program_arguments(op, values))
         args, kwargs = call_of(op, values)
+        if lazy_bits_seen_by_kernels(op) and has_lazy_bits(values):
+            return self._direct(op, rules, entry, args, kwargs, "conj, neg or zero-tensor bits are set")
+        key = key_or_none(op, values)
         if key is None:
             return self._direct(op, rules, entry, args, kwargs, "symbolic sizes and sparse tensors have no key")
         if _any_tensor(values, lambda tensor: isinstance(tensor, FakeTensor)):
             return self._direct(op, rules, entry, args, kwargs, "fake tensors are not recorded")
         if not table.worth_recording(key):
             return self._direct(op, rules, entry, args, kwargs, entry.why_bypassed or "its shapes or scalars keep changing")
+        known = column_values(op, values, table.columns)
         recorder = Recorder(
             self.planner.decide,
             op,
             program_arguments(op, values),
             chain=self._chain(),
             by_predicate=self._by_predicate,
+            call=values if self.planner.backend.compile is None else None,  # a hook compiles for one shape
             fused=self.planner.backend.compile is not None,
         )
         with without_torch_function(), lazy_bits_visible():
@@ -297,11 +291,13 @@ class Runtime:
             entry.passed_by(recording.why_not)
             table.recorded_in_vain()
             return result
-        if recording.reads_offsets and not table.offsets:
-            table.read_offsets()
-            key = key_of(op, values, offsets=True)
-        entry.missed(table, key)
-        install_program(table, key, recording.program, self._kernel_of, self.planner.backend)
+        offsets = recording.reads_offsets or (recording.columns is None and self.planner.has_user_rules)
+        exact = exact_columns(op, offsets=offsets)
+        columns = table.widen(exact if recording.columns is None or offsets else recording.columns, exact)
+        key = key_or_none(op, values, columns, {**known, **(recording.columns or {})})
+        if key is not None:
+            entry.missed(table, key)
+            install_program(table, key, recording.program, self._kernel_of, self.planner.backend, columns)
         return result
 
     def _kernel_of(self, op: OpOverload) -> Callable[..., Any]:
@@ -347,31 +343,51 @@ class Runtime:
         """For an op whose kernels see conj, neg and zero-tensor bits: a call with one runs its rule with the bits resolved."""
 
         def guarded(*args: Any, **kwargs: Any) -> Any:
-            if _any_tensor((*args, *kwargs.values()), _has_lazy_bit):
+            if has_lazy_bits((*args, *kwargs.values())):
                 return self._direct(op, rules, entry, args, kwargs, "conj, neg or zero-tensor bits are set")
             return run(*args, **kwargs)
 
         return guarded
 
 
-def _until_offsets_are_read(op: OpOverload, entry: Entry, table: OpPrograms, cold: Callable[..., Any]) -> Callable[..., Any]:
-    """A handler without storage offsets in its key. Once a recording has read them, no program fits that key any more, and a
-    handler with them takes over: in the entry itself, or behind this one where something is wrapped around it."""
-    successor: Callable[..., Any] | None = None
+class _Handler:
+    """The handler of a recorded op as its table grows: made at the second call, and anew when the table's keys are widened.
 
-    def found_nothing(*values: Any) -> Any:
-        nonlocal successor
-        if not table.offsets:
-            return cold(*values)
-        if successor is None:
-            successor = make_handler(op, offsets=True)(table.programs, cold)
-            if entry.run is run:
-                entry.run = successor
-        args, kwargs = call_of(op, values)
-        return successor(*args, **kwargs)
+    `first` is the same function for good, for whoever binds it; where nothing is wrapped around it the entry runs the newest
+    handler itself.
+    """
 
-    run = make_handler(op)(table.programs, found_nothing)
-    return run
+    def __init__(self, op: OpOverload, entry: Entry, table: OpPrograms, cold: Callable[..., Any]) -> None:
+        self._op = op
+        self._entry = entry
+        self._table = table
+        self._cold = cold
+        self._called = False
+        self._columns: tuple[Column, ...] | None = None
+        self._newest: Callable[..., Any] = self._found_nothing
+
+    def first(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a call by the newest handler."""
+        if self._columns is not None:
+            return self._newest(*args, **kwargs)
+        if self._called or self._table.programs:
+            return self._made()(*args, **kwargs)
+        self._called = True
+        return self._cold(*arguments_of(self._op, args, kwargs))
+
+    def _made(self) -> Callable[..., Any]:
+        before, columns = self._newest, self._table.columns
+        self._newest = make_handler(self._op, columns)(self._table.programs, self._found_nothing)
+        if self._entry.run in (before, self.first):
+            self._entry.run = self._newest
+        self._columns = columns
+        return self._newest
+
+    def _found_nothing(self, *values: Any) -> Any:
+        if self._columns == self._table.columns:
+            return self._cold(*values)
+        args, kwargs = call_of(self._op, values)
+        return self._made()(*args, **kwargs)
 
 
 def _noting(bound: set[OpOverload], linked: Call) -> Call:
@@ -382,10 +398,6 @@ def _noting(bound: set[OpOverload], linked: Call) -> Call:
         return linked(used)
 
     return call
-
-
-def _has_lazy_bit(tensor: Tensor) -> bool:
-    return tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor()
 
 
 def _any_tensor(values: Iterable[Any], holds: Callable[[Tensor], bool]) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import PLAIN_TORCH_DISPATCH, DispatchMode, FakeTensor, OpOverload
-from eagerdecomp.key import key_or_none
+from eagerdecomp.key import Column, key_or_none
 from eagerdecomp.planner import Decision
 from eagerdecomp.program import KernelCall, Program, Slot, slots_in
+from eagerdecomp.reads import Reads, Values
 from eagerdecomp.rules import NoRoute, Rule, first_answer
 from eagerdecomp.schema import arguments_of, facts_of
+from eagerdecomp.sizes import Traced, plain
 
 __all__ = ["Chain", "Recorder", "Recording", "desugars_first", "tensors_in"]
 
@@ -44,12 +46,36 @@ _METADATA_READERS = _ALLOCATIONS | frozenset(
 )
 
 
+# Sources of rules that are ours: they take sizes that are no instances of `int`.
+_OURS = ("own", "schema")
+
+# Plumbing that answers what follows from types alone.
+_TYPE_QUESTIONS = frozenset({"aten::result_type", "aten::can_cast", "aten::promote_types"})
+
+# C++ composites that read no more of their arguments than types.
+_BY_TYPES = frozenset({"aten::to", "aten::type_as", "aten::detach_copy"})
+
+# Ops that change the metadata of the tensor they are given, beside those with a tag for it.
+_RESIZES = frozenset({"aten::resize_", "aten::resize_as_", "aten::set_"})
+
+# Ops whose results have a rank that sizes decide.
+_RANK_BY_SIZE = frozenset({"aten::squeeze", "aten::squeeze_", "aten::squeeze_copy"})
+
+
 @dataclass(frozen=True)
 class Recording:
-    """What one run of a rule left behind: a program, or the reason why there is none."""
+    """What one run of a rule left behind: a program and what it depends on, or the reason why there is none.
+
+    Attributes:
+        program: the kernel calls.
+        why_not: why there is no program.
+        columns: the facts that were read, as columns of a key, with their values; None where every fact counts as read.
+        reads_offsets: whether storage offsets do too.
+    """
 
     program: Program | None
     why_not: str = ""
+    columns: Mapping[Column, Any] | None = None
     reads_offsets: bool = False
 
 
@@ -65,6 +91,10 @@ class Chain:
 
     def __init__(self) -> None:
         self._rules: list[tuple[Rule, Sequence[Any], dict[str, Any]]] = []
+
+    def holds(self, rule: Rule) -> bool:
+        """Whether the rule is under way."""
+        return any(other is rule for other, _, _ in self._rules)
 
     @contextmanager
     def entered(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[None]:
@@ -100,6 +130,7 @@ class Recorder(DispatchMode):
         chain: the rules under way already, where this one runs within another.
         by_predicate: gives what runs an op that is supported for some calls only. Such an op is one call of the program, asked
             anew at each; without it the predicate is asked now and the op inlined.
+        call: all of the op's arguments, in schema order, where it is to be heard what its rule reads of them.
         fused: the program is for a backend's hook.
     """
 
@@ -111,6 +142,7 @@ class Recorder(DispatchMode):
         *,
         chain: Chain | None = None,
         by_predicate: Callable[[OpOverload], Callable[..., Any]] | None = None,
+        call: Sequence[Any] | None = None,
         fused: bool = False,
     ) -> None:
         super().__init__()
@@ -118,7 +150,8 @@ class Recorder(DispatchMode):
         self._decide = decide
         self._by_predicate = by_predicate
         self._op = op
-        self._slots: dict[int, Slot] = {}
+        self._shared = Values()
+        self._reads = Reads(op, call, self._shared) if call is not None else None
         # Every tensor seen stays alive until the recording is done, so that no address is used twice.
         self._values: dict[Slot, Any] = {}
         self._calls: list[KernelCall] = []
@@ -137,7 +170,11 @@ class Recorder(DispatchMode):
         Raises:
             NoRoute: when none does; every other exception is the user's own error.
         """
-        return self._expand(self._op, rules, args, kwargs)
+        try:
+            return self._expand(self._op, rules, args, kwargs)
+        finally:
+            if self._reads is not None:
+                self._reads.finish()
 
     def recording(self, result: Any) -> Recording:
         """The program that computes `result`, once the rule has run."""
@@ -152,7 +189,9 @@ class Recorder(DispatchMode):
         if self._why_not:
             return Recording(None, self._why_not)
         program = Program(self._op, self._parameters, tuple(self._constants), tuple(self._calls), encoded)
-        return Recording(program, reads_offsets=offsets)
+        heard = self._reads is not None and not self._reads.everything
+        columns = dict(self._reads.columns) if self._reads is not None and heard else None
+        return Recording(program, columns=columns, reads_offsets=offsets)
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -160,14 +199,40 @@ class Recorder(DispatchMode):
         if types and desugars_first(types):
             return NotImplemented
         kwargs = kwargs or {}
+        self._shared.arrived.append(func)
+        sized_args, sized_kwargs = self._with_sizes(args, kwargs)
         decision = self._decide(func)
         if decision.when is not None and self._by_predicate is not None:
-            return self._note(func, self._by_predicate(func), args, kwargs)
-        if decision.kernel is not None and (decision.when is None or decision.when(*args, **kwargs)):
-            return self._note(func, decision.kernel, args, kwargs)
+            return self._note(func, self._by_predicate(func), sized_args, sized_kwargs)
+        if decision.kernel is not None and (decision.when is None or self._holds(decision.when, args, kwargs)):
+            return self._note(func, decision.kernel, sized_args, sized_kwargs)
         if decision.plumbing:
+            if self._reads is not None:
+                if func._schema.name in _TYPE_QUESTIONS:
+                    self._reads.read_types()
+                else:
+                    self._reads.read_everything(f"asks {func}")
             return func(*args, **kwargs)
-        return self._expand(func, decision.rules, args, kwargs)
+        return self._expand(func, decision.rules, sized_args, sized_kwargs)
+
+    def _holds(self, when: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        if self._reads is not None:  # a predicate may ask anything
+            self._reads.read_everything("asks a predicate of the op set")
+        return bool(when(*args, **kwargs))
+
+    def _with_sizes(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        """The arguments of an op with the sizes that the function which led to it was given, where they are the same numbers in
+        the same order; sizes that cannot be found again count as read."""
+        if self._shared.given is None:
+            return args, kwargs
+        given, self._shared.given = self._shared.given, None
+        left = [*_numbers((given[0], given[1]))]
+        if [plain(number) for number in left] == [*_numbers((args, kwargs))]:
+            numbers = iter(left)
+            return _renumbered(list(args), numbers), _renumbered(dict(kwargs), numbers)
+        if self._reads is not None:
+            self._reads.read_values(left)
+        return args, kwargs
 
     def _expand(self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         calls, constants, made, why_not = len(self._calls), len(self._constants), self._made, self._why_not
@@ -175,24 +240,39 @@ class Recorder(DispatchMode):
         def undo() -> None:
             del self._calls[calls:], self._constants[constants:]
             # A tensor that outlives the abandoned rule (one kept by a module) must not stand for a call that is gone.
-            self._slots = {key: slot for key, slot in self._slots.items() if slot.number < made}
+            self._shared.slots = {key: slot for key, slot in self._shared.slots.items() if slot.number < made}
             self._why_not = why_not
 
         return first_answer(op, rules, lambda rule: self._apply(rule, args, kwargs), undo)
 
     def _apply(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         start = len(self._calls)
-        with self._chain.entered(rule, args, kwargs), self:
+        reads = self._reads
+        composed = rule.source in ("composite", "explicit")  # C++: torch hears nothing of what it calls
+        if reads is not None:
+            # C++ reads unheard; and whether a rule met again is at its end depends on all the facts of the call.
+            if rule.op._schema.name in _BY_TYPES and rule.source == "composite":
+                reads.read_types()
+            elif composed or self._chain.holds(rule):
+                reads.read_everything(f"runs {rule}")
+            if rule.source not in _OURS:
+                reads.read_values([*args, *kwargs.values()])
+                args, kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
+        hearing = nullcontext() if reads is None or composed else reads.under(sized=rule.source in _OURS)
+        arrived, self._shared.arrived = self._shared.arrived, []
+        with self._chain.entered(rule, args, kwargs), hearing, self:
             result = rule.apply(args, kwargs, fused=self._fused)
+            has_effects = rule.has_effects(*args, **kwargs)
+        self._shared.arrived = arrived
         # C++ kernels alone can reach a tensor's memory without an op (`_pack_padded_sequence` reads its lengths so): what they
         # computed from it is in the recording as a constant.
-        if rule.source in ("composite", "explicit"):
+        if composed:
             if not self._all_made(rule.op, result, start) or not self._out_written(rule.op, kwargs, start):
                 raise NoRoute(rule.op, ((rule, "its kernel makes the result itself, by no operator", None),))
             everything = (*args, *kwargs.values())
             if rule.op._schema.name not in _METADATA_READERS and not self._all_read(everything, start, result):
                 self._why_not = f"{rule} may read a tensor's memory without an operator"
-        if rule.has_effects(*args, **kwargs):
+        if has_effects:
             self._why_not = f"{rule} has effects beside its calls"
         return result
 
@@ -200,7 +280,7 @@ class Recorder(DispatchMode):
 
     def _all_made(self, op: OpOverload, result: Any, start: int) -> bool:
         """Whether calls made every tensor of the result and, since `start`, filled what memory they allocated for it."""
-        if any(id(tensor) not in self._slots for tensor in tensors_in(result)):
+        if any(id(tensor) not in self._shared.slots for tensor in tensors_in(result)):
             return False
         if op._schema.name in _ALLOCATIONS:
             return True
@@ -211,7 +291,7 @@ class Recorder(DispatchMode):
         """Whether every tensor among the values is an argument of a call noted since `start`, or is answered itself."""
         read = {slot for call in self._calls[start:] for slot in call.reads()}
         answered = {id(value) for value in tensors_in(result)}
-        return all(self._slots.get(id(t)) in read or id(t) in answered or not t.numel() for t in tensors_in(values))
+        return all(self._shared.slots.get(id(t)) in read or id(t) in answered or not t.numel() for t in tensors_in(values))
 
     def _out_written(self, op: OpOverload, kwargs: dict[str, Any], start: int) -> bool:
         """Whether calls noted since `start` wrote to each ``out=`` tensor."""
@@ -267,11 +347,22 @@ class Recorder(DispatchMode):
     def _note(self, op: OpOverload, kernel: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         encoded = tuple(self._encode(arg) for arg in args)
         named = tuple((name, self._encode(value)) for name, value in kwargs.items())
-        answer = kernel(*args, **kwargs)
+        answer = kernel(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
         facts = facts_of(op)
+        if self._reads is not None:
+            if op._schema.name in _RESIZES or torch.Tag.inplace_view in op.tags:
+                self._reads.read_everything(
+                    f"changes the shape of a tensor in place ({op})"
+                )  # what is read later is not the caller's
+            if op._schema.name in _RANK_BY_SIZE:
+                self._shared.rank_by_size = True
+            if op._schema.name == "aten::index":  # by masks it reads data
+                self._reads.read_types()
         if facts.reads_data and not self._why_not and _reads_data(op, args):
             self._why_not = f"reads the data of a tensor ({op})"
-        if not (facts.returns_alias or facts.returns_written) and any(id(value) in self._slots for value in tensors_in(answer)):
+        if not (facts.returns_alias or facts.returns_written) and any(
+            id(value) in self._shared.slots for value in tensors_in(answer)
+        ):
             self._why_not = f"the kernel of {op} hands back a tensor it was given"
         self._allocates = self._allocates or op._schema.name in _ALLOCATIONS
         packed = isinstance(answer, (tuple, list))
@@ -281,7 +372,7 @@ class Recorder(DispatchMode):
 
     def _result(self, value: Any) -> Slot | None:
         """A slot for a value a kernel made; None for what is no tensor, or a tensor known already (an argument handed back)."""
-        if not isinstance(value, Tensor) or id(value) in self._slots:
+        if not isinstance(value, Tensor) or id(value) in self._shared.slots:
             return None
         return self._slot(value)
 
@@ -290,23 +381,27 @@ class Recorder(DispatchMode):
         return [self._name(item) for item in value] if isinstance(value, (list, tuple)) else self._slot(value)
 
     def _slot(self, value: Any) -> Slot:
-        slot = self._slots.get(id(value)) if value is not None else None
+        slot = self._shared.slots.get(id(value)) if value is not None else None
         if slot is None:
             slot = Slot(self._made)
             self._made += 1
             if value is not None:
-                self._slots[id(value)] = slot
+                self._shared.slots[id(value)] = slot
                 self._values[slot] = value
         return slot
 
     def _encode(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            return self._slots.get(id(value)) or self._constant(value)
+            return self._shared.slots.get(id(value)) or self._constant(value)
+        if type(value) is Traced:
+            # One that a rule kept from an earlier recording is a plain number.
+            live = self._reads is not None and value.watch is self._reads and not self._reads.everything
+            return value.expression if live else value.value
         if isinstance(value, (list, tuple)):
             items = [self._encode(item) for item in value]
             return items if isinstance(value, list) else tuple(items)
         if isinstance(value, torch.Generator):
-            return self._slots.get(id(value), value)
+            return self._shared.slots.get(id(value), value)
         if isinstance(value, (torch.UntypedStorage, torch.TypedStorage)):
             # That of this call's tensor: a replay would bind the next call's tensor to this one's memory.
             self._why_not = "hands on the storage of a tensor"
@@ -336,6 +431,30 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from tensors_in(item)
+
+
+def _numbers(value: Any) -> Iterator[Any]:
+    """Every int and float of nested arguments, in order, keyword arguments by name."""
+    if type(value) is Traced or type(value) in (int, float):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _numbers(item)
+    elif isinstance(value, dict):
+        for name in sorted(value):
+            yield from _numbers(value[name])
+
+
+def _renumbered(value: Any, numbers: Iterator[Any]) -> Any:
+    """The nested arguments with these numbers in the places of theirs, in the order of `_numbers`."""
+    if type(value) in (int, float):
+        return next(numbers)
+    if isinstance(value, (list, tuple)):
+        return [_renumbered(item, numbers) for item in value]
+    if isinstance(value, dict):
+        renumbered = {name: _renumbered(value[name], numbers) for name in sorted(value)}
+        return {name: renumbered[name] for name in value}
+    return value
 
 
 def _reads_data(op: OpOverload, args: Sequence[Any]) -> bool:

@@ -11,11 +11,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from opaque import OPAQUE, by_shape
 
 import eagerdecomp as ed
 from eagerdecomp import cache as cache_module
 from eagerdecomp.cache import CacheInfo, OpPrograms, ProgramCache, shared_cache
-from eagerdecomp.key import key_of
+from eagerdecomp.key import Column, key_of
 
 aten = torch.ops.aten
 
@@ -156,26 +157,47 @@ def test_several_changed_facts_are_all_named() -> None:
     assert programs.why_missed((1, 5, 6)) == "2 became 5; 3 became 6"
 
 
-# -- offsets ------------------------------------------------------------------------------------------------------------------
+# -- columns ------------------------------------------------------------------------------------------------------------------
+
+A, B, C, D, E, F, G = (Column(text) for text in "abcdefg")
 
 
-def test_reading_offsets_forgets_programs_that_did_not_and_leaves_old_handlers_an_empty_table() -> None:
+def test_reading_more_forgets_programs_that_did_not_and_leaves_old_handlers_an_empty_table() -> None:
     programs = table()
+    assert programs.widen([A], (D, E)) == (A,)
     held_by_a_handler = programs.programs
     programs.store("a", runs("a"), "a")
-    programs.read_offsets()
-    assert programs.offsets
+    assert programs.widen([B, A], (D, E)) == (A, B)
     assert (held_by_a_handler, programs.programs, programs.listings) == ({}, {}, {})
     programs.store("b", runs("b"), "b")
     assert held_by_a_handler == {}
 
 
-def test_reading_offsets_again_forgets_nothing() -> None:
+def test_reading_what_was_read_before_forgets_nothing() -> None:
     programs = table()
-    programs.read_offsets()
+    programs.widen([A, B], (D, E))
     programs.store("a", runs("a"), "a")
-    programs.read_offsets()
+    assert programs.widen([B], (D, E)) == (A, B)
     assert list(programs.programs) == ["a"]
+
+
+def test_all_facts_are_read_once_new_ones_keep_coming_or_there_are_more_of_them() -> None:
+    programs = table()
+    for one in (A, B, C, F):
+        programs.widen([one], (D, E))
+    assert programs.columns == (A, B, C, F)
+    assert programs.widen([G], (D, E)) == (D, E)
+    assert programs.widen([A], (D, E)) == (D, E)
+    assert table().widen([A, B, C, F, G], (D, E)) == (D, E)
+    assert table().widen([A, D, E], (D, E)) == (D, E)
+
+
+def test_a_program_under_columns_that_are_the_tables_no_more_is_not_kept() -> None:
+    programs = table()
+    columns = programs.widen([A], (D, E))
+    programs.widen([B], (D, E))
+    programs.store("a", runs("a"), "a", columns)
+    assert programs.programs == programs.listings == {}
 
 
 # -- the cache as a whole -------------------------------------------------------------------------------------------------------
@@ -208,13 +230,13 @@ def test_the_counts_are_those_of_all_ops_and_backends() -> None:
 def test_after_clearing_modes_record_anew_and_answer_as_before() -> None:
     cache = ProgramCache()
     x = torch.arange(3.0)
-    with ed.EagerDecompMode(ed.core_aten(), cache=cache) as mode:
-        want = aten.hypot(x, x)
-        aten.hypot(x, x)
+    with ed.EagerDecompMode(ed.core_aten(), cache=cache, rules=[by_shape]) as mode:
+        want = OPAQUE(x)
+        OPAQUE(x)
         cache.clear()
-        again = [aten.hypot(x, x) for _ in range(2)]
+        again = [OPAQUE(x) for _ in range(2)]
     assert all(torch.equal(got, want) for got in again)
-    counts = mode.stats()["aten.hypot.default"]
+    counts = mode.stats()[OPAQUE]
     assert (counts.misses, counts.hits) == (2, 2)
 
 

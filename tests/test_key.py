@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import eagerdecomp as ed
-from eagerdecomp.key import key_of, make_handler, program_arguments
+from eagerdecomp.key import column_values, exact_columns, key_of, make_handler, program_arguments
 from eagerdecomp.schema import call_of, facts_of
 
 aten = torch.ops.aten
@@ -37,7 +37,7 @@ class Asked(dict[Any, Any]):
 def handled(op: Any, values: Sequence[Any], *, offsets: bool = False) -> tuple[Any, tuple[Any, ...]]:
     """The key that the fast handler asks for, and what it hands to `cold`."""
     asked = Asked()
-    handler = make_handler(op, offsets=offsets)(asked, lambda *given: given)
+    handler = make_handler(op, exact_columns(op, offsets=offsets))(asked, lambda *given: given)
     args, kwargs = call_of(op, values)
     return asked, handler(*args, **kwargs)
 
@@ -143,7 +143,10 @@ def test_the_handler_reads_the_key_that_key_of_gives_and_hands_on_every_argument
 ) -> None:
     values = [data.draw(strategy) for strategy in CALLS[op]]
     asked, given_on = handled(op, values, offsets=offsets)
-    assert same(asked.key, key_of(op, values, offsets=offsets))
+    columns = exact_columns(op, offsets=offsets)
+    assert same(asked.key, key_of(op, values, columns))
+    assert same(key_of(op, values, columns, column_values(op, values, ())), asked.key)
+    assert offsets or same(asked.key, key_of(op, values))
     assert len(given_on) == len(values)
     assert all(one is other or same(one, other) for one, other in zip(given_on, values, strict=True))
 
@@ -254,7 +257,7 @@ def test_offsets_are_read_only_where_asked_for() -> None:
         (aten.clamp.Tensor, [first, None, None], [second, None, None]),
     ):
         assert key_of(op, one) == key_of(op, other)
-        assert key_of(op, one, offsets=True) != key_of(op, other, offsets=True)
+        assert key_of(op, one, columns := exact_columns(op, offsets=True)) != key_of(op, other, columns)
         assert handled(op, one, offsets=True)[0].key != handled(op, other, offsets=True)[0].key
 
 
@@ -374,14 +377,14 @@ def test_a_program_is_found_by_key_and_given_tensors_and_generators_alone() -> N
     ):
         programs: dict[Any, Any] = {key_of(op, values): lambda *given: given}
         args, kwargs = call_of(op, values)
-        got = make_handler(op)(programs, lambda *given: pytest.fail("went cold"))(*args, **kwargs)
+        got = make_handler(op, exact_columns(op))(programs, lambda *given: pytest.fail("went cold"))(*args, **kwargs)
         assert all(one is other or one == other for one, other in zip(got, taken, strict=True))
         assert all(one is other or one == other for one, other in zip(program_arguments(op, values), taken, strict=True))
 
 
 def test_a_program_stored_later_is_found_by_the_same_handler() -> None:
     programs: dict[Any, Any] = {}
-    handler = make_handler(aten.silu.default)(programs, lambda *given: "cold")
+    handler = make_handler(aten.silu.default, exact_columns(aten.silu.default))(programs, lambda *given: "cold")
     assert handler(X) == "cold"
     programs[key_of(aten.silu.default, [X])] = lambda x: "program"
     assert handler(X) == "program"
@@ -394,7 +397,7 @@ def test_an_error_raised_when_cold_carries_no_trace_of_the_lookup(kind: type[Exc
         raise kind("mine")
 
     with pytest.raises(kind, match="mine") as caught:
-        make_handler(aten.silu.default)({}, cold)(X)
+        make_handler(aten.silu.default, exact_columns(aten.silu.default))({}, cold)(X)
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
 
@@ -404,7 +407,9 @@ def test_an_error_of_a_program_is_raised_and_never_taken_for_a_miss(kind: type[E
     def program(*given: Any) -> Any:
         raise kind("mine")
 
-    handler = make_handler(aten.silu.default)({key_of(aten.silu.default, [X]): program}, lambda *given: pytest.fail("went cold"))
+    handler = make_handler(aten.silu.default, exact_columns(aten.silu.default))(
+        {key_of(aten.silu.default, [X]): program}, lambda *given: pytest.fail("went cold")
+    )
     with pytest.raises(kind, match="mine"):
         handler(X)
 

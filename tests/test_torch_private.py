@@ -44,6 +44,7 @@ from eagerdecomp._torch import (
     same_storage,
     sdp_facts,
     suggested_memory_format,
+    with_torch_function,
     without_disabling,
     without_torch_function,
 )
@@ -320,6 +321,13 @@ def test_without_torch_function_switches_ambient_function_modes_off() -> None:
         with without_torch_function():
             assert torch.ones(2).device.type == "cpu", "DisableTorchFunction leaves torch.device contexts acting"
         assert torch.ones(2).device.type == "meta"
+
+
+def test_with_torch_function_lets_modes_act_again_within() -> None:
+    with torch.device("meta"), without_torch_function():
+        with with_torch_function():
+            assert torch.ones(2).device.type == "meta", "_EnableTorchFunction does not undo DisableTorchFunction"
+        assert torch.ones(2).device.type == "cpu"
 
 
 # -- tensors ------------------------------------------------------------------------------------------------------------------

@@ -211,7 +211,7 @@ def _native_batch_norm_backward(call: Call) -> Callable[..., Any]:
         output_mask: Sequence[bool],
     ) -> Any:
         mean, known = (save_mean, save_invstd) if train else (running_mean, running_var)
-        if mean is None or known is None:
+        if mean is None or known is None or not grad_out.dtype.is_floating_point:
             return behind(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask)
         of_input, of_weight, of_bias = output_mask
         size = input.shape

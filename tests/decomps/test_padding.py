@@ -98,7 +98,9 @@ def test_gradients_of_first_and_second_order(mode: str) -> None:
 def test_kernel_calls() -> None:
     x, g = torch.randn(1, 2, 4, 4), torch.randn(1, 2, 6, 6)
     assert kernel_calls(lambda: aten.replication_pad1d(x[0], [1, 1])) <= 4
-    assert kernel_calls(lambda: aten.replication_pad2d_backward(g, x, [1, 1, 1, 1])) <= 7
+    assert (
+        kernel_calls(lambda: aten.replication_pad2d_backward(g, x, [1, 1, 1, 1])) <= 8
+    )  # one `arange` less if sides were known equal
     assert kernel_calls(lambda: aten.reflection_pad2d_backward(g, x, [1, 1, 1, 1])) <= 13
 
 

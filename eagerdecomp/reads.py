@@ -1,0 +1,295 @@
+"""Reads: what a rule asks of its arguments while it is recorded, so that a key holds that and no more.
+
+A rule is a function of what it reads: a call for which every question gets the same answer takes the same way through it, and makes
+the same kernel calls. `Reads` stands under a recording and hears each question that Python code asks of a tensor. A fact of an
+argument becomes a column of the key (`key`); of what a kernel made, the facts of the arguments that it follows from. Where nobody
+can hear what is read (C++ that composes operators, a question not known here) every fact of every argument counts as read.
+
+A rule of the library's own gets sizes as `sizes.Traced`: those that only end up in arguments of kernels are in no key at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from eagerdecomp._torch import OpOverload, with_torch_function, without_torch_function
+from eagerdecomp.key import Column, column, parameter_name, reading, whole_facts
+from eagerdecomp.program import Slot
+from eagerdecomp.schema import facts_of
+from eagerdecomp.sizes import Expression, Sizes, Traced, plain, traced_in
+
+__all__ = ["Reads", "Values"]
+
+# What Python code may ask a tensor: the function torch calls for it -> the fact that is read.
+_QUESTIONS: dict[Any, str] = {
+    **dict.fromkeys((Tensor.shape.__get__, Tensor.size), "shape"),  # type: ignore[attr-defined]
+    **dict.fromkeys((Tensor.numel, Tensor.nelement), "numel"),
+    **dict.fromkeys((Tensor.dim, Tensor.ndim.__get__, Tensor.ndimension), "rank"),  # type: ignore[attr-defined]
+    **dict.fromkeys((Tensor.dtype.__get__, Tensor.is_floating_point, Tensor.is_complex, Tensor.element_size), "dtype"),  # type: ignore[attr-defined]
+    **dict.fromkeys((torch.is_floating_point, torch.is_complex, Tensor.is_signed, Tensor.itemsize.__get__), "dtype"),  # type: ignore[attr-defined]
+    **dict.fromkeys((Tensor.device.__get__, Tensor.is_cpu.__get__, Tensor.is_cuda.__get__, Tensor.is_meta.__get__), "device"),  # type: ignore[attr-defined]
+    Tensor.__len__: "length",
+    Tensor.is_contiguous: "contiguous",
+    Tensor.stride: "stride",
+    Tensor.storage_offset: "offset",
+    **dict.fromkeys((Tensor.layout.__get__, Tensor.is_sparse.__get__, Tensor.is_quantized.__get__), "fixed"),  # type: ignore[attr-defined]
+    **dict.fromkeys((Tensor.is_conj, Tensor.is_neg, Tensor._is_zerotensor), "fixed"),
+}
+
+# Functions that go by the types of their arguments alone, given no more than a dtype.
+_BY_TYPES = frozenset(
+    {torch.result_type, Tensor.to, Tensor.float, Tensor.double, Tensor.half, Tensor.bfloat16, Tensor.long, Tensor.int, Tensor.bool}
+)
+
+_COLUMNS = {
+    "shape": "{}.shape",
+    "numel": "{}.numel()",
+    "rank": "{}.dim()",
+    "dtype": "{}.dtype",
+    "device": "{}.device",
+    "contiguous": "{}.is_contiguous()",
+    "stride": "{}.stride()",
+    "offset": "{}.storage_offset()",
+}
+
+
+class Values:
+    """What `Reads` must know of the recording it stands under: which tensors kernels made, and what arrived at the recorder."""
+
+    def __init__(self) -> None:
+        self.slots: dict[int, Slot] = {}
+        #: the ops that arrived since the function under way was called
+        self.arrived: list[OpOverload] = []
+        #: the arguments of that function, where sizes are among them, until an op takes them
+        self.given: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        self.rank_by_size = False
+
+
+class Reads(TorchFunctionMode):
+    """Hears what is asked of the arguments of one call.
+
+    Args:
+        op: the op whose rule is recorded.
+        arguments: all of its arguments, in schema order.
+        values: shared with the recorder.
+
+    Attributes:
+        columns: what was read, each column with its value for this call.
+        everything: whether every fact counts as read, and `why_everything`.
+    """
+
+    def __init__(self, op: OpOverload, arguments: Sequence[Any], values: Values) -> None:
+        super().__init__()
+        self.columns: dict[Column, Any] = {}
+        self.everything = False
+        self.why_everything = ""
+        self.watching = True
+        self._op = op
+        self._values = values
+        self._sized = False  # whether the rule under way gets traced sizes
+        self._tensors: dict[int, tuple[int, Tensor]] = {}
+        for position, (argument, value) in enumerate(zip(facts_of(op).arguments, arguments, strict=True)):
+            if argument.holds_tensors and isinstance(value, Tensor):
+                self._tensors.setdefault(id(value), (position, value))
+        # Of empty tensors a recording proves little: what it would do with their memory is never done.
+        if whole_facts(op) or any(not tensor.numel() for _, tensor in self._tensors.values()):
+            self.read_everything("an argument is empty, or a list of tensors")
+
+    @contextmanager
+    def under(self, *, sized: bool) -> Iterator[None]:
+        """While a rule runs: hear it, and hand it sizes that remember where they came from if it can take them."""
+        before, self._sized = self._sized, sized
+        try:
+            if self.everything:
+                yield
+            else:
+                with with_torch_function(), self:
+                    yield
+        finally:
+            self._sized = before
+
+    def finish(self) -> None:
+        """The recording is over: sizes that anyone kept are plain numbers from now on."""
+        self.watching = False
+
+    def read_everything(self, why: str) -> None:
+        """Count every fact of every argument as read."""
+        self.everything = True
+        self.why_everything = self.why_everything or why
+
+    def read_offsets(self) -> None:
+        """Count the storage offset of every argument as read."""
+        for position, tensor in self._tensors.values():
+            self.columns[reading(self._op, position, _COLUMNS["offset"])] = tensor.storage_offset()
+
+    def read_types(self) -> None:
+        """Count as read what the types of results follow from: the arguments' types, and which of them have no dimension."""
+        for position, tensor in self._tensors.values():
+            self.columns[reading(self._op, position, _COLUMNS["dtype"])] = tensor.dtype
+            self.columns[reading(self._op, position, "{}.dim() == 0")] = tensor.dim() == 0
+
+    # -- sizes (a `sizes.Watch`) -----------------------------------------------------------------------------------------------
+
+    def decided(self, expression: Expression, value: Any) -> None:
+        """A size, or a comparison of sizes, that the rule went on knowing."""
+        if self.everything:
+            return
+        positions: list[int] = []
+        ranks: list[tuple[int, int]] = []
+        names: dict[Any, str] = {}
+        for leaf in expression.leaves():
+            position = self._position(leaf)
+            if position is None:
+                self.read_everything(f"decides by a size that a kernel made ({expression})")
+                return
+            positions.append(position)
+            names[leaf] = _name(self._op, position)
+        for leaf, dim in _dims_read(expression):
+            position = self._position(leaf)
+            assert position is not None
+            ranks.append((position, dim))
+        text = expression.text(names.__getitem__)
+        self.columns[column(self._op, positions, text, ranks=tuple(dict.fromkeys(ranks)))] = value
+
+    def same_shape(self, one: Any, other: Any, answer: bool) -> bool:
+        """Whether two tensors have one shape, as one column; not for what kernels made."""
+        positions = self._position(one), self._position(other)
+        left, right = positions
+        if left is None or right is None:
+            return self.everything
+        names = _name(self._op, left), _name(self._op, right)
+        self.columns[column(self._op, (left, right), f"{names[0]}.shape == {names[1]}.shape")] = answer
+        return True
+
+    def _position(self, leaf: Any) -> int | None:
+        for key, (position, _) in self._tensors.items():
+            if self._values.slots.get(key) == leaf:
+                return position
+        return None
+
+    # -- hearing ---------------------------------------------------------------------------------------------------------------
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        with without_torch_function():
+            fact = _QUESTIONS.get(func)
+            if fact is not None:
+                return self._asked(fact, func, args, kwargs or {})
+            return self._called(func, args, kwargs or {})
+
+    def _asked(self, fact: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        tensor = args[0] if args else next(iter(kwargs.values()))
+        answer = func(*args, **kwargs)
+        if self.everything or fact == "fixed":
+            return answer
+        if fact == "length":
+            leaf = self._values.slots.get(id(tensor))
+            if leaf is not None:
+                self.decided(Expression("size", (leaf, 0)), answer)
+            return answer
+        if fact in ("shape", "numel"):
+            return self._size(fact, tensor, answer, [*args[1:], *kwargs.values()])
+        known = self._tensors.get(id(tensor))
+        if fact in ("contiguous", "stride") and (len(args) > 1 or kwargs):  # of one dimension, or in another memory format
+            if known is not None:
+                self._note("shape", *known, tensor.shape)
+                self._note("stride", *known, tensor.stride())
+            else:
+                self._derived(fact, tensor)
+        elif known is None:
+            self._derived(fact, tensor)
+        else:
+            self._note(fact, *known, tensor.dtype if fact == "dtype" else tensor.device if fact == "device" else answer)
+        return answer
+
+    def _note(self, fact: str, position: int, tensor: Tensor, value: Any) -> None:
+        self.columns[reading(self._op, position, _COLUMNS[fact])] = value
+
+    def _size(self, fact: str, tensor: Tensor, answer: Any, dims: list[Any]) -> Any:
+        known, leaf = self._tensors.get(id(tensor)), self._values.slots.get(id(tensor))
+        if leaf is None:  # a tensor the rule holds: its sizes are the rule's own
+            return answer
+        if not self._sized:
+            if known is None:
+                self.read_everything("reads the shape of what a kernel made")
+            else:
+                self._note(fact, *known, tensor.shape if fact == "shape" else answer)
+            return answer
+        if fact == "numel":
+            return Traced(Expression("numel", (leaf,)), answer, self)
+        if known is None:
+            self._derived("rank", tensor)
+        else:
+            self._note("rank", *known, tensor.dim())
+        if self.everything:
+            return answer
+        sizes = Sizes.of(leaf, tensor.shape, self)
+        return sizes[plain(dims[0])] if dims and dims[0] is not None else sizes
+
+    def _derived(self, fact: str, tensor: Tensor) -> None:
+        """A fact of a tensor that a kernel made: what it follows from is read."""
+        if id(tensor) not in self._values.slots:
+            return
+        if fact == "dtype":
+            self.read_types()
+        elif fact == "device":
+            for position, given in self._tensors.values():
+                self._note("device", position, given, given.device)
+        elif fact == "rank" and not self._values.rank_by_size:
+            for position, given in self._tensors.values():
+                self._note("rank", position, given, given.dim())
+        else:
+            self.read_everything(f"reads what it can be told by ({fact} of what a kernel made)")
+
+    def _called(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        values = self._values
+        sizes = next(traced_in([*args, *kwargs.values()]), None) is not None
+        before = values.arrived, values.given
+        values.arrived, values.given = [], (tuple(args), dict(kwargs)) if sizes else None
+        try:
+            if not sizes:
+                return func(*args, **kwargs)
+            return func(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
+        finally:
+            if values.given is not None:  # no op took them: the function itself has read them
+                self.read_values([*args, *kwargs.values()])
+            if func in _BY_TYPES and not kwargs and all(isinstance(v, (Tensor, torch.dtype, int, float)) for v in args):
+                self.read_types()
+            elif not self.everything and not isinstance(func, OpOverload) and not _is_one_op(func, args, kwargs, values.arrived):
+                self.read_everything(f"calls {func}, which may read anything")
+            values.arrived, values.given = before
+
+    def read_values(self, arguments: Any) -> None:
+        """Count each size among the arguments as read."""
+        for size in traced_in(arguments):
+            if size.watch.watching:
+                size.watch.decided(size.expression, size.value)
+
+
+def _name(op: OpOverload, position: int) -> str:
+    """The name of an argument in a key's source."""
+    return parameter_name(facts_of(op).arguments[position])
+
+
+def _dims_read(expression: Expression) -> Iterator[tuple[Any, int]]:
+    if expression.operator == "size":
+        yield expression.operands[0], expression.operands[1]
+        return
+    for operand in expression.operands:
+        if isinstance(operand, Expression):
+            yield from _dims_read(operand)
+
+
+def _is_one_op(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], arrived: Sequence[OpOverload]) -> bool:
+    """Whether a function of torch's reads nothing itself: it is the binding of the one op that arrived, or took no tensor."""
+    if not any(isinstance(value, Tensor) for value in (*args, *kwargs.values())):
+        return True
+    name = getattr(func, "__name__", "").strip("_")
+    return len(arrived) == 1 and arrived[0]._schema.name.partition("::")[2].strip("_") == name

@@ -1,0 +1,352 @@
+"""Sizes that remember where they came from: integers of a recording that stay expressions of the tensors they were read from.
+
+A rule under recording gets them in the place of plain integers. What it computes from them by ``+ - * // % /`` goes into the
+program as an `Expression`, computed anew at each call; what it decides by them (a comparison, a truth value) or needs as a plain
+number (``range(n)``) is told to a `Watch`, and becomes part of the call's key.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+__all__ = ["Expression", "Sizes", "Traced", "Watch", "plain", "traced_in"]
+
+# operator -> (how Python spells it, what computes it)
+_OPERATORS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "size": ("{}.shape[{}]", lambda tensor, dim: tensor.shape[dim]),
+    "numel": ("{}.numel()", lambda tensor: tensor.numel()),
+    "+": ("({} + {})", operator.add),
+    "-": ("({} - {})", operator.sub),
+    "*": ("({} * {})", operator.mul),
+    "//": ("({} // {})", operator.floordiv),
+    "%": ("({} % {})", operator.mod),
+    "/": ("({} / {})", operator.truediv),
+    "negative": ("(-{})", operator.neg),
+    "==": ("({} == {})", operator.eq),
+    "!=": ("({} != {})", operator.ne),
+    "<": ("({} < {})", operator.lt),
+    "<=": ("({} <= {})", operator.le),
+    ">": ("({} > {})", operator.gt),
+    ">=": ("({} >= {})", operator.ge),
+}
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An operator of `_OPERATORS` over numbers, expressions, and leaves: whatever stands for a tensor where it is used."""
+
+    operator: str
+    operands: tuple[Any, ...]
+
+    def text(self, name_of: Callable[[Any], str]) -> str:
+        """The expression as Python source; `name_of` gives the name of a leaf."""
+        spelling, _ = _OPERATORS[self.operator]
+        return spelling.format(*(_text(operand, name_of) for operand in self.operands))
+
+    def value(self, value_of: Callable[[Any], Any]) -> Any:
+        """What the expression comes to; `value_of` gives the tensor of a leaf."""
+        _, compute = _OPERATORS[self.operator]
+        return compute(*(_value(operand, value_of) for operand in self.operands))
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether it comes to an integer."""
+        return self.operator != "/" and all(
+            operand.is_integer if isinstance(operand, Expression) else not isinstance(operand, float) for operand in self.operands
+        )
+
+    def leaves(self) -> Iterator[Any]:
+        """Every leaf, in order."""
+        for operand in self.operands:
+            if isinstance(operand, Expression):
+                yield from operand.leaves()
+            elif not isinstance(operand, (int, float)):
+                yield operand
+
+    def mapped(self, replace: Callable[[Any], Any]) -> Expression:
+        """The expression with each leaf replaced."""
+
+        def one(operand: Any) -> Any:
+            if isinstance(operand, Expression):
+                return operand.mapped(replace)
+            return operand if isinstance(operand, (int, float)) else replace(operand)
+
+        return Expression(self.operator, tuple(map(one, self.operands)))
+
+    def __repr__(self) -> str:
+        return self.text(repr)
+
+
+def _text(operand: Any, name_of: Callable[[Any], str]) -> str:
+    if isinstance(operand, Expression):
+        return operand.text(name_of)
+    return repr(operand) if isinstance(operand, (int, float)) else name_of(operand)
+
+
+def _value(operand: Any, value_of: Callable[[Any], Any]) -> Any:
+    if isinstance(operand, Expression):
+        return operand.value(value_of)
+    return operand if isinstance(operand, (int, float)) else value_of(operand)
+
+
+class Watch(Protocol):
+    """Who is told what a rule found out about a size."""
+
+    @property
+    def watching(self) -> bool:
+        """Whether the recording still goes on; afterwards its sizes are plain numbers."""
+
+    def decided(self, expression: Expression, value: Any) -> None:
+        """The rule went on knowing that the expression comes to this value."""
+
+    def same_shape(self, one: Any, other: Any, answer: bool) -> bool:
+        """The rule went on knowing whether two leaves have one shape; False where that can't be said of leaves."""
+
+
+class Traced:
+    """A number with the expression it came from. To Python it is an int or float, except that it is no instance of theirs."""
+
+    __slots__ = ("expression", "value", "watch")
+
+    def __init__(self, expression: Expression, value: Any, watch: Watch) -> None:
+        self.expression = expression
+        self.value = value
+        self.watch = watch
+
+    @property  # isinstance(size, int) asks this after the type
+    def __class__(self) -> Any:
+        return type(self.value)
+
+    @__class__.setter
+    def __class__(self, kind: Any) -> None:
+        raise TypeError("a size stays a size")
+
+    def _plain(self) -> Any:
+        if self.watch.watching:
+            self.watch.decided(self.expression, self.value)
+        return self.value
+
+    def __index__(self) -> int:
+        return operator.index(self._plain())
+
+    def __int__(self) -> int:
+        return int(self._plain())
+
+    def __float__(self) -> float:
+        return float(self._plain())
+
+    def __hash__(self) -> int:
+        return hash(self._plain())
+
+    def __repr__(self) -> str:
+        return repr(self._plain())
+
+    def __format__(self, spec: str) -> str:
+        return format(self._plain(), spec)
+
+    def __bool__(self) -> bool:
+        return bool(_compared("!=", self, 0))
+
+    def __eq__(self, other: object) -> Any:
+        return _compared("==", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _compared("!=", self, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return _compared("<", self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return _compared("<=", self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return _compared(">", self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return _compared(">=", self, other)
+
+    def __add__(self, other: Any) -> Any:
+        return _computed("+", self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return _computed("+", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return _computed("-", self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _computed("-", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _computed("*", self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return _computed("*", other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _computed("//", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _computed("//", other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return _computed("%", self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _computed("%", other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _computed("/", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _computed("/", other, self)
+
+    def __neg__(self) -> Any:
+        return Traced(Expression("negative", (self.expression,)), -self.value, self.watch) if self.watch.watching else -self.value
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def bit_length(self) -> int:
+        return int(self._plain().bit_length())
+
+
+def _by_value(compute: Callable[..., Any], *, reflected: bool = False) -> Callable[..., Any]:
+    def method(self: Traced, *others: Any) -> Any:
+        numbers = [self._plain(), *(other._plain() if type(other) is Traced else other for other in others)]
+        return compute(*(reversed(numbers) if reflected else numbers))
+
+    return method
+
+
+# Operators that are rare on sizes, and not worth an expression.
+_BINARY: dict[str, Callable[..., Any]] = {
+    "pow": pow,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "lshift": operator.lshift,
+    "rshift": operator.rshift,
+}
+_UNARY: dict[str, Callable[..., Any]] = {
+    "abs": abs,
+    "round": round,
+    "trunc": math.trunc,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "invert": operator.inv,
+}
+for _name, _compute in (_BINARY | _UNARY).items():
+    setattr(Traced, f"__{_name}__", _by_value(_compute))
+for _name, _compute in _BINARY.items():
+    setattr(Traced, f"__r{_name}__", _by_value(_compute, reflected=True))
+
+
+_NEUTRAL = {"+": 0, "*": 1}
+
+
+def _sides(left: Any, right: Any) -> tuple[Watch | None, Any, Any, Any, Any] | None:
+    """The watch of a live side, both values, and both as operands; None where one is no number."""
+    watch: Watch | None = None
+    values: list[Any] = []
+    operands: list[Any] = []
+    for side in (left, right):
+        if type(side) is Traced:
+            values.append(side.value)
+            # One of a recording that is over is a plain number.
+            operands.append(side.expression if side.watch.watching else side.value)
+            watch = side.watch if side.watch.watching else watch
+        elif isinstance(side, (int, float)):
+            values.append(side)
+            operands.append(side)
+        else:
+            return None
+    return watch, values[0], values[1], operands[0], operands[1]
+
+
+def _computed(sign: str, left: Any, right: Any) -> Any:
+    sides = _sides(left, right)
+    if sides is None:
+        return NotImplemented
+    watch, *values, one, other = sides
+    value = _OPERATORS[sign][1](*values)
+    if watch is None:
+        return value
+    if sign in _NEUTRAL:  # math.prod and sum start with them
+        if type(one) is int and one == _NEUTRAL[sign]:
+            return right
+        if type(other) is int and other == _NEUTRAL[sign]:
+            return left
+    return Traced(Expression(sign, (one, other)), value, watch)
+
+
+def _compared(sign: str, left: Any, right: Any) -> Any:
+    sides = _sides(left, right)
+    if sides is None:
+        return NotImplemented
+    watch, *values, one, other = sides
+    answer = _OPERATORS[sign][1](*values)
+    if watch is not None and one != other:
+        watch.decided(Expression(sign, (one, other)), answer)
+    return answer
+
+
+class Sizes(tuple[Any, ...]):
+    """A tensor's shape, each size `Traced`; `leaf` stands for the tensor."""
+
+    leaf: Any
+    watch: Watch
+
+    @classmethod
+    def of(cls, leaf: Any, shape: tuple[int, ...], watch: Watch) -> Sizes:
+        """The shape of the tensor that `leaf` stands for."""
+        made = cls(Traced(Expression("size", (leaf, dim)), size, watch) for dim, size in enumerate(shape))
+        made.leaf, made.watch = leaf, watch
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Sizes) and self.watch.watching and other.watch is self.watch:
+            answer = plain(self) == plain(other)
+            if self.watch.same_shape(self.leaf, other.leaf, answer):
+                return bool(answer)
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+    def numel(self) -> Any:
+        """As `torch.Size.numel`."""
+        count: Any = 1
+        for size in self:
+            count = count * size
+        return count
+
+
+def plain(value: Any) -> Any:
+    """The nested value with plain numbers, and nobody told."""
+    if type(value) is Traced:
+        return value.value
+    if type(value) is list:
+        return [plain(item) for item in value]
+    if type(value) is tuple or type(value) is Sizes:
+        return tuple([plain(item) for item in value])
+    return value
+
+
+def traced_in(value: Any) -> Iterator[Traced]:
+    """Every traced number of a nested value, in order."""
+    if type(value) is Traced:
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from traced_in(item)

@@ -1,0 +1,284 @@
+"""What a rule reads is in the key and nothing else: one program for all calls that are told apart by no answer the rule got."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+from programs import planner_for
+from torch import Tensor
+
+import eagerdecomp as ed
+from eagerdecomp._torch import without_torch_function
+from eagerdecomp.key import program_arguments
+from eagerdecomp.rules import Rule, own
+from eagerdecomp.schema import arguments_of
+from eagerdecomp.sizes import Expression
+from eagerdecomp.tracer import Recorder, Recording
+
+aten = torch.ops.aten
+OP = aten.hypot.default  # two tensors, not pointwise by name alone: its rule is whatever a test says
+
+X, Y = torch.arange(1.0, 7).view(2, 3), torch.ones(2, 3)
+
+
+def heard(fn: Callable[..., Any], *args: Any, op: Any = OP, source: str = "own") -> tuple[Recording, Any]:
+    """A recording of one rule's run, and its result."""
+    rule = own(op, fn) if source == "own" else Rule(op, fn, source, "here")
+    values = arguments_of(op, args, {})
+    recorder = Recorder(planner_for(ed.core_aten()).decide, op, program_arguments(op, values), call=values)
+    with without_torch_function():
+        result = recorder.run((rule,), args, {})
+    return recorder.recording(result), result
+
+
+def columns(fn: Callable[..., Any], *args: Any, **options: Any) -> dict[str, Any] | None:
+    """What was read, by text; None where everything counts as read."""
+    recording, _ = heard(fn, *args, **options)
+    assert recording.program is not None, recording.why_not
+    return None if recording.columns is None else {one.text: value for one, value in recording.columns.items()}
+
+
+def literals(fn: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
+    """The arguments of the first kernel call after its tensor."""
+    recording, _ = heard(fn, *args, **options)
+    assert recording.program is not None
+    return list(recording.program.calls[0].args[1:])
+
+
+# -- facts of arguments -----------------------------------------------------------------------------------------------------
+
+
+def asks(question: Callable[[Tensor], Any]) -> Callable[..., Any]:
+    def rule(self: Tensor, other: Tensor) -> Tensor:
+        question(self)
+        return aten.add.Tensor(self, other)  # type: ignore[no-any-return]
+
+    return rule
+
+
+@pytest.mark.parametrize(
+    ("question", "read"),
+    [
+        (lambda x: None, {}),
+        (lambda x: x.dtype, {"self.dtype": torch.float32}),
+        (lambda x: x.is_floating_point(), {"self.dtype": torch.float32}),
+        (lambda x: torch.is_complex(x), {"self.dtype": torch.float32}),
+        (lambda x: x.itemsize, {"self.dtype": torch.float32}),
+        (lambda x: x.device, {"self.device": torch.device("cpu")}),
+        (lambda x: x.device.type == "cpu", {"self.device": torch.device("cpu")}),
+        (lambda x: x.dim(), {"self.dim()": 2}),
+        (lambda x: x.ndim, {"self.dim()": 2}),
+        (lambda x: x.stride(), {"self.stride()": (3, 1)}),
+        (lambda x: x.is_contiguous(), {"self.is_contiguous()": True}),
+        (lambda x: x.storage_offset(), {"self.storage_offset()": 0}),
+        (lambda x: len(x), {"self.shape[0]": 2}),
+        (lambda x: x.shape, {"self.dim()": 2}),
+        (lambda x: x.shape[-1] > 1, {"self.dim()": 2, "(self.shape[1] > 1)": True}),
+        (lambda x: x.size(0) == 1, {"self.dim()": 2, "(self.shape[0] == 1)": False}),
+        (lambda x: x.numel() % 2 == 0, {"((self.numel() % 2) == 0)": True}),
+        (lambda x: list(range(x.shape[0])), {"self.dim()": 2, "self.shape[0]": 2}),
+        (lambda x: x.layout, {}),
+        (lambda x: x.is_contiguous(memory_format=torch.channels_last), {"self.shape": (2, 3), "self.stride()": (3, 1)}),
+        (lambda x: x.stride(0), {"self.shape": (2, 3), "self.stride()": (3, 1)}),
+    ],
+)
+def test_a_question_becomes_a_column(question: Callable[[Tensor], Any], read: dict[str, Any]) -> None:
+    assert columns(asks(question), X, Y) == read
+
+
+def test_shapes_of_two_arguments_are_compared_in_one_column() -> None:
+    def rule(self: Tensor, other: Tensor) -> Tensor:
+        return aten.add.Tensor(self, other) if self.shape == other.shape else aten.mul.Tensor(self, other)  # type: ignore[no-any-return]
+
+    assert columns(rule, X, Y) == {"self.dim()": 2, "other.dim()": 2, "self.shape == other.shape": True}
+    assert columns(rule, X, Y[0]) == {"self.dim()": 2, "other.dim()": 1, "self.shape == other.shape": False}
+
+
+@pytest.mark.parametrize(
+    "question",
+    [lambda x: x.data_ptr(), lambda x: x.untyped_storage(), lambda x: x._base, lambda x: x.grad_fn],
+    ids=["address", "storage", "base", "graph"],
+)
+def test_a_question_not_known_reads_everything(question: Callable[[Tensor], Any]) -> None:
+    assert columns(asks(question), X, Y) is None
+
+
+def test_empty_arguments_and_lists_read_everything() -> None:
+    assert columns(asks(lambda x: None), X[:0], Y[:0]) is None
+
+    def cat(tensors: list[Tensor], dim: int = 0) -> Tensor:
+        return aten.add.Tensor(*tensors)  # type: ignore[no-any-return]
+
+    assert columns(cat, [X, Y], op=aten.cat.default) is None
+
+
+# -- facts of what kernels made ---------------------------------------------------------------------------------------------
+
+
+def asks_a_sum(question: Callable[[Tensor], Any]) -> Callable[..., Any]:
+    def rule(self: Tensor, other: Tensor) -> Tensor:
+        made = aten.add.Tensor(self, other)
+        question(made)
+        return made  # type: ignore[no-any-return]
+
+    return rule
+
+
+TYPES = {
+    "self.dtype": torch.float32,
+    "self.dim() == 0": False,
+    "other.dtype": torch.float32,
+    "other.dim() == 0": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("question", "read"),
+    [
+        (lambda x: x.dtype, TYPES),
+        (lambda x: torch.result_type(x, 2), TYPES),
+        (lambda x: x.device, {"self.device": torch.device("cpu"), "other.device": torch.device("cpu")}),
+        (lambda x: x.dim(), {"self.dim()": 2, "other.dim()": 2}),
+        (lambda x: x.shape[0], {"self.dim()": 2, "other.dim()": 2}),
+        (lambda x: x.shape[0] > 1, None),
+        (lambda x: x.stride(), None),
+        (lambda x: x.is_contiguous(), None),
+    ],
+)
+def test_what_kernels_made_follows_from_facts_of_the_arguments(question: Any, read: dict[str, Any] | None) -> None:
+    assert columns(asks_a_sum(question), X, Y) == read
+
+
+def test_a_rank_that_sizes_decide_reads_everything() -> None:
+    def rule(self: Tensor, other: Tensor) -> Tensor:
+        made = aten.squeeze.dims(aten.add.Tensor(self, other), [0])
+        return aten.view.default(made, [-1] + [1] * made.dim())  # type: ignore[no-any-return]
+
+    assert columns(rule, X, Y) is None
+
+
+# -- functions that are called -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, y: aten.add.Tensor(x, y),
+        lambda x, y: aten.add(x, y),
+        lambda x, y: torch.add(x, y),
+        lambda x, y: x + y,
+        lambda x, y: x.add(y),
+        lambda x, y: torch.full([2], 1.0),
+        lambda x, y: x.to(torch.float64).dtype and x,
+    ],
+)
+def test_functions_that_are_one_op_read_nothing_else(call: Callable[..., Any]) -> None:
+    def rule(self: Tensor, other: Tensor) -> Tensor:
+        return aten.exp.default(call(self, other))  # type: ignore[no-any-return]
+
+    read = columns(rule, X, Y)
+    assert read is not None
+    assert not any("shape" in text or "stride" in text for text in read)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda x, y: torch.matmul(x, y.t()), lambda x, y: x.reshape(3, 2), lambda x, y: x[0], lambda x, y: aten.linear(x, y)]
+)
+def test_compositions_in_cpp_read_everything(call: Callable[..., Any]) -> None:
+    def rule(self: Tensor, other: Tensor) -> Tensor:
+        return aten.exp.default(call(self, other))  # type: ignore[no-any-return]
+
+    assert columns(rule, X, Y) is None
+
+
+# -- sizes in programs --------------------------------------------------------------------------------------------------------
+
+
+def flat(self: Tensor, other: Tensor) -> Tensor:
+    rows, columns_ = self.shape
+    return aten.view.default(self, [rows * columns_])  # type: ignore[no-any-return]
+
+
+def test_sizes_that_kernels_are_given_are_no_facts() -> None:
+    assert columns(flat, X, Y) == {"self.dim()": 2}
+    (size,) = literals(flat, X, Y)[0]
+    assert isinstance(size, Expression)
+    assert repr(size) == "(%0.shape[0] * %0.shape[1])"
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda self, other: aten.view.default(self, [self.shape[1], self.shape[0]]),
+        lambda self, other: torch.sum(aten.expand.default(other, [self.shape[0], self.shape[1]]), 0),
+        lambda self, other: aten.full.default([self.size(0), 2], 1.5),
+        lambda self, other: aten.mul.Scalar(self, 1 / self.numel()),
+        lambda self, other: aten.view.default(aten.add.Tensor(self, other), [-1, aten.exp.default(self).shape[0]]),
+        lambda self, other: aten.native_layer_norm.default(self, [self.shape[-1]], None, None, 1e-5)[0],
+    ],
+    ids=["view", "expand", "factory", "quotient", "of what a kernel made", "decomposed"],
+)
+def test_one_program_serves_every_shape(fn: Callable[..., Any]) -> None:
+    ops = ed.core_aten() - ["aten.native_layer_norm"]
+    rule = Rule(OP, fn, "own", "here")
+    with ed.EagerDecompMode(ops, cache=ed.ProgramCache()) as mode:
+        planner = mode._runtime.planner
+        planner._user = {OP: rule}  # type: ignore[assignment]  # a user's rule would get plain numbers
+        for rows, length in [(2, 3), (4, 3), (5, 7), (2, 2), (8, 2)]:
+            x, y = torch.rand(rows, length), torch.rand(rows, length)
+            assert_same(OP(x, y), fn(x, y))
+    if "layer" not in fn.__code__.co_names.__repr__():
+        assert mode.stats()[OP].misses == 1, mode.why_missed(OP)
+
+
+def test_rules_of_others_get_plain_numbers_and_their_shapes_are_read_whole() -> None:
+    seen: list[Any] = []
+
+    def rule(self: Tensor, other: Tensor) -> Tensor:
+        seen.append(self.shape[0])
+        return aten.add.Tensor(self, other)  # type: ignore[no-any-return]
+
+    assert columns(rule, X, Y, source="user") == {"self.shape": (2, 3)}
+    assert type(seen[0]) is int
+
+
+def test_a_rule_that_resizes_an_argument_is_recorded_by_every_fact() -> None:
+    def rule(self: Tensor, other: Tensor) -> Tensor:
+        aten.resize_.default(self, [3])
+        aten.copy_.default(self, other)
+        return self
+
+    assert columns(rule, torch.ones(2), torch.ones(3)) is None
+
+
+def test_sizes_kept_beyond_their_recording_are_numbers() -> None:
+    kept: list[Any] = []
+
+    def rule(self: Tensor, other: Tensor) -> Tensor:
+        kept.append(self.shape[0])
+        return aten.view.default(self, [kept[0], -1])  # type: ignore[no-any-return]
+
+    assert isinstance(literals(rule, X, Y)[0][0], Expression)
+    assert literals(rule, X, Y)[0][0] == 2
+    assert kept[0] + 1 == 3
+
+
+def test_the_order_in_which_facts_are_met_does_not_matter_to_values() -> None:
+    """A table that learns of a new fact drops what it knew, and handlers made before find the way."""
+
+    @ed.register_decomposition(OP)
+    def rule(self: Tensor, other: Tensor) -> Any:
+        if self.dtype is torch.float64:
+            return self * 2 if self.shape[0] > 2 else self * 3
+        return self + (1 if other.stride()[0] > 3 else 2) if self.dtype is torch.float32 else self - 1
+
+    calls = [torch.ones(2, 3), torch.ones(4, 3, dtype=torch.float64), torch.ones(2, 3, dtype=torch.float64), torch.ones(3, 4)]
+    with ed.EagerDecompMode(ed.core_aten() - ["aten.hypot"], rules=[rule], cache=ed.ProgramCache()) as mode:
+        for _ in range(4):
+            got = [OP(x, x)[0, 0].item() for x in calls]
+            assert got == [3, 2, 3, 2]
+    assert mode.stats()[OP].misses <= 8

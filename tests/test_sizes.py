@@ -1,0 +1,205 @@
+"""Sizes of a recording: numbers to Python, expressions to the program, and whoever decides by one says so."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eagerdecomp.sizes import Expression, Sizes, Traced, plain, traced_in
+
+
+class Told:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.watching = True
+        self.notes: list[tuple[str, Any]] = []
+        self.knows_shapes = True
+
+    def decided(self, expression: Expression, value: Any) -> None:
+        self.notes.append((expression.text(str), value))
+
+    def same_shape(self, one: Any, other: Any, answer: bool) -> bool:
+        if self.knows_shapes:
+            self.notes.append((f"{one} like {other}", answer))
+        return self.knows_shapes
+
+
+X = torch.zeros(6, 4, 1)
+Y = torch.zeros(6, 5, 1)
+TENSORS = {"x": X, "y": Y}
+
+
+def sizes(told: Told, name: str = "x") -> Sizes:
+    return Sizes.of(name, tuple(TENSORS[name].shape), told)
+
+
+def value_of(expression: Expression) -> Any:
+    assert eval(expression.text(str), dict(TENSORS)) == expression.value(TENSORS.__getitem__)
+    return expression.value(TENSORS.__getitem__)
+
+
+BINARY: list[Callable[[Any, Any], Any]] = [
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.floordiv,
+    operator.mod,
+    operator.truediv,
+]
+
+
+@given(st.lists(st.tuples(st.sampled_from(BINARY), st.integers(-3, 7) | st.sampled_from([0.5, 2.0]), st.booleans()), max_size=6))
+def test_arithmetic_is_pythons_and_stays_an_expression(steps: list[tuple[Callable[[Any, Any], Any], Any, bool]]) -> None:
+    told = Told()
+    number, size = X.shape[0], sizes(told)[0]
+    for step, other, reflected in steps:
+        pair = (other, number) if reflected else (number, other)
+        try:
+            number = step(*pair)
+        except ZeroDivisionError:
+            with pytest.raises(ZeroDivisionError):
+                step(other, size) if reflected else step(size, other)
+            return
+        size = step(other, size) if reflected else step(size, other)
+    assert type(size) is Traced
+    assert (type(size.value), size.value) == (type(number), number)
+    assert size.expression.is_integer >= isinstance(number, int)
+    assert value_of(size.expression) == number
+    assert told.notes == []
+
+
+def test_products_and_sums_of_shapes_are_expressions() -> None:
+    told = Told()
+    shape = sizes(told)
+    assert value_of(math.prod(shape).expression) == 24
+    assert value_of(sum(shape).expression) == 11
+    assert value_of(shape.numel().expression) == 24
+    assert value_of((-shape[1]).expression) == -4
+    assert told.notes == []
+
+
+@pytest.mark.parametrize("compare", [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge])
+def test_a_comparison_is_told_with_its_outcome(compare: Callable[[Any, Any], bool]) -> None:
+    told = Told()
+    assert compare(sizes(told)[0], 4) is compare(6, 4)
+    assert compare(4, sizes(told)[0]) is compare(4, 6)
+    assert compare(sizes(told)[0], sizes(told, "y")[1]) is compare(6, 5)
+    assert len(told.notes) == 3
+    for text, outcome in told.notes:
+        assert eval(text, dict(TENSORS)) is outcome
+
+
+def test_a_size_is_equal_to_itself_whatever_it_is() -> None:
+    told = Told()
+    shape = sizes(told)
+    assert shape[0] == shape[0]
+    assert shape[0] <= sizes(told)[0]
+    assert told.notes == []
+
+
+def test_a_truth_value_is_told() -> None:
+    told = Told()
+    assert bool(sizes(told)[0])
+    assert (sizes(told)[0] - 6 or 9) == 9
+    assert told.notes == [("(x.shape[0] != 0)", True), ("((x.shape[0] - 6) != 0)", False)]
+
+
+BY_VALUE: dict[str, Callable[[Any], Any]] = {
+    "range": lambda n: list(range(n)),
+    "times a list": lambda n: [0] * n,
+    "index": lambda n: list("abcdefgh")[n],
+    "int": int,
+    "float": float,
+    "hash": hash,
+    "key": lambda n: {6: "six"}[n],
+    "repr": repr,
+    "format": lambda n: f"{n:03d}",
+    "power": lambda n: (n**2, 2**n, n**0.5),
+    "root": math.sqrt,
+    "isqrt": math.isqrt,
+    "bits": lambda n: (n & 2, 2 & n, n | 1, n ^ 1, n << 1, n >> 1, ~n, n.bit_length()),
+    "rounding": lambda n: (round(n), math.floor(n), math.ceil(n), math.trunc(n), abs(n)),
+    "view": lambda n: torch.zeros(12).view(n, -1).shape,
+}
+
+
+@pytest.mark.parametrize("name", BY_VALUE)
+def test_what_needs_the_number_itself_gets_it_and_is_told(name: str) -> None:
+    told = Told()
+    assert BY_VALUE[name](sizes(told)[0]) == BY_VALUE[name](6)
+    assert ("x.shape[0]", 6) in told.notes
+
+
+def test_divmod_is_two_expressions() -> None:
+    told = Told()
+    assert [value_of(part.expression) for part in divmod(sizes(told)[0], 4)] == [1, 2]
+    assert told.notes == []
+
+
+def test_a_size_counts_as_an_int_and_a_quotient_as_a_float() -> None:
+    size = sizes(Told())[0]
+    assert isinstance(size, int)
+    assert not isinstance(size, float)
+    assert isinstance(size / 4, float)
+    assert size != "6"
+    with pytest.raises(TypeError):
+        size + "6"
+
+
+def test_shapes_are_compared_as_one_question_where_their_watch_can_answer() -> None:
+    told = Told()
+    assert sizes(told) != sizes(told, "y")
+    assert sizes(told) == sizes(told)
+    assert told.notes == [("x like y", False), ("x like x", True)]
+    told.knows_shapes, told.notes = False, []
+    assert sizes(told) != sizes(told, "y")
+    assert ("(x.shape[1] == y.shape[1])", False) in told.notes
+
+
+def test_a_shape_and_plain_numbers_are_compared_size_by_size() -> None:
+    told = Told()
+    assert sizes(told) == (6, 4, 1)
+    assert sizes(told)[1:] == (4, 1)
+    assert told.notes == [
+        ("(x.shape[0] == 6)", True),
+        ("(x.shape[1] == 4)", True),
+        ("(x.shape[2] == 1)", True),
+        ("(x.shape[1] == 4)", True),
+        ("(x.shape[2] == 1)", True),
+    ]
+
+
+def test_after_the_recording_sizes_are_plain_numbers() -> None:
+    told, later = Told(), Told()
+    old = sizes(told)[0]
+    told.watching = False
+    assert type(old + 1) is int
+    assert old > 3
+    assert {old: 1}[6]
+    mixed = sizes(later)[1] * old
+    assert mixed.expression == Expression("*", (Expression("size", ("x", 1)), 6))
+    assert told.notes == later.notes == []
+
+
+def test_plain_tells_nobody() -> None:
+    told = Told()
+    shape = sizes(told)
+    assert plain([shape, (shape[0], "a"), 2]) == [(6, 4, 1), (6, "a"), 2]
+    assert [size.value for size in traced_in([shape, [shape[0]], 2])] == [6, 4, 1, 6]
+    assert told.notes == []
+
+
+def test_leaves_can_be_replaced() -> None:
+    expression = (sizes(Told())[0] * sizes(Told(), "y")[1]).expression
+    assert list(expression.leaves()) == ["x", "y"]
+    renamed = expression.mapped(str.upper)
+    assert renamed.text(str) == "(X.shape[0] * Y.shape[1])"
+    assert hash(renamed) != hash(expression) or renamed == expression
