@@ -101,7 +101,7 @@ def test_kernel_calls() -> None:
     assert (
         kernel_calls(lambda: aten.replication_pad2d_backward(g, x, [1, 1, 1, 1])) <= 8
     )  # one `arange` less if sides were known equal
-    assert kernel_calls(lambda: aten.reflection_pad2d_backward(g, x, [1, 1, 1, 1])) <= 13
+    assert kernel_calls(lambda: aten.reflection_pad2d_backward(g, x, [1, 1, 1, 1])) <= 16
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
