@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch import OpOverload, suggested_memory_format
 from eagerdecomp.linking import kept_number
 from eagerdecomp.rules import Call, Rule, linked
 
@@ -149,18 +149,24 @@ def _stack(call: Call) -> Callable[..., Any]:
     def run(tensors: Sequence[Tensor], dim: int = 0) -> Any:
         shape = tensors[0].shape if tensors else torch.Size()
         rank = len(shape)
-        alike = rank > 0
+        alike, rows = rank > 0, True
         for one in tensors:
-            alike = alike and one.is_contiguous() and one.shape == shape
-        if not alike or not -rank <= dim + 1 <= rank + 1:
+            alike = alike and one.shape == shape
+            rows = rows and one.is_contiguous()
+        if not alike or not -rank <= dim + 1 <= rank + 1 or not (rows or rank < 4 or _any_row_major(tensors)):
             return others(tensors, dim)
         if dim < 0:
             dim += rank + 1
-        if dim == rank:
+        if dim == rank or not rows:
             return cat([unsqueeze(one, dim) for one in tensors], dim)
         return view(cat(tensors, dim), [*shape[:dim], len(tensors), *shape[dim:]])
 
     return run
+
+
+def _any_row_major(tensors: Sequence[Tensor]) -> bool:
+    """Whether one of the tensors keeps eager from stacking into channels last."""
+    return any(suggested_memory_format(one) is torch.contiguous_format for one in tensors)
 
 
 def _roll(call: Call) -> Callable[..., Any]:
