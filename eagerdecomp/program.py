@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.errors import ProgramError
@@ -14,17 +14,30 @@ from eagerdecomp.sizes import Expression
 __all__ = ["KernelCall", "Program", "Slot", "check", "evaluate", "map_slots", "slots_in"]
 
 
-@dataclass(frozen=True)
 class Slot:
-    """A value of a program, by number: inputs first, then results in the order they are made."""
+    """A value of a program, by number: inputs first, then results in the order they are made. One object for each number: recording
+    hashes and compares slots all the time."""
 
+    __slots__ = ("number",)
+    _made: ClassVar[dict[int, Slot]] = {}
     number: int
+
+    def __new__(cls, number: int) -> Slot:
+        found = cls._made.get(number)
+        if found is None:
+            found = super().__new__(cls)
+            found.number = number
+            found = cls._made.setdefault(number, found)  # another thread may have been first
+        return found
+
+    def __reduce__(self) -> tuple[type[Slot], tuple[int]]:
+        return Slot, (self.number,)
 
     def __repr__(self) -> str:
         return f"%{self.number}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class KernelCall:
     """One call of a kernel: arguments are literals, slots, sizes (`Expression` over slots), or lists of these; `results` has a slot
     (or None) per value returned."""
@@ -86,13 +99,16 @@ class Program:
 
 def slots_in(value: Any) -> Iterator[Slot]:
     """Every slot in a nested argument, in order."""
-    if isinstance(value, Slot):
+    if type(value) is Slot:
         yield value
-    elif isinstance(value, Expression):
+    elif type(value) is Expression:
         yield from value.leaves()
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from slots_in(item)
+            if type(item) is Slot:
+                yield item
+            elif not isinstance(item, (int, float, str)):
+                yield from slots_in(item)
 
 
 def map_slots(value: Any, replace: Callable[[Slot], Any]) -> Any:

@@ -46,6 +46,9 @@ _METADATA_READERS = _ALLOCATIONS | frozenset(
 )
 
 
+# What stands for itself in a program.
+_LITERALS = frozenset({int, float, bool, str, torch.dtype, torch.device})
+
 # Sources of rules that are ours: they take sizes that are no instances of `int`.
 _OURS = ("own", "schema")
 
@@ -345,8 +348,8 @@ class Recorder(DispatchMode):
     # -- noting -------------------------------------------------------------------------------------------------
 
     def _note(self, op: OpOverload, kernel: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        encoded = tuple(self._encode(arg) for arg in args)
-        named = tuple((name, self._encode(value)) for name, value in kwargs.items())
+        encoded = tuple([self._encode(arg) for arg in args])
+        named = tuple([(name, self._encode(value)) for name, value in kwargs.items()])
         answer = kernel(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
         facts = facts_of(op)
         if self._reads is not None:
@@ -366,7 +369,7 @@ class Recorder(DispatchMode):
             self._why_not = f"the kernel of {op} hands back a tensor it was given"
         self._allocates = self._allocates or op._schema.name in _ALLOCATIONS
         packed = isinstance(answer, (tuple, list))
-        results = tuple(self._result(value) for value in (answer if packed else (answer,)))
+        results = tuple([self._result(value) for value in (answer if packed else (answer,))])
         self._calls.append(KernelCall(op, encoded, named, results, packed))
         return answer
 
@@ -393,6 +396,8 @@ class Recorder(DispatchMode):
     def _encode(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             return self._shared.slots.get(id(value)) or self._constant(value)
+        if value is None or type(value) in _LITERALS:
+            return value
         if type(value) is Traced:
             # One that a rule kept from an earlier recording is a plain number.
             live = self._reads is not None and value.watch is self._reads and not self._reads.everything
