@@ -11,8 +11,10 @@ from eagerdecomp.backend import Backend
 from eagerdecomp.cache import OpPrograms
 from eagerdecomp.codegen import generate
 from eagerdecomp.fusing import until_fused
-from eagerdecomp.key import Column
+from eagerdecomp.key import Column, exact_columns
+from eagerdecomp.opset import OpSet
 from eagerdecomp.passes import optimise
+from eagerdecomp.passes.reuse import has_writers, layouts_of, reuse
 from eagerdecomp.program import Program, check, evaluate
 
 __all__ = ["install_program"]
@@ -30,20 +32,35 @@ def install_program(
     columns: tuple[Column, ...] | None = None,
 ) -> None:
     """Store a program under its key: replayed call by call at first, compiled after `_HITS_BEFORE_CODEGEN` hits, and given to the
-    backend's hook, if it has one, once it has been hit often."""
+    backend's hook, if it has one, once it has been hit often. A program that is for tensors of one layout, since all facts are in
+    its key, writes to dead temporaries where the backend's set has ops for that."""
     check(program)
     hits = 0
+    one_layout = columns is not None and set(exact_columns(program.op)) <= set(columns)
 
     def replay(*arguments: Any) -> Any:
         nonlocal hits
         hits += 1
         if hits > _HITS_BEFORE_CODEGEN:
             improved = optimise(program)
-            compiled = generate(improved, kernel_of)
             if backend is not None and backend.compile is not None:
+                compiled = generate(improved, kernel_of)
                 compiled = until_fused(improved, compiled, backend, kernel_of, functools.partial(table.replace, key))
+            elif one_layout and backend is not None and has_writers(backend.ops):
+                # One call by one, to see how values lie; they lie so in every call of this program.
+                answer, layouts = layouts_of(improved, kernel_of, arguments)
+                table.replace(
+                    key, generate(check(reuse(improved, layouts, functools.partial(_always_holds, backend.ops))), kernel_of)
+                )
+                return answer
+            else:
+                compiled = generate(improved, kernel_of)
             table.replace(key, compiled)
             return compiled(*arguments)
         return evaluate(program, kernel_of, arguments)
 
     table.store(key, replay, program, columns)
+
+
+def _always_holds(ops: OpSet, op: OpOverload) -> bool:
+    return op in ops and ops.predicate(op) is None

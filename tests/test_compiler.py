@@ -88,3 +88,26 @@ def test_an_error_of_a_kernel_leaves_the_program_in_place() -> None:
         with pytest.raises(RuntimeError, match="sigmoid"):
             table.programs["key"]("no tensor")
     torch.testing.assert_close(table.programs["key"](torch.zeros(1)), torch.tensor([0.25]))
+
+
+def test_a_program_of_one_layout_writes_to_dead_temporaries_where_the_set_can() -> None:
+    ops = ed.core_aten() | ["aten.add_.Tensor", "aten.mul_.Tensor", "aten.exp_"]
+    op = aten.special_entr.default  # torch's own entry, whose programs are for one layout
+    x = torch.rand(4, 5)
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops, cache=ed.ProgramCache()) as mode:
+        got = [op(x) for _ in range(5)]
+        other = op(x[0])
+    for one in got:
+        torch.testing.assert_close(one, op(x))
+    torch.testing.assert_close(other, op(x[0]))
+    assert seen.ops[aten.mul_.Tensor] > 0
+    assert mode.stats()[op].misses == 2
+
+
+def test_a_program_for_many_layouts_writes_to_nothing() -> None:
+    ops = ed.core_aten() | ["aten.add_.Tensor", "aten.mul_.Tensor", "aten.exp_"]
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops, cache=ed.ProgramCache()):
+        for shape in ((4, 5), (4, 5), (4, 5), (1, 5), (4, 1)):
+            x, y = torch.rand(shape), torch.rand(4, 5)
+            torch.testing.assert_close(aten.hypot(x, y), aten.hypot(x.clone(), y.clone()))
+    assert not any(str(op).endswith("_.Tensor") for op in seen.ops)

@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload, packet_overloads
+from eagerdecomp.opset import OpSet
 from eagerdecomp.precision import HALF
 from eagerdecomp.program import KernelCall, Program, Slot, evaluate, map_slots, slots_in
 from eagerdecomp.schema import facts_of, functional_twin
 from eagerdecomp.strides import is_dense
 
-__all__ = ["Layout", "layouts_of", "reuse"]
+__all__ = ["Layout", "has_writers", "layouts_of", "reuse"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,12 @@ def layouts_of(
         return run
 
     return evaluate(program, noting, arguments), layouts
+
+
+@functools.lru_cache(maxsize=16)
+def has_writers(ops: OpSet) -> bool:
+    """Whether a set holds ops that `reuse` could write with."""
+    return any(_by_elements(op) and (facts_of(op).is_inplace or facts_of(op).is_out) for op in ops)
 
 
 def reuse(program: Program, layouts: Mapping[Slot, Layout], holds: Callable[[OpOverload], bool]) -> Program:
