@@ -98,6 +98,11 @@ class OpPrograms:
                 self.programs = {}
             return self.columns
 
+    def now(self) -> tuple[tuple[Column, ...], dict[Any, Callable[..., Any]]]:
+        """The columns and the programs that are kept under them, from one moment."""
+        with self._lock:
+            return self.columns, self.programs
+
     def forget(self) -> None:
         """Drop every program and what was learnt of the op's calls."""
         with self._lock:
@@ -112,10 +117,10 @@ class OpPrograms:
         with self._lock:
             self._vain += 1
 
-    def replace(self, key: Any, run: Callable[..., Any]) -> None:
-        """Put a compiled function in the place of a recorded program, unless that was evicted meanwhile."""
+    def replace(self, key: Any, run: Callable[..., Any], columns: tuple[Column, ...] | None = None) -> None:
+        """Put a compiled function in the place of a recorded program, unless that was evicted meanwhile or keys were widened."""
         with self._lock:
-            if key in self.programs:
+            if key in self.programs and (columns is None or columns == self.columns):
                 self.programs[key] = run
 
     def why_missed(self, key: Any) -> str:

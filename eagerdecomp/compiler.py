@@ -36,28 +36,29 @@ def install_program(
     its key, writes to dead temporaries where the backend's set has ops for that."""
     check(program)
     hits = 0
+    hook = backend if backend is not None and backend.compile is not None else None
     one_layout = columns is not None and set(exact_columns(program.op)) <= set(columns)
+    reusing = one_layout and hook is None and backend is not None and has_writers(backend.ops)
+
+    def put(run: Callable[..., Any]) -> None:
+        table.replace(key, run, columns)
 
     def replay(*arguments: Any) -> Any:
         nonlocal hits
         hits += 1
-        if hits > _HITS_BEFORE_CODEGEN:
-            improved = optimise(program)
-            if backend is not None and backend.compile is not None:
-                compiled = generate(improved, kernel_of)
-                compiled = until_fused(improved, compiled, backend, kernel_of, functools.partial(table.replace, key))
-            elif one_layout and backend is not None and has_writers(backend.ops):
-                # One call by one, to see how values lie; they lie so in every call of this program.
-                answer, layouts = layouts_of(improved, kernel_of, arguments)
-                table.replace(
-                    key, generate(check(reuse(improved, layouts, functools.partial(_always_holds, backend.ops))), kernel_of)
-                )
-                return answer
-            else:
-                compiled = generate(improved, kernel_of)
-            table.replace(key, compiled)
-            return compiled(*arguments)
-        return evaluate(program, kernel_of, arguments)
+        if hits <= _HITS_BEFORE_CODEGEN:
+            return evaluate(program, kernel_of, arguments)
+        improved = optimise(program)
+        if reusing and backend is not None:
+            # Once more call by call, to see how values lie: they lie so whenever this program runs.
+            answer, layouts = layouts_of(improved, kernel_of, arguments)
+            put(generate(check(reuse(improved, layouts, functools.partial(_always_holds, backend.ops))), kernel_of))
+            return answer
+        compiled = generate(improved, kernel_of)
+        if hook is not None:
+            compiled = until_fused(improved, compiled, hook, kernel_of, put)
+        put(compiled)
+        return compiled(*arguments)
 
     table.store(key, replay, program, columns)
 

@@ -23,7 +23,16 @@ from eagerdecomp.cache import OpPrograms, ProgramCache
 from eagerdecomp.compiler import install_program
 from eagerdecomp.direct import native
 from eagerdecomp.fusing import meet
-from eagerdecomp.key import Column, column_values, exact_columns, has_lazy_bits, key_or_none, make_handler, program_arguments
+from eagerdecomp.key import (
+    Column,
+    column_values,
+    exact_columns,
+    has_lazy_bits,
+    key_or_none,
+    make_guard,
+    make_handler,
+    program_arguments,
+)
 from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.rules import Call, NoRoute, Rule, first_answer
 from eagerdecomp.schema import arguments_of, call_of, facts_of
@@ -156,9 +165,9 @@ class Runtime:
         """What runs an op, its counts kept in `entry`. Raises NoRoute when no rule can be linked or recorded."""
         decision = self.planner.decide(op)
         if decision.plumbing:
-            return native(op, named=op is not entry.op)
+            return native(op)
         if decision.kernel is not None and decision.when is None:
-            return native(op, named=op is not entry.op) if decision.kernel is builtin(op) else decision.kernel
+            return native(op) if decision.kernel is builtin(op) else decision.kernel
         if op in self._linking:
             raise NoRoute(op)
         self._linking.append(op)
@@ -199,7 +208,7 @@ class Runtime:
                 return self._for_the_hook(op, rules[number:], entry, run)
             if rule.keeps_lazy_bits or not lazy_bits_seen_by_kernels(op):
                 return run
-            return self._guarded(op, (rule,), run, entry)
+            return make_guard(op)(run, self._with_bits(op, rule, entry))
         raise NoRoute(op, tuple(attempts))
 
     def _may_fuse(self, rule: Rule, bound: set[OpOverload]) -> bool:
@@ -260,8 +269,9 @@ class Runtime:
 
     def _cold(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, table: OpPrograms, values: Sequence[Any]) -> Any:
         """A call without a program at hand: find one the slower way, record one, or run the rule as it is."""
-        if table.programs and not (lazy_bits_seen_by_kernels(op) and has_lazy_bits(values)):
-            found = table.programs.get(key_or_none(op, values, table.columns))
+        columns, programs = table.now()
+        if programs and not (lazy_bits_seen_by_kernels(op) and has_lazy_bits(values)):
+            found = programs.get(key_or_none(op, values, columns))
             if found is not None:
                 return found(*program_arguments(op, values))
         args, kwargs = call_of(op, values)
@@ -274,7 +284,7 @@ class Runtime:
             return self._direct(op, rules, entry, args, kwargs, "fake tensors are not recorded")
         if not table.worth_recording(key):
             return self._direct(op, rules, entry, args, kwargs, entry.why_bypassed or "its shapes or scalars keep changing")
-        known = column_values(op, values, table.columns)
+        known = column_values(op, values, columns)
         recorder = Recorder(
             self.planner.decide,
             op,
@@ -339,15 +349,9 @@ class Runtime:
         """
         return self._direct(entry.op, entry.others, entry, args, kwargs, "its linked rule has no route for this call")
 
-    def _guarded(self, op: OpOverload, rules: Sequence[Rule], run: Callable[..., Any], entry: Entry) -> Callable[..., Any]:
-        """For an op whose kernels see conj, neg and zero-tensor bits: a call with one runs its rule with the bits resolved."""
-
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            if has_lazy_bits((*args, *kwargs.values())):
-                return self._direct(op, rules, entry, args, kwargs, "conj, neg or zero-tensor bits are set")
-            return run(*args, **kwargs)
-
-        return guarded
+    def _with_bits(self, op: OpOverload, rule: Rule, entry: Entry) -> Callable[..., Any]:
+        """What runs a call with conj, neg or zero-tensor bits: its linked rule, with the bits resolved."""
+        return lambda *args, **kwargs: self._direct(op, (rule,), entry, args, kwargs, "conj, neg or zero-tensor bits are set")
 
 
 class _Handler:
@@ -376,8 +380,8 @@ class _Handler:
         return self._cold(*arguments_of(self._op, args, kwargs))
 
     def _made(self) -> Callable[..., Any]:
-        before, columns = self._newest, self._table.columns
-        self._newest = make_handler(self._op, columns)(self._table.programs, self._found_nothing)
+        before, (columns, programs) = self._newest, self._table.now()
+        self._newest = make_handler(self._op, columns)(programs, self._found_nothing)
         if self._entry.run in (before, self.first):
             self._entry.run = self._newest
         self._columns = columns
