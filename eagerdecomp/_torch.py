@@ -220,12 +220,16 @@ def pop_mode() -> None:
     torch._C._pop_torch_dispatch_stack(None)
 
 
-def lazy_bits_seen_by_kernels(op: OpOverload) -> bool:
-    """Whether conj, neg or zero-tensor inputs reach this op's kernels as they are.
+#: The dispatch key of each lazy bit, and the tensor's method that tells whether it is set.
+_LAZY_BITS = {"Conjugate": "is_conj", "Negative": "is_neg", "ZeroTensor": "_is_zerotensor"}
 
-    Elsewhere torch resolves the bit before a mode sees the call. Only these ops need `lazy_bits_visible` when decomposed.
+
+def lazy_bits_seen_by_kernels(op: OpOverload) -> tuple[str, ...]:
+    """The lazy bits with which inputs reach this op's kernels as they are, by the methods that ask for them.
+
+    Any other torch resolves before a mode sees the call. Only ops that see one need `lazy_bits_visible` when decomposed.
     """
-    return any(has_kernel(op, key) for key in ("Conjugate", "Negative", "ZeroTensor"))
+    return tuple(method for key, method in _LAZY_BITS.items() if has_kernel(op, key))
 
 
 @contextmanager

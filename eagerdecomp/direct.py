@@ -71,17 +71,14 @@ def load_direct() -> Table:
 
 
 @functools.cache
-def native(op: OpOverload, *, named: bool = False) -> Callable[..., Any]:
-    """The quickest way to torch's own kernel of an op for every call that may arrive at a mode: direct function or builtin.
-
-    Args:
-        named: for calls that may also give other arguments by name than a dispatched call does.
-    """
+def native(op: OpOverload) -> Callable[..., Any]:
+    """The quickest way to torch's own kernel of an op for every call that may arrive at a mode, with keyword-only arguments alone
+    given by name, as linked rules give them too: direct function or builtin."""
     proven = load_direct().get(str(op), ())
     if isinstance(proven, str):
         return function_at(proven) or builtin(op)
     paths = [path for path, *kinds in proven if kinds == [ANY]]
-    return (function_at(paths[0]) if paths and not named else None) or builtin(op)
+    return (function_at(paths[0]) if paths else None) or builtin(op)
 
 
 def direct_function(op: OpOverload, kinds: Sequence[str]) -> Callable[..., Any] | None:

@@ -32,6 +32,7 @@ __all__ = [
     "has_lazy_bits",
     "key_of",
     "key_or_none",
+    "make_guard",
     "make_handler",
     "parameter_name",
     "program_arguments",
@@ -332,8 +333,8 @@ def make_handler(op: OpOverload, columns: tuple[Column, ...]) -> MakeHandler:
     if may_be_numbers:  # tensors in the usual case: asked once, not for each fact
         tensors = " and ".join(f"_isinstance({name}, _Tensor)" for name in may_be_numbers)
         found = f"{found} if {tensors} else _programs[{_key_source(op, columns, no_numbers=False)}]"
-    bits = " or ".join(_bits_source(op, argument) for argument in facts.arguments if argument.holds_tensors)
-    checked = f"            if {bits}:\n                raise KeyError\n" if bits and lazy_bits_seen_by_kernels(op) else ""
+    bits = _bits_source(op)
+    checked = f"            if {bits}:\n                raise KeyError\n" if bits else ""
     everything = ", ".join(parameter_name(argument) for argument in facts.arguments)
     taken = ", ".join(parameter_name(a) for a in facts.arguments if a.holds_tensors or a.kind == "Generator")
     source = (
@@ -368,15 +369,51 @@ def _key_source(op: OpOverload, columns: Sequence[Column], *, no_numbers: bool) 
     return "".join(f"{part}, " for part in parts)
 
 
-def _bits_source(op: OpOverload, argument: Argument) -> str:
-    """Python source that asks whether a tensor argument has a conj, neg or zero-tensor bit."""
+@functools.cache
+def make_guard(op: OpOverload) -> Callable[[Callable[..., Any], Callable[..., Any]], Callable[..., Any]]:
+    """For an op whose kernels see conj, neg or zero-tensor bits: ``make(run, with_bits) -> handler``.
+
+    ``handler`` calls ``run`` as it was called itself; where a tensor has such a bit, ``with_bits``.
+    """
+    arguments = facts_of(op).arguments
+    by_position = [argument for argument in arguments if not argument.kwarg_only]
+    tensors = [number for number, argument in enumerate(by_position) if argument.holds_tensors]
+    named = [argument for argument in arguments if argument.kwarg_only and argument.holds_tensors]
+    asked = [*by_position[: tensors[-1] + 1 if tensors else 0], *named]
+    rest = "*_args" if len(asked) - len(named) < len(by_position) else "*" if named else ""
+    others = "**_kwargs" if len(named) + len(by_position) < len(arguments) else ""
+    namespace = dict(_NAMES)
+    taken = _signature([argument for argument in asked if not argument.kwarg_only], namespace)
+    names = [parameter_name(argument) for argument in asked if not argument.kwarg_only]
+    outs = [parameter_name(argument) for argument in named]
+    passed = ", ".join(filter(None, [*names, rest if rest != "*" else "", *(f"{out}={out}" for out in outs), others]))
+    source = (
+        f"def make(_run, _with_bits):\n"
+        f"    def guarded({', '.join(filter(None, [taken, rest, *outs, others]))}):\n"
+        f"        if {_bits_source(op)}:\n"
+        f"            return _with_bits({passed})\n"
+        f"        return _run({passed})\n"
+        f"    return guarded\n"
+    )
+    exec(compile(source, f"<bits of {op}>", "exec"), namespace)
+    make: Callable[[Callable[..., Any], Callable[..., Any]], Callable[..., Any]] = namespace["make"]
+    return make
+
+
+def _bits_source(op: OpOverload) -> str:
+    """Python source that asks whether a tensor argument has a lazy bit that the op's kernels see; "" where they see none."""
+    bits = lazy_bits_seen_by_kernels(op)
+    return " or ".join(_bits_of_one(op, a, bits) for a in facts_of(op).arguments if a.holds_tensors) if bits else ""
+
+
+def _bits_of_one(op: OpOverload, argument: Argument, bits: Sequence[str]) -> str:
     name = parameter_name(argument)
     if argument.is_list:
         return f"_any_bits({name})"
-    bits = f"{name}.is_conj() or {name}.is_neg() or {name}._is_zerotensor()"
+    asked = " or ".join(f"{name}.{bit}()" for bit in bits)
     if _may_be_number(op, argument):
-        return f"_isinstance({name}, _Tensor) and ({bits})"
-    return f"{name} is not None and ({bits})" if argument.optional else bits
+        return f"_isinstance({name}, _Tensor) and ({asked})"
+    return f"{name} is not None and ({asked})" if argument.optional else asked
 
 
 def has_lazy_bits(values: Iterable[Any]) -> bool:

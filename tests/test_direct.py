@@ -129,9 +129,8 @@ def test_only_what_holds_for_every_call_is_native() -> None:
     assert native(aten.gelu.default) is torch._C._nn.gelu
     for op in (aten.clamp.default, aten.var.correction, aten.add.Scalar, aten.slice.Tensor):
         assert native(op) is builtin(op)
-    # `torch.where` takes a tensor without dimensions that is called `self` for a number.
+    # `torch.where` takes a tensor without dimensions that is given by name, as `self`, for a number.
     assert native(aten.where.self) is torch.where
-    assert native(aten.where.self, named=True) is builtin(aten.where.self)
 
 
 # -- programs --------------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import eagerdecomp as ed
-from eagerdecomp.key import column_values, exact_columns, key_of, make_handler, program_arguments
+from eagerdecomp._torch import lazy_bits_seen_by_kernels
+from eagerdecomp.key import column_values, exact_columns, key_of, make_guard, make_handler, program_arguments
 from eagerdecomp.schema import call_of, facts_of
 
 aten = torch.ops.aten
@@ -428,3 +429,35 @@ def test_arguments_may_be_called_anything(name: str, place: str) -> None:
             got = [op(torch.zeros(1), **{name: number}).item() for number in (3, 3, 3, 4)]
         assert got == [3, 3, 3, 4]
         assert mode.stats()[op].hits == 2
+
+
+# -- lazy bits ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "kwargs", "tensors"),
+    [
+        (aten.baddbmm.default, ("a", "b", "c"), {"beta": 2}, "abc"),
+        (aten.neg_.default, ("a",), {}, "a"),
+        (aten.empty_like.default, ("a",), {"dtype": torch.float64}, "a"),
+        (aten.linalg_svd.U, ("a", True), {"U": "b", "S": "c", "Vh": "d"}, "abcd"),
+    ],
+    ids=str,
+)
+def test_a_guard_asks_each_tensor_for_the_bits_that_the_kernels_see(op: Any, args: Any, kwargs: Any, tensors: str) -> None:
+    guarded = make_guard(op)(lambda *a, **k: ("plain", a, k), lambda *a, **k: ("bits", a, k))
+    for with_bit in (None, *tensors):
+        for method, bit in {"is_conj": CONJ, "is_neg": NEG, "_is_zerotensor": ZERO}.items():
+            made = {name: bit if name == with_bit else CONJ.resolve_conj() for name in tensors}
+            given = [made.get(arg, arg) if isinstance(arg, str) else arg for arg in args]
+            named = {name: made.get(arg, arg) if isinstance(arg, str) else arg for name, arg in kwargs.items()}
+            way, got, got_named = guarded(*given, **named)
+            assert way == ("bits" if with_bit and method in lazy_bits_seen_by_kernels(op) else "plain")
+            assert all(x is y for x, y in zip(got, given, strict=True))
+            assert got_named.keys() == named.keys()
+            assert all(got_named[name] is named[name] for name in named)
+
+
+CONJ = torch.ones(2, dtype=torch.complex64).conj()
+NEG = CONJ.imag
+ZERO = torch._efficientzerotensor((2,))
