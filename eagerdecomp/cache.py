@@ -17,7 +17,7 @@ __all__ = ["CacheInfo", "OpPrograms", "ProgramCache", "shared_cache"]
 _VAIN_RECORDINGS = 3
 
 # So often may an op's rules turn out to read more than was known, before every fact counts as read.
-_WIDENINGS = 4
+_WIDENINGS = 8
 
 
 @dataclass(frozen=True)

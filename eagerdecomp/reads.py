@@ -97,9 +97,12 @@ class Reads(TorchFunctionMode):
         for position, (argument, value) in enumerate(zip(facts_of(op).arguments, arguments, strict=True)):
             if argument.holds_tensors and isinstance(value, Tensor):
                 self._tensors.setdefault(id(value), (position, value))
+        if whole_facts(op):
+            self.read_everything("takes a list of tensors")
         # Of empty tensors a recording proves little: what it would do with their memory is never done.
-        if whole_facts(op) or any(not tensor.numel() for _, tensor in self._tensors.values()):
-            self.read_everything("an argument is empty, or a list of tensors")
+        if any(not tensor.numel() for _, tensor in self._tensors.values()):
+            for position, tensor in self._tensors.values():
+                self.columns[reading(op, position, "{}.numel() == 0")] = not tensor.numel()
 
     @contextmanager
     def under(self, *, sized: bool) -> Iterator[None]:
@@ -129,10 +132,13 @@ class Reads(TorchFunctionMode):
             self.columns[reading(self._op, position, _COLUMNS["offset"])] = tensor.storage_offset()
 
     def read_types(self) -> None:
-        """Count as read what the types of results follow from: the arguments' types, and which of them have no dimension."""
+        """Count as read what the types of results follow from: the arguments' types and, since tensors without dimensions promote
+        less, their ranks."""
+        if self._values.rank_by_size:
+            self.read_everything("reads the type of what a kernel made, after an operator whose result's rank goes by sizes")
         for position, tensor in self._tensors.values():
-            self.columns[reading(self._op, position, _COLUMNS["dtype"])] = tensor.dtype
-            self.columns[reading(self._op, position, "{}.dim() == 0")] = tensor.dim() == 0
+            self._note("dtype", position, tensor, tensor.dtype)
+            self._note("rank", position, tensor, tensor.dim())
 
     # -- sizes (a `sizes.Watch`) -----------------------------------------------------------------------------------------------
 

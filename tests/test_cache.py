@@ -183,11 +183,12 @@ def test_reading_what_was_read_before_forgets_nothing() -> None:
 
 def test_all_facts_are_read_once_new_ones_keep_coming_or_there_are_more_of_them() -> None:
     programs = table()
-    for one in (A, B, C, F):
-        programs.widen([one], (D, E))
-    assert programs.columns == (A, B, C, F)
-    assert programs.widen([G], (D, E)) == (D, E)
-    assert programs.widen([A], (D, E)) == (D, E)
+    many = tuple(Column(str(number)) for number in range(30))
+    for one in many[:8]:
+        programs.widen([one], (*many[20:], E))
+    assert programs.columns == many[:8]
+    assert programs.widen([G], (*many[20:], E)) == (*many[20:], E)
+    assert programs.widen([A], (*many[20:], E)) == (*many[20:], E)
     assert table().widen([A, B, C, F, G], (D, E)) == (D, E)
     assert table().widen([A, D, E], (D, E)) == (D, E)
 

@@ -107,9 +107,37 @@ def test_a_question_not_known_reads_everything(question: Callable[[Tensor], Any]
     assert columns(asks(question), X, Y) is None
 
 
-def test_empty_arguments_and_lists_read_everything() -> None:
-    assert columns(asks(lambda x: None), X[:0], Y[:0]) is None
+def test_empty_arguments_are_told_from_others() -> None:
+    assert columns(asks(lambda x: None), X[:0], Y[:1]) == {"self.numel() == 0": True, "other.numel() == 0": False}
 
+
+def test_an_empty_call_costs_an_op_no_generality() -> None:
+    @ed.register_decomposition(OP)
+    def rule(self: Tensor, other: Tensor) -> Any:
+        return aten.add.Tensor(self, other)
+
+    with ed.EagerDecompMode(ed.core_aten(), rules=[rule], cache=ed.ProgramCache()) as mode:
+        for rows in (2, 3, 0, 2, 4, 5, 0, 6):
+            OP(torch.ones(rows, 3), torch.ones(rows, 3))
+    assert mode.stats()[OP].misses <= 3
+
+
+def test_the_type_of_a_sum_depends_on_ranks() -> None:
+    """A sum without dimensions promotes nothing, one with some does."""
+
+    @ed.register_decomposition(OP)
+    def rule(self: Tensor, other: Tensor) -> Any:
+        made = aten.add.Tensor(aten.sum.dim_IntList(self, [0]), other)
+        return aten.neg.default(made) if made.dtype is torch.float64 else made
+
+    x, y = torch.ones(3, dtype=torch.float64), torch.ones(3)
+    with ed.EagerDecompMode(ed.core_aten(), rules=[rule], cache=ed.ProgramCache()):
+        for _ in range(4):
+            assert OP(x, y).tolist() == [4.0, 4.0, 4.0]
+        assert OP(x.view(3, 1), y).tolist() == [-4.0, -4.0, -4.0]
+
+
+def test_lists_of_tensors_read_everything() -> None:
     def cat(tensors: list[Tensor], dim: int = 0) -> Tensor:
         return aten.add.Tensor(*tensors)  # type: ignore[no-any-return]
 
@@ -128,12 +156,7 @@ def asks_a_sum(question: Callable[[Tensor], Any]) -> Callable[..., Any]:
     return rule
 
 
-TYPES = {
-    "self.dtype": torch.float32,
-    "self.dim() == 0": False,
-    "other.dtype": torch.float32,
-    "other.dim() == 0": False,
-}
+TYPES = {"self.dtype": torch.float32, "self.dim()": 2, "other.dtype": torch.float32, "other.dim()": 2}
 
 
 @pytest.mark.parametrize(
