@@ -44,16 +44,18 @@ def kept_number(call: Call, value: Any) -> Callable[[Tensor], Tensor]:
 
 def kept_numbers(call: Call) -> Callable[[Tensor, Any], Tensor]:
     """``number(like, value)``: the same for values that callers give, of which the first ones are kept."""
-    numbers: dict[Any, Callable[[Tensor], Tensor]] = {}
+    full = call(aten.full.default)
+    kept: dict[Any, Tensor] = {}
 
     def number(like: Tensor, value: Any) -> Tensor:
-        key = value or str(value)  # -0.0 is not 0.0
-        found = numbers.get(key)
-        if found is None:
-            found = kept_number(call, value)
-            if len(numbers) < _KEPT:
-                numbers[key] = found
-        return found(like)
+        found = kept.get((value or str(value), like.dtype, like.device))  # -0.0 is not 0.0
+        return make(like, value) if found is None or like.__class__ is FakeTensor else found
+
+    def make(like: Tensor, value: Any) -> Tensor:
+        made: Tensor = full([], value, dtype=like.dtype, device=like.device)
+        if made.__class__ is Tensor and len(kept) < _KEPT:
+            kept[value or str(value), like.dtype, like.device] = made
+        return made
 
     return number
 

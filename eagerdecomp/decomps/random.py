@@ -107,8 +107,10 @@ def _normal(call: Call) -> _Draw:
     randn, affine, to = call(aten.randn.default), _affine(call), call(aten._to_copy.default)
 
     def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float = 0.0, std: float = 1.0) -> Any:
+        if mean == 0 and std == 1:
+            return randn(shape, dtype=dtype, device=device)
         wide = dtype
-        if dtype.is_floating_point and (mean != 0 or std != 1):
+        if dtype.is_floating_point:
             # The types that eager's samplers compute in. A half type takes another number of draws than float32 for a remainder.
             count = math.prod(shape)
             if count < _BLOCK:
@@ -116,7 +118,7 @@ def _normal(call: Call) -> _Draw:
             elif dtype in HALF and count % _BLOCK == 0:
                 wide = torch.float32
         noise = randn(shape, dtype=wide, device=device)
-        if noise.dtype in HALF and (mean != 0 or std != 1):
+        if wide in HALF:
             noise = to(noise, dtype=torch.float32)
         return affine(noise, std, mean)
 
@@ -235,6 +237,27 @@ def _laid_out(call: Call, draw: _Draw) -> Callable[..., Tensor]:
     return run
 
 
+def _bernoulli_(call: Call) -> Callable[..., Any]:
+    """Eager's own mask is drawn for the tensor itself where its type resolves `p`."""
+    copy_, native_dropout = call(aten.copy_.default), call(aten.native_dropout.default)
+    others = _in_place(_bernoulli, check_bernoulli)(call)
+
+    def run(self: Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:
+        dtype = self.dtype
+        if (
+            generator is None
+            and _SMALL <= p <= 1 - _SMALL
+            and (dtype is torch.float32 or dtype is torch.float64)
+            and self.is_contiguous()
+            and self.numel()
+        ):
+            copy_(self, native_dropout(self, 1 - p, True)[1])
+            return self
+        return others(self, p, generator=generator)
+
+    return run
+
+
 _Check = Callable[..., None]
 _Reorder = Callable[..., tuple[Any, ...]]
 
@@ -249,15 +272,21 @@ def _up_to(high: int) -> tuple[Any, ...]:
 
 def _in_place(law: _Law, check: _Check, reorder: _Reorder = _as_given) -> Callable[[Call], Callable[..., Any]]:
     def link(call: Call) -> Callable[..., Any]:
-        copy_, draw = call(aten.copy_.default), _laid_out(call, law(call))
+        copy_, row_major = call(aten.copy_.default), law(call)
+        draw = _laid_out(call, row_major)
 
         def run(self: Tensor, *parameters: Any, generator: torch.Generator | None = None) -> Tensor:
-            parameters = reorder(*parameters)
-            check(self.dtype, not self.numel(), *parameters)
+            if reorder is not _as_given:
+                parameters = reorder(*parameters)
+            dtype, count = self.dtype, self.numel()
+            check(dtype, not count, *parameters)
+            if generator is None and count and self.is_contiguous():
+                copy_(self, row_major(self.shape, dtype, self.device, *parameters))
+                return self
             check_overlap(self, ())
-            if self.numel():
+            if count:
                 with drawing_from(generator, self.device):
-                    drawn = draw(self, memory_order(self), self.dtype, self.device, *parameters)
+                    drawn = draw(self, memory_order(self), dtype, self.device, *parameters)
                 copy_(self, drawn)
             return self
 
@@ -342,7 +371,7 @@ def _rules() -> Iterator[Rule]:
         yield _drawn(getattr(aten, f"{name}_").default, _in_place(law, check))
         twin = aten.normal_functional if name == "normal" else getattr(aten, name)
         yield _drawn(twin.default, _like(law, check))
-    yield _drawn(aten.bernoulli_.float, _in_place(_bernoulli, check_bernoulli))
+    yield _drawn(aten.bernoulli_.float, _bernoulli_)
     yield _drawn(aten.bernoulli.p, _like(_bernoulli, check_bernoulli, contiguous=True))
     for overload, reorder in (("default", _as_given), ("from", _as_given), ("to", _up_to)):
         yield _drawn(getattr(aten.random_, overload), _in_place(_integers, check_random, reorder))
