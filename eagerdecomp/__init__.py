@@ -3,8 +3,9 @@
 from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.backend import Backend
 from eagerdecomp.cache import ProgramCache
+from eagerdecomp.capture import trace
 from eagerdecomp.decomps.blocked_attention import blocked_attention
-from eagerdecomp.errors import EagerDecompError, HookError, OpSetError, ProgramError, RuleError, UnsupportedOpError
+from eagerdecomp.errors import EagerDecompError, HookError, OpSetError, ProgramError, RuleError, TraceError, UnsupportedOpError
 from eagerdecomp.inductor import inductor_hook
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.opset import OpSet, core_aten, infra, prims
@@ -25,6 +26,7 @@ __all__ = [
     "Rule",
     "RuleError",
     "Stats",
+    "TraceError",
     "UnsupportedOpError",
     "blocked_attention",
     "core_aten",
@@ -32,4 +34,5 @@ __all__ = [
     "infra",
     "prims",
     "register_decomposition",
+    "trace",
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import isfunction
 from types import CellType, FunctionType
@@ -33,7 +33,9 @@ __all__ = [
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
+    "Sizes",
     "TorchDispatchMode",
+    "WeakTensor",
     "NO_TORCH_FUNCTION",
     "PLAIN_TORCH_DISPATCH",
     "ambient_facts",
@@ -54,9 +56,12 @@ __all__ = [
     "pop_mode",
     "push_mode",
     "reference",
+    "resolve_packet",
     "sdp_facts",
     "same_storage",
     "suggested_memory_format",
+    "tree_codegen",
+    "tree_flatten",
     "with_torch_function",
     "without_disabling",
     "without_torch_function",
@@ -88,6 +93,10 @@ with_torch_function = torch._C._EnableTorchFunction
 
 #: Takes every dispatch mode off the stack while it is held, so that modes entered under it are the only ones.
 no_current_modes = _disable_current_modes
+
+
+#: A reference that keeps a tensor's address from being used again, and not the tensor alive: ``.expired()`` says that it is gone.
+WeakTensor = torch._C._WeakTensorRef  # type: ignore[attr-defined]
 
 
 def builtin(op: OpOverload) -> Callable[..., Any]:
@@ -314,3 +323,101 @@ def ambient_facts() -> tuple[Callable[[], Any], ...]:
 def sdp_facts() -> tuple[Callable[[], Any], ...]:
     """Readers of the switches by which `scaled_dot_product_attention` chooses its kernel."""
     return (torch._C._get_flash_sdp_enabled, torch._C._get_math_sdp_enabled, torch._C._get_mem_efficient_sdp_enabled)
+
+
+def resolve_packet(qualified: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The name of the overload that a packet (``"aten::add"``) takes for these arguments.
+
+    Raises:
+        RuntimeError: where none takes them; the message tells why.
+    """
+    return str(torch._C._jit_resolve_packet(qualified, *args, **kwargs))
+
+
+def tree_flatten(value: Any) -> tuple[list[Any], Any]:
+    """The leaves of a nested value, registered containers taken apart, and what puts them together (``.unflatten(leaves)``)."""
+    from torch.utils._pytree import tree_flatten
+
+    return tree_flatten(value)
+
+
+def tree_codegen(names: list[str], in_spec: Any, out_spec: Any) -> Any:
+    """What makes an FX graph take arguments of these names, nested as a spec of ``(args, kwargs)`` says, and answer what another
+    spec, or None for a graph whose output is nested itself, says."""
+    from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
+
+    return _PyTreeCodeGen(_PyTreeInfo(names, in_spec, out_spec))
+
+
+class Sizes:
+    """Sizes of one run on fake tensors that stay symbols.
+
+    Attributes:
+        mode: the fake tensors' mode.
+    """
+
+    def __init__(self) -> None:
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        self._env = ShapeEnv()
+        self.mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
+
+    def fake(self, tensor: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+        """A fake tensor like another, these dimensions symbols; equal sizes share one."""
+        from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+
+        wanted = {dim % max(tensor.dim(), 1) for dim in dims}
+        kinds = [DimDynamic.DUCK if dim in wanted else DimDynamic.STATIC for dim in range(tensor.dim())]
+        context: Any = StatelessSymbolicContext(dynamic_sizes=kinds)
+        return self.mode.from_tensor(tensor, symbolic_context=context)
+
+    @staticmethod
+    def expression(size: Any) -> Any:
+        """A symbolic number's expression."""
+        return size.node.expr
+
+    def fixed(self, size: Any) -> int | None:
+        """The number that a size had to become; None where it is still open."""
+        if not isinstance(size, torch.SymInt):
+            return int(size)
+        expression = self._env.replace(self.expression(size))
+        return int(expression) if expression.is_number else None
+
+    @staticmethod
+    def node_of(size: Any, graph: torch.fx.Graph, known: dict[Any, Any], leaf: Callable[[Any], torch.fx.Node]) -> Any:
+        """A node that computes a symbolic number, or the number it has become. `known` keeps the nodes of expressions; `leaf` makes
+        that of a symbol."""
+        from torch.fx.proxy import GraphAppendingTracer, Proxy
+        from torch.utils._sympy.interp import sympy_interp
+        from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+        expression = Sizes.expression(size)
+        if expression.is_number:
+            return size.node.int_() if isinstance(size, torch.SymInt) else size.node.float_()
+        if expression not in known:
+            tracer = GraphAppendingTracer(graph)
+            for symbol in sorted(expression.free_symbols, key=str):
+                if symbol not in known:
+                    known[symbol] = leaf(symbol)
+            proxies = {symbol: Proxy(known[symbol], tracer) for symbol in expression.free_symbols}
+            if expression not in known:
+                before = set(graph.nodes)
+                known[expression] = sympy_interp(PythonReferenceAnalysis, proxies, expression).node
+                for node in graph.nodes:  # in order: the values of what it reads are known
+                    if node not in before:
+                        values = [getattr(arg, "meta", {}).get("val", arg) for arg in node.args]
+                        node.meta["val"] = node.target(*values)
+        return known[expression]
+
+    def fits(self, wanted: Any, found: int, symbols: dict[Any, int]) -> bool:
+        """Whether a size may stand where a number or a symbol was; `symbols` collects what each symbol is."""
+        if not isinstance(wanted, torch.SymInt):
+            return bool(wanted == found)
+        expression = self.expression(wanted)
+        if expression.is_Symbol:
+            return symbols.setdefault(expression, found) == found
+        return bool(expression.subs(symbols) == found)
+
+    def broken(self, symbols: Mapping[Any, int]) -> str:
+        """What the run went by that does not hold for these sizes; "" where everything does."""
+        return next((str(guard.expr) for guard in self._env.guards if not guard.expr.subs(symbols)), "")

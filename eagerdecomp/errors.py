@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Attempt", "EagerDecompError", "HookError", "OpSetError", "ProgramError", "RuleError", "UnsupportedOpError"]
+__all__ = [
+    "Attempt",
+    "EagerDecompError",
+    "HookError",
+    "OpSetError",
+    "ProgramError",
+    "RuleError",
+    "TraceError",
+    "UnsupportedOpError",
+]
 
 
 class EagerDecompError(RuntimeError):
@@ -33,6 +42,14 @@ class ProgramError(EagerDecompError):
     """A recorded program is malformed: a value is read before it is made, or an output is missing.
 
     Cause: a fault of this library or of a pass, never of the caller. Cure: report it with the listing in the message.
+    """
+
+
+class TraceError(EagerDecompError, ValueError):
+    """A traced graph was called on what it was not made for, or what was asked of a trace cannot be had.
+
+    Cause: inputs of other shapes, strides, dtypes or numbers than those of the trace; data that the traced run went by and that
+    differs; a size that was to stay symbolic and that something went on by. Cure: trace anew, with such inputs.
     """
 
 

@@ -13,11 +13,9 @@ from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.opset import infra
 from eagerdecomp.planner import Planner
 from eagerdecomp.rules import NoRoute
+from eagerdecomp.spelling import tensor_text
 
 __all__ = ["describe_call", "unsupported_error"]
-
-_DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "complex64": "c64", "complex128": "c128"}
-_DTYPES |= {"int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "b8"}
 
 
 def describe_call(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
@@ -28,9 +26,7 @@ def describe_call(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -
 
 def _describe(value: Any) -> str:
     if isinstance(value, Tensor):
-        dtype = str(value.dtype).removeprefix("torch.")
-        place = "" if value.device.type == "cpu" else f" on {value.device}"
-        return f"{_DTYPES.get(dtype, dtype)}{list(value.shape)}{place}"
+        return tensor_text(value)
     if isinstance(value, (list, tuple)):
         shown = ", ".join(map(_describe, value[:8])) + (f", ... {len(value)} in all" if len(value) > 8 else "")
         return f"[{shown}]"

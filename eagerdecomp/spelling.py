@@ -1,4 +1,4 @@
-"""How ATen's messages spell dtypes and shapes, and the refusal that all its kernels share."""
+"""How dtypes and shapes are spelt: in ATen's messages, in PyTorch's listings; and the refusal that all of ATen's kernels share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,23 @@ from collections.abc import Iterable
 
 import torch
 
-__all__ = ["not_implemented", "scalar_type_name", "shape_text"]
+__all__ = ["SHORT_DTYPES", "dtype_text", "not_implemented", "scalar_type_name", "shape_text", "tensor_text"]
+
+#: Dtypes as PyTorch's listings of graphs spell them; one that is not here by its own name.
+SHORT_DTYPES = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.bool: "b8",
+}
 
 _SCALAR_TYPE_NAMES = {
     torch.bool: "Bool",
@@ -45,3 +61,14 @@ def not_implemented(kernel: str, dtype: torch.dtype) -> NotImplementedError:
 def shape_text(shape: Iterable[int]) -> str:
     """A shape as ATen's messages spell it: ``[2, 3]``."""
     return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def dtype_text(dtype: torch.dtype) -> str:
+    """A dtype as PyTorch's listings spell it: ``f32``."""
+    return SHORT_DTYPES.get(dtype, str(dtype).removeprefix("torch."))
+
+
+def tensor_text(tensor: torch.Tensor, *, strides: bool = False) -> str:
+    """A tensor as PyTorch's listings spell it: ``f32[2, 3]``, with strides ``f32[2, 3][3, 1]``; the device if not the CPU."""
+    place = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
+    return f"{dtype_text(tensor.dtype)}{list(tensor.shape)}{list(tensor.stride()) if strides else ''}{place}"

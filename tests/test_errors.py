@@ -93,6 +93,7 @@ def test_fields_are_tuples_that_a_program_can_read() -> None:
         (ed.OpSetError, ValueError),
         (ed.RuleError, ValueError),
         (ed.ProgramError, RuntimeError),
+        (ed.TraceError, ValueError),
         (ed.UnsupportedOpError, RuntimeError),
     ],
 )

@@ -58,7 +58,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("report",),
     ("runtime",),
     ("mode",),
-    ("demo", "bench.*"),
+    ("capture", "demo", "bench.*"),
     ("bench.suite",),
     ("cli",),
     ("__main__", "__init__"),

@@ -23,7 +23,9 @@ from eagerdecomp._torch import (
     HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
+    Sizes,
     TorchDispatchMode,
+    WeakTensor,
     ambient_facts,
     builtin,
     call_at_key,
@@ -41,9 +43,12 @@ from eagerdecomp._torch import (
     pop_mode,
     push_mode,
     reference,
+    resolve_packet,
     same_storage,
     sdp_facts,
     suggested_memory_format,
+    tree_codegen,
+    tree_flatten,
     with_torch_function,
     without_disabling,
     without_torch_function,
@@ -406,7 +411,9 @@ class Handed(DispatchMode):
 def test_lazy_bits_seen_by_kernels_tells_the_ops_that_get_conj_inputs_as_they_are(op: Any, args: Any) -> None:
     with Handed() as handed:
         op(*args)
-    assert ("is_conj" in lazy_bits_seen_by_kernels(op)) is handed.conj[op], f"{op}: whether torch resolves a conj bit before modes changed"
+    assert ("is_conj" in lazy_bits_seen_by_kernels(op)) is handed.conj[op], (
+        f"{op}: whether torch resolves a conj bit before modes changed"
+    )
 
 
 def test_lazy_bits_visible_lets_a_handler_compose_ops_on_a_conj_tensor() -> None:
@@ -434,6 +441,66 @@ def test_same_storage_is_true_of_views_and_false_of_equal_copies() -> None:
     assert not same_storage(x, x.clone())
     for one, other in ((x, x[2:]), (x, torch.ones(4))):
         assert same_storage(one, other) is torch._C._is_alias_of(one, other)
+
+
+def test_weaktensor_keeps_an_address_from_use_and_no_tensor_alive() -> None:
+    x = torch.ones(4)
+    address, weak = x._cdata, WeakTensor(x)
+    assert not weak.expired()
+    del x
+    assert weak.expired()
+    assert all(torch.ones(4)._cdata != address for _ in range(20))
+
+
+def test_resolve_packet_names_the_overload_that_a_call_reaches() -> None:
+    assert resolve_packet("aten::add", [torch.ones(2), 1], {}) == "Tensor"
+    assert resolve_packet("aten::add", [torch.ones(2), 1], {"out": torch.ones(2)}) == "out"
+    with pytest.raises(RuntimeError, match="missing value for argument"):
+        resolve_packet("aten::add", [torch.ones(2)], {})
+
+
+def test_tree_flatten_takes_registered_containers_apart() -> None:
+    value = {"a": [1, (2, None)], "b": torch.return_types.max((3, 4))}
+    leaves, spec = tree_flatten(value)
+    assert leaves == [1, 2, None, 3, 4]
+    assert spec.unflatten(leaves) == value
+
+
+def test_tree_codegen_makes_a_graph_take_and_answer_nested_values() -> None:
+    graph = torch.fx.Graph()
+    one, two = graph.placeholder("one"), graph.placeholder("two")
+    graph.output((two, one))
+    _, in_spec = tree_flatten((({"a": 0},), {"k": 0}))
+    graph.set_codegen(tree_codegen(["given", "k"], in_spec, tree_flatten([0, [0]])[1]))
+    assert torch.fx.GraphModule(torch.nn.Module(), graph)({"a": 1}, k=2) == [2, [1]]
+
+
+def test_sizes_stay_symbols_become_nodes_and_hold_later_sizes_to_what_was_gone_by() -> None:
+    sizes = Sizes()
+    x = sizes.fake(torch.ones(6, 4), (0,))
+    assert sizes.fixed(x.shape[0]) is None
+    assert sizes.fixed(x.shape[1]) == 4
+    graph = torch.fx.Graph()
+    given = graph.placeholder("x")
+
+    def leaf(symbol: Any) -> torch.fx.Node:
+        assert symbol == Sizes.expression(x.shape[0])
+        node = graph.call_function(aten.sym_size.int, (given, 0))
+        node.meta["val"] = x.shape[0]
+        return node
+
+    node = Sizes.node_of(x.shape[0] * 4 + 1, graph, {}, leaf)
+    graph.output(node)
+    assert "val" in node.meta
+    assert torch.fx.GraphModule(torch.nn.Module(), graph)(torch.ones(3, 4)) == 13
+    symbols: dict[Any, int] = {}
+    assert sizes.fits(x.shape[0], 3, symbols)
+    assert not sizes.fits(x.shape[0], 2, symbols)
+    assert sizes.fits(4, 4, symbols)
+    assert sizes.broken(symbols) == ""
+    assert x.shape[0] > 5
+    assert sizes.broken(symbols)
+    assert not sizes.broken(dict.fromkeys(symbols, 7))
 
 
 def test_suggested_memory_format_is_channels_last_where_the_strides_are() -> None:

@@ -1,0 +1,374 @@
+"""A traced graph is what reached the backend, and does to other values what the function would."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import eagerdecomp as ed
+from eagerdecomp._torch import FakeTensor, OpOverload
+from eagerdecomp.capture import as_traced, trace
+
+aten = torch.ops.aten
+CORE = ed.core_aten()
+SMALL = CORE - ["aten.gelu", "aten.native_layer_norm", "aten.native_layer_norm_backward", "aten.relu"]
+
+
+def called(graph: torch.fx.GraphModule) -> Counter[OpOverload]:
+    """The kernels of a graph, counted; the sizes of a symbolic one are no kernels."""
+    found = Counter(node.target for node in graph.graph.nodes if isinstance(node.target, OpOverload))
+    del found[aten.sym_size.int]
+    return found
+
+
+def reached(run: Callable[..., Any], *args: Any, ops: Any = CORE) -> Counter[OpOverload]:
+    """What a recorder outside the mode sees of a first run."""
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops, cache=ed.ProgramCache()):
+        run(*args)
+    return seen.ops
+
+
+def plain(value: Any) -> Any:
+    """Without gradients to come: a graph is below autograd."""
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    return type(value)(map(plain, value)) if isinstance(value, (list, tuple)) else value
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1))
+        return x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+
+NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "mlp": (lambda: nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4), nn.Tanh()), (5, 8)),
+    "conv net": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 2)
+        ),
+        (2, 3, 6, 6),
+    ),
+    "attention": (Attention, (2, 6, 8)),
+}
+
+
+@pytest.mark.parametrize("ops", [CORE, SMALL], ids=["core", "small"])
+@pytest.mark.parametrize("net", NETS)
+def test_a_graph_of_forward_and_backward_is_eager_on_other_values(net: str, ops: ed.OpSet) -> None:
+    make, shape = NETS[net]
+    torch.manual_seed(0)
+    model = make()
+
+    def step(x: Tensor) -> Any:
+        loss = model(x).square().mean()
+        return loss, torch.autograd.grad(loss, list(model.parameters()))
+
+    want_calls = reached(step, torch.randn(shape), ops=ops)
+    x = torch.randn(shape)
+    with ed.BackendRecorder() as seen:
+        graph = trace(step, ops)(x)
+    assert called(graph) == want_calls == seen.ops
+    assert not seen.outside(ops)
+    fresh = torch.randn(shape)
+    before = copy.deepcopy(model.state_dict())
+    want = plain(step(fresh))
+    written = copy.deepcopy(model.state_dict())
+    model.load_state_dict(before)
+    assert_same(graph(fresh), want)
+    assert_same(list(model.state_dict().values()), list(written.values()))  # running statistics are written by the graph too
+
+
+def test_a_graph_reads_the_parameters_themselves_and_names_them_as_the_function_does() -> None:
+    model = nn.Sequential(nn.Linear(3, 2))
+    scale = torch.tensor(2.0)
+    of_model, of_function = trace(model, CORE)(torch.ones(4, 3)), trace(lambda x: model(x) * scale, CORE)(torch.ones(4, 3))
+    assert {node.target for node in of_model.graph.nodes if node.op == "get_attr"} == {"_0_weight", "_0_bias"}
+    assert {node.target for node in of_function.graph.nodes if node.op == "get_attr"} == {"model_0_weight", "model_0_bias", "scale"}
+    with torch.no_grad():
+        model[0].weight.mul_(3)
+    x = torch.randn(4, 3)
+    assert_same(of_model(x), plain(model(x)))
+    assert [parameter is own for parameter, own in zip(of_model.parameters(), model.parameters(), strict=True)] == [True, True]
+
+
+def test_backward_within_the_function_is_in_the_graph_and_grad_is_what_was_returned() -> None:
+    def step(weight: Tensor, x: Tensor) -> Tensor:
+        torch.tanh(x @ weight).sum().backward()
+        assert weight.grad is not None
+        return weight.grad
+
+    weight, x = torch.randn(3, 2, requires_grad=True), torch.randn(4, 3)
+    graph = trace(step, CORE)(weight, x)
+    other, fresh = torch.randn(3, 2, requires_grad=True), torch.randn(4, 3)
+    got = graph(other, fresh)
+    assert other.grad is None
+    assert_same(got, step(other, fresh))
+
+
+def test_gradients_that_are_there_already_are_added_to() -> None:
+    weight = torch.randn(3, requires_grad=True)
+    weight.grad = torch.ones(3)
+
+    def step(x: Tensor) -> None:
+        (weight * x).sum().backward()
+
+    graph = trace(step, CORE)(torch.randn(3))
+    weight.grad.fill_(1)
+    graph(torch.tensor([1.0, 2.0, 3.0]))
+    assert weight.grad.tolist() == [2, 3, 4]
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_an_optimizer_s_step_trains_on_rerun(foreach: bool) -> None:
+    torch.manual_seed(0)
+    ours = nn.Linear(4, 2)
+    theirs = copy.deepcopy(ours)
+
+    def stepper(model: nn.Linear) -> Callable[[Tensor], Tensor]:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=foreach)
+
+        def step(x: Tensor) -> Tensor:
+            optimizer.zero_grad(set_to_none=False)
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step
+
+    step, eager = stepper(ours), stepper(theirs)
+    batches = [torch.randn(3, 4) for _ in range(5)]
+    for batch in batches[:2]:  # gradients and momentum come into being
+        step(batch)
+        eager(batch)
+    graph = trace(step, CORE)(batches[2])
+    eager(batches[2])
+    for batch in batches[3:]:
+        assert_same(graph(batch), plain(eager(batch)))
+    assert_same(list(ours.state_dict().values()), list(theirs.state_dict().values()))
+
+
+def test_writes_reach_the_inputs_and_views_share_their_memory() -> None:
+    def run(x: Tensor, y: Tensor) -> Any:
+        row = x[1]
+        row.mul_(2)
+        x.t_()
+        torch.add(y, 1, out=y)
+        return row, x, y.view(-1)[2:]
+
+    graph = trace(run, CORE)(torch.randn(3, 4), torch.randn(2, 2))
+    x, y = torch.randn(3, 4), torch.randn(2, 2)
+    theirs, ours = (x.clone(), y.clone()), (x.clone(), y.clone())
+    want, got = run(*theirs), graph(*ours)
+    assert_same(got, want)
+    assert_same(ours, theirs)
+    assert got[1].untyped_storage().data_ptr() == got[0].untyped_storage().data_ptr() == ours[0].untyped_storage().data_ptr()
+    assert got[2].untyped_storage().data_ptr() == ours[1].untyped_storage().data_ptr()
+
+
+def test_random_ops_draw_anew_from_the_same_generators() -> None:
+    generator = torch.Generator()
+
+    def run(x: Tensor) -> Any:
+        return F.dropout(x, 0.5), torch.rand(3, generator=generator)
+
+    ops = CORE | ["aten.rand.generator"]
+    graph = trace(run, ops)(torch.ones(4, 4))
+    answers = []
+    for way in (graph, run):
+        torch.manual_seed(3)
+        generator.manual_seed(4)
+        with ed.EagerDecompMode(ops):
+            answers.append(way(torch.full((4, 4), 3.0)))
+    assert_same(answers[0], answers[1])
+    assert not torch.equal(graph(torch.ones(4, 4))[1], answers[0][1])
+
+
+def test_arguments_and_answers_may_be_nested() -> None:
+    def run(pair: Any, *rest: Tensor, scale: float, named: dict[str, Tensor]) -> Any:
+        return {"sum": pair[0] + pair[1][0] + rest[0], "list": [named["b"] * scale, None, 3]}, named["a"]
+
+    def inputs() -> Any:
+        one, two, three, four, five = torch.randn(5, 2).unbind()
+        return ((one.clone(), [two.clone()]), three.clone()), {"scale": 2.0, "named": {"a": four.clone(), "b": five.clone()}}
+
+    args, kwargs = inputs()
+    graph = trace(run, CORE)(*args, **kwargs)
+    args, kwargs = inputs()
+    got, want = graph(*args, **kwargs), run(*args, **kwargs)
+    assert_same(got[0]["sum"], want[0]["sum"])
+    assert_same(got[0]["list"][0], want[0]["list"][0])
+    assert got[0]["list"][1:] == [None, 3]
+    assert got[1] is kwargs["named"]["a"]
+    with pytest.raises(ed.TraceError, match=r"scale is 3\.0; the graph was made with 2\.0"):
+        graph(*args, **{**kwargs, "scale": 3.0})
+
+
+def test_answers_of_other_containers_are_rebuilt() -> None:
+    made = trace(lambda x: torch.max(x, 0), CORE)(torch.randn(3, 4))
+    x = torch.randn(3, 4)
+    got = made(x)
+    assert isinstance(got, torch.return_types.max)
+    assert_same(tuple(got), tuple(torch.max(x, 0)))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((torch.ones(3, 4), torch.ones(2, 3)), r"x is f32\[3, 4\]\[4, 1\]; the graph was made with f32\[2, 3\]\[3, 1\]"),
+        ((torch.ones(2, 3, dtype=torch.double), torch.ones(2, 3)), r"x is f64"),
+        ((torch.ones(3, 2).t(), torch.ones(2, 3)), r"x is f32\[2, 3\]\[1, 2\]"),
+        ((torch.ones(2, 3), 4), "y is 4"),
+    ],
+)
+def test_what_a_graph_was_not_made_for_is_refused(given: Any, words: str) -> None:
+    graph = trace(lambda x, y: x + y, CORE)(torch.ones(2, 3), torch.ones(2, 3))
+    with pytest.raises(ed.TraceError, match=words):
+        graph(*given)
+
+
+def test_one_tensor_given_twice_stays_one() -> None:
+    x = torch.ones(3)
+    graph = trace(lambda a, b: a.add_(1) * b, CORE)(x, x)
+    y = torch.full((3,), 2.0)
+    assert graph(y, y).tolist() == [9, 9, 9]
+    with pytest.raises(ed.TraceError, match="b was the same tensor as a"):
+        graph(torch.ones(3), torch.ones(3))
+
+
+def test_what_was_read_from_data_must_be_read_again() -> None:
+    def scaled(x: Tensor) -> Tensor:
+        return x * x.sum().item()
+
+    graph = trace(scaled, CORE)(torch.ones(2))
+    assert graph(torch.tensor([0.5, 1.5])).tolist() == [1, 3]
+    with pytest.raises(ed.TraceError, match=r"went on by 2\.0, which it read from a tensor; now it is 4\.0"):
+        graph(torch.full((2,), 2.0))
+    masked = trace(lambda x: x[x > 0].sum(), CORE)(torch.tensor([1.0, -1.0, 1.0]))
+    assert masked(torch.tensor([-1.0, 2.0, 3.0])) == 5
+    with pytest.raises(ed.TraceError, match=r"\[2\].*\[1\]"):
+        masked(torch.tensor([-1.0, -1.0, 1.0]))
+    as_traced(float("nan"), float("nan"))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.complex64], ids=str)
+def test_dtypes_are_eager_s(dtype: torch.dtype) -> None:
+    def run(x: Tensor) -> Any:
+        y = torch.sigmoid(x.transpose(0, 1).conj()) * 2
+        return y, y.real.sum(0)
+
+    graph = trace(run, CORE)(torch.randn(3, 4).to(dtype))
+    x = torch.randn(3, 4).to(dtype)
+    assert_same(graph(x), run(x))
+
+
+def test_empty_and_scalar_inputs() -> None:
+    graph = trace(lambda x, y: (x.sum() + y).exp(), CORE)(torch.ones(0, 3), torch.tensor(1.0))
+    assert_same(graph(torch.ones(0, 3), torch.tensor(2.0)), torch.tensor(2.0).exp())
+
+
+def test_every_value_has_a_fake_tensor_of_its_layout_and_the_op_that_was_called() -> None:
+    graph = trace(lambda x: F.gelu(x.t()).max(0), SMALL)(torch.randn(3, 4))
+    nodes = {node.name: node for node in graph.graph.nodes}
+    for node in graph.graph.nodes:
+        if node.op != "output":
+            assert "val" in node.meta, node
+    assert isinstance(nodes["permute"].meta["val"], FakeTensor)
+    assert nodes["permute"].meta["val"].stride() == (1, 4)
+    assert nodes["erf"].meta["original_aten"] is aten.gelu.default
+    text = graph.print_readable(print_output=False)
+    assert 'erf: "f32[4, 3]" = torch.ops.aten.erf.default' in text
+    assert '"i64[3]"' in text
+
+
+def test_a_backend_s_kernel_is_one_call_and_runs() -> None:
+    runs = []
+
+    def relu(x: Tensor) -> Tensor:
+        runs.append(x)
+        return aten.clamp_min.default(x, 0)
+
+    backend = ed.Backend("mine", CORE, kernels={"aten.relu.default": relu}, compile=lambda graph, inputs: graph)
+    graph = trace(lambda x: F.relu(x) + 1, backend)(torch.randn(3))
+    assert called(graph) == Counter([aten.relu.default, aten.add.Tensor])
+    assert len(runs) == 1
+
+
+def test_own_rules_are_taken() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def silu(x: Tensor) -> Tensor:
+        return x / (1 + torch.exp(-x))
+
+    graph = trace(F.silu, CORE, rules=[silu])(torch.randn(3))
+    assert aten.exp.default in called(graph)
+    assert aten.sigmoid.default not in called(graph)
+
+
+def test_errors_are_those_of_the_mode_and_of_the_function() -> None:
+    with pytest.raises(ed.UnsupportedOpError, match=r"aten\.mm\.default"):
+        trace(torch.mm, ed.infra())(torch.ones(3, 3), torch.ones(3, 3))
+    with pytest.raises(ZeroDivisionError):
+        trace(lambda x: x / (1 // 0), CORE)(torch.randn(3))
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_a_copy_of_a_graph_checks_and_runs_as_it_does() -> None:
+    graph = copy.deepcopy(trace(nn.Linear(3, 2), CORE)(torch.randn(4, 3)))
+    assert not graph(torch.randn(4, 3)).requires_grad
+    with pytest.raises(ed.TraceError):
+        graph(torch.randn(5, 3))
+
+
+# -- symbolic sizes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("net", ["mlp", "attention"])
+def test_a_batch_that_stays_a_symbol_may_be_any(net: str) -> None:
+    make, shape = NETS[net]
+    torch.manual_seed(0)
+    model = make()
+
+    def step(x: Tensor, y: Tensor) -> Any:
+        loss = (model(x) * y).mean()
+        loss.backward()
+        return [parameter.grad for parameter in model.parameters()]
+
+    x = torch.randn(shape)
+    graph = trace(step, SMALL, symbolic={"x": 0, "y": 0})(x, torch.randn(shape[0], *(1,) * (len(shape) - 1)))
+    assert all(parameter.grad is None for parameter in model.parameters())
+    text = graph.print_readable(print_output=False)
+    assert 'x: "f32[s' in text
+    for node in graph.graph.nodes:
+        assert node.op == "output" or "val" in node.meta, node
+    for batch in (2, 7):
+        x, y = torch.randn(batch, *shape[1:]), torch.randn(batch, *(1,) * (len(shape) - 1))
+        got = graph(x, y)
+        model.zero_grad()
+        assert_same(got, step(x, y))
+        model.zero_grad()
+
+
+def test_a_symbolic_trace_refuses_what_cannot_be() -> None:
+    with pytest.raises(ed.TraceError, match="dimension 0 of x cannot stay a symbol"):
+        trace(lambda x: x.view(4, -1) if x.shape[0] == 4 else x, CORE, symbolic={"x": 0})(torch.ones(4, 3))
+    with pytest.raises(ed.TraceError, match=r"symbolic='z'.*x, y"):
+        trace(lambda x, y: x, CORE, symbolic={"z": 0})(torch.ones(4), torch.ones(4))
+    graph = trace(lambda x: x + 1 if x.shape[0] > 3 else x - 1, CORE, symbolic={"x": 0})(torch.ones(5))
+    assert graph(torch.ones(9)).tolist() == [2] * 9
+    with pytest.raises(ed.TraceError, match="holds only where"):
+        graph(torch.ones(3))
