@@ -68,9 +68,14 @@ def _check_class_dtypes(kernel: str, self: Tensor, target: Tensor, weight: Tenso
 
 def _usual(self: Tensor, target: Tensor) -> bool:
     """Rows and a class for each, of types that every check takes: most calls."""
-    shape = self.shape
-    fits = len(shape) == 2 and target.shape == shape[:1]
-    return fits and target.dtype is torch.int64 and (self.dtype is torch.float32 or self.dtype is torch.float64)
+    dtype = self.dtype
+    return (
+        (dtype is torch.float32 or dtype is torch.float64)
+        and target.dtype is torch.int64
+        and self.dim() == 2
+        and target.dim() == 1
+        and target.size(0) == self.size(0)
+    )
 
 
 def _chosen(call: Call) -> Callable[..., Any]:
@@ -78,12 +83,12 @@ def _chosen(call: Call) -> Callable[..., Any]:
     unsqueeze, ne, mul = call(aten.unsqueeze.default), call(aten.ne.Scalar), call(aten.mul.Tensor)
     to, view = call(aten._to_copy.default), call(aten.view.default)
 
-    def chosen(self: Tensor, target: Tensor, ignore_index: int) -> tuple[Any, Any]:
-        if self.dim() == 1 and target.dim() == 1:  # a batch of one, said in another way
+    def chosen(rank: int, target: Tensor, ignore_index: int) -> tuple[Any, Any]:
+        if rank == 1 and target.dim() == 1:  # a batch of one, said in another way
             target = view(target, [])
         if target.dtype is not torch.int64:
             target = to(target, dtype=torch.int64)
-        at = unsqueeze(target, 1 if self.dim() > 1 else 0)
+        at = unsqueeze(target, 1 if rank > 1 else 0)
         counts = ne(at, ignore_index)
         return counts, mul(at, counts)
 
@@ -100,14 +105,15 @@ def _nll(kernel: str, *, planes: bool) -> Callable[[Call], Callable[..., Any]]:
             if planes or weight is not None or not _usual(self, target):
                 _check_classes(self, target, weight, planes=planes)
                 _check_class_dtypes(kernel, self, target, weight, planes=planes)
-            dim = 1 if self.dim() > 1 else 0
-            counts, at = chosen(self, target, ignore_index)
+            rank = self.dim()
+            dim = 1 if rank > 1 else 0
+            counts, at = chosen(rank, target, ignore_index)
             zero = kept_zero(self)
             weights = None if weight is None else where(counts, index(weight, [at]), zero)
             score = where(counts, neg(gather(self, dim, at)), zero)
             if weights is not None:
                 score = mul(score, weights)
-            if reduction == _NONE and self.dim() > 1:
+            if reduction == _NONE and rank > 1:
                 return squeeze(score, dim), full([], 0.0, dtype=self.dtype, device=self.device)
             loss = total(score, [])
             of_all = total(counts, [], dtype=self.dtype) if weights is None else total(weights, [])
@@ -138,25 +144,34 @@ def _nll_backward(kernel: str, *, planes: bool) -> Callable[[Call], Callable[...
             ignore_index: int,
             total_weight: Tensor,
         ) -> Any:
-            plain = not planes and weight is None and reduction != _NONE and not (grad_output.dim() or total_weight.dim())
-            if not plain or grad_output.dtype is not self.dtype or not _usual(self, target):
+            dtype = self.dtype
+            if (
+                planes
+                or weight is not None
+                or reduction == _NONE
+                or grad_output.dtype is not dtype
+                or grad_output.dim()
+                or total_weight.dim()
+                or not _usual(self, target)
+            ):
                 whole = weight is None or weight.numel() == self.size(1 if planes else -1)
                 _check_classes(self, target, None if whole else weight, planes=planes)
                 _check_gradient(grad_output, self, target, reduction, total_weight, planes=planes)
                 _check_gradient_dtypes(kernel, grad_output, self, target)
-            dim = 1 if self.dim() > 1 else 0
-            counts, at = chosen(self, target, ignore_index)
+            rank = self.dim()
+            dim = 1 if rank > 1 else 0
+            counts, at = chosen(rank, target, ignore_index)
             if reduction == _MEAN:
                 grad_output = div(grad_output, total_weight)
             grad = neg(grad_output)
-            if reduction == _NONE and self.dim() > 1:
+            if reduction == _NONE and rank > 1:
                 grad = unsqueeze(grad, dim)
             elif grad.dim():
                 grad = view(grad, [])
             if weight is not None:
                 grad = mul(index(weight, [at]), grad)
             grad = where(counts, grad, zero(self))
-            zeros = full(list(self.shape), 0.0, dtype=self.dtype, device=self.device)
+            zeros = full(list(self.shape), 0.0, dtype=dtype, device=self.device)
             return scatter(zeros, dim, at, grad)
 
         return run

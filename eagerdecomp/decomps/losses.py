@@ -47,20 +47,24 @@ def _reducer(call: Call) -> Callable[[Tensor, int], Any]:
 
 def _share(reduction: int, self: Tensor) -> float:
     """What the gradient of one element is multiplied by for the reduction."""
-    return 1.0 / max(self.numel(), 1) if reduction == _MEAN else 1.0
+    return 1.0 / (self.numel() or 1) if reduction == _MEAN else 1.0
 
 
 # -- distances --------------------------------------------------------------------------------------------------------------
 
 
-def _subtractor(call: Call) -> Callable[[Tensor, Tensor], Any]:
-    """`sub`, which takes no bool, where these kernels promote one."""
+def _subtractor(call: Call, kernel: str) -> Callable[[Tensor, Tensor], Any]:
+    """`sub`, which takes no bool, where these kernels promote one; of the types that eager's kernel takes."""
     sub, to = call(aten.sub.Tensor), call(aten._to_copy.default)
 
     def subtract(self: Tensor, target: Tensor) -> Any:
+        dtype = self.dtype
+        if target.dtype is dtype and (dtype is torch.float32 or dtype is torch.float64):
+            return sub(self, target)
+        _check_floating(kernel, self, target)
         if target.dtype is torch.bool:
             target = to(target, dtype=self.dtype)
-        elif self.dtype is torch.bool:
+        elif dtype is torch.bool:
             self = to(self, dtype=target.dtype)
         return sub(self, target)
 
@@ -68,20 +72,19 @@ def _subtractor(call: Call) -> Callable[[Tensor, Tensor], Any]:
 
 
 def _mse(call: Call) -> Callable[..., Any]:
-    subtract, mul, reduce = _subtractor(call), call(aten.mul.Tensor), _reducer(call)
+    subtract, mul, reduce = _subtractor(call, "mse_cpu"), call(aten.mul.Tensor), _reducer(call)
 
     def run(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
-        _check_floating("mse_cpu", self, target)
         difference = subtract(self, target)
         return reduce(mul(difference, difference), reduction)
 
     return run
 
 
-def _bent(call: Call) -> Callable[[Tensor, Tensor, float], Any]:
+def _bent(call: Call, kernel: str) -> Callable[[Tensor, Tensor, float], Any]:
     """Half the square of the difference up to `bend`, beyond it the line that goes on from there: ``m * (z - m / 2)`` for the
     difference `z`, and `m` the difference up to `bend` either way."""
-    subtract, clamp = _subtractor(call), call(aten.clamp.default)
+    subtract, clamp = _subtractor(call, kernel), call(aten.clamp.default)
     sub, mul = call(aten.sub.Tensor), call(aten.mul.Tensor)
 
     def bent(self: Tensor, target: Tensor, bend: float) -> Any:
@@ -93,12 +96,11 @@ def _bent(call: Call) -> Callable[[Tensor, Tensor, float], Any]:
 
 
 def _huber(call: Call) -> Callable[..., Any]:
-    bent, reduce, to = _bent(call), _reducer(call), call(aten._to_copy.default)
+    bent, reduce, to = _bent(call, "huber_cpu"), _reducer(call), call(aten._to_copy.default)
 
     def run(self: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 1.0) -> Any:
         if not delta > 0:  # nor NaN
             raise RuntimeError("huber_loss does not support non-positive values for delta.")
-        _check_floating("huber_cpu", self, target)
         loss = bent(self, target, delta)
         if loss.dtype is not self.dtype:
             if not can_cast(loss.dtype, self.dtype):
@@ -113,13 +115,12 @@ def _huber(call: Call) -> Callable[..., Any]:
 
 
 def _smooth_l1(call: Call) -> Callable[..., Any]:
-    bent, reduce, div = _bent(call), _reducer(call), call(aten.div.Scalar)
-    subtract, absolute = _subtractor(call), call(aten.abs.default)
+    bent, reduce, div = _bent(call, "smooth_l1_cpu"), _reducer(call), call(aten.div.Scalar)
+    subtract, absolute = _subtractor(call, "smooth_l1_cpu"), call(aten.abs.default)
 
     def run(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float = 1.0) -> Any:
         if beta < 0:
             raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
-        _check_floating("smooth_l1_cpu", self, target)
         if beta == 0:
             return reduce(absolute(subtract(self, target)), reduction)
         loss = bent(self, target, beta)
@@ -128,23 +129,16 @@ def _smooth_l1(call: Call) -> Callable[..., Any]:
     return run
 
 
-def _row_major(call: Call) -> Callable[[Tensor], Any]:
-    """As the kernels of these gradients lay their results out."""
-    clone = call(aten.clone.default)
-
-    def row_major(grad: Tensor) -> Any:
-        return grad if grad.is_contiguous() else clone(grad, memory_format=torch.contiguous_format)
-
-    return row_major
+# The kernels of these gradients answer row-major results.
 
 
 def _mse_backward(call: Call) -> Callable[..., Any]:
-    subtract, mul, scale = _subtractor(call), call(aten.mul.Tensor), call(aten.mul.Scalar)
-    row_major = _row_major(call)
+    subtract, mul, scale = _subtractor(call, "mse_backward_cpu_out"), call(aten.mul.Tensor), call(aten.mul.Scalar)
+    clone = call(aten.clone.default)
 
     def run(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Any:
-        _check_floating("mse_backward_cpu_out", self, target)
-        return row_major(mul(scale(subtract(self, target), 2.0 * _share(reduction, self)), grad_output))
+        grad = mul(scale(subtract(self, target), 2.0 * _share(reduction, self)), grad_output)
+        return grad if grad.is_contiguous() else clone(grad, memory_format=torch.contiguous_format)
 
     return run
 
@@ -153,19 +147,19 @@ def _bent_backward(kernel: str, *, slope_is_bend: bool) -> Callable[[Call], Call
     """The gradient is the difference within the bend, and the bend beyond: for smooth L1 as a share of the bend."""
 
     def link(call: Call) -> Callable[..., Any]:
-        subtract, mul, scale, row_major = _subtractor(call), call(aten.mul.Tensor), call(aten.mul.Scalar), _row_major(call)
+        subtract, mul, scale = _subtractor(call, kernel), call(aten.mul.Tensor), call(aten.mul.Scalar)
         clamp, le, where, full = call(aten.clamp.default), call(aten.le.Scalar), call(aten.where.self), call(aten.full.default)
+        clone = call(aten.clone.default)
 
         def run(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, bend: float) -> Any:
-            _check_floating(kernel, self, target)
-            share = _share(reduction, self)
-            difference = subtract(self, target)
+            share, difference = _share(reduction, self), subtract(self, target)
             if bend > 0:
                 slope = scale(clamp(difference, -bend, bend), share if slope_is_bend else share / bend)
             else:  # of a distance: where there is none, eager's kernel looks down
                 down, up = (full([], x, dtype=difference.dtype, device=difference.device) for x in (-share, share))
                 slope = where(le(difference, -bend), down, up)
-            return row_major(mul(slope, grad_output))
+            grad = mul(slope, grad_output)
+            return grad if grad.is_contiguous() else clone(grad, memory_format=torch.contiguous_format)
 
         return run
 
@@ -210,10 +204,13 @@ def _soft_margin_backward(call: Call) -> Callable[..., Any]:
 
 
 def _check_probabilities(kernel: str, self: Tensor, target: Tensor, weight: Tensor | None) -> None:
-    if not self.dtype.is_floating_point:
-        raise not_implemented(kernel, self.dtype)
+    dtype = self.dtype
+    if not dtype.is_floating_point:
+        raise not_implemented(kernel, dtype)
+    if target.dtype is dtype and weight is None:
+        return
     for other in (target, weight):
-        if other is not None and other.dtype is not self.dtype:
+        if other is not None and other.dtype is not dtype:
             raise RuntimeError(f"Found dtype {scalar_type_name(other.dtype)} but expected {scalar_type_name(self.dtype)}")
 
 

@@ -281,7 +281,7 @@ def _in_place(law: _Law, check: _Check, reorder: _Reorder = _as_given) -> Callab
             dtype, count = self.dtype, self.numel()
             check(dtype, not count, *parameters)
             if generator is None and count and self.is_contiguous():
-                copy_(self, row_major(self.shape, dtype, self.device, *parameters))
+                copy_(self, row_major(list(self.shape), dtype, self.device, *parameters))
                 return self
             check_overlap(self, ())
             if count:
