@@ -9,17 +9,17 @@ from __future__ import annotations
 import keyword
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from eagerdecomp._torch import OpOverload, builtin
+from eagerdecomp._torch import FakeTensor, OpOverload, builtin
 from eagerdecomp.direct import ABSENT, direct_function, kind_of
 from eagerdecomp.program import KernelCall, Program, Slot, slots_in
 from eagerdecomp.schema import Argument, facts_of
 from eagerdecomp.sizes import Expression
 
-__all__ = ["generate", "source_of"]
+__all__ = ["Kept", "generate", "source_of"]
 
 
 def source_of(program: Program) -> str:
@@ -27,9 +27,31 @@ def source_of(program: Program) -> str:
     return _Writer(program, builtin).source
 
 
-def generate(program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]]) -> Callable[..., Any]:
+class Kept(NamedTuple):
+    """What a program finds when it starts, in place of calls that would make it (see `hoisting`).
+
+    Attributes:
+        slots: what they would make.
+        sizes: what it depends on.
+        tensors: the parameters that must not be fake.
+        find: sizes -> the values of the slots, or None.
+        make: sizes and arguments -> the values.
+        whole: the program without any of this.
+    """
+
+    slots: tuple[Slot, ...]
+    sizes: tuple[Expression, ...]
+    tensors: tuple[Slot, ...]
+    find: Callable[[tuple[Any, ...]], Any]
+    make: Callable[..., Any]
+    whole: Callable[..., Any]
+
+
+def generate(
+    program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]], kept: Kept | None = None
+) -> Callable[..., Any]:
     """Compile a program: a function of its parameters, kernels and constants bound as globals of that function alone."""
-    writer = _Writer(program, kernel_of)
+    writer = _Writer(program, kernel_of, kept)
     namespace = {**writer.values, **writer.kernels}
     exec(compile(writer.source, f"<program of {program.op}>", "exec"), namespace)
     compiled: Callable[..., Any] = namespace["program"]
@@ -39,15 +61,15 @@ def generate(program: Program, kernel_of: Callable[[OpOverload], Callable[..., A
 class _Writer:
     """Builds the source of one program, and the table of what its names stand for."""
 
-    def __init__(self, program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]]) -> None:
+    def __init__(self, program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]], kept: Kept | None = None) -> None:
         self.kernels: dict[str, Callable[..., Any]] = {}
         self._kernel_of = kernel_of
         self.values: dict[str, Any] = {}
         self._names: dict[Slot, str] = {}
         self._literals: dict[str, str] = {}
-        self.source = "\n".join(self._lines(program)) + "\n"
+        self.source = "\n".join(self._lines(program, kept)) + "\n"
 
-    def _lines(self, program: Program) -> Iterator[str]:
+    def _lines(self, program: Program, kept: Kept | None) -> Iterator[str]:
         parameters = [f"a{number}" for number in range(len(program.parameters))]
         yield f"def program({', '.join(parameters)}):  # {program.op}"
         for slot, value in program.constants:
@@ -58,6 +80,8 @@ class _Writer:
                 self._names.setdefault(parameter, name)
             elif parameter:
                 yield f"    {self._unpack(name, parameter)} = {name}"
+        if kept is not None:
+            yield from self._found(kept, ", ".join(parameters))
         last = _last_reads(program)
         for index, call in enumerate(program.calls):
             yield f"    {self._call(call)}"
@@ -71,6 +95,14 @@ class _Writer:
             # The same tensor twice in a list has one slot: its first place names it.
             self._names.setdefault(slot, f"{name}_{number}")
         return ", ".join(f"{name}_{number}" for number in range(len(parameter))) + ","
+
+    def _found(self, kept: Kept, parameters: str) -> Iterator[str]:
+        self.values |= {"_Fake": FakeTensor, "_whole": kept.whole, "_find": kept.find, "_make": kept.make}
+        yield f"    if {' or '.join(f'{self._names[slot]}.__class__ is _Fake' for slot in kept.tensors)}:"
+        yield f"        return _whole({parameters})"
+        self._names.update((slot, f"v{slot.number}") for slot in kept.slots)
+        names = ", ".join(self._names[slot] for slot in kept.slots)
+        yield f"    {names}, = _find(sizes := {self._text(kept.sizes)}) or _make(sizes, {parameters})"
 
     def _call(self, call: KernelCall) -> str:
         args = [self._text(arg) for arg in call.args] + [self._named(name, value) for name, value in call.kwargs]

@@ -11,6 +11,7 @@ from eagerdecomp.backend import Backend
 from eagerdecomp.cache import OpPrograms
 from eagerdecomp.codegen import generate
 from eagerdecomp.fusing import until_fused
+from eagerdecomp.hoisting import hoist
 from eagerdecomp.key import Column, exact_columns
 from eagerdecomp.opset import OpSet
 from eagerdecomp.passes import optimise
@@ -33,12 +34,11 @@ def install_program(
 ) -> None:
     """Store a program under its key: replayed call by call at first, compiled after `_HITS_BEFORE_CODEGEN` hits, and given to the
     backend's hook, if it has one, once it has been hit often. A program that is for tensors of one layout, since all facts are in
-    its key, writes to dead temporaries where the backend's set has ops for that."""
+    its key, writes to dead temporaries where the backend's set has ops for that. What it makes of sizes alone is kept."""
     check(program)
     hits = 0
-    hook = backend if backend is not None and backend.compile is not None else None
     one_layout = columns is not None and set(exact_columns(program.op)) <= set(columns)
-    reusing = one_layout and hook is None and backend is not None and has_writers(backend.ops)
+    always = functools.partial(_always_holds, backend.ops if backend is not None else OpSet())
 
     def put(run: Callable[..., Any]) -> None:
         table.replace(key, run, columns)
@@ -49,14 +49,16 @@ def install_program(
         if hits <= _HITS_BEFORE_CODEGEN:
             return evaluate(program, kernel_of, arguments)
         improved = optimise(program)
-        if reusing and backend is not None:
-            # Once more call by call, to see how values lie: they lie so whenever this program runs.
-            answer, layouts = layouts_of(improved, kernel_of, arguments)
-            put(generate(check(reuse(improved, layouts, functools.partial(_always_holds, backend.ops))), kernel_of))
-            return answer
-        compiled = generate(improved, kernel_of)
-        if hook is not None:
-            compiled = until_fused(improved, compiled, hook, kernel_of, put)
+        if backend is not None and backend.compile is not None:
+            compiled = until_fused(improved, generate(improved, kernel_of), backend, kernel_of, put)
+        else:
+            rest, kept = hoist(improved, kernel_of, always, arguments)
+            if one_layout and has_writers(rest, always):
+                # Once more call by call, to see how values lie: they lie so whenever this program runs.
+                answer, layouts = layouts_of(improved, kernel_of, arguments)
+                put(generate(reuse(rest, layouts, always), kernel_of, kept))
+                return answer
+            compiled = generate(rest, kernel_of, kept)
         put(compiled)
         return compiled(*arguments)
 

@@ -8,10 +8,15 @@ from typing import Any, ClassVar
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.errors import ProgramError
-from eagerdecomp.schema import facts_of
+from eagerdecomp.schema import facts_of, is_composite
 from eagerdecomp.sizes import Expression
 
-__all__ = ["KernelCall", "Program", "Slot", "check", "evaluate", "map_slots", "slots_in"]
+__all__ = ["KernelCall", "Program", "Slot", "bind", "check", "computed", "evaluate", "exposed", "map_slots", "slots_in"]
+
+# Ops that make views, and whose schemas do not say so.
+_UNSAID_VIEWS = frozenset(
+    f"aten::{name}" for name in ("_unsafe_view", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "lift")
+)
 
 
 class Slot:
@@ -124,16 +129,16 @@ def map_slots(value: Any, replace: Callable[[Slot], Any]) -> Any:
     return value
 
 
-def _computed(value: Any, values: Mapping[Slot, Any]) -> Any:
+def computed(value: Any, values: Mapping[Slot, Any]) -> Any:
     """The nested argument with what each slot and each size stands for."""
     if isinstance(value, Slot):
         return values[value]
     if type(value) is Expression:
         return value.value(values.__getitem__)
     if type(value) is list:
-        return [_computed(item, values) for item in value]
+        return [computed(item, values) for item in value]
     if type(value) is tuple:
-        return tuple(_computed(item, values) for item in value)
+        return tuple(computed(item, values) for item in value)
     return value
 
 
@@ -146,23 +151,38 @@ def evaluate(
     """Run a program call by call: the meaning of a program, which compiled code must equal; `values` is filled with its values."""
     values = {} if values is None else values
     values.update(program.constants)
-    _bind(program.parameters, arguments, values)
+    bind(program.parameters, arguments, values)
     for call in program.calls:
-        args = [_computed(arg, values) for arg in call.args]
-        kwargs = {name: _computed(value, values) for name, value in call.kwargs}
+        args = [computed(arg, values) for arg in call.args]
+        kwargs = {name: computed(value, values) for name, value in call.kwargs}
         answer = kernel_of(call.op)(*args, **kwargs)
         for slot, value in zip(call.results, answer if call.packed else (answer,), strict=True):
             if slot is not None:
                 values[slot] = value
-    return _computed(program.result, values)
+    return computed(program.result, values)
 
 
-def _bind(parameters: Sequence[Any], arguments: Sequence[Any], values: dict[Slot, Any]) -> None:
+def bind(parameters: Sequence[Any], arguments: Sequence[Any], values: dict[Slot, Any]) -> None:
+    """Put the arguments of a call under the slots of a program's parameters."""
     for parameter, argument in zip(parameters, arguments, strict=True):
         if isinstance(parameter, Slot):
             values.setdefault(parameter, argument)
         elif isinstance(parameter, (list, tuple)):
-            _bind(parameter, argument, values)
+            bind(parameter, argument, values)
+
+
+def exposed(program: Program) -> set[Slot]:
+    """Slots that the caller gets or a call writes to, and those they may be views of."""
+    found = set(slots_in(program.result))
+    for call in reversed(program.calls):
+        found.update(call.writes())
+        if any(slot in found for slot in call.results) and _may_alias(call.op):
+            found.update(call.reads())
+    return found
+
+
+def _may_alias(op: OpOverload) -> bool:
+    return facts_of(op).returns_alias or op._schema.name in _UNSAID_VIEWS or is_composite(op)
 
 
 def check(program: Program) -> Program:

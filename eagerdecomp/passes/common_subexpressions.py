@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp.program import KernelCall, Program, Slot, map_slots, slots_in
+from eagerdecomp.program import KernelCall, Program, Slot, exposed, map_slots
 from eagerdecomp.schema import facts_of
 
 __all__ = ["common_subexpressions"]
@@ -20,7 +20,7 @@ __all__ = ["common_subexpressions"]
 def common_subexpressions(program: Program) -> Program:
     if any(facts_of(call.op).mutated for call in program.calls):
         return program
-    escaping = _escaping(program)
+    escaping = exposed(program)  # nothing is written
     known: dict[Any, tuple[Slot | None, ...]] = {}
     merged: dict[Slot, Slot] = {}
     kept: list[KernelCall] = []
@@ -46,15 +46,6 @@ def _renamed(call: KernelCall, merged: dict[Slot, Slot]) -> KernelCall:
 
     args = tuple(map_slots(arg, rename) for arg in call.args)
     return replace(call, args=args, kwargs=tuple((name, map_slots(value, rename)) for name, value in call.kwargs))
-
-
-def _escaping(program: Program) -> set[Slot]:
-    """Slots the caller gets, and those they may be views of."""
-    escaping = set(slots_in(program.result))
-    for call in reversed(program.calls):
-        if facts_of(call.op).returns_alias and any(slot in escaping for slot in call.results):
-            escaping.update(call.reads())
-    return escaping
 
 
 def _identity(call: KernelCall) -> Any:

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload, packet_overloads
-from eagerdecomp.opset import OpSet
 from eagerdecomp.precision import HALF
 from eagerdecomp.program import KernelCall, Program, Slot, evaluate, map_slots, slots_in
 from eagerdecomp.schema import facts_of, functional_twin
@@ -57,10 +56,10 @@ def layouts_of(
     return evaluate(program, noting, arguments), layouts
 
 
-@functools.lru_cache(maxsize=16)
-def has_writers(ops: OpSet) -> bool:
-    """Whether a set holds ops that `reuse` could write with."""
-    return any(_by_elements(op) and (facts_of(op).is_inplace or facts_of(op).is_out) for op in ops)
+def has_writers(program: Program, holds: Callable[[OpOverload], bool]) -> bool:
+    """Whether the set holds an op that `reuse` could put in the place of a call."""
+    twins = (twin for call in program.calls if _by_elements(call.op) for twin in _variants(call.op)[:2])
+    return any(twin is not None and holds(twin) for twin in twins)
 
 
 def reuse(program: Program, layouts: Mapping[Slot, Layout], holds: Callable[[OpOverload], bool]) -> Program:
