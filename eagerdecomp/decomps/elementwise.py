@@ -340,7 +340,7 @@ def _empty_like(call: Call) -> Callable[..., Any]:
     def run(self: Tensor, *, dtype: Any = None, device: Any = None, pin_memory: Any = None, **options: Any) -> Any:
         if self.layout is torch.strided and self.is_contiguous() and all(option is None for option in options.values()):
             dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
-            return empty(self.shape, dtype=dtype, device=device, pin_memory=pin_memory)
+            return empty(list(self.shape), dtype=dtype, device=device, pin_memory=pin_memory)
         return others(self, dtype=dtype, device=device, pin_memory=pin_memory, **options)
 
     return run

@@ -196,24 +196,25 @@ def _rows(call: Call) -> Callable[..., Any]:
     """``rows(self, dim, index, source)``: the index over the whole of `source`, as `scatter` wants it; None for calls that the
     operator's own checks refuse or reshape."""
     view, expand, to = call(aten.view.default), call(aten.expand.default), call(aten._to_copy.default)
+    unsqueeze = call(aten.unsqueeze.default)
 
     def rows(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | None:
         ours, theirs = self.shape, source.shape
-        rank = len(ours)
-        if not -rank <= dim < rank or rank != len(theirs) or self.dtype is not source.dtype or index.dim() != 1:
+        rank = len(theirs)
+        if not -rank <= dim < rank or self.dtype is not source.dtype or index.dim() != 1 or index.size(0) != theirs[dim]:
             return None
-        if ours != theirs and any(ours[at] != theirs[at] for at in range(rank) if at != dim % rank):
-            return None
-        if index.size(0) != theirs[dim]:
+        if ours != theirs and (len(ours) != rank or any(ours[at] != theirs[at] for at in range(rank) if at != dim % rank)):
             return None
         if index.dtype is not torch.int64:
             if index.dtype is not torch.int32:
                 return None
             index = to(index, dtype=torch.int64)
         behind = rank - 1 - dim if dim >= 0 else -1 - dim
-        if behind:
+        if behind == 1:
+            index = unsqueeze(index, 1)
+        elif behind:
             index = view(index, [-1, *[1] * behind] if index.numel() else [0, *[1] * behind])
-        return index if rank == 1 else expand(index, theirs)
+        return index if rank == 1 else expand(index, [*theirs])  # of a `torch.Size` the call takes half as long again
 
     return rows
 
@@ -227,7 +228,7 @@ def _index_add(call: Call) -> Callable[..., Any]:
         found = rows(self, dim, index, source)
         if found is None or self.dtype is torch.bool:
             return others(self, dim, index, source, alpha=alpha)
-        return scatter_add(self, dim, found, source if alpha == 1 else scale(source, alpha))
+        return scatter_add(self, dim, found, source) if alpha == 1 else scatter_add(self, dim, found, scale(source, alpha))
 
     return run
 

@@ -26,17 +26,19 @@ def _baddbmm(call: Call) -> Callable[..., Any]:
 
     def run(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
         dtype = self.dtype
-        narrow = dtype not in _PLAIN
+        narrow = not (dtype is torch.float32 or dtype is torch.float64 or dtype in _PLAIN)
         if dtype is not batch1.dtype or (narrow and not (dtype in HALF and dtype is batch2.dtype)):
             return behind(self, batch1, batch2, beta=beta, alpha=alpha)
         if narrow:
             batch1, batch2 = to(batch1, dtype=torch.float32), to(batch2, dtype=torch.float32)
         result = bmm(batch1, batch2)
+        if beta == 1 == alpha and not narrow and result.shape == self.shape:
+            return add(result, self)
         size = result.numel()
         if alpha != 1:
             result = mul(result, alpha)
         if beta == 0:  # not even a NaN goes in; but it must fit
-            expand(self, result.shape)
+            expand(self, list(result.shape))
         else:
             shape = result.shape if not size else None
             # The product stands first: the sum is as row-major as it is.

@@ -258,6 +258,25 @@ def _bernoulli_(call: Call) -> Callable[..., Any]:
     return run
 
 
+def _normal_(call: Call) -> Callable[..., Any]:
+    """Of the types that a law is drawn in, in row-major order: what most calls ask for."""
+    copy_, randn, affine = call(aten.copy_.default), call(aten.randn.default), _affine(call)
+    others = _in_place(_normal, check_normal)(call)
+
+    def run(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: torch.Generator | None = None) -> Any:
+        dtype = self.dtype
+        if generator is None and (dtype is torch.float32 or dtype is torch.float64) and self.is_contiguous():
+            if mean == 0 and std == 1:
+                copy_(self, randn(list(self.shape), dtype=dtype, device=self.device))
+                return self
+            if std >= 0 and self.numel() >= _BLOCK:
+                copy_(self, affine(randn(list(self.shape), dtype=dtype, device=self.device), std, mean))
+                return self
+        return others(self, mean, std, generator=generator)
+
+    return run
+
+
 _Check = Callable[..., None]
 _Reorder = Callable[..., tuple[Any, ...]]
 
@@ -368,7 +387,7 @@ _LAWS: tuple[tuple[str, _Law, _Check], ...] = (
 
 def _rules() -> Iterator[Rule]:
     for name, law, check in _LAWS:
-        yield _drawn(getattr(aten, f"{name}_").default, _in_place(law, check))
+        yield _drawn(getattr(aten, f"{name}_").default, _normal_ if name == "normal" else _in_place(law, check))
         twin = aten.normal_functional if name == "normal" else getattr(aten, name)
         yield _drawn(twin.default, _like(law, check))
     yield _drawn(aten.bernoulli_.float, _bernoulli_)

@@ -103,7 +103,40 @@ def _unfold(call: Call) -> Callable[..., Any]:
         strides.append(strides[dimension])
         strides[dimension] *= step
         shape.append(size)
-        return as_strided(self, shape, strides, self.storage_offset())
+        return as_strided(self, shape, strides)
+
+    return run
+
+
+def _im2col(call: Call) -> Callable[..., Any]:
+    """The windows are a view of the padded image, and the columns a copy of it."""
+    pad, as_strided, clone = call(aten.constant_pad_nd.default), call(aten.as_strided.default), call(aten.clone.default)
+    view, others = call(aten.view.default), call(aten.im2col.default)
+
+    def run(
+        self: Tensor, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
+    ) -> Any:
+        shape = self.shape
+        rank = len(shape)
+        if not self.dtype.is_floating_point or not self.numel() or rank < 3 or rank > 4:
+            return others(self, kernel_size, dilation, padding, stride)
+        if not len(kernel_size) == len(dilation) == len(padding) == len(stride) == 2:
+            return others(self, kernel_size, dilation, padding, stride)
+        (tall, wide), (row_step, column_step), (above, beside), (down, across) = kernel_size, dilation, padding, stride
+        if tall < 1 or wide < 1 or row_step < 1 or column_step < 1 or down < 1 or across < 1:
+            return others(self, kernel_size, dilation, padding, stride)
+        if above < 0 or beside < 0:
+            raise RuntimeError(f"padding should be non-negative, but got pad_height: {above} pad_width: {beside}")
+        rows = (shape[-2] + 2 * above - row_step * (tall - 1) - 1) // down + 1
+        columns = (shape[-1] + 2 * beside - column_step * (wide - 1) - 1) // across + 1
+        if rows < 1 or columns < 1:
+            return others(self, kernel_size, dilation, padding, stride)
+        padded = pad(self, [beside, beside, above, above]) if above or beside else self
+        *outer, row, column = padded.stride()
+        strides = [*outer, row_step * row, column_step * column, down * row, across * column]
+        windows = as_strided(padded, [*shape[:-2], tall, wide, rows, columns], strides)
+        taps = clone(windows, memory_format=torch.contiguous_format)
+        return view(taps, [*shape[:-3], shape[-3] * tall * wide, rows * columns])
 
     return run
 
@@ -148,18 +181,20 @@ def _stack(call: Call) -> Callable[..., Any]:
 
     def run(tensors: Sequence[Tensor], dim: int = 0) -> Any:
         shape = tensors[0].shape if tensors else torch.Size()
-        rank = len(shape)
-        alike, rows = rank > 0, True
+        rank, rows = len(shape), True
         for one in tensors:
-            alike = alike and one.shape == shape
-            rows = rows and one.is_contiguous()
-        if not alike or not -rank <= dim + 1 <= rank + 1 or not (rows or rank < 4 or _any_row_major(tensors)):
+            if one.shape != shape:
+                return others(tensors, dim)
+            if not one.is_contiguous():
+                rows = False
+        if not rank or not -rank <= dim + 1 <= rank + 1 or not (rows or rank < 4 or _any_row_major(tensors)):
             return others(tensors, dim)
         if dim < 0:
             dim += rank + 1
         if dim == rank or not rows:
             return cat([unsqueeze(one, dim) for one in tensors], dim)
-        return view(cat(tensors, dim), [*shape[:dim], len(tensors), *shape[dim:]])
+        count = len(tensors)
+        return view(cat(tensors, dim), [*shape[:dim], count, *shape[dim:]] if dim else [count, *shape])
 
     return run
 
@@ -177,14 +212,16 @@ def _roll(call: Call) -> Callable[..., Any]:
     def run(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
         shape = self.shape
         rank = len(shape)
-        if dims and len(dims) != len(shifts):
-            raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+        if len(dims) != len(shifts):
+            if dims:
+                raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+            return others(self, shifts, dims)
         if not dims or not rank:
             return others(self, shifts, dims)
-        if 0 in shape:
+        if not self.numel():
             return clone(self)
         for shift, at in zip(shifts, dims, strict=True):
-            dim = _wrapped(at, rank)
+            dim = at if 0 <= at < rank else _wrapped(at, rank)
             size = shape[dim]
             cut = -shift % size
             front, back = split_with_sizes(self, [cut, size - cut], dim)
@@ -237,6 +274,7 @@ RULES: tuple[Rule, ...] = (
     linked(aten.unbind.int, _unbind, keeps_lazy_bits=True),
     linked(aten.split.Tensor, _split, keeps_lazy_bits=True),
     linked(aten.unfold.default, _unfold, keeps_lazy_bits=True),
+    linked(aten.im2col.default, _im2col),
     linked(aten.select_backward.default, _select_backward),
     linked(aten.slice_backward.default, _slice_backward),
     linked(aten.stack.default, _stack),
