@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import keyword
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import torch
 
 from eagerdecomp._torch import FakeTensor, OpOverload, builtin
 from eagerdecomp.direct import ABSENT, direct_function, kind_of
-from eagerdecomp.program import KernelCall, Program, Slot, slots_in
+from eagerdecomp.program import KernelCall, Program, Slot, changes_sizes, slots_in
 from eagerdecomp.schema import Argument, facts_of
 from eagerdecomp.sizes import Expression
 
@@ -67,6 +68,9 @@ class _Writer:
         self.values: dict[str, Any] = {}
         self._names: dict[Slot, str] = {}
         self._literals: dict[str, str] = {}
+        self._uses: Counter[str] = Counter()  # how often each size, and each shape, is read
+        self._sizes: dict[str, str] = {}
+        self._assigned: list[str] = []
         self.source = "\n".join(self._lines(program, kept)) + "\n"
 
     def _lines(self, program: Program, kept: Kept | None) -> Iterator[str]:
@@ -80,15 +84,23 @@ class _Writer:
                 self._names.setdefault(parameter, name)
             elif parameter:
                 yield f"    {self._unpack(name, parameter)} = {name}"
+        if not any(changes_sizes(call) for call in program.calls):
+            self._uses = _uses(
+                (kept.sizes if kept is not None else (), [(c.args, c.kwargs) for c in program.calls], program.result)
+            )
         if kept is not None:
             yield from self._found(kept, ", ".join(parameters))
         last = _last_reads(program)
         for index, call in enumerate(program.calls):
-            yield f"    {self._call(call)}"
+            text = self._call(call)
+            yield from self._computed()
+            yield f"    {text}"
             dead = [self._names[slot] for slot in _dying(call, index, last)]
             if dead:
                 yield f"    del {', '.join(dead)}"
-        yield f"    return {self._text(program.result)}"
+        text = self._text(program.result)
+        yield from self._computed()
+        yield f"    return {text}"
 
     def _unpack(self, name: str, parameter: list[Slot]) -> str:
         for number, slot in enumerate(parameter):
@@ -102,7 +114,9 @@ class _Writer:
         yield f"        return _whole({parameters})"
         self._names.update((slot, f"v{slot.number}") for slot in kept.slots)
         names = ", ".join(self._names[slot] for slot in kept.slots)
-        yield f"    {names}, = _find(sizes := {self._text(kept.sizes)}) or _make(sizes, {parameters})"
+        sizes = self._text(kept.sizes)
+        yield from self._computed()
+        yield f"    {names}, = _find(sizes := {sizes}) or _make(sizes, {parameters})"
 
     def _call(self, call: KernelCall) -> str:
         args = [self._text(arg) for arg in call.args] + [self._named(name, value) for name, value in call.kwargs]
@@ -133,7 +147,7 @@ class _Writer:
         if isinstance(value, Slot):
             return self._names[value]
         if isinstance(value, Expression):
-            return value.text(self._names.__getitem__)
+            return self._size(value)
         if type(value) is list:
             return f"[{', '.join(map(self._text, value))}]"
         if type(value) is tuple:
@@ -143,6 +157,30 @@ class _Writer:
             return repr(value)
         return self._literal(value)
 
+    def _size(self, size: Expression) -> str:
+        """A size as Python; by a name that is assigned before, where it is used again."""
+        known = size.text(repr)
+        if known in self._sizes:
+            return self._sizes[known]
+        if size.operator == "size":
+            leaf, dim = size.operands
+            shape = self._once(f"{leaf!r}.shape", f"{self._names[leaf]}.shape")
+            return self._once(known, f"{shape}[{dim}]")
+        return self._once(known, size.spelled([self._text(operand) for operand in size.operands]))
+
+    def _once(self, known: str, text: str) -> str:
+        if known not in self._sizes:
+            if self._uses[known] < 2:
+                return text
+            self._sizes[known] = f"s{len(self._sizes)}"
+            self._assigned.append(f"    {self._sizes[known]} = {text}")
+        return self._sizes[known]
+
+    def _computed(self) -> Iterator[str]:
+        """The lines that assign what the next line reads."""
+        yield from self._assigned
+        self._assigned.clear()
+
     def _literal(self, value: Any) -> str:
         """A name for a value that has no spelling in plain Python: a dtype, a device, an infinity, a complex number."""
         if isinstance(value, torch.dtype):
@@ -151,6 +189,27 @@ class _Writer:
             name = self._literals.setdefault(f"{type(value).__name__} {value!r}", f"k{len(self._literals)}")
         self.values[name] = value
         return name
+
+
+def _uses(value: Any) -> Counter[str]:
+    """How often each size of a nested value is read, once for all places that read it as part of the same size."""
+    found: Counter[str] = Counter()
+
+    def visit(value: Any) -> None:
+        if isinstance(value, Expression):
+            known = value.text(repr)
+            found[known] += 1
+            if found[known] == 1:
+                if value.operator == "size":
+                    found[f"{value.operands[0]!r}.shape"] += 1
+                else:
+                    visit(value.operands)
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                visit(item)
+
+    visit(value)
+    return found
 
 
 def _direct(call: KernelCall) -> Callable[..., Any] | None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.codegen import Kept, generate
-from eagerdecomp.program import KernelCall, Program, Slot, bind, computed, evaluate, exposed, slots_in
+from eagerdecomp.program import KernelCall, Program, Slot, bind, changes_sizes, computed, evaluate, exposed, slots_in
 from eagerdecomp.schema import facts_of
 from eagerdecomp.sizes import Expression
 
@@ -43,7 +43,7 @@ def hoist(
         arguments: those of a call; what is large for them is not kept.
     """
     tensors = [slot for slot in _parameters(program) if any(slot in call.reads() for call in program.calls)]
-    if not tensors or not any(_is_root(call) for call in program.calls) or any(_changes_sizes(call) for call in program.calls):
+    if not tensors or not any(_is_root(call) for call in program.calls) or any(changes_sizes(call) for call in program.calls):
         return program, None
     calls, values = _made_of_sizes(program, kernel_of, always, arguments, tensors)
     made = dict.fromkeys(slot for call in calls for slot in call.results if slot is not None)
@@ -138,12 +138,6 @@ def _bytes(values: Sequence[Tensor]) -> int:
 
 def _is_root(call: KernelCall) -> bool:
     return next(_read((call.args, call.kwargs)), None) is None and not facts_of(call.op).is_random
-
-
-def _changes_sizes(call: KernelCall) -> bool:
-    """Whether a call may change the sizes of a tensor that it is given."""
-    names = ("aten::resize_", "aten::resize_as_", "aten::set_")
-    return torch.Tag.inplace_view in call.op.tags or call.op._schema.name in names or facts_of(call.op).is_out
 
 
 def _parameters(program: Program) -> list[Slot]:

@@ -6,12 +6,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
+
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.errors import ProgramError
 from eagerdecomp.schema import facts_of, is_composite
 from eagerdecomp.sizes import Expression
 
-__all__ = ["KernelCall", "Program", "Slot", "bind", "check", "computed", "evaluate", "exposed", "map_slots", "slots_in"]
+__all__ = [
+    "KernelCall",
+    "Program",
+    "Slot",
+    "bind",
+    "changes_sizes",
+    "check",
+    "computed",
+    "evaluate",
+    "exposed",
+    "map_slots",
+    "slots_in",
+]
 
 # Ops that make views, and whose schemas do not say so.
 _UNSAID_VIEWS = frozenset(
@@ -179,6 +193,12 @@ def exposed(program: Program) -> set[Slot]:
         if any(slot in found for slot in call.results) and _may_alias(call.op):
             found.update(call.reads())
     return found
+
+
+def changes_sizes(call: KernelCall) -> bool:
+    """Whether a call may change the sizes of a tensor that it is given."""
+    names = ("aten::resize_", "aten::resize_as_", "aten::set_")
+    return torch.Tag.inplace_view in call.op.tags or call.op._schema.name in names or facts_of(call.op).is_out
 
 
 def _may_alias(op: OpOverload) -> bool:

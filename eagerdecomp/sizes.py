@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,8 +44,11 @@ class Expression:
 
     def text(self, name_of: Callable[[Any], str]) -> str:
         """The expression as Python source; `name_of` gives the name of a leaf."""
-        spelling, _ = _OPERATORS[self.operator]
-        return spelling.format(*(_text(operand, name_of) for operand in self.operands))
+        return self.spelled([_text(operand, name_of) for operand in self.operands])
+
+    def spelled(self, operands: Sequence[str]) -> str:
+        """The operator as Python source, over operands in Python source."""
+        return _OPERATORS[self.operator][0].format(*operands)
 
     def value(self, value_of: Callable[[Any], Any]) -> Any:
         """What the expression comes to; `value_of` gives the tensor of a leaf."""

@@ -14,6 +14,7 @@ from programs import S, call, native, program, recorded
 
 from eagerdecomp.codegen import generate, source_of
 from eagerdecomp.program import Program, evaluate
+from eagerdecomp.sizes import Expression
 
 aten = torch.ops.aten
 
@@ -287,3 +288,75 @@ def test_generated_code_gives_what_evaluation_gives(name: str) -> None:
     for _ in range(2):
         assert_same(run(*values), want, exact=True)
     assert_same(want, op(*args, **kwargs), strides=False)
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------------
+
+
+def sized(sign: str, *operands: Any) -> Expression:
+    return Expression(sign, operands)
+
+
+ROWS, COLUMNS = sized("size", S[0], 0), sized("size", S[0], 1)
+
+
+def test_sizes_are_read_once_where_they_are_used_again() -> None:
+    both = sized("*", ROWS, COLUMNS)
+    made = program(
+        [S[0], S[1]],
+        [
+            call(S[2], aten.view.default, S[0], [both]),
+            call(S[3], aten.expand.default, S[1], [both, sized("size", S[1], 0)]),
+            call(S[4], aten.view.default, S[2], [COLUMNS, sized("+", ROWS, 0)]),
+        ],
+        (S[4], S[3], both),
+    )
+    assert source_of(made) == (
+        "def program(a0, a1):  # aten.silu.default\n"
+        "    s0 = a0.shape\n"
+        "    s1 = s0[0]\n"
+        "    s2 = s0[1]\n"
+        "    s3 = (s1 * s2)\n"
+        "    v2 = aten_view_default(a0, [s3])\n"
+        "    v3 = aten_expand_default(a1, [s3, a1.shape[0]])\n"
+        "    v4 = aten_view_default(v2, [s2, (s1 + 0)])\n"
+        "    del v2\n"
+        "    return (v4, v3, s3)\n"
+    )
+    arguments = [torch.rand(2, 3), torch.rand(1)]
+    assert_same(generate(made, native)(*arguments), evaluate(made, native, arguments))
+
+
+def test_sizes_that_are_equal_to_python_and_not_the_same_stay_apart() -> None:
+    whole, real = sized("*", ROWS, 2), sized("*", ROWS, 2.0)
+    assert whole == real
+    made = program([S[0]], [call(S[1], aten.add.Scalar, S[0], whole), call(S[2], aten.add.Scalar, S[1], real)], [S[2], whole, real])
+    answer = generate(made, native)(torch.ones(3))
+    assert [type(one) for one in answer[1:]] == [int, float]
+
+
+def test_sizes_that_a_call_changes_are_read_each_time() -> None:
+    made = program(
+        [S[0]],
+        [
+            call(S[1], aten.add.Scalar, S[0], ROWS),
+            call(None, aten.unsqueeze_.default, S[0], 0),
+            call(S[2], aten.add.Scalar, S[0], ROWS),
+        ],
+        (S[1], S[2]),
+    )
+    assert_same(generate(made, native)(torch.zeros(3)), (torch.full((3,), 3.0), torch.full((1, 3), 1.0)))
+
+
+def test_the_sizes_of_a_value_are_read_while_it_lives() -> None:
+    made = program(
+        [S[0]],
+        [
+            call(S[1], aten.neg.default, S[0]),
+            call(S[2], aten.view.default, S[1], [sized("size", S[1], 1), sized("size", S[1], 0)]),
+            call(S[3], aten.add.Scalar, S[2], sized("size", S[1], 1)),
+        ],
+        S[3],
+    )
+    x = torch.rand(2, 3)
+    assert_same(generate(made, native)(x), evaluate(made, native, [x]))
