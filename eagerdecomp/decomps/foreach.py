@@ -178,8 +178,9 @@ def _maxima(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
 # functional kernel and `copy_` for each tensor.
 
 
-#: Per-tensor ops that hold the result of one kernel for the next.
-_IN_TWO_STEPS = frozenset({"aten::addcmul_", "aten::addcdiv_", "aten::lerp_"})
+#: Per-tensor ops of which a tensor that outweighs all others is cut, though that takes half as long again: of those that hold the
+#: result of one kernel for the next, the one that optimizers run while the roots of all squares live too.
+_HALVED = frozenset({"aten::addcdiv_"})
 
 
 def _writing_lists(op: OpOverload, one: OpOverload, call: Call, compute: Callable[..., Any]) -> Callable[..., None] | None:
@@ -192,7 +193,7 @@ def _writing_lists(op: OpOverload, one: OpOverload, call: Call, compute: Callabl
     if str(op) in _OWN_LOOPS or (has_tensor and count > 1):
         return None
     write, cut = list_writer(call), block_cutter(call) if torch.Tag.pointwise in one.tags else None
-    listed, halves = count + has_scalars, one._schema.name in _IN_TWO_STEPS
+    listed, halves = count + has_scalars, one._schema.name in _HALVED
 
     def run(*args: Any, **named: Any) -> None:
         lists: Sequence[Any] = args[:listed]
