@@ -27,16 +27,16 @@ def kept_number(call: Call, value: Any) -> Callable[[Tensor], Tensor]:
     """``number(like)``: `value` as a tensor without dimensions, of the type and on the device of `like`, which promotes nothing. It
     is made once for each and kept: nobody may write to it or hand it out."""
     full = call(aten.full.default)
-    kept: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+    kept: dict[torch.dtype | tuple[torch.dtype, torch.device], Tensor] = {}
 
     def number(like: Tensor) -> Tensor:
-        found = kept.get((like.dtype, like.device))
+        found = kept.get(like.dtype if like.is_cpu else (like.dtype, like.device))  # to hash a device is a third of the price
         return make(like) if found is None or like.__class__ is FakeTensor else found
 
     def make(like: Tensor) -> Tensor:
         made: Tensor = full([], value, dtype=like.dtype, device=like.device)
         if made.__class__ is Tensor:
-            kept[like.dtype, like.device] = made
+            kept[like.dtype if like.is_cpu else (like.dtype, like.device)] = made
         return made
 
     return number
@@ -48,13 +48,13 @@ def kept_numbers(call: Call) -> Callable[[Tensor, Any], Tensor]:
     kept: dict[Any, Tensor] = {}
 
     def number(like: Tensor, value: Any) -> Tensor:
-        found = kept.get((value or str(value), like.dtype, like.device))  # -0.0 is not 0.0
+        found = kept.get((value or str(value), like.dtype, like.is_cpu or like.device))  # -0.0 is not 0.0
         return make(like, value) if found is None or like.__class__ is FakeTensor else found
 
     def make(like: Tensor, value: Any) -> Tensor:
         made: Tensor = full([], value, dtype=like.dtype, device=like.device)
         if made.__class__ is Tensor and len(kept) < _KEPT:
-            kept[value or str(value), like.dtype, like.device] = made
+            kept[value or str(value), like.dtype, like.is_cpu or like.device] = made
         return made
 
     return number
