@@ -6,6 +6,7 @@ from eagerdecomp.cache import ProgramCache
 from eagerdecomp.capture import trace
 from eagerdecomp.decomps.blocked_attention import blocked_attention
 from eagerdecomp.errors import EagerDecompError, HookError, OpSetError, ProgramError, RuleError, TraceError, UnsupportedOpError
+from eagerdecomp.explaining import Explanation, explain
 from eagerdecomp.inductor import inductor_hook
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.opset import OpSet, core_aten, infra, prims
@@ -17,6 +18,7 @@ __all__ = [
     "BackendRecorder",
     "EagerDecompError",
     "EagerDecompMode",
+    "Explanation",
     "HookError",
     "OpSet",
     "OpSetError",
@@ -30,6 +32,7 @@ __all__ = [
     "UnsupportedOpError",
     "blocked_attention",
     "core_aten",
+    "explain",
     "inductor_hook",
     "infra",
     "prims",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
@@ -9,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.key import Column
+from eagerdecomp.key import Column, key_labels
+from eagerdecomp.program import Program
 
-__all__ = ["CacheInfo", "OpPrograms", "ProgramCache", "shared_cache"]
+__all__ = ["CacheInfo", "OpPrograms", "ProgramCache", "shared_cache", "shown_fact"]
 
 # After so many recordings without a program, an op's rule is run directly.
 _VAIN_RECORDINGS = 3
@@ -124,13 +126,20 @@ class OpPrograms:
                 self.programs[key] = run
 
     def why_missed(self, key: Any) -> str:
-        """Which facts of `key` differ from those of the other stored key that is nearest to it."""
+        """Which facts of `key` differ from those of the other stored key that is nearest to it, each by its column."""
         with self._lock:
             stored = [other for other in self.programs if other != key]
+            listing = next((one for one in self.listings.values() if isinstance(one, Program)), None)
+            labels = key_labels(listing.op, self.columns) if listing is not None else ()
         if not stored:
             return "the first call of this op"
         nearest = max(stored, key=lambda other: sum(a == b for a, b in zip(key, other, strict=False)))
-        changed = [f"{old!r} became {new!r}" for old, new in zip(nearest, key, strict=False) if old != new]
+        named = itertools.chain((f"{one}: " for one in labels), itertools.repeat(""))
+        changed = [
+            f"{label}{shown_fact(old)} became {shown_fact(new)}"
+            for old, new, label in zip(nearest, key, named, strict=False)
+            if old != new
+        ]
         return "; ".join(changed)
 
 
@@ -173,6 +182,13 @@ class ProgramCache:
             for space in self._spaces.values():
                 for table in space.values():
                     table.forget()
+
+
+def shown_fact(fact: Any) -> str:
+    """A fact of a key for people: a scalar without its type, and one that is kept by its text as that."""
+    if isinstance(fact, tuple) and len(fact) == 2 and isinstance(fact[0], type):
+        return fact[1] if isinstance(fact[1], str) else repr(fact[1])
+    return repr(fact)
 
 
 _SHARED_LIMIT = 16

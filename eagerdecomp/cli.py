@@ -29,7 +29,11 @@ _EXIT_CODES = f"""exit codes: 0 success; {USAGE_ERROR} the command line, an op f
 
 
 class UsageError(Exception):
-    """A request that cannot be carried out: told on stderr in a line or two, with exit code 2."""
+    """A request that cannot be carried out: told on stderr in a line or two, with exit code 2, or the one that it is given."""
+
+    def __init__(self, words: str, exit_code: int = USAGE_ERROR) -> None:
+        super().__init__(words)
+        self.exit_code = exit_code
 
 
 @dataclass(frozen=True)
@@ -201,6 +205,50 @@ def _print_last(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+# -- explain ---------------------------------------------------------------------------------------------------------
+
+
+def _configure_explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("op", metavar="OP", help="an operator: aten.gelu_backward, aten.add.Tensor")
+    parser.add_argument("--call", metavar="TEXT", help="its arguments; without them its rules are listed")
+    _add_ops(parser)
+    parser.add_argument("--json", metavar="FILE", help="write the explanation there as JSON as well")
+
+
+_EXPLAIN_EPILOG = f"""examples:
+  eagerdecomp explain aten.gelu_backward --call "f32[8, 64], f32[8, 64], approximate='tanh'"
+  eagerdecomp explain aten.native_batch_norm --call "f32[2, 3, 4], f32[3], None, f32[3], f32[3], True, 0.1, 1e-5" --ops prims
+  eagerdecomp explain aten.silu --ops my_ops.txt          its rules, in the order in which they are tried
+
+A tensor is a dtype with sizes, and strides if they are not row-major: f32[8, 64], bf16[3, 4][1, 3], i64[]. Everything else is
+Python's: 1, -0.5, True, None, 'tanh', [1, 2], a list of tensors, inf; or torch's: torch.float16, channels_last.
+The call runs once, on numbers within (0, 1), zeros as indices and masks that are true.
+
+{_EXIT_CODES}; {FAILED} the call itself fails, as it would in eager, or has no route to the set"""
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from eagerdecomp.calltext import CallTextError, parse_call
+    from eagerdecomp.explaining import explain, one_overload
+
+    ops = op_set_from(args.ops)
+    try:
+        values, named = parse_call(args.call or "")
+    except CallTextError as error:
+        raise UsageError(f"--call {error}") from None
+    op = one_overload(args.op, values, named)
+    with _output_file("--json", args.json) as write:
+        try:
+            told = explain(op, *values, supported_ops=ops, **named)
+        except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
+            if isinstance(error, EagerDecompError):
+                raise
+            raise UsageError(f"the call fails: {str(error).splitlines()[0]}", FAILED) from None
+        print(told)
+        write(json.dumps(told.as_dict(), indent=2) + "\n")
+    return FAILED if told.verdict.startswith("no route") else 0
+
+
 # -- opset -----------------------------------------------------------------------------------------------------------
 
 
@@ -272,6 +320,7 @@ COMMANDS: tuple[Command, ...] = (
         "demo", "train a small transformer under the mode and in plain eager, side by side", _configure_demo, _demo, _EXIT_CODES
     ),
     Command("run", "run any script with every op brought to an op set", _configure_run, _run, _RUN_EPILOG, _own_words),
+    Command("explain", "show what happens to a call, rule by rule, and its program", _configure_explain, _explain, _EXPLAIN_EPILOG),
     Command("opset", "list the ops of a set, one a line", _configure_opset, _opset, _OPSET_EPILOG),
     Command("bench", "measure what the mode costs, on this machine", _configure_bench, _bench, _BENCH_EPILOG),
 )
@@ -289,7 +338,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return command.run(args)
     except (UsageError, OpSetError, ScriptNotFound) as error:
         print(f"eagerdecomp {command.name}: {error}", file=sys.stderr)
-        return USAGE_ERROR
+        return error.exit_code if isinstance(error, UsageError) else USAGE_ERROR
     except EagerDecompError as error:
         print(f"eagerdecomp {command.name}: {error}", file=sys.stderr)
         return FAILED

@@ -27,7 +27,7 @@ from eagerdecomp._torch import FUNCTION_PLACES, OpOverload, builtin
 from eagerdecomp.footprints import torch_release
 from eagerdecomp.schema import Argument
 
-__all__ = ["ABSENT", "ANY", "direct_function", "function_at", "kind_of", "load_direct", "native"]
+__all__ = ["ABSENT", "ANY", "direct_function", "function_at", "kind_of", "load_direct", "native", "path_of"]
 
 #: The kind of an argument that is not given.
 ABSENT = "-"
@@ -90,6 +90,12 @@ def direct_function(op: OpOverload, kinds: Sequence[str]) -> Callable[..., Any] 
         if allowed == [ANY] or all(kind in kinds_here for kind, kinds_here in zip(kinds, allowed, strict=True)):
             return function_at(path)
     return None
+
+
+def path_of(op: OpOverload) -> str:
+    """The direct function of an op by its path (``"torch.add"``), with whatever arguments it is proven; "" where there is none."""
+    proven = load_direct().get(str(op), ())
+    return proven if isinstance(proven, str) else next((path for path, *_ in proven), "")
 
 
 def kind_of(argument: Argument, value: Any) -> str:

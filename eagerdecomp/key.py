@@ -30,6 +30,7 @@ __all__ = [
     "column_values",
     "exact_columns",
     "has_lazy_bits",
+    "key_labels",
     "key_of",
     "key_or_none",
     "make_guard",
@@ -262,6 +263,21 @@ def key_of(
     named = {parameter_name(argument): value for argument, value in zip(arguments, values, strict=True)}
     parts.extend(known[one] if one in known else _read(one, named) for one in columns)
     return tuple(parts)
+
+
+def key_labels(op: OpOverload, columns: Sequence[Column]) -> tuple[str, ...]:
+    """What each part of a key with these columns is, for people."""
+    arguments = facts_of(op).arguments
+    labels = [
+        f"{parameter_name(one)}.layout" if one.holds_tensors and not whole_facts(op) else parameter_name(one) for one in arguments
+    ]
+    if _has_tensor_list(op):
+        labels.append("which tensors are the same")
+    else:
+        tensors = [parameter_name(one) for one in arguments if one.holds_tensors]
+        labels.extend(f"{left} is {right}" for left, right in itertools.combinations(tensors, 2))
+    labels.extend(read.__name__.strip("_") for read in _ambient(op))
+    return (*labels, *(one.text for one in columns))
 
 
 def column_values(op: OpOverload, values: Sequence[Any], columns: Iterable[Column]) -> dict[Column, Any]:

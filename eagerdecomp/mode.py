@@ -12,6 +12,7 @@ from eagerdecomp._torch import DispatchMode, HigherOrderOperator, builtin
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache, shared_cache
 from eagerdecomp.decomps import our_rules
+from eagerdecomp.explaining import Explanation, explain_on, one_overload
 from eagerdecomp.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.planner import Planner, shipped_costs
 from eagerdecomp.report import unsupported_error
@@ -113,6 +114,22 @@ class EagerDecompMode(DispatchMode):
                 table, key = entry.last_miss
                 return table.why_missed(key)
         return ""
+
+    def explain(self, op: OpLike, *args: Any, **kwargs: Any) -> Explanation:
+        """What this mode does with a call of an op, as `eagerdecomp.explain` tells it, with the mode's counts and why the last
+        recorded call was. Without arguments: the op's rules, and the program of that call.
+
+        Raises:
+            OpSetError: for an unknown op name, or a packet whose overload neither the arguments nor the calls so far tell.
+        """
+        met = [one for one in resolve_ops([op]) if builtin(one) in self._entries]
+        overload = met[0] if len(met) == 1 and not (args or kwargs) else one_overload(op, args, kwargs)
+        entry = self._entries.get(builtin(overload))
+        counts = repr(entry.stats()) if entry is not None else "not called yet"
+        last = entry.last_miss if entry is not None else None
+        return explain_on(
+            self._runtime.planner, overload, args, kwargs, last=last, counts=counts, last_miss=self.why_missed(overload)
+        )
 
     def _unsupported(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute) -> Any:
         # An op that writes several tensors may have written some of them: to run it again would write those twice.

@@ -1,0 +1,161 @@
+"""Calls as text: ``f32[8, 64], [f32[3]], approximate='tanh'`` read as arguments, without running anything that the text says.
+
+A tensor is a dtype with sizes, and strides if they are not row-major: ``f32[8, 64]``, ``bf16[3, 4][1, 3]``, ``i64[]``. All else is
+a literal of Python's, or a name of torch's: ``[1, -2]``, ``None``, ``2j``, ``inf``, ``torch.float16``, ``channels_last``.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.spelling import SHORT_DTYPES
+
+__all__ = ["CallTextError", "parse_call"]
+
+_DTYPES = {text: dtype for dtype, text in SHORT_DTYPES.items()} | {
+    name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype)
+}
+_NAMES: dict[str, Any] = {
+    **_DTYPES,
+    **{name: value for name, value in vars(torch).items() if isinstance(value, (torch.layout, torch.memory_format))},
+    "inf": math.inf,
+    "nan": math.nan,
+}
+# Text in quotes, or empty brackets behind a dtype or other brackets, which Python does not read.
+_EMPTY_SIZES = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|(?<=[\w\]])\[\s*\]")
+
+
+class CallTextError(ValueError):
+    """The text of a call cannot be read; the message says where and why."""
+
+
+def parse_call(text: str, make: Callable[[tuple[int, ...], tuple[int, ...] | None, torch.dtype], Tensor] | None = None) -> Any:
+    """The positional and the keyword arguments that the text of a call holds.
+
+    Args:
+        text: the arguments, without parentheses around them.
+        make: gives a tensor of these sizes, strides (None: row-major) and dtype; by default `tensor_like`.
+
+    Raises:
+        CallTextError: where it is none.
+    """
+    return _Reader(text, make or tensor_like).call()
+
+
+def tensor_like(sizes: tuple[int, ...], strides: tuple[int, ...] | None, dtype: torch.dtype) -> Tensor:
+    """A tensor with values that most ops take: numbers within (0, 1), zeros as indices, masks that are true."""
+    if strides is None:
+        strides = tuple(math.prod(max(size, 1) for size in sizes[dim + 1 :]) for dim in range(len(sizes)))
+    count = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) if all(sizes) else 0
+    if dtype is torch.bool:
+        values = torch.ones(count, dtype=dtype)
+    elif dtype.is_floating_point or dtype.is_complex:
+        generator = torch.Generator().manual_seed(0)
+        values = torch.rand(count, generator=generator).to(dtype)
+    else:
+        values = torch.zeros(count, dtype=dtype)
+    return values.as_strided(sizes, strides)
+
+
+class _Reader:
+    def __init__(self, text: str, make: Callable[..., Tensor]) -> None:
+        self._text = text
+        self._make = make
+        self._added: list[int] = []  # where in what Python reads two characters were added
+
+    def call(self) -> tuple[list[Any], dict[str, Any]]:
+        if not self._text.strip():
+            return [], {}
+        source = "f(" + _EMPTY_SIZES.sub(self._filled, " ".join(self._text.splitlines())) + ")"
+        try:
+            tree = ast.parse(source, mode="eval").body
+        except SyntaxError as error:
+            raise self._fault((error.offset or 1) - 1, (error.msg or "cannot be read").partition(". Perhaps")[0]) from None
+        except (ValueError, MemoryError, RecursionError):
+            raise CallTextError("cannot be read") from None
+        if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.end_col_offset != len(source.encode()):
+            raise CallTextError("cannot be read as the arguments of one call")
+        named: dict[str, Any] = {}
+        for keyword in tree.keywords:
+            if keyword.arg is None:
+                raise self._fault(keyword.value.col_offset, "arguments are given by position or name, not by **")
+            if keyword.arg in named:
+                raise self._fault(keyword.col_offset, f"{keyword.arg} is given twice")
+            named[keyword.arg] = self._value(keyword.value)
+        return [self._value(node) for node in tree.args], named
+
+    def _filled(self, match: re.Match[str]) -> str:
+        if match[0][0] != "[":
+            return match[0]
+        self._added.append(match.start() + 2 + 2 * len(self._added))
+        return "[()" + match[0][1:]
+
+    def _fault(self, offset: int, why: str) -> CallTextError:
+        offset = max(offset - 2 - 2 * sum(place < offset for place in self._added), 0)
+        place = self._text[offset : offset + 24]
+        where = f"at column {offset + 1}, {place!r}" if place else "at its end"
+        return CallTextError(f"{where}: {why}")
+
+    def _value(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, (bool, int, float, complex, str))):
+            return node.value
+        if isinstance(node, ast.List):
+            return [self._value(item) for item in node.elts]
+        if isinstance(node, ast.Tuple):
+            return tuple(self._value(item) for item in node.elts)
+        if isinstance(node, ast.Subscript):
+            return self._tensor(node)
+        if isinstance(node, (ast.UnaryOp, ast.BinOp)):
+            return self._number(node)
+        name = self._name(node)
+        if name in _NAMES:
+            return _NAMES[name]
+        raise self._fault(node.col_offset, "not a tensor such as f32[8, 64], a literal, or a name of torch's")
+
+    def _name(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
+            return node.attr
+        return node.id if isinstance(node, ast.Name) else ""
+
+    def _tensor(self, node: ast.Subscript) -> Tensor:
+        inner, strides = node, None
+        if isinstance(node.value, ast.Subscript):
+            inner, strides = node.value, self._sizes(node.slice)
+        dtype = _DTYPES.get(self._name(inner.value))
+        if dtype is None:
+            shown = ", ".join(SHORT_DTYPES.values())
+            raise self._fault(inner.value.col_offset, f"not a dtype; they are {shown}, or torch's own names")
+        sizes = self._sizes(inner.slice)
+        if strides is not None and len(strides) != len(sizes):
+            raise self._fault(node.slice.col_offset, f"{len(strides)} strides for {len(sizes)} dimensions")
+        try:
+            return self._make(sizes, strides, dtype)
+        except (RuntimeError, NotImplementedError, OverflowError) as error:
+            raise self._fault(node.col_offset, f"no such tensor can be made: {str(error).splitlines()[0]}") from None
+
+    def _sizes(self, node: ast.expr) -> tuple[int, ...]:
+        nodes = node.elts if isinstance(node, ast.Tuple) else [node]
+        for one in nodes:
+            if not isinstance(one, ast.Constant) or type(one.value) is not int:
+                raise self._fault(one.col_offset, "sizes and strides are whole numbers")
+        return tuple(one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, int))
+
+    def _number(self, node: ast.UnaryOp | ast.BinOp) -> Any:
+        """A number with a sign, or a complex one: ``-1``, ``1 + 2j``."""
+        fault = self._fault(node.col_offset, "nothing is computed here: write the number itself")
+        if isinstance(node, ast.UnaryOp):
+            value = self._value(node.operand)
+            if isinstance(node.op, ast.USub) and type(value) in (int, float, complex):
+                return -value
+            raise fault
+        left, right = self._value(node.left), self._value(node.right)
+        if type(left) not in (int, float) or type(right) is not complex or not isinstance(node.op, (ast.Add, ast.Sub)):
+            raise fault
+        return left + right if isinstance(node.op, ast.Add) else left - right

@@ -1,0 +1,488 @@
+"""Explaining: what happens to a call of an op on a backend, rule by rule, and what its program is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import (
+    OpOverload,
+    OpOverloadPacket,
+    lazy_bits_visible,
+    no_current_modes,
+    resolve_packet,
+    without_torch_function,
+)
+from eagerdecomp.backend import Backend, as_backend
+from eagerdecomp.cache import OpPrograms, shown_fact
+from eagerdecomp.codegen import source_of
+from eagerdecomp.decomps import our_rules
+from eagerdecomp.direct import path_of
+from eagerdecomp.errors import OpSetError
+from eagerdecomp.key import Column, column_values, exact_columns, key_labels, parameter_name, program_arguments
+from eagerdecomp.opset import OpLike, OpSet, core_aten, resolve_ops
+from eagerdecomp.passes import PIPELINE
+from eagerdecomp.planner import Planner, shipped_costs
+from eagerdecomp.program import Program, check
+from eagerdecomp.report import describe_call, unsupported_error
+from eagerdecomp.rules import NoRoute, Rule, index_rules
+from eagerdecomp.schema import arguments_of, facts_of, is_composite
+from eagerdecomp.sizes import plain
+from eagerdecomp.sources import shipped_rules
+from eagerdecomp.tracer import Recorder
+
+__all__ = ["Explanation", "Step", "Way", "explain", "explain_on", "one_overload"]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One rule of an op.
+
+    Attributes:
+        rule: its source and where it stands.
+        kind: ``linked`` (bound to kernels once, run as it is) or ``recorded``.
+        verdict: ``taken``; the reason why it was not; or, of one that nobody asked, what is known of it.
+    """
+
+    rule: str
+    kind: str
+    verdict: str
+
+
+@dataclass
+class Step:
+    """A call within a decomposition: a kernel's, or one that a rule took further.
+
+    Attributes:
+        op: the op.
+        call: the call in short.
+        kernel: whether it is a kernel of the backend.
+        ways: the rules that were tried, the one that was taken last.
+        steps: what that rule called.
+    """
+
+    op: str
+    call: str
+    kernel: bool = False
+    ways: list[Way] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What happens to a call; prints as text, and `as_dict` gives plain values for JSON.
+
+    Attributes:
+        op: the overload.
+        call: the call in short; "" where none was given.
+        op_set: what the set calls itself.
+        verdict: what happens, in a sentence.
+        rules: all rules of the op in the order in which they are tried.
+        tree: the call, taken apart; None where there is nothing to take apart.
+        kernels: kernel -> how often the call runs it.
+        before: the program as it was recorded.
+        passes: pass -> kernel calls left after it.
+        after: the program after the passes.
+        code: the Python that it is run as.
+        direct: kernel -> the function of torch's by which the code calls it.
+        holds: what must hold for a later call to run this program.
+        why_everything: why all facts of its tensors must, where they do.
+        last_miss: which facts of the last recorded call were new; of a live mode.
+        counts: the mode's counts; of a live mode.
+        notes: sentences.
+    """
+
+    op: str
+    call: str
+    op_set: str
+    verdict: str
+    rules: Sequence[Way] = ()
+    tree: Step | None = None
+    kernels: Mapping[str, int] = field(default_factory=dict)
+    before: str = ""
+    passes: Mapping[str, int] = field(default_factory=dict)
+    after: str = ""
+    code: str = ""
+    direct: Mapping[str, str] = field(default_factory=dict)
+    holds: Sequence[str] = ()
+    why_everything: str = ""
+    last_miss: str = ""
+    counts: str = ""
+    notes: Sequence[str] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return dataclasses.asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(_text(self))
+
+
+def explain(
+    op: OpLike,
+    *args: Any,
+    supported_ops: Backend | OpSet | Iterable[OpLike] | None = None,
+    rules: Iterable[Rule] = (),
+    **kwargs: Any,
+) -> Explanation:
+    """What `EagerDecompMode` does with a call: its rules and why each was taken or not, its program, the code of that, its key.
+
+    The call is made for real, on copies of the tensors that it writes, as the mode records it the first time. Without arguments the
+    op's rules are listed in the order in which they are tried.
+
+    Args:
+        op: an overload, a packet or a name; of a packet the overload that the arguments choose.
+        args, kwargs: the op's own arguments.
+        supported_ops: as for `EagerDecompMode`; Core ATen unless given.
+        rules: as for `EagerDecompMode`.
+
+    Raises:
+        OpSetError: for an unknown op, or a packet whose overload the arguments do not tell.
+    """
+    backend = as_backend(core_aten() if supported_ops is None else supported_ops)
+    planner = Planner(backend, index_rules(rules), our_rules, shipped_rules, shipped_costs)
+    return explain_on(planner, one_overload(op, args, kwargs), args, kwargs)
+
+
+def one_overload(op: OpLike, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> OpOverload:
+    """The overload that an op and the arguments of a call stand for.
+
+    Raises:
+        OpSetError: where they do not tell.
+    """
+    found = resolve_ops([op])
+    if len(found) == 1:
+        return found[0]
+    if args or kwargs:
+        packet = found[0]._schema.name
+        try:
+            name = resolve_packet(packet, args, kwargs or {}) or "default"
+        except RuntimeError as error:
+            reasons = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise OpSetError(f"no overload of {op} takes these arguments: {reasons[0]}") from None
+        found = [one for one in found if one._overloadname == name] or found
+    else:
+        found = [one for one in found if one._overloadname == "default"] or found
+    if len(found) > 1 and not isinstance(op, OpOverload):
+        raise OpSetError(f"{_op_name(op)} has several overloads: name one of {', '.join(map(str, found))}")
+    return found[0]
+
+
+def _op_name(op: OpLike) -> str:
+    return op._qualified_op_name.replace("::", ".") if isinstance(op, OpOverloadPacket) else str(op)
+
+
+def explain_on(
+    planner: Planner,
+    op: OpOverload,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    last: tuple[OpPrograms, Any] | None = None,
+    **live: Any,
+) -> Explanation:
+    """`explain` for a planner at hand; `last`, the table and key of the last recorded call, and `live` are what a mode knows."""
+    with no_current_modes():
+        return _explain(planner, op, args, kwargs, last, live)
+
+
+def _explain(
+    planner: Planner,
+    op: OpOverload,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    last: tuple[OpPrograms, Any] | None,
+    live: Mapping[str, Any],
+) -> Explanation:
+    asked = bool(args or kwargs) or not any(not argument.has_default for argument in facts_of(op).arguments)
+    told = {"op": str(op), "op_set": repr(planner.backend.ops), "notes": _notes(planner, op), **live}
+    if not asked:
+        told.update(_last_program(*last) if last is not None else {})
+        return Explanation(call="", verdict=_verdict_of_op(planner, op), rules=_ways(planner, op, ()), **told)
+    fault = _misfit(op, args, kwargs)
+    if fault:
+        raise OpSetError(f"{op} does not take these arguments: {fault}; it is {op._schema}")
+    values, named = _copies(op, args, kwargs)
+    every = arguments_of(op, values, named)
+    told["call"] = describe_call(op, args, dict(kwargs))
+    decision = planner.decide(op)
+    if decision.plumbing:
+        return Explanation(verdict="passes: it computes nothing that a backend's kernels could run", **told)
+    if decision.kernel is not None and (decision.when is None or decision.when(*values, **named)):
+        return Explanation(verdict="in the set: goes to the backend's kernel", kernels={str(op): 1}, **told)
+    known = column_values(op, every, ())
+    recorder = _Telling(planner.decide, op, program_arguments(op, every), call=every)
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), without_torch_function(), lazy_bits_visible():
+        try:
+            result = recorder.run(decision.rules, values, named)
+        except NoRoute as failure:
+            words = str(unsupported_error(planner, op, values, named, failure))
+            return Explanation(
+                verdict=f"no route: {words}", rules=_ways(planner, op, recorder.tree.ways), tree=recorder.tree, **told
+            )
+        recording = recorder.recording(result)
+    told.update(tree=recorder.tree, rules=_ways(planner, op, recorder.tree.ways))
+    told["kernels"] = dict(Counter(step.op for step in _leaves(recorder.tree)).most_common())
+    linked = recorder.tree.ways[-1].kind == "linked" and planner.backend.compile is None
+    if recording.program is None:
+        verdict = "taken apart by a linked rule at every call" if linked else f"taken apart anew at every call: {recording.why_not}"
+        return Explanation(verdict=verdict, **told)
+    if linked:
+        verdict = "taken apart by a linked rule, its kernels bound once: it runs at every call, and no program is kept"
+        return Explanation(verdict=verdict, before=str(recording.program), **told)
+    everything = recording.columns is None or recording.reads_offsets
+    columns = exact_columns(op, offsets=recording.reads_offsets) if everything else tuple(recording.columns or ())
+    why = recorder.why_everything if recording.columns is None else "it reads storage offsets" if everything else ""
+    return Explanation(
+        verdict="taken apart once, and kept as a program",
+        holds=_holds(op, every, {one: (recording.columns or known).get(one, known.get(one)) for one in columns}),
+        why_everything=why,
+        **_program(recording.program),
+        **told,
+    )
+
+
+def _program(program: Program) -> dict[str, Any]:
+    """What there is to tell of a program."""
+    passes: dict[str, int] = {}
+    before = str(program)
+    for name, apply in PIPELINE:
+        program = check(apply(program))
+        passes[name] = len(program.calls)
+    direct = {str(call.op): path for call in program.calls if (path := path_of(call.op))}
+    return {"before": before, "passes": passes, "after": str(program), "code": source_of(program), "direct": direct}
+
+
+def _last_program(table: OpPrograms, key: Any) -> dict[str, Any]:
+    """The program of the last recorded call, if it is still kept, and what its key holds."""
+    program = table.listings.get(key)
+    if not isinstance(program, Program):
+        return {}
+    labels = key_labels(program.op, table.columns)
+    return {**_program(program), "holds": [f"{label}: {shown_fact(fact)}" for label, fact in zip(labels, key, strict=True)]}
+
+
+def _verdict_of_op(planner: Planner, op: OpOverload) -> str:
+    decision = planner.decide(op)
+    if decision.plumbing:
+        return "passes: it computes nothing that a backend's kernels could run"
+    if decision.kernel is not None:
+        return "in the set: goes to the backend's kernel" + (", where its predicate holds" if decision.when is not None else "")
+    return "taken apart by the first of its rules that leads to the set" if len(decision.rules) else "no rule is known for it"
+
+
+def _notes(planner: Planner, op: OpOverload) -> list[str]:
+    notes: list[str] = []
+    if is_composite(op):
+        notes.append("PyTorch composes this op of others before a mode sees it, except in inference mode")
+    if planner.backend.compile is not None:
+        notes.append("this backend has a compile hook: linked rules of several kernels are recorded for it too")
+    return notes
+
+
+def _ways(planner: Planner, op: OpOverload, tried: Sequence[Way]) -> list[Way]:
+    """All rules of an op: those that were tried, and what is known of the others."""
+    costs = shipped_costs(planner.backend.ops)
+    verdicts = {way.rule: way for way in tried}
+    found = []
+    for rule in planner.decide(op).rules:
+        closed, kernels = costs.of_rule(str(op), rule.source)
+        known = ("closes", "not measured", "closes for some calls", "leaves the set")[closed]
+        about = f"{known}, {_count(int(kernels))}" if closed in (0, 2) else known
+        found.append(verdicts.get(str(rule)) or Way(str(rule), _kind(rule), f"not tried ({about})" if tried else about))
+    return found
+
+
+def _kind(rule: Rule) -> str:
+    return "linked" if rule.linked else "recorded"
+
+
+def _count(calls: int) -> str:
+    return f"{calls} kernel call{'' if calls == 1 else 's'}"
+
+
+def _misfit(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Why an op does not take these arguments; "" where it may."""
+    arguments = facts_of(op).arguments
+    by_position = [one for one in arguments if not one.kwarg_only]
+    if len(args) > len(by_position):
+        return f"{len(args)} are given by position, of at most {len(by_position)}"
+    given = {one.name: value for one, value in zip(by_position, args, strict=False)}
+    for name in kwargs:
+        if name in given or name not in {one.name for one in arguments}:
+            return f"{name} is given twice" if name in given else f"it has no argument {name}"
+    given.update(kwargs)
+    for one in arguments:
+        if one.name not in given:
+            if not one.has_default:
+                return f"{one.name} is missing"
+            continue
+        value = given[one.name]
+        kinds = (list, tuple) if one.is_list else (Tensor, int, float, complex)
+        if one.holds_tensors and not isinstance(value, kinds) and not (value is None and one.optional):
+            return f"{one.name} is {'a list of tensors' if one.is_list else 'a tensor'}, not {value!r}"
+    return ""
+
+
+def _holds(op: OpOverload, values: Sequence[Any], columns: Mapping[Column, Any]) -> list[str]:
+    """What must hold of a later call, as conditions in Python's words."""
+    found: list[str] = []
+    for argument, value in zip(facts_of(op).arguments, values, strict=True):
+        name = parameter_name(argument)
+        if argument.kind == "Generator":
+            found.extend(() if value is None else [f"{name} is given"])
+        elif value is None:
+            found.append(f"{name} is None")
+        elif not argument.holds_tensors or not isinstance(value, (Tensor, list, tuple)):
+            found.append(f"{name} == {value!r}")
+        elif argument.is_list:
+            found.append(f"every tensor of {name} has the shape, strides, dtype and device that it has here")
+    for one, fact in columns.items():
+        if fact is True or fact is False:
+            found.append(one.text if fact else f"not ({one.text})")
+        elif fact is not None:
+            found.append(f"{one.text} == {tuple(fact) if isinstance(fact, torch.Size) else fact!r}")
+    return found
+
+
+def _copies(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments without autograd; of an op that writes, in memory of their own, shared as theirs is."""
+    writes = bool(facts_of(op).mutated)
+    storages: dict[int, torch.UntypedStorage] = {}
+    tensors: dict[int, Tensor] = {}
+
+    def one(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [one(item) for item in value]
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) not in tensors:
+            made = value.detach()
+            if writes and value.layout is torch.strided:
+                owner = value.untyped_storage()
+                storage = storages.setdefault(owner._cdata, owner.clone())  # type: ignore[no-untyped-call]
+                made = made.clone().set_(storage, value.storage_offset(), value.size(), value.stride())
+            tensors[id(value)] = made
+        return tensors[id(value)]
+
+    return [one(value) for value in args], {name: one(value) for name, value in kwargs.items()}
+
+
+class _Telling(Recorder):
+    """A recorder that keeps which rule took which call further."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.tree = Step("", "")
+        self._open: list[Step] = []
+
+    @property
+    def why_everything(self) -> str:
+        """Why every fact of the arguments counts as read; "" where not."""
+        return self._reads.why_everything if self._reads is not None else ""
+
+    def _expand(self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        step = _step(op, args, kwargs)
+        if self._open:
+            self._open[-1].steps.append(step)
+        else:
+            self.tree = step
+        self._open.append(step)
+        try:
+            return super()._expand(op, rules, args, kwargs)
+        finally:
+            self._open.pop()
+
+    def _apply(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        step = self._open[-1]
+        verdict = "raised"
+        try:
+            answer = super()._apply(rule, args, kwargs)
+            verdict = "does not cover this call" if answer is NotImplemented else "taken"
+        except NoRoute as failure:
+            verdict = _reason(rule, failure)
+            raise
+        finally:
+            step.ways.append(Way(str(rule), _kind(rule), verdict))
+            if verdict != "taken":
+                step.steps = []
+        return answer
+
+    def _note(self, op: OpOverload, kernel: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        step = _step(op, args, kwargs)
+        step.kernel = True
+        self._open[-1].steps.append(step)
+        return super()._note(op, kernel, args, kwargs)
+
+
+def _step(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Step:
+    return Step(str(op), describe_call(op, plain(list(args)), {name: plain(value) for name, value in kwargs.items()}))
+
+
+def _reason(rule: Rule, failure: NoRoute) -> str:
+    """Why a rule led nowhere."""
+    own = [reason for tried, reason, _ in failure.attempts if tried is rule and reason]
+    return own[0] if own else f"needs {failure.op}, which has no route here"
+
+
+def _leaves(step: Step) -> Iterator[Step]:
+    if step.kernel:
+        yield step
+    for inner in step.steps:
+        yield from _leaves(inner)
+
+
+# -- as text -------------------------------------------------------------------------------------------------------------------
+
+
+def _text(told: Explanation) -> Iterator[str]:
+    yield f"{told.call or told.op} on {told.op_set}"
+    yield f"  {told.verdict}"
+    yield from (f"  {note}" for note in told.notes)
+    if told.counts:
+        yield from ("", "counts", f"  {told.counts}")
+    if told.last_miss:
+        yield from ("", "why the last recorded call was", f"  {told.last_miss}")
+    if told.rules:
+        yield from ("", "rules, in the order in which they are tried")
+        yield from (f"  {number}. {way.rule} [{way.kind}]: {way.verdict}" for number, way in enumerate(told.rules, 1))
+    if told.tree is not None and told.tree.steps:
+        yield from ("", "how it is taken apart")
+        yield from _tree(told.tree, "  ")
+    if told.kernels:
+        total = sum(told.kernels.values())
+        yield from ("", f"{_count(total)}: " + ", ".join(f"{times} x {op}" for op, times in told.kernels.items()))
+    if told.holds:
+        why = f" (all facts of its tensors: {told.why_everything})" if told.why_everything else ""
+        yield from ("", f"what must hold for a later call to run the same program{why}", *(f"  {line}" for line in told.holds))
+    if told.before and told.before == told.after:
+        yield from ("", "the program, which the passes leave as it is", *_indented(told.before))
+    elif told.before:
+        yield from ("", "the program" + (", as recorded" if told.after else " of this call"), *_indented(told.before))
+        if told.after:
+            left = ", ".join(f"{name} leaves {calls}" for name, calls in told.passes.items())
+            yield from ("", f"after the passes ({left})", *_indented(told.after))
+    if told.code:
+        yield from ("", "its code", *_indented(told.code.rstrip()))
+    if told.direct:
+        yield from ("", "kernels called by functions of torch's own that reach the same overload sooner")
+        yield from (f"  {op}: {path}" for op, path in told.direct.items())
+
+
+def _indented(text: str) -> Iterator[str]:
+    return (f"  {line}" for line in text.splitlines())
+
+
+def _tree(step: Step, margin: str) -> Iterator[str]:
+    yield margin + step.call + (" -> kernel" if step.kernel else "")
+    for way in step.ways:
+        yield f"{margin}  {'by' if way.verdict == 'taken' else 'not by'} {way.rule}" + (
+            "" if way.verdict == "taken" else f": {way.verdict}"
+        )
+    for inner in step.steps:
+        yield from _tree(inner, margin + "    ")

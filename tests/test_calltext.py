@@ -1,0 +1,141 @@
+"""The arguments of a call read from text: what is meant, nothing that runs, and where a text is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eagerdecomp.calltext import CallTextError, parse_call
+from eagerdecomp.report import describe_call
+from eagerdecomp.spelling import SHORT_DTYPES
+
+aten = torch.ops.aten
+
+
+def one(text: str) -> Any:
+    (value,), named = parse_call(text)
+    assert named == {}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "shape", "strides"),
+    [
+        ("f32[8, 64]", torch.float32, (8, 64), (64, 1)),
+        ("i64[]", torch.int64, (), ()),
+        ("bfloat16[0,3]", torch.bfloat16, (0, 3), (3, 1)),
+        ("torch.float16[2]", torch.float16, (2,), (1,)),
+        ("f64[2, 3][1, 2]", torch.float64, (2, 3), (1, 2)),
+        ("b8[4][0]", torch.bool, (4,), (0,)),
+        ("c64[ ][ ]", torch.complex64, (), ()),
+    ],
+)
+def test_a_tensor_is_a_dtype_with_sizes_and_strides(text: str, dtype: Any, shape: Any, strides: Any) -> None:
+    tensor = one(text)
+    assert (tensor.dtype, tuple(tensor.shape), tensor.stride()) == (dtype, shape, strides)
+
+
+def test_values_are_such_as_most_ops_take() -> None:
+    values = one("f32[100]")
+    assert 0 <= values.min() < 0.2 < 0.8 < values.max() < 1
+    assert one("i64[3]").tolist() == [0, 0, 0]
+    assert one("b8[2]").tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("-1", -1),
+        ("2.5", 2.5),
+        ("1 + 2j", 1 + 2j),
+        ("inf", math.inf),
+        ("None", None),
+        ("[1, [True], ()]", [1, [True], ()]),
+        ("'a[] \\'b'", "a[] 'b"),
+        ("torch.float16", torch.float16),
+        ("f16", torch.float16),
+        ("channels_last", torch.channels_last),
+        ("[]", []),
+    ],
+)
+def test_everything_else_is_a_literal_or_a_name_of_torch_s(text: str, value: Any) -> None:
+    got = one(text)
+    assert got == value
+    assert type(got) is type(value)
+
+
+def test_arguments_come_by_position_and_by_name() -> None:
+    args, kwargs = parse_call("f32[2], [i64[], None],\n approximate='tanh', out=f32[]")
+    assert [type(arg) for arg in args] == [torch.Tensor, list]
+    assert list(kwargs) == ["approximate", "out"]
+    assert parse_call("  ") == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "why"),
+    [
+        ("f33[2]", "column 1, 'f33[2]'", "not a dtype"),
+        ("f32[3], f99[]", "column 9, 'f99[]'", "not a dtype"),
+        ("f32[][], f99[]", "column 10, 'f99[]'", "not a dtype"),
+        ("f32[2], ,", "column 9, ','", "invalid syntax"),
+        ("f32[2", "at its end", "'['"),
+        ("f32[a]", "column 5", "whole numbers"),
+        ("f32[-1]", "column 5", "whole numbers"),
+        ("f32[True]", "column 5", "whole numbers"),
+        ("f32[2, 2][1]", "column 11", "1 strides for 2 dimensions"),
+        ("f32[99999999999999]", "column 1", "no such tensor can be made"),
+        ("1 + 2", "column 1", "nothing is computed"),
+        ("2 ** 99", "column 1", "nothing is computed"),
+        ("-None", "column 1", "nothing is computed"),
+        ("__import__('os').getpid()", "column 1", "not a tensor"),
+        ("[x for x in [1]]", "column 1", "not a tensor"),
+        ("torch.ones", "column 1", "not a tensor"),
+        ("x.float16", "column 1", "not a tensor"),
+        ("*[1]", "column 1", "not a tensor"),
+        ("**{'a': 1}", "column 3", "not by **"),
+        ("a=1, a=2", "column 6", "a"),
+        (") + f(", "", "arguments of one call"),
+        ("1)(2", "", "arguments of one call"),
+    ],
+)
+def test_a_wrong_text_is_told_by_its_place(text: str, where: str, why: str) -> None:
+    with pytest.raises(CallTextError) as caught:
+        parse_call(text)
+    assert where in str(caught.value)
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(alphabet="f32[]()., '=*+-atorch1:\"\\\n#", max_size=20))
+def test_no_text_does_more_than_be_read_or_refused(text: str) -> None:
+    with contextlib.suppress(CallTextError):
+        parse_call(text)
+
+
+_TENSORS = st.builds(
+    lambda dtype, shape: torch.zeros(shape, dtype=dtype),
+    st.sampled_from(list(SHORT_DTYPES)),
+    st.lists(st.integers(0, 3), max_size=3),
+)
+_VALUES = st.recursive(
+    st.one_of(
+        *(st.none(), st.booleans(), st.integers(-5, 5), st.floats(allow_nan=False, width=32)),
+        st.sampled_from(["tanh", "a'b", "[]"]),
+        _TENSORS,
+    ),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@given(st.lists(_VALUES, max_size=3), st.dictionaries(st.sampled_from(["alpha", "dim"]), _VALUES))
+def test_what_an_error_says_of_a_call_can_be_read_back(args: Any, kwargs: Any) -> None:
+    told = describe_call(aten.add.Tensor, args, kwargs)
+    again = parse_call(told.removeprefix("aten.add.Tensor(").removesuffix(")"))
+    assert describe_call(aten.add.Tensor, *again) == told

@@ -1,0 +1,252 @@
+"""An explanation says of a call what the mode then does with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from opaque import OPAQUE, by_shape
+from torch import Tensor
+
+import eagerdecomp as ed
+from eagerdecomp.calltext import parse_call
+from eagerdecomp.cli import main
+from eagerdecomp.key import key_labels, key_of
+
+aten = torch.ops.aten
+CORE, PRIMS = ed.core_aten(), ed.prims()
+
+
+def explained(op: str, text: str, **options: Any) -> ed.Explanation:
+    args, kwargs = parse_call(text)
+    return ed.explain(op, *args, **options, **kwargs)
+
+
+@pytest.mark.parametrize("ops", [CORE, CORE - ["aten.sigmoid", "aten.native_layer_norm"], PRIMS], ids=["core", "less", "prims"])
+@pytest.mark.parametrize(
+    ("op", "text"),
+    [
+        ("aten.gelu_backward", "f32[8,64], f32[8,64], approximate='tanh'"),
+        ("aten.native_layer_norm", "f32[2, 4], [4], f32[4], None, 1e-5"),
+        ("aten._adaptive_avg_pool3d_backward", "f32[2,3,2,2,2], f32[2,3,8,8,8]"),
+        ("aten.addcmul_", "f32[3], f32[3], f32[3], value=2"),
+        ("aten._foreach_add.List", "[f32[2], f32[3]], [f32[2], f32[3]]"),
+        ("aten.mse_loss", "bf16[4], bf16[4]"),
+        ("aten.hardswish", "f32[2, 3][1, 2]"),
+        ("aten.sigmoid_backward", "f32[2], f32[2]"),
+        ("aten.linalg_cross", "f32[2, 3], f32[2, 3]"),
+        ("aten.add.Tensor", "f32[3], f16[3, 3]"),
+        ("aten.native_batch_norm", "f32[2, 3, 4], f32[3], None, f32[3], f32[3], True, 0.1, 1e-5"),
+    ],
+)
+def test_the_kernels_are_those_that_reach_the_backend(op: str, text: str, ops: ed.OpSet) -> None:
+    told = explained(op, text, supported_ops=ops)
+    args, kwargs = parse_call(text)
+    overload = getattr(aten, told.op.split(".")[1])
+    if told.verdict.startswith("no route"):
+        with pytest.raises(ed.UnsupportedOpError), ed.EagerDecompMode(ops):
+            overload(*args, **kwargs)
+        return
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops, cache=ed.ProgramCache()) as mode:
+        overload(*args, **kwargs)
+        live = mode.explain(told.op, *args, **kwargs)
+    assert told.kernels == {str(kernel): times for kernel, times in seen.ops.items()}
+    assert told.op in str(told)
+    assert (live.kernels, live.holds, live.code) == (told.kernels, told.holds, told.code)
+
+
+def test_a_linked_rule_keeps_no_program_and_a_recorded_one_says_what_must_hold() -> None:
+    linked = explained("aten.silu", "f32[3]")
+    assert "linked rule" in linked.verdict
+    assert linked.rules[0].kind == "linked"
+    assert linked.rules[0].verdict == "taken"
+    assert "not tried (closes" in linked.rules[1].verdict
+    assert not linked.code
+    recorded = ed.explain(OPAQUE, torch.ones(2, 3), rules=[by_shape])
+    assert recorded.verdict == "taken apart once, and kept as a program"
+    assert "x.dtype == torch.float32" in recorded.holds
+    assert "x.shape == (2, 3)" in recorded.holds
+    assert recorded.code.startswith("def program(a0):")
+    assert set(recorded.passes) == {"common_subexpressions", "view_chains", "dead_code"}
+
+
+def test_passes_are_seen_at_work() -> None:
+    @ed.register_decomposition("aten.hardswish.default")
+    def twice(x: Tensor) -> Tensor:
+        x.cos()
+        return x.exp() * x.exp()
+
+    told = ed.explain("aten.hardswish", torch.ones(3), rules=[twice])
+    assert told.kernels == {"aten.exp.default": 2, "aten.cos.default": 1, "aten.mul.Tensor": 1}
+    assert told.passes == {"common_subexpressions": 3, "view_chains": 3, "dead_code": 2}
+    assert told.before.count("exp") == 2
+    assert told.after.count("exp") == 1
+    assert "aten.mul.Tensor" in told.direct
+    assert "after the passes (common_subexpressions leaves 3" in str(told)
+
+
+def test_a_rejected_rule_says_why() -> None:
+    @ed.register_decomposition("aten.hardswish.default")
+    def declines(x: Tensor) -> Any:
+        x.cos()
+        return NotImplemented
+
+    told = ed.explain("aten.hardswish", torch.ones(3), rules=[declines])
+    assert told.tree is not None
+    assert [way.verdict for way in told.tree.ways] == ["does not cover this call", "taken"]
+    assert "aten.cos.default" not in told.kernels
+    assert "not by user rule" in str(told)
+
+
+def test_nested_rules_stand_below_the_call_they_take_further() -> None:
+    told = explained("aten.silu", "f32[3]", supported_ops=CORE - ["aten.sigmoid"])
+    assert told.tree is not None
+    (sigmoid,) = [step for step in told.tree.steps if step.op == "aten.sigmoid.default"]
+    assert not sigmoid.kernel
+    assert sigmoid.steps[0].op == "prims.neg.default"
+    assert "          prims.neg.default(f32[3])\n            by explicit rule" in str(told)
+
+
+def test_a_supported_op_and_one_without_a_route_say_so() -> None:
+    assert explained("aten.relu", "f32[2]").verdict == "in the set: goes to the backend's kernel"
+    none = explained("aten.mm", "f32[2, 2], f32[2, 2]", supported_ops=ed.infra())
+    assert none.verdict.startswith("no route: ")
+    assert "aten.mm.default" in none.verdict
+    narrow = CORE.with_predicate("aten.relu", lambda x: x.dtype == torch.float64)
+    assert explained("aten.relu", "f64[2]", supported_ops=narrow).kernels == {"aten.relu.default": 1}
+    assert "aten.relu.default" not in explained("aten.relu", "f32[2]", supported_ops=narrow).kernels
+
+
+def test_without_arguments_the_rules_are_listed() -> None:
+    told = ed.explain("aten.silu")
+    assert told.call == ""
+    assert [way.verdict for way in told.rules] == ["closes, 2 kernel calls"] * 2
+    assert ed.explain("aten.linear").notes
+
+
+def test_nothing_of_the_caller_s_is_written_and_no_number_is_drawn() -> None:
+    base = torch.arange(6.0)
+    views = base[:3], base[3:]
+    before, state = base.clone(), torch.get_rng_state()
+    told = ed.explain("aten.addcmul_", views[0], views[1], torch.ones(3))
+    assert told.kernels
+    ed.explain("aten.normal_", base)
+    assert torch.equal(base, before)
+    assert torch.equal(torch.get_rng_state(), state)
+    leaf = torch.ones(3, requires_grad=True)
+    assert ed.explain("aten.silu", leaf).kernels
+    assert leaf.grad_fn is None
+
+
+def test_what_runs_its_rule_anew_says_why() -> None:
+    @ed.register_decomposition("aten.hardswish.default", effects=True)
+    def noisy(x: Tensor) -> Tensor:
+        return x + 1
+
+    told = ed.explain("aten.hardswish", torch.ones(3), rules=[noisy])
+    assert told.verdict.startswith("taken apart anew at every call: user rule")
+
+
+def test_the_overload_is_the_one_that_the_arguments_choose() -> None:
+    assert explained("aten.mul", "f32[2], 3", supported_ops=PRIMS).op == "aten.mul.Tensor"
+    assert explained("aten.silu", "f32[2], out=f32[2]").op == "aten.silu.out"
+    assert explained(aten.silu, "f32[2]").op == "aten.silu.default"  # type: ignore[arg-type]
+    for op, text, words in (
+        ("aten.add", "", "aten.add has several overloads: name one of aten.add.Tensor"),
+        ("aten.add", "f32[2]", "no overload of aten.add takes these arguments"),
+        ("aten.silu.default", "f32[2], 3", "2 are given by position, of at most 1"),
+        ("aten.silu.default", "f32[2], self=3", "self is given twice"),
+        ("aten.silu.default", "f32[2], alpha=3", "it has no argument alpha"),
+        ("aten.mse_loss.default", "f32[2]", "target is missing"),
+        ("aten.silu.default", "'x'", "self is a tensor, not 'x'"),
+        ("aten.cat.default", "f32[2]", "tensors is a list of tensors"),
+        ("aten.sillu", "f32[2]", "did you mean aten.silu"),
+    ):
+        with pytest.raises(ed.OpSetError, match=words):
+            explained(op, text)
+
+
+# -- a live mode -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_mode_names_the_column_of_the_fact_that_was_new() -> None:
+    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), rules=[by_shape]) as mode:
+        assert mode.explain(OPAQUE).counts == "not called yet"
+        OPAQUE(torch.ones(3))
+        OPAQUE(torch.ones(3, dtype=torch.float64))
+        assert mode.why_missed(OPAQUE) == "x.dtype: torch.float32 became torch.float64"
+        told = mode.explain(OPAQUE)
+    assert told.last_miss == mode.why_missed(OPAQUE)
+    assert "misses=2" in told.counts
+    assert "x.dtype: torch.float64" in told.holds
+    assert told.before.startswith(str(OPAQUE))
+    assert "def program" in told.code
+
+
+@pytest.mark.parametrize(
+    ("op", "values"),
+    [
+        (aten.gelu_backward.default, [torch.ones(2), torch.ones(2), "tanh"]),
+        (aten._foreach_add.List, [[torch.ones(2)], [torch.ones(2)], 1]),
+        (aten.addcmul.default, [torch.ones(2), torch.ones(2), torch.ones(2), 1]),
+    ],
+)
+def test_a_key_has_as_many_labels_as_parts(op: Any, values: Any) -> None:
+    from eagerdecomp.key import exact_columns
+
+    columns = exact_columns(op, offsets=True)
+    labels = key_labels(op, columns)
+    key = key_of(op, values, columns)
+    assert len(labels) == len(key)
+    assert dict(zip(labels, key, strict=True))["get_default_dtype"] is torch.float32
+    if op is aten.gelu_backward.default:
+        assert dict(zip(labels, key, strict=True))["approximate"] == "tanh"
+
+
+# -- the command -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_the_tree_the_kernels_and_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "told.json"
+    assert main(["explain", "aten.silu", "--call", "f32[3]", "--json", str(target)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("aten.silu.default(f32[3]) on OpSet(core_aten: ")
+    for words in (
+        "1. own rule eagerdecomp.decomps.activations",
+        "aten.sigmoid.default(f32[3]) -> kernel",
+        "2 kernel calls: 1 x aten.sigmoid.default, 1 x aten.mul.Tensor",
+        "%1 = aten.sigmoid.default(%0)",
+    ):
+        assert words in out
+    facts = json.loads(target.read_text(encoding="utf-8"))
+    assert facts["kernels"] == {"aten.sigmoid.default": 1, "aten.mul.Tensor": 1}
+    assert facts["tree"]["steps"][0]["kernel"] is True
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (["aten.sillu"], 2, "did you mean aten.silu"),
+        (["aten.silu", "--call", "f32[3"], 2, "--call at its end"),
+        (["aten.silu", "--call", "f33[3]"], 2, "--call at column 1, 'f33[3]'"),
+        (["aten.silu", "--call", "f32[3], 1, 2"], 2, "aten.silu"),
+        (["aten.add"], 2, "several overloads"),
+        (["aten.silu", "--ops", "cores"], 2, "no such file"),
+        (["aten.silu", "--json", "no/such/folder/x.json", "--call", "f32[3]"], 2, "cannot be written"),
+        (["aten.mse_loss", "--call", "f32[3], f32[4]"], 1, "the call fails: The size of tensor a (3)"),
+    ],
+)
+def test_a_mistake_is_a_line_or_two(argv: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", *argv]) == code
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert len(captured.err.splitlines()) <= 2
+    assert captured.out == ""
+
+
+def test_a_call_without_a_route_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "aten.mm", "--call", "f32[2, 2], f32[2, 2]", "--ops", "infra"]) == 1
+    assert "no route: aten.mm.default is not in OpSet(infra" in capsys.readouterr().out
