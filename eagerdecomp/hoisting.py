@@ -7,6 +7,7 @@ call writes to them and no caller gets them. A call with fake tensors, which rea
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -64,11 +65,12 @@ class _Store:
     """The values of one program by its sizes, the oldest of which go where they become too many."""
 
     def __init__(self, program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]]) -> None:
-        self.found: dict[tuple[Any, ...], tuple[Tensor, ...]] = {}
+        self.found: OrderedDict[tuple[Any, ...], tuple[Tensor, ...]] = OrderedDict()
         self._program = program
         self._kernel_of = kernel_of
         self._run: Callable[..., Any] | None = None
         self._makes = 0
+        self._counts: dict[tuple[Any, ...], int] = {}
         self._held = 0
         self._lock = threading.Lock()
 
@@ -82,16 +84,22 @@ class _Store:
         return values
 
     def keep(self, sizes: tuple[Any, ...], values: tuple[Tensor, ...]) -> None:
-        """Keep the values if they are fit for it."""
-        count = _bytes(values)
-        if not all(map(_is_fit, values)) or count > _MOST:
+        """Keep the values, unless they are fake or too much."""
+        count = 0
+        for value in values:
+            if type(value) is not Tensor:
+                return
+            count += value.untyped_storage().nbytes()
+        if count > _MOST:
             return
         with self._lock:
             if sizes not in self.found:
                 self.found[sizes] = values
+                self._counts[sizes] = count
                 self._held += count
             while self._held > _MOST:
-                self._held -= _bytes(self.found.pop(next(iter(self.found))))
+                oldest, _ = self.found.popitem(last=False)
+                self._held -= self._counts.pop(oldest)
 
 
 def _made_of_sizes(
@@ -111,7 +119,7 @@ def _made_of_sizes(
         facts = facts_of(call.op)
         if facts.mutated or facts.is_random or facts.reads_data or not always(call.op) or not all(call.results) or not call.results:
             continue
-        if any(slot in out_of_hand for slot in call.results) or any(isinstance(v, torch.Generator) for _, v in call.kwargs):
+        if any(slot in out_of_hand for slot in call.results) or ("pin_memory", True) in call.kwargs:
             continue
         if not made.issuperset(_read((call.args, call.kwargs))) or not (made | shaped).issuperset(call.reads()):
             continue
@@ -128,12 +136,7 @@ def _made_of_sizes(
 def _is_fit(value: Any) -> bool:
     if type(value) is not Tensor or value.layout is not torch.strided or value.device.type != "cpu":
         return False
-    return not value.requires_grad and not value.is_pinned() and value.untyped_storage().nbytes() <= _LARGEST
-
-
-def _bytes(values: Sequence[Tensor]) -> int:
-    storages = {storage._cdata: storage.nbytes() for storage in (value.untyped_storage() for value in values)}
-    return sum(storages.values())
+    return not value.requires_grad and value.untyped_storage().nbytes() <= _LARGEST
 
 
 def _is_root(call: KernelCall) -> bool:

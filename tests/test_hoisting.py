@@ -81,7 +81,7 @@ def test_each_choice_of_sizes_has_its_own_values() -> None:
 
 
 def test_what_is_kept_stays_within_bounds_and_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hoisting, "_MOST", 128)  # one index of ten floats and a number come to 44 bytes
+    monkeypatch.setattr(hoisting, "_MOST", 128)  # an index of ten floats and a number come to 44 bytes
     run, ran = compiled(INDEXED, torch.rand(1, 10))
     for last, width in enumerate((11, 12)):
         run(torch.rand(1, width))
