@@ -146,20 +146,15 @@ def _gelu_backward(call: Call) -> Callable[..., Any]:
         if approximate == "tanh":
             # ``(1 + tanh(z)) / 2`` is ``s = sigmoid(2 z)``: the gradient is ``s + s (1 - s) x (2 z)'``, and ``x (2 z)'`` is
             # ``3 (2 z - 2 slope x / 3)``.
-            # Few names, since each holds its memory.
-            gated = mul(self, add(tanh_slope(self), mul(self, self), alpha=_TANH_SLOPE * _TANH_CUBIC))
-            gate = sigmoid(gated)
-            gated = mul(gate, add(gated, self, alpha=-2 * _TANH_SLOPE / 3))
-            gated = sub(gated, mul(gate, gated))
-            slope = add(gate, gated, alpha=3)
-            del gate, gated
-            return mul(grad, slope)
+            bent = add(tanh_slope(self), mul(self, self), alpha=_TANH_SLOPE * _TANH_CUBIC)
+            doubled = mul(self, bent)
+            gate = sigmoid(doubled)
+            gated = mul(gate, add(doubled, self, alpha=-2 * _TANH_SLOPE / 3))
+            return mul(grad, add(gate, sub(gated, mul(gate, gated)), alpha=3))
         scaled = scale(self, math.sqrt(0.5))
-        slope = add(half(self), erf(scaled), alpha=0.5)
-        scaled = exp(neg(mul(scaled, scaled)))
-        slope = add(slope, mul(self, scaled), alpha=1 / math.sqrt(2 * math.pi))
-        del scaled
-        return mul(grad, slope)
+        density = exp(neg(mul(scaled, scaled)))
+        below = add(half(self), erf(scaled), alpha=0.5)
+        return mul(grad, add(below, mul(self, density), alpha=1 / math.sqrt(2 * math.pi)))
 
     return gelu_backward
 
@@ -403,9 +398,10 @@ def _half(x: Tensor, dim: int) -> int:
         raise RuntimeError("glu does not support 0-dimensional tensors")
     if not -rank <= dim < rank:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
-    if x.size(dim) % 2:
+    half, odd = divmod(x.size(dim), 2)
+    if odd:
         raise RuntimeError(f"Halving dimension must be even, but dimension {dim % rank} is size {x.size(dim)}")
-    return x.size(dim) // 2
+    return half
 
 
 def _glu(call: Call) -> Callable[..., Any]:

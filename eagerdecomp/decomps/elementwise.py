@@ -241,6 +241,10 @@ def _sinc(call: Call) -> Callable[..., Any]:
 # -- sums of products -----------------------------------------------------------------------------------------------------
 
 
+#: The types that `addcmul` and `addcdiv` round in after each step.
+_STEPS = frozenset({torch.float64, torch.complex64, torch.complex128})
+
+
 def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..., Any]]:
     """`addcmul` and `addcdiv` in two kernels: the product, then `add` with `value` as its `alpha`. Eager multiplies by `value`
     first; the results differ by no more than the product's own rounding, and in half types not at all."""
@@ -251,7 +255,9 @@ def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..
 
         def run(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
             dtype = self.dtype
-            if tensor1.dtype is dtype is tensor2.dtype and dtype not in HALF and (dtype.is_floating_point or dtype.is_complex):
+            if tensor1.dtype is dtype is tensor2.dtype and (dtype is torch.float32 or dtype in _STEPS):
+                if value.__class__ is int and value == 1:
+                    return add(self, combine(tensor1, tensor2))
                 return add(self, combine(tensor1, tensor2), alpha=+value)  # of a bool, its number
             return mixed(self, tensor1, tensor2, value)
 

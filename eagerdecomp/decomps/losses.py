@@ -170,7 +170,8 @@ def _bent_backward(kernel: str, *, slope_is_bend: bool) -> Callable[[Call], Call
 
 
 def _of_one_float_type(self: Tensor, target: Tensor) -> bool:
-    return self.dtype is target.dtype and self.dtype.is_floating_point and self.shape == target.shape
+    dtype = self.dtype
+    return dtype is target.dtype and dtype.is_floating_point and self.shape == target.shape
 
 
 def _soft_margin(call: Call) -> Callable[..., Any]:
