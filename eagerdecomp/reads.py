@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from eagerdecomp._torch import OpOverload, with_torch_function, without_torch_function
 from eagerdecomp.key import Column, column, parameter_name, reading, whole_facts
-from eagerdecomp.program import Slot
+from eagerdecomp.program import KernelCall, Slot
 from eagerdecomp.schema import facts_of
 from eagerdecomp.sizes import Expression, Sizes, Traced, plain, traced_in
 
@@ -59,11 +59,24 @@ _COLUMNS = {
 }
 
 
+# Kernels whose results are row-major where all the tensors that they read are, beside pointwise ones.
+_ROW_MAJOR = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("amax", "amin", "sum", "mean", "prod", "cumsum", "_softmax", "_log_softmax", "mm", "bmm", "addmm", "cat", "flip"),
+        *("repeat", "gather", "index_select", "scatter_add", "scatter", "constant_pad_nd", "view", "reshape", "unsqueeze"),
+        *("clone", "_to_copy"),
+        *("full", "arange", "scalar_tensor"),
+    )
+)
+
+
 class Values:
     """What `Reads` must know of the recording it stands under: which tensors kernels made, and what arrived at the recorder."""
 
     def __init__(self) -> None:
         self.slots: dict[int, Slot] = {}
+        self.calls: list[KernelCall] = []
         #: the ops that arrived since the function under way was called
         self.arrived: list[OpOverload] = []
         #: the arguments of that function, where sizes are among them, until an op takes them
@@ -209,9 +222,9 @@ class Reads(TorchFunctionMode):
                 self._note("stride", *known, tensor.stride())
             else:
                 self._derived(fact, tensor)
-        elif known is None:
+        elif known is None and not (fact == "contiguous" and answer and self._is_row_major(self._values.slots.get(id(tensor)))):
             self._derived(fact, tensor)
-        else:
+        elif known is not None:
             self._note(fact, *known, tensor.dtype if fact == "dtype" else tensor.device if fact == "device" else answer)
         return answer
 
@@ -238,6 +251,20 @@ class Reads(TorchFunctionMode):
             return answer
         sizes = Sizes.of(leaf, tensor.shape, self)
         return sizes[plain(dims[0])] if dims and dims[0] is not None else sizes
+
+    def _is_row_major(self, slot: Slot | None) -> bool:
+        """Whether a tensor is row-major in every call where those arguments are that it was made of: then that is what is read."""
+        for position, tensor in self._tensors.values():
+            if self._values.slots.get(id(tensor)) is slot:
+                if tensor.is_contiguous():
+                    self._note("contiguous", position, tensor, True)
+                return tensor.is_contiguous()
+        made = next((call for call in self._values.calls if slot in call.results), None)
+        if made is None or dict(made.kwargs).get("memory_format") not in (None, torch.contiguous_format, torch.preserve_format):
+            return False
+        if made.op._schema.name in _ROW_MAJOR or (torch.Tag.pointwise in made.op.tags and facts_of(made.op).is_functional):
+            return all(self._is_row_major(read) for read in made.reads())
+        return False
 
     def _derived(self, fact: str, tensor: Tensor) -> None:
         """A fact of a tensor that a kernel made: what it follows from is read."""

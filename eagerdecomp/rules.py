@@ -35,6 +35,8 @@ class Rule:
         effects: it does more than its calls show (exchanges generator state, warns), so that no program can hold it: always, or for
             the calls of which this function of the op's arguments says so.
         keeps_lazy_bits: made of calls that hand conj and neg bits through untouched, so it needs no guard for them.
+        whole: a linked rule that goes by facts which other rules can't be asked for without losing programs for all sizes (how what
+            a kernel made lies in memory): a program calls its op as one, and the rule decides at each call.
     """
 
     op: OpOverload
@@ -44,6 +46,7 @@ class Rule:
     linked: bool = False
     effects: bool | Callable[..., bool] = False
     keeps_lazy_bits: bool = False
+    whole: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the rule to the op's arguments, each op it uses called through the dispatcher."""
@@ -147,9 +150,10 @@ def linked(
     source: str = "own",
     effects: bool | Callable[..., bool] = False,
     keeps_lazy_bits: bool = False,
+    whole: bool = False,
 ) -> Rule:
     """A linked rule: `fn` binds the kernels it needs once and answers the function that runs each call."""
-    return Rule(op, fn, source, _where(fn), linked=True, effects=effects, keeps_lazy_bits=keeps_lazy_bits)
+    return Rule(op, fn, source, _where(fn), linked=True, effects=effects, keeps_lazy_bits=keeps_lazy_bits, whole=whole)
 
 
 def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Callable[..., Any]], Rule]:

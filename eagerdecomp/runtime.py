@@ -312,12 +312,11 @@ class Runtime:
 
     def _kernel_of(self, op: OpOverload) -> Callable[..., Any]:
         decision = self.planner.decide(op)
-        if decision.when is not None:
-            return self._by_predicate(op)
-        return decision.kernel or builtin(op)
+        return self._by_predicate(op) if decision.kernel is None or decision.when is not None else decision.kernel
 
     def _by_predicate(self, op: OpOverload) -> Callable[..., Any]:
-        """What runs an op whose predicate must be asked at each call, inside programs too: it may read more than a key holds."""
+        """What runs an op whose predicate, or whose rule, must be asked at each call, inside programs too: it may read more than a
+        key holds."""
         return self.nested(op).run
 
     def _chain(self) -> Chain:

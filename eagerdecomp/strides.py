@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["inverse", "is_dense", "memory_order"]
+__all__ = ["can_be_viewed", "in_order", "inverse", "is_dense", "memory_order"]
 
 _CHANNELS_LAST = {4: [0, 2, 3, 1], 5: [0, 2, 3, 4, 1]}
 
@@ -50,9 +50,41 @@ def memory_order(tensor: Tensor, memory_format: torch.memory_format | None = Non
     return order[::-1]
 
 
+def in_order(shape: Sequence[int], order: Sequence[int]) -> list[int]:
+    """The strides of a dense tensor whose dimensions lie in this order, from the outermost in memory to the innermost."""
+    strides, step = [1] * len(shape), 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return strides
+
+
 def inverse(order: Sequence[int]) -> list[int]:
     """The permutation that undoes another."""
     undone = [0] * len(order)
     for position, dim in enumerate(order):
         undone[dim] = position
     return undone
+
+
+def can_be_viewed(tensor: Tensor, shape: Sequence[int]) -> bool:
+    """ATen's `computeStride`: whether a view of this shape, without -1 and of as many elements, exists."""
+    if not tensor.numel():
+        return True
+    sizes, strides = tensor.shape, tensor.stride()
+    if not sizes:
+        return True
+    place = len(shape) - 1
+    step, held, taken = strides[-1], 1, 1
+    for dim in range(len(sizes) - 1, -1, -1):
+        held *= sizes[dim]
+        # The end of a run of dimensions that lie in memory as one.
+        if dim == 0 or (sizes[dim - 1] != 1 and strides[dim - 1] != held * step):
+            while place >= 0 and (taken < held or shape[place] == 1):
+                taken *= shape[place]
+                place -= 1
+            if taken != held:
+                return False
+            if dim:
+                step, held, taken = strides[dim - 1], 1, 1
+    return place == -1

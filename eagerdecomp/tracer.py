@@ -131,8 +131,8 @@ class Recorder(DispatchMode):
         op: the op whose rule runs.
         arguments: its tensor and generator arguments, in schema order (`key.program_arguments`).
         chain: the rules under way already, where this one runs within another.
-        by_predicate: gives what runs an op that is supported for some calls only. Such an op is one call of the program, asked
-            anew at each; without it the predicate is asked now and the op inlined.
+        by_predicate: gives what runs an op that is supported for some calls only, or whose rule is to be called whole. Such an op
+            is one call of the program, asked anew at each; without it the predicate is asked now and the op inlined.
         call: all of the op's arguments, in schema order, where it is to be heard what its rule reads of them.
         fused: the program is for a backend's hook.
     """
@@ -157,7 +157,7 @@ class Recorder(DispatchMode):
         self._reads = Reads(op, call, self._shared) if call is not None else None
         # Every tensor seen stays alive until the recording is done, so that no address is used twice.
         self._values: dict[Slot, Any] = {}
-        self._calls: list[KernelCall] = []
+        self._calls = self._shared.calls
         self._constants: list[tuple[Slot, Any]] = []
         self._made = 0
         self._allocates = False
@@ -205,7 +205,7 @@ class Recorder(DispatchMode):
         self._shared.arrived.append(func)
         sized_args, sized_kwargs = self._with_sizes(args, kwargs)
         decision = self._decide(func)
-        if decision.when is not None and self._by_predicate is not None:
+        if self._by_predicate is not None and (decision.when is not None or self._is_whole(decision)):
             return self._note(func, self._by_predicate(func), sized_args, sized_kwargs)
         if decision.kernel is not None and (decision.when is None or self._holds(decision.when, args, kwargs)):
             return self._note(func, decision.kernel, sized_args, sized_kwargs)
@@ -217,6 +217,12 @@ class Recorder(DispatchMode):
                     self._reads.read_everything(f"asks {func}")
             return func(*args, **kwargs)
         return self._expand(func, decision.rules, sized_args, sized_kwargs)
+
+    def _is_whole(self, decision: Decision) -> bool:
+        """Whether a program calls the op as one though it is not supported; one for a hook calls supported ops alone."""
+        if decision.kernel is not None or decision.plumbing or self._fused:
+            return False
+        return next((rule.whole for rule in decision.rules), False)
 
     def _holds(self, when: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
         if self._reads is not None:  # a predicate may ask anything

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -169,7 +170,8 @@ TYPES = {"self.dtype": torch.float32, "self.dim()": 2, "other.dtype": torch.floa
         (lambda x: x.shape[0], {"self.dim()": 2, "other.dim()": 2}),
         (lambda x: x.shape[0] > 1, None),
         (lambda x: x.stride(), None),
-        (lambda x: x.is_contiguous(), None),
+        (lambda x: x.is_contiguous(), {"self.is_contiguous()": True, "other.is_contiguous()": True}),
+        (lambda x: aten.permute.default(x, [1, 0]).is_contiguous(), None),
     ],
 )
 def test_what_kernels_made_follows_from_facts_of_the_arguments(question: Any, read: dict[str, Any] | None) -> None:
@@ -305,3 +307,39 @@ def test_the_order_in_which_facts_are_met_does_not_matter_to_values() -> None:
             got = [OP(x, x)[0, 0].item() for x in calls]
             assert got == [3, 2, 3, 2]
     assert mode.stats()[OP].misses <= 8
+
+
+ROW_MAJOR: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "amax": lambda x, y: aten.amax.default(x, [1]),
+    "sum": lambda x, y: aten.sum.dim_IntList(x, [0], True),
+    "mean": lambda x, y: aten.mean.dim(x, [-1]),
+    "prod": lambda x, y: aten.prod.dim_int(x, 1),
+    "cumsum": lambda x, y: aten.cumsum.default(x, 1),
+    "softmax": lambda x, y: aten._softmax.default(x, 1, False),
+    "bmm": lambda x, y: aten.bmm.default(x, aten.view.default(x, [x.shape[0], x.shape[2], x.shape[1]])),
+    "cat": lambda x, y: aten.cat.default([x, x], 1),
+    "flip": lambda x, y: aten.flip.default(x, [1]),
+    "repeat": lambda x, y: aten.repeat.default(x, [2, 1, 3]),
+    "gather": lambda x, y: aten.gather.default(x, 1, aten.full.default([x.shape[0], 2, x.shape[2]], 0, dtype=torch.int64)),
+    "index_select": lambda x, y: aten.index_select.default(x, 2, aten.full.default([3], 0, dtype=torch.int64)),
+    "scatter": lambda x, y: aten.scatter.value(x, 1, aten.full.default([x.shape[0], 1, 1], 0, dtype=torch.int64), 1.0),
+    "pad": lambda x, y: aten.constant_pad_nd.default(x, [1, 2], 0.0),
+    "unsqueeze": lambda x, y: aten.unsqueeze.default(x, 1),
+    "clone": lambda x, y: aten.clone.default(x),
+    "copy": lambda x, y: aten._to_copy.default(x, dtype=torch.float64),
+    "broadcast": lambda x, y: aten.add.Tensor(x, y),
+    "choice": lambda x, y: aten.where.self(aten.gt.Tensor(x, y), x, y),
+    "power": lambda x, y: aten.pow.Tensor_Tensor(y, x),
+}
+
+
+@pytest.mark.parametrize("name", ROW_MAJOR)
+def test_results_of_row_major_tensors_that_are_taken_for_row_major_are(name: str) -> None:
+    """For all sizes, 1 among them: the key holds the arguments' layout alone."""
+    make = ROW_MAJOR[name]
+    read = columns(lambda self, other: make(self, other) if make(self, other).is_contiguous() else self, X.view(2, 1, 3), Y)
+    assert read is not None
+    assert read["self.is_contiguous()"]
+    for shape in itertools.product((1, 2, 5), repeat=3):
+        for other in ((1,), shape[2:], (shape[1], 1), (shape[0], 1, 1), (1, *shape[1:]), shape):
+            assert make(torch.rand(shape), torch.rand(other)).is_contiguous(), (shape, other)

@@ -146,15 +146,20 @@ def _gelu_backward(call: Call) -> Callable[..., Any]:
         if approximate == "tanh":
             # ``(1 + tanh(z)) / 2`` is ``s = sigmoid(2 z)``: the gradient is ``s + s (1 - s) x (2 z)'``, and ``x (2 z)'`` is
             # ``3 (2 z - 2 slope x / 3)``.
-            bent = add(tanh_slope(self), mul(self, self), alpha=_TANH_SLOPE * _TANH_CUBIC)
-            doubled = mul(self, bent)
-            gate = sigmoid(doubled)
-            gated = mul(gate, add(doubled, self, alpha=-2 * _TANH_SLOPE / 3))
-            return mul(grad, add(gate, sub(gated, mul(gate, gated)), alpha=3))
+            # Few names, since each holds its memory.
+            gated = mul(self, add(tanh_slope(self), mul(self, self), alpha=_TANH_SLOPE * _TANH_CUBIC))
+            gate = sigmoid(gated)
+            gated = mul(gate, add(gated, self, alpha=-2 * _TANH_SLOPE / 3))
+            gated = sub(gated, mul(gate, gated))
+            slope = add(gate, gated, alpha=3)
+            del gate, gated
+            return mul(grad, slope)
         scaled = scale(self, math.sqrt(0.5))
-        density = exp(neg(mul(scaled, scaled)))
-        below = add(half(self), erf(scaled), alpha=0.5)
-        return mul(grad, add(below, mul(self, density), alpha=1 / math.sqrt(2 * math.pi)))
+        slope = add(half(self), erf(scaled), alpha=0.5)
+        scaled = exp(neg(mul(scaled, scaled)))
+        slope = add(slope, mul(self, scaled), alpha=1 / math.sqrt(2 * math.pi))
+        del scaled
+        return mul(grad, slope)
 
     return gelu_backward
 
@@ -370,6 +375,24 @@ def _of_log_softmax(call: Call) -> Callable[..., Any]:
     return lambda grad_output, output, dim: sub(grad_output, mul(exp(output), total(grad_output, [dim], True)))
 
 
+def _safe_softmax(call: Call) -> Callable[..., Any]:
+    """A row of nothing but -inf, which a mask has emptied, answers zeros."""
+    softmax, amax, to = call(aten._softmax.default), call(aten.amax.default), call(aten._to_copy.default)
+    equal, where, zero = call(aten.eq.Scalar), call(aten.where.self), kept_number(call, 0.0)
+    others = call(aten._safe_softmax.default)
+
+    def run(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
+        if not self.dim() or not self.numel():
+            return others(self, dim, dtype)
+        scores = self if dtype is None or self.dtype is dtype else to(self, dtype=dtype)
+        if not scores.dtype.is_floating_point:
+            return others(self, dim, dtype)
+        answer = softmax(scores, dim, False)
+        return where(equal(amax(self, [dim], True), -math.inf), zero(answer), answer)
+
+    return run
+
+
 def _masked_softmax_backward(grad_output: Tensor, output: Tensor, mask: Tensor, dim: int | None = None) -> Any:
     if grad_output.shape != mask.shape:
         raise RuntimeError("Mask shape should match grad shape")
@@ -482,6 +505,7 @@ RULES: tuple[Rule, ...] = (
     formula(aten.sigmoid_backward.default, _sigmoid_backward, operands=(0, 1)),
     formula(aten._prelu_kernel.default, _prelu_kernel, operands=(0, 1)),
     linked(aten.native_dropout_backward.default, _native_dropout_backward),
+    linked(aten._safe_softmax.default, _safe_softmax),
     _softmax_backward(_of_softmax, aten._softmax_backward_data.default),
     _softmax_backward(_of_log_softmax, aten._log_softmax_backward_data.default),
     own(

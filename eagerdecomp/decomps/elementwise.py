@@ -16,6 +16,7 @@ from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import number_like, promoted
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
+from eagerdecomp.strides import in_order, memory_order
 from eagerdecomp.writeback import inplace_by
 
 __all__ = ["RULES"]
@@ -340,14 +341,23 @@ def _filled_like(op: OpOverload, value: int) -> Rule:
     return linked(op, link)
 
 
-def _empty_like(call: Call) -> Callable[..., Any]:
-    empty, others = call(aten.empty.memory_format), call(aten.empty_like.default)
+_KEEPS = (None, torch.preserve_format)
 
-    def run(self: Tensor, *, dtype: Any = None, device: Any = None, pin_memory: Any = None, **options: Any) -> Any:
-        if self.layout is torch.strided and self.is_contiguous() and all(option is None for option in options.values()):
+
+def _empty_like(call: Call) -> Callable[..., Any]:
+    empty, strided, others = call(aten.empty.memory_format), call(aten.empty_strided.default), call(aten.empty_like.default)
+
+    def run(
+        self: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
+    ) -> Any:
+        keeps = memory_format in _KEEPS
+        if (keeps or memory_format is torch.contiguous_format) and self.layout is torch.strided and layout in (None, torch.strided):
+            shape = list(self.shape)
             dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
-            return empty(list(self.shape), dtype=dtype, device=device, pin_memory=pin_memory)
-        return others(self, dtype=dtype, device=device, pin_memory=pin_memory, **options)
+            if not keeps or self.is_contiguous():
+                return empty(shape, dtype=dtype, device=device, pin_memory=pin_memory)
+            return strided(shape, in_order(shape, memory_order(self)), dtype=dtype, device=device, pin_memory=pin_memory)
+        return others(self, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory, memory_format=memory_format)
 
     return run
 

@@ -6,6 +6,7 @@ the tensor to the same storage with the view's shape and strides.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from eagerdecomp._torch import OpOverload, suggested_memory_format
 from eagerdecomp.linking import kept_number
 from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.strides import can_be_viewed
 
 __all__ = ["RULES"]
 
@@ -199,6 +201,78 @@ def _stack(call: Call) -> Callable[..., Any]:
     return run
 
 
+def _reshape(call: Call) -> Callable[..., Any]:
+    """A view where there is one, else a view of a copy."""
+    view, clone = call(aten.view.default), call(aten.clone.default)
+
+    def run(self: Tensor, shape: Sequence[int]) -> Any:
+        if not self.is_contiguous() and not can_be_viewed(self, _inferred(self, shape)):
+            return view(clone(self, memory_format=torch.contiguous_format), shape)
+        return view(self, shape)  # which also tells what is wrong with a shape
+
+    return run
+
+
+def _pixel_shuffle(call: Call) -> Callable[..., Any]:
+    view, permute, clone = call(aten.view.default), call(aten.permute.default), call(aten.clone.default)
+    others = call(aten.pixel_shuffle.default)
+
+    def run(self: Tensor, upscale_factor: int) -> Any:
+        rank, factor = self.dim(), upscale_factor
+        if rank >= 3 and factor <= 0:
+            raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {factor}")
+        if rank >= 3 and self.size(-3) % factor**2:
+            raise RuntimeError(
+                "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
+                f"but input.size(-3)={self.size(-3)} is not divisible by {factor**2}"
+            )
+        if rank < 3 or not self.is_contiguous():
+            return others(self, factor)
+        *batch, channels, height, width = self.shape
+        lead, kept = len(batch), channels // factor**2
+        apart = view(self, [*batch, kept, factor, factor, height, width])
+        turned = permute(apart, [*range(lead + 1), lead + 3, lead + 1, lead + 4, lead + 2])
+        # A copy in any case, as eager's kernel makes one.
+        return view(clone(turned, memory_format=torch.contiguous_format), [*batch, kept, height * factor, width * factor])
+
+    return run
+
+
+def _pixel_unshuffle(call: Call) -> Callable[..., Any]:
+    view, permute, clone = call(aten.view.default), call(aten.permute.default), call(aten.clone.default)
+    others = call(aten.pixel_unshuffle.default)
+
+    def run(self: Tensor, downscale_factor: int) -> Any:
+        rank, factor = self.dim(), downscale_factor
+        if rank >= 3 and factor <= 0:
+            raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {factor}")
+        for place, side in ((-2, "height"), (-1, "width")):
+            if rank >= 3 and self.size(place) % factor:
+                raise RuntimeError(
+                    f"pixel_unshuffle expects {side} to be divisible by downscale_factor, "
+                    f"but input.size({place})={self.size(place)} is not divisible by {factor}"
+                )
+        if rank >= 3 and not self.numel():
+            return clone(self)  # eager's kernel leaves the shape of an empty tensor as it is
+        if rank < 3 or not self.is_contiguous():
+            return others(self, factor)
+        *batch, channels, height, width = self.shape
+        lead, high, wide = len(batch), height // factor, width // factor
+        apart = view(self, [*batch, channels, high, factor, wide, factor])
+        turned = permute(apart, [*range(lead + 1), lead + 2, lead + 4, lead + 1, lead + 3])
+        return view(clone(turned, memory_format=torch.contiguous_format), [*batch, channels * factor**2, high, wide])
+
+    return run
+
+
+def _inferred(self: Tensor, shape: Sequence[int]) -> Sequence[int]:
+    """The shape with its -1 filled in, where that can be done."""
+    if -1 not in shape:
+        return shape
+    others = -math.prod(shape)
+    return [self.numel() // others if size == -1 and others > 0 else size for size in shape]
+
+
 def _any_row_major(tensors: Sequence[Tensor]) -> bool:
     """Whether one of the tensors keeps eager from stacking into channels last."""
     return any(suggested_memory_format(one) is torch.contiguous_format for one in tensors)
@@ -278,6 +352,9 @@ RULES: tuple[Rule, ...] = (
     linked(aten.select_backward.default, _select_backward),
     linked(aten.slice_backward.default, _slice_backward),
     linked(aten.stack.default, _stack),
+    linked(aten.reshape.default, _reshape, whole=True),
+    linked(aten.pixel_shuffle.default, _pixel_shuffle),
+    linked(aten.pixel_unshuffle.default, _pixel_unshuffle),
     linked(aten.roll.default, _roll),
     linked(aten.tril.default, _triangle(aten.tril.default, aten.le.Tensor)),
     linked(aten.triu.default, _triangle(aten.triu.default, aten.ge.Tensor)),

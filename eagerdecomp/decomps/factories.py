@@ -1,0 +1,99 @@
+"""Factories: tensors of one number, and of nothing, in any size.
+
+Sizes differ from step to step, so all are linked. What a call leaves open is what eager takes: the default dtype, or the type and the
+device of the tensor that the new one is made after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.rules import Call, Rule, linked
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+def _filled(op: OpOverload, value: int) -> Rule:
+    def link(call: Call) -> Callable[..., Any]:
+        full, others = call(aten.full.default), call(op)
+
+        def run(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+            if layout not in (None, torch.strided):
+                return others(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+            dtype = torch.get_default_dtype() if dtype is None else dtype
+            return full(size, value, dtype=dtype, device=device, pin_memory=pin_memory)
+
+        return run
+
+    return linked(op, link)
+
+
+def _filled_after(op: OpOverload, value: int) -> Rule:
+    """A new tensor after another."""
+
+    def link(call: Call) -> Callable[..., Any]:
+        full, others = call(aten.full.default), call(op)
+
+        def run(
+            self: Tensor, size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+        ) -> Any:
+            if self.layout is not torch.strided or layout not in (None, torch.strided):
+                return others(self, size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+            dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
+            return full(size, value, dtype=dtype, device=device, pin_memory=pin_memory)
+
+        return run
+
+    return linked(op, link)
+
+
+def _new_full(call: Call) -> Callable[..., Any]:
+    full, others = call(aten.full.default), call(aten.new_full.default)
+
+    def run(
+        self: Tensor,
+        size: Sequence[int],
+        fill_value: Any,
+        *,
+        dtype: Any = None,
+        layout: Any = None,
+        device: Any = None,
+        pin_memory: Any = None,
+    ) -> Any:
+        if self.layout is not torch.strided or layout not in (None, torch.strided):
+            return others(self, size, fill_value, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+        dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
+        return full(size, fill_value, dtype=dtype, device=device, pin_memory=pin_memory)
+
+    return run
+
+
+def _new_empty(call: Call) -> Callable[..., Any]:
+    empty, others = call(aten.empty.memory_format), call(aten.new_empty.default)
+
+    def run(
+        self: Tensor, size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+    ) -> Any:
+        if self.layout is not torch.strided or layout not in (None, torch.strided):
+            return others(self, size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+        dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
+        return empty(size, dtype=dtype, device=device, pin_memory=pin_memory)
+
+    return run
+
+
+RULES: tuple[Rule, ...] = (
+    _filled(aten.zeros.default, 0),
+    _filled(aten.ones.default, 1),
+    _filled_after(aten.new_zeros.default, 0),
+    _filled_after(aten.new_ones.default, 1),
+    linked(aten.new_full.default, _new_full),
+    linked(aten.new_empty.default, _new_empty),
+)
