@@ -244,7 +244,7 @@ def _explain(args: argparse.Namespace) -> int:
             if isinstance(error, EagerDecompError):
                 raise
             raise UsageError(f"the call fails: {str(error).splitlines()[0]}", FAILED) from None
-        print(told)
+        _print_whole(str(told))
         write(json.dumps(told.as_dict(), indent=2) + "\n")
     return FAILED if told.verdict.startswith("no route") else 0
 
@@ -261,10 +261,7 @@ _OPSET_EPILOG = """The output is an op file: eagerdecomp opset core > my_ops.txt
 
 def _opset(args: argparse.Namespace) -> int:
     ops = op_set_from(args.ops)
-    try:
-        print("\n".join([f"# {ops!r}", *map(str, ops)]), flush=True)
-    except BrokenPipeError:  # whoever reads has read enough: `eagerdecomp opset core | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _print_whole("\n".join([f"# {ops!r}", *map(str, ops)]))
     return 0
 
 
@@ -365,6 +362,13 @@ def _parser() -> argparse.ArgumentParser:
         command.configure(sub)
         sub.set_defaults(command=command)
     return parser
+
+
+def _print_whole(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # whoever reads has read enough: `eagerdecomp opset core | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _add_ops(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from eagerdecomp._torch import (
     OpOverload,
     OpOverloadPacket,
+    has_kernel,
     lazy_bits_visible,
     no_current_modes,
     resolve_packet,
@@ -278,7 +279,7 @@ def _verdict_of_op(planner: Planner, op: OpOverload) -> str:
 
 def _notes(planner: Planner, op: OpOverload) -> list[str]:
     notes: list[str] = []
-    if is_composite(op):
+    if is_composite(op) and not has_kernel(op, "CPU"):
         notes.append("PyTorch composes this op of others before a mode sees it, except in inference mode")
     if planner.backend.compile is not None:
         notes.append("this backend has a compile hook: linked rules of several kernels are recorded for it too")

@@ -125,6 +125,7 @@ def test_without_arguments_the_rules_are_listed() -> None:
     assert told.call == ""
     assert [way.verdict for way in told.rules] == ["closes, 2 kernel calls"] * 2
     assert ed.explain("aten.linear").notes
+    assert not ed.explain("aten.silu_backward.default").notes  # has a composition too, and kernels that come before it
 
 
 def test_nothing_of_the_caller_s_is_written_and_no_number_is_drawn() -> None:
