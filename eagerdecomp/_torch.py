@@ -363,10 +363,16 @@ class Sizes:
         self.mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
 
     def fake(self, tensor: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
-        """A fake tensor like another, these dimensions symbols; equal sizes share one."""
+        """A fake tensor like another, these dimensions symbols; equal sizes share one.
+
+        Raises:
+            IndexError: for a dimension that it has not.
+        """
         from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
-        wanted = {dim % max(tensor.dim(), 1) for dim in dims}
+        if any(not -tensor.dim() <= dim < tensor.dim() for dim in dims):
+            raise IndexError(f"{tensor.dim()} dimensions")
+        wanted = {dim % tensor.dim() for dim in dims}
         kinds = [DimDynamic.DUCK if dim in wanted else DimDynamic.STATIC for dim in range(tensor.dim())]
         context: Any = StatelessSymbolicContext(dynamic_sizes=kinds)
         return self.mode.from_tensor(tensor, symbolic_context=context)
@@ -391,6 +397,11 @@ class Sizes:
         from torch.utils._sympy.interp import sympy_interp
         from torch.utils._sympy.reference import PythonReferenceAnalysis
 
+        class Analysis(PythonReferenceAnalysis):
+            @staticmethod
+            def int_truediv(a: Any, b: Any) -> Any:  # torch's asks what its operands are
+                return a / b
+
         expression = Sizes.expression(size)
         if expression.is_number:
             return size.node.int_() if isinstance(size, torch.SymInt) else size.node.float_()
@@ -402,7 +413,7 @@ class Sizes:
             proxies = {symbol: Proxy(known[symbol], tracer) for symbol in expression.free_symbols}
             if expression not in known:
                 before = set(graph.nodes)
-                known[expression] = sympy_interp(PythonReferenceAnalysis, proxies, expression).node
+                known[expression] = sympy_interp(Analysis, proxies, expression).node
                 for node in graph.nodes:  # in order: the values of what it reads are known
                     if node not in before:
                         values = [getattr(arg, "meta", {}).get("val", arg) for arg in node.args]

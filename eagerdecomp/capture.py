@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.proxy import TraceError as Untraceable
 
 from eagerdecomp._torch import (
     DispatchMode,
@@ -55,7 +56,7 @@ def trace(
     out: writes in place stay writes, random ops draw anew. Each node has ``meta["val"]``, a fake tensor of the shape, strides and
     dtype of the run, and ``meta["original_aten"]``, the op that PyTorch called. It is the first run of its rules; what runs often
     may make fewer calls, once the passes have been over what was recorded. A backend's kernel is one node; its `compile` hook is
-    not asked.
+    not asked. Ranges of a profiler are no kernel calls.
 
     The graph takes what `fn` takes, nested alike, and answers what it answers. Tensors that `fn` holds (parameters, buffers, a
     closure's) are attributes of the graph, the very same tensors, and are written where `fn` writes them. Numbers and other values
@@ -160,22 +161,28 @@ class _Capture:
         unknown = [name for name in symbolic if name not in names]
         if unknown:
             raise TraceError(f"symbolic={unknown[0]!r}: no such tensor among the inputs, which are {', '.join(names) or 'none'}")
+        dims = {name: (dim,) if isinstance(dim, int) else tuple(dim) for name, dim in symbolic.items()}
         if self._sizes is not None:
-            dims = [symbolic.get(name, ()) for name in names]
-            leaves = [
-                self._sizes.fake(value, (d,) if isinstance(d, int) else tuple(d)) if isinstance(value, Tensor) else value
-                for value, d in zip(leaves, dims, strict=True)
-            ]
+            leaves = [self._open(name, value, dims.get(name, ())) for name, value in zip(names, leaves, strict=True)]
         for name, value in zip(names, leaves, strict=True):
             self._noter.take(name, value)
         self._asked = [
-            (name, dim, value.shape[dim])
-            for name, value in zip(names, leaves, strict=True)
-            for dim in ([symbolic[name]] if isinstance(symbolic.get(name), int) else symbolic.get(name, ()))  # type: ignore[union-attr]
+            (name, dim, value.shape[dim]) for name, value in zip(names, leaves, strict=True) for dim in dims.get(name, ())
         ]
         self._args, self._kwargs = self._in_spec.unflatten(leaves)
         self._tree = bool(kwargs) or len(names) != len(top) or any(name != _safe(n) for name, n in zip(names, called, strict=True))
         self._called = [_safe(name) for name in called]
+
+    def _open(self, name: str, value: Any, dims: tuple[int, ...]) -> Any:
+        """An input of a symbolic trace."""
+        if not isinstance(value, Tensor) and not dims:
+            return value
+        assert self._sizes is not None
+        try:
+            return self._sizes.fake(value, dims)
+        except (AttributeError, IndexError):
+            shown = _looks(value)
+            raise TraceError(f"symbolic: {name}, which is {shown}, has no dimension {', '.join(map(str, dims))}") from None
 
     def run(self, backend: Backend, rules: Iterable[Rule]) -> Trace:
         """Run the function and close the graph."""
@@ -337,7 +344,9 @@ class _Noter(DispatchMode):
             if isinstance(answer, Tensor):
                 self._know(answer, node, node.meta["val"])
         if facts_of(op).reads_data and _went_by_data(op, args):
-            self._graph.call_function(as_traced, (node, list(answer.shape) if isinstance(answer, Tensor) else answer))
+            read = list(answer.shape) if isinstance(answer, Tensor) else answer
+            if not isinstance(answer, FakeTensor) and not isinstance(answer, _SYMBOLIC):
+                self._graph.call_function(as_traced, (node, read))
         return answer
 
     def read(self, value: Any) -> Any:
@@ -354,7 +363,7 @@ class _Noter(DispatchMode):
             return known.node
         if isinstance(value, (list, tuple)):
             return type(value)(map(self.read, value)) if type(value) in (list, tuple) else [self.read(item) for item in value]
-        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        if isinstance(value, _SYMBOLIC):
             return self._size(value)
         if isinstance(value, torch.UntypedStorage):
             return self._storage(value)
@@ -383,7 +392,10 @@ class _Noter(DispatchMode):
                         return node
             raise TraceError(f"{symbol} follows from the values of a tensor, which no symbolic trace can hold")
 
-        return Sizes.node_of(value, self._graph, self._sizes, leaf)
+        try:
+            return Sizes.node_of(value, self._graph, self._sizes, leaf)
+        except Untraceable:
+            raise TraceError(f"no graph can compute {value} from the sizes of its inputs") from None
 
     def _find(self, value: Tensor) -> _Known | None:
         known = self._known.get(value._cdata)
@@ -405,6 +417,7 @@ class _Noter(DispatchMode):
             return self._fakes.from_tensor(value.detach(), static_shapes=True)
 
 
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _LITERALS = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 

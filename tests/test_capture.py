@@ -337,7 +337,7 @@ def test_a_copy_of_a_graph_checks_and_runs_as_it_does() -> None:
 # -- symbolic sizes ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("net", ["mlp", "attention"])
+@pytest.mark.parametrize("net", NETS)
 def test_a_batch_that_stays_a_symbol_may_be_any(net: str) -> None:
     make, shape = NETS[net]
     torch.manual_seed(0)
@@ -368,6 +368,16 @@ def test_a_symbolic_trace_refuses_what_cannot_be() -> None:
         trace(lambda x: x.view(4, -1) if x.shape[0] == 4 else x, CORE, symbolic={"x": 0})(torch.ones(4, 3))
     with pytest.raises(ed.TraceError, match=r"symbolic='z'.*x, y"):
         trace(lambda x, y: x, CORE, symbolic={"z": 0})(torch.ones(4), torch.ones(4))
+    for bad, words in (
+        ({"x": 2}, r"x, which is f32\[4\]\[1\], has no dimension 2"),
+        ({"k": 0}, "k, which is 2, has no dimension 0"),
+    ):
+        with pytest.raises(ed.TraceError, match=words):
+            trace(lambda x, k: x + k, CORE, symbolic=bad)(torch.ones(4), 2)
+    with pytest.raises(ed.TraceError, match="follows from the values of a tensor"):
+        trace(lambda x: x * x.sum().item(), CORE, symbolic={"x": 0})(torch.ones(4))
+    chosen = trace(lambda x: x[x > 0].sum(), CORE, symbolic={"x": 0})(torch.ones(4))
+    assert chosen(torch.tensor([-1.0, 2.0, 3.0, 4.0, 5.0])) == 14
     graph = trace(lambda x: x + 1 if x.shape[0] > 3 else x - 1, CORE, symbolic={"x": 0})(torch.ones(5))
     assert graph(torch.ones(9)).tolist() == [2] * 9
     with pytest.raises(ed.TraceError, match="holds only where"):
