@@ -5,11 +5,22 @@ from eagerdecomp.backend import Backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.capture import trace
 from eagerdecomp.decomps.blocked_attention import blocked_attention
-from eagerdecomp.errors import EagerDecompError, HookError, OpSetError, ProgramError, RuleError, TraceError, UnsupportedOpError
+from eagerdecomp.errors import (
+    EagerDecompError,
+    HookError,
+    OpSetError,
+    PlanError,
+    ProgramError,
+    RuleError,
+    TraceError,
+    UnsupportedOpError,
+)
 from eagerdecomp.explaining import Explanation, explain
 from eagerdecomp.inductor import inductor_hook
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.opset import OpSet, core_aten, infra, prims
+from eagerdecomp.planning import carrying_set, plan
+from eagerdecomp.plans import Plan
 from eagerdecomp.rules import Rule, register_decomposition
 from eagerdecomp.stats import OpStats, Stats
 
@@ -23,6 +34,8 @@ __all__ = [
     "OpSet",
     "OpSetError",
     "OpStats",
+    "Plan",
+    "PlanError",
     "ProgramCache",
     "ProgramError",
     "Rule",
@@ -31,10 +44,12 @@ __all__ = [
     "TraceError",
     "UnsupportedOpError",
     "blocked_attention",
+    "carrying_set",
     "core_aten",
     "explain",
     "inductor_hook",
     "infra",
+    "plan",
     "prims",
     "register_decomposition",
     "trace",

@@ -13,8 +13,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from eagerdecomp.errors import EagerDecompError, OpSetError
+from eagerdecomp.errors import EagerDecompError, OpSetError, PlanError
 from eagerdecomp.opfile import NAMED_SETS, op_set_from
+from eagerdecomp.plancommand import PLAN_EPILOG, configure_plan, run_plan
 from eagerdecomp.runscript import Script, ScriptNotFound, run_script
 from eagerdecomp.summary import RunFacts, run_facts, summary_json, summary_table
 
@@ -249,6 +250,14 @@ def _explain(args: argparse.Namespace) -> int:
     return FAILED if told.verdict.startswith("no route") else 0
 
 
+# -- plan ------------------------------------------------------------------------------------------------------------
+
+
+def _configure_plan(parser: argparse.ArgumentParser) -> None:
+    _add_ops(parser)
+    configure_plan(parser)
+
+
 # -- opset -----------------------------------------------------------------------------------------------------------
 
 
@@ -318,6 +327,7 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("run", "run any script with every op brought to an op set", _configure_run, _run, _RUN_EPILOG, _own_words),
     Command("explain", "show what happens to a call, rule by rule, and its program", _configure_explain, _explain, _EXPLAIN_EPILOG),
+    Command("plan", "what each op comes to on a set, and which kernels to write next", _configure_plan, run_plan, PLAN_EPILOG),
     Command("opset", "list the ops of a set, one a line", _configure_opset, _opset, _OPSET_EPILOG),
     Command("bench", "measure what the mode costs, on this machine", _configure_bench, _bench, _BENCH_EPILOG),
 )
@@ -333,7 +343,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Command = args.command
     try:
         return command.run(args)
-    except (UsageError, OpSetError, ScriptNotFound) as error:
+    except (UsageError, OpSetError, PlanError, ScriptNotFound) as error:
         print(f"eagerdecomp {command.name}: {error}", file=sys.stderr)
         return error.exit_code if isinstance(error, UsageError) else USAGE_ERROR
     except EagerDecompError as error:

@@ -10,6 +10,7 @@ __all__ = [
     "EagerDecompError",
     "HookError",
     "OpSetError",
+    "PlanError",
     "ProgramError",
     "RuleError",
     "TraceError",
@@ -50,6 +51,14 @@ class TraceError(EagerDecompError, ValueError):
 
     Cause: inputs of other shapes, strides, dtypes or numbers than those of the trace; data that the traced run went by and that
     differs; a size that was to stay symbolic and that something went on by. Cure: trace anew, with such inputs.
+    """
+
+
+class PlanError(EagerDecompError, ValueError):
+    """A plan cannot be made or read.
+
+    Cause: a model that cannot run on fake tensors, a factory that gives no model, a file that holds no plan. Cure: the message says
+    which.
     """
 
 

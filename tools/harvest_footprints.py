@@ -69,19 +69,31 @@ class Harvest:
             keys.add(key)
         except TypeError:  # an argument without a key: a storage, a sparse tensor
             return
-        for rule in (*our_rules(op), *shipped_rules(op)):
+        found: dict[str, tuple[tuple[str, int], ...]] = {}
+        for rule in self.rules(op):
             calls = self._listen(rule, args, kwargs)
             if calls is not None:
                 footprint = tuple(sorted(Counter(str(called) for called, _, _ in calls).items()))
+                found[rule.source] = footprint
                 self.seen.setdefault(str(op), {}).setdefault(rule.source, Counter())[footprint] += 1
                 self._waiting.extend(calls)
+        self.met(op, args, kwargs, found)
+
+    def rules(self, op: OpOverload) -> tuple[Rule, ...]:
+        """Every rule there is for an op."""
+        return (*our_rules(op), *shipped_rules(op))
+
+    def met(
+        self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], found: dict[str, tuple[tuple[str, int], ...]]
+    ) -> None:
+        """Told of each distinct call and of what each rule that takes it called; for whoever wants to know more."""
 
     def _listen(self, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Call] | None:
         args, kwargs = copied(args), copied(kwargs)  # out of the listener's hearing
         with without_torch_function(), lazy_bits_visible(), torch._C._AutoDispatchBelowAutograd(), Listener() as listener:
             try:
                 answer = rule(*args, **kwargs)
-            except (NoRoute, RuntimeError, TypeError, ValueError, IndexError, AssertionError, NotImplementedError, AttributeError):
+            except (NoRoute, RuntimeError, TypeError, ValueError, LookupError, AssertionError, NotImplementedError, AttributeError):
                 return None  # the rule does not take this call
         if answer is NotImplemented or _works_unheard(rule, (*args, *kwargs.values()), answer, listener):
             return None

@@ -1,0 +1,80 @@
+"""Calls: by which calls each rule was seen to call what it calls, and what each op's gradient calls; harvested, shipped as data.
+
+`footprints` says what the planner needs, in little; this is the long form, which only a plan reads. ``tools/harvest_calls.py``
+writes ``calls.json``: torch's operator database in float32, the first calls of each op in a few other dtypes, and their gradients.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from torch import Tensor
+
+from eagerdecomp.footprints import Footprint, torch_release
+
+__all__ = ["SeenCall", "SeenOp", "load_calls", "spelled"]
+
+_DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "complex64": "c64", "complex128": "c128"}
+_DTYPES |= {"int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "b8"}
+
+_LONGEST = 100
+
+
+@dataclass(frozen=True)
+class SeenCall:
+    """One kind of call: an example, and what each rule that took it called."""
+
+    example: str
+    by_source: Mapping[str, Footprint]
+
+
+@dataclass(frozen=True)
+class SeenOp:
+    """What was seen of one op.
+
+    Attributes:
+        eager: eager calls it for the operator database; others are met within rules.
+        calls: kinds of call, the most frequent first.
+        gradient: an example and what its backward called, for each kind; None where autograd has no gradient for it.
+    """
+
+    eager: bool
+    calls: tuple[SeenCall, ...]
+    gradient: tuple[tuple[str, Footprint | None], ...]
+
+
+@functools.cache
+def load_calls() -> Mapping[str, SeenOp]:
+    """What was seen of each op, by name; nothing where it was harvested from another torch release."""
+    text = resources.files("eagerdecomp").joinpath("calls.json").read_text(encoding="utf-8")
+    data = json.loads(text)
+    return {op: _seen(told) for op, told in data["ops"].items()} if data["torch"] == torch_release() else {}
+
+
+def _seen(told: Mapping[str, Any]) -> SeenOp:
+    footprints = told["footprints"]
+    calls = tuple(
+        SeenCall(example, {source: footprints[number] for source, number in by_source.items()})
+        for example, by_source in told["calls"]
+    )
+    return SeenOp(told["eager"], calls, tuple((example, footprint) for example, footprint in told["gradient"]))
+
+
+def spelled(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """A call's arguments in short: ``f32[2, 3], 1, alpha=2``."""
+    text = ", ".join([*map(_spelled, args), *(f"{name}={_spelled(value)}" for name, value in kwargs.items())])
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, Tensor):
+        dtype = str(value.dtype).removeprefix("torch.")
+        return f"{_DTYPES.get(dtype, dtype)}{list(value.shape)}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_spelled, value))}]"
+    return repr(value)

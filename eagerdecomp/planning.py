@@ -1,0 +1,151 @@
+"""Planning: `plan`, which asks the rules and what was seen of them what each op comes to on a set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from eagerdecomp._torch import OpOverload, is_dispatched, op_names, overload
+from eagerdecomp.backend import Backend, as_backend
+from eagerdecomp.calls import load_calls
+from eagerdecomp.decomps import our_rules
+from eagerdecomp.footprints import load_footprints, torch_release
+from eagerdecomp.gaps import SmallSet, choose_kernels, fewest_kernels, smallest_set
+from eagerdecomp.modelcalls import ModelCalls, model_calls
+from eagerdecomp.opset import OpLike, OpSet, infra, resolve_ops
+from eagerdecomp.planned import OpPlan
+from eagerdecomp.planner import Planner, is_plumbing_name, shipped_costs
+from eagerdecomp.plans import Plan
+from eagerdecomp.routes import Routes, op_named
+from eagerdecomp.schema import facts_of
+from eagerdecomp.sources import shipped_rules
+
+__all__ = ["aten_ops", "carrying_set", "plan"]
+
+_SAMPLES = (
+    "routes are those of the calls that torch's operator database makes in float32, and of a few in bfloat16, complex64, int64 and "
+    "bool; other calls may take other routes"
+)
+_KERNELS = "kernel calls are those of the most frequent call seen of each op on the way, before a program's passes"
+
+
+def plan(
+    supported_ops: Backend | OpSet | Iterable[OpLike],
+    *,
+    ops: Iterable[OpLike] | None = None,
+    model: Callable[[], Any] | None = None,
+    kernels: int = 10,
+    name: str = "",
+) -> Plan:
+    """What each op comes to on a set, and which kernels to write next, before anything is run.
+
+    For every ATen overload: in the set, decomposed (into which kernels, how many, by which rules, and whether its gradient closes
+    too), or without a route. No kernel runs: it is known from the rules and the calls they were seen for.
+
+    Args:
+        supported_ops: the set, or a `Backend`.
+        ops: the ops to plan for; all of ATen unless given.
+        model: plan for what a model calls, forward and backward, instead: a function that makes a module and its inputs,
+            ``return model, (x,)``, or that gives a function of no arguments which does a step. It is run on fake tensors.
+        kernels: how many kernels to propose.
+        name: what the plan calls the model.
+
+    Raises:
+        OpSetError: for an op name that this torch does not have.
+        PlanError: for a model that cannot run on fake tensors.
+    """
+    started = time.perf_counter()
+    backend = as_backend(supported_ops)
+    planner = Planner(backend, {}, our_rules, shipped_rules, shipped_costs)
+    routes = Routes(planner, load_calls(), load_footprints())
+    called = model_calls(planner, model) if model is not None else ModelCalls()
+    if model is not None:
+        names, subject = sorted(called.counts), name or f"what {getattr(model, '__qualname__', 'the model')} calls"
+    elif ops is not None:
+        names = sorted({str(op) for op in resolve_ops(ops)})
+        subject = f"{len(names)} ops"
+    else:
+        names, subject = [str(op) for op in aten_ops()], "all of ATen"
+    routes.know(names)
+    planned = tuple(_planned(routes, op, called) for op in names)
+    clauses = routes.clauses(routes.graph(names))
+    open_ops = [one.op for one in planned if one.status in ("partly", "missing")]
+    # Where a model's own calls have no route, what was seen of other calls says nothing of theirs.
+    closed = routes.closed - set(open_ops)
+    choice = choose_kernels(clauses, closed, open_ops, kernels, _rank)
+    return Plan(
+        repr(backend.ops),
+        subject,
+        torch_release(),
+        planned,
+        choice.kernels,
+        choice.bound,
+        fewest_kernels(clauses, closed, open_ops, _rank),
+        (*called.notes, *((_SAMPLES, _KERNELS) if not all(one.exact for one in planned) else ())),
+        time.perf_counter() - started,
+    )
+
+
+def aten_ops() -> list[OpOverload]:
+    """Every overload of ATen that the dispatcher runs."""
+    found = (overload(name) for name in op_names() if name.startswith("aten::"))
+    return sorted((op for op in found if op is not None and is_dispatched(op)), key=str)
+
+
+def carrying_set(ops: Iterable[OpLike] | None = None, *, base: OpSet | None = None) -> SmallSet:
+    """A small set of ops that, beside `base`, carries the given ones: every call seen of them closes.
+
+    None of its ops can be left out, yet another set might be smaller: `SmallSet.necessary` are those that every such set holds.
+
+    Args:
+        ops: the ops to carry; all that eager calls for torch's operator database unless given.
+        base: what the backend has anyway; `infra` unless given.
+    """
+    held = infra() if base is None else base
+    planner = Planner(as_backend(held), {}, our_rules, shipped_rules, shipped_costs)
+    seen = load_calls()
+    routes = Routes(planner, seen, load_footprints())
+    if ops is None:
+        wanted = [op for op, found in seen.items() if found.eager and op_named(op) is not None]  # some are registered on first use
+    else:
+        wanted = [str(op) for op in resolve_ops(ops)]
+    graph = routes.graph(wanted)
+    free = {op for op in graph if is_plumbing_name(op)} | {str(op) for op in held}
+    # What prims call is their own eager implementation, mostly the op that led to them.
+    clauses = {
+        op: tuple(tuple(way for way in call if not any(called.startswith("prims.") for called in way)) for call in calls)
+        for op, calls in routes.clauses(graph).items()
+    }
+    return smallest_set(clauses, free, [op for op in wanted if not is_plumbing_name(op)], _rank)
+
+
+def _planned(routes: Routes, op: str, called: ModelCalls) -> OpPlan:
+    rules = tuple(str(rule) for rule in routes.rules(op))
+    gradient, lacking = routes.gradient(op)
+    calls = called.counts[op]
+    if is_plumbing_name(op):
+        return OpPlan(op, "passes", (), (), "none", (), calls, True)
+    if routes.has_kernel(op):
+        return OpPlan(op, "supported", (), rules, gradient, lacking, calls, True)
+    own = called.routes.get(op, [])
+    if own and None not in own:
+        found = tuple(route for route in own if route is not None)
+        closing = [not route.missing for route in found]
+        status = "closed" if all(closing) else "partly" if any(closing) else "missing"
+        return OpPlan(op, status, found, rules, gradient, lacking, calls, True)
+    if op in routes.closed:
+        status = "closed"
+    elif op in routes.in_part:
+        status = "partly"
+    else:
+        status = "unknown" if rules and not routes.kinds(op) else "missing"
+    return OpPlan(op, status, routes.routes(op), rules, gradient, lacking, calls)
+
+
+def _rank(op: str) -> int:
+    """Between kernels that open each other, a backend writes functional ones, and ATen's own."""
+    found = op_named(op)
+    if found is None:
+        return 9
+    return (2 if facts_of(found).mutated else 0) + (0 if found.namespace == "aten" else 1)

@@ -1,0 +1,230 @@
+"""Plans: what each op comes to on an op set and which kernels to write next, as values that print, compare and are kept as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from eagerdecomp.errors import PlanError
+from eagerdecomp.gaps import Kernel
+from eagerdecomp.planned import STATUSES, OpPlan
+from eagerdecomp.planpage import page
+from eagerdecomp.routes import Route
+
+__all__ = ["Comparison", "Plan"]
+
+_SHOWN = 40
+_NAMES = 6
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a plan differs from an older one: ops by name.
+
+    Attributes:
+        opened: close now and did not.
+        lost: closed and do not any more.
+        cheaper: fewer kernel calls at most, with both numbers.
+        dearer: more of them.
+    """
+
+    opened: tuple[str, ...]
+    lost: tuple[str, ...]
+    cheaper: tuple[tuple[str, int, int], ...]
+    dearer: tuple[tuple[str, int, int], ...]
+
+    def __str__(self) -> str:
+        told = [("close now", self.opened), ("close no more", self.lost)]
+        counts = [("fewer kernel calls", self.cheaper), ("more kernel calls", self.dearer)]
+        lines = [f"{label}: {len(ops)}{_listed(ops)}" for label, ops in told if ops]
+        lines += [f"{label}: {len(ops)}{_listed([f'{op} {old} -> {new}' for op, old, new in ops])}" for label, ops in counts if ops]
+        return "\n".join(lines) or "no op differs"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What ops come to on an op set, made by `eagerdecomp.plan`.
+
+    Attributes:
+        op_set: what the set calls itself.
+        subject: what was planned: all of ATen, some ops, or a model.
+        torch: the release whose rules it is about.
+        ops: the ops, by name.
+        next_kernels: the kernels to write next, each with the ops that it opens beyond those before it.
+        bound: no choice of as many kernels opens more ops than this.
+        to_close: kernels that open every op without a route, or with one in part.
+        notes: what the plan does not know.
+        seconds: how long it took to make.
+    """
+
+    op_set: str
+    subject: str
+    torch: str
+    ops: tuple[OpPlan, ...]
+    next_kernels: tuple[Kernel, ...] = ()
+    bound: int = 0
+    to_close: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = field(default=0.0, compare=False)
+
+    def __getitem__(self, op: object) -> OpPlan:
+        """The plan of one op, by its name or overload."""
+        found = next((one for one in self.ops if one.op == str(op)), None)
+        if found is None:
+            raise KeyError(f"{op} is not in the plan of {self.subject}")
+        return found
+
+    def of(self, *statuses: str) -> tuple[OpPlan, ...]:
+        """The ops of these statuses."""
+        return tuple(one for one in self.ops if one.status in statuses)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many ops there are of each status."""
+        found = Counter(one.status for one in self.ops)
+        return {status: found[status] for status in STATUSES if found[status]}
+
+    def failing(self, require: str) -> tuple[OpPlan, ...]:
+        """The ops for which a requirement does not hold: ``"closed"`` (every call reaches the set) or ``"gradients"`` (and so does
+        every gradient). What is not known does not hold."""
+        bad = [one for one in self.ops if one.status in ("partly", "missing", "unknown")]
+        if require == "gradients":
+            bad += [one for one in self.ops if one not in bad and one.gradient not in ("closed", "none")]
+        elif require != "closed":
+            raise ValueError(f'require must be "closed" or "gradients", not {require!r}')
+        return tuple(bad)
+
+    def refusal(self, require: str) -> str:
+        """All ops for which a requirement does not hold, and the line that adds what they lack; "" where it holds."""
+        bad = self.failing(require)
+        if not bad:
+            return ""
+        lines = [f"{len(bad)} of {len(self.ops)} ops do not meet --require {require} on {self.op_set}:"]
+        for one in bad:
+            fault = one.status if one.status in ("partly", "missing", "unknown") else f"gradient {one.gradient}"
+            ends = one.missing if one.status in ("partly", "missing") else one.gradient_missing
+            why = (
+                f": ends at {', '.join(ends[:_NAMES])}" if ends and ends != (one.op,) else f": {one.depends}" if one.depends else ""
+            )
+            lines.append(f"  {one.op}: {fault}{why}")
+        if self.to_close:
+            lines += ["to open them all, add these to the set:", f"  ops | {list(self.to_close)!r}".replace("'", '"')]
+        return "\n".join(lines)
+
+    def compare(self, old: Plan) -> Comparison:
+        """How this plan differs from an older one, over the ops that both hold."""
+        before = {one.op: one for one in old.ops}
+        both = [(before[one.op], one) for one in self.ops if one.op in before]
+        fine = ("supported", "passes", "closed")
+        counted = [
+            (new.op, was.kernels[1], new.kernels[1]) for was, new in both if was.kernels is not None and new.kernels is not None
+        ]
+        return Comparison(
+            tuple(new.op for was, new in both if new.status in fine and was.status not in fine),
+            tuple(new.op for was, new in both if was.status in fine and new.status not in fine),
+            tuple(row for row in counted if row[2] < row[1]),
+            tuple(row for row in counted if row[2] > row[1]),
+        )
+
+    def __str__(self) -> str:
+        lines = [f"plan of {self.subject} on {self.op_set}, torch {self.torch}"]
+        width = max(map(len, STATUSES))
+        lines += [f"  {status.ljust(width)}  {count:5}  {STATUSES[status]}" for status, count in self.counts.items()]
+        gradients = Counter(one.gradient for one in self.ops)
+        told = [f"{gradients[kind]} {kind}" for kind in ("closed", "partly", "missing", "none", "unknown") if gradients[kind]]
+        lines.append(f"  {'gradients'.ljust(width)}         {', '.join(told)}")
+        if self.next_kernels:
+            opened = sum(len(kernel.opens) for kernel in self.next_kernels)
+            most = "no other choice opens more" if opened >= self.bound else f"no choice opens more than {self.bound}"
+            lines += ["", f"the next {len(self.next_kernels)} kernels to write; they open {opened} ops, {most}:"]
+            lines += [f"  {kernel.op}: opens {len(kernel.opens)}{_listed(kernel.opens)}" for kernel in self.next_kernels]
+        elif not self.of("partly", "missing"):
+            lines += ["", "nothing is missing"]
+        rows = self.ops if len(self.ops) <= _SHOWN or self.ops[0].calls else self.of("partly")
+        if rows:
+            lines += ["", *self.table(rows)]
+        return "\n".join([*lines, "", *(f"note: {note}" for note in self.notes), f"planned in {self.seconds:.1f} s"])
+
+    def table(self, ops: Sequence[OpPlan]) -> list[str]:
+        """Lines with a row an op: how it stands, its kernel calls, its gradient, by which rule, or what is missing."""
+        rows = [("op", "status", "kernels", "gradient", "by")]
+        rows += [(_called(one), one.status, _span(one), one.gradient, _by(one)) for one in ops]
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        return [
+            "  ".join([*(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)), row[4]]).rstrip() for row in rows
+        ]
+
+    # -- as plain values --------------------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """The whole plan as JSON text; `Plan.from_json` reads it."""
+        ops = [
+            {name: value for name, value in asdict(one).items() if value or name in ("op", "status")} | {"kernels": one.kernels}
+            for one in self.ops
+        ]
+        return json.dumps({**asdict(self), "ops": ops, "counts": self.counts}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """The plan that `to_json` wrote.
+
+        Raises:
+            PlanError: for any other text.
+        """
+        try:
+            data = json.loads(text)
+            ops = tuple(_op_of(row) for row in data["ops"])
+            kernels = tuple(Kernel(row["op"], tuple(row["opens"])) for row in data["next_kernels"])
+            more = {name: tuple(data[name]) for name in ("to_close", "notes")}
+            return cls(data["op_set"], data["subject"], data["torch"], ops, kernels, data["bound"], **more, seconds=data["seconds"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise PlanError(f"not a plan, as --json writes one: {type(error).__name__}: {error}") from None
+
+    def to_html(self) -> str:
+        """A page that needs no other file: the plan's table, and a part for each op, with ``#op`` as its address."""
+        title = f"Plan of {self.subject} on {self.op_set}"
+        return page(title, self.torch, self.ops, self.next_kernels, self.bound, self.notes)
+
+
+def _op_of(row: Mapping[str, Any]) -> OpPlan:
+    routes = tuple(
+        Route(r["call"], r["rule"], r["ops"], r["kernels"], tuple(r["missing"]), tuple(r["in_part"])) for r in row.get("routes", ())
+    )
+    return OpPlan(
+        row["op"],
+        row["status"],
+        routes,
+        tuple(row.get("rules", ())),
+        row.get("gradient", "unknown"),
+        tuple(row.get("gradient_missing", ())),
+        row.get("calls", 0),
+        row.get("exact", False),
+    )
+
+
+def _called(one: OpPlan) -> str:
+    return f"{one.op} x{one.calls}" if one.calls else one.op
+
+
+def _span(one: OpPlan) -> str:
+    if one.kernels is None:
+        return "-"
+    low, high = one.kernels
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _by(one: OpPlan) -> str:
+    if one.status == "partly":
+        return one.depends
+    if one.status == "missing":
+        return f"ends at {', '.join(one.missing[:_NAMES])}" if one.missing and one.missing != (one.op,) else ""
+    return ", ".join(dict.fromkeys(route.rule for route in one.routes if route.rule))
+
+
+def _listed(names: Iterable[str]) -> str:
+    shown = list(names)
+    more = f", ... {len(shown) - _NAMES} more" if len(shown) > _NAMES else ""
+    return f" ({', '.join(shown[:_NAMES])}{more})" if shown else ""

@@ -1,0 +1,364 @@
+"""Routes: what every op comes to on a backend, call by call, as far as its rules were seen.
+
+An op *closes* where each kind of call that was seen ends in ops of the set, by some rule, through ops that close themselves. It
+closes *in part* where some calls do, or where a route leads through an op that closes in part. What was never seen is unknown; it
+is not taken for either.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from eagerdecomp._torch import OpOverload, overload
+from eagerdecomp.calls import SeenOp
+from eagerdecomp.footprints import Footprint, Footprints
+from eagerdecomp.planner import Planner, is_plumbing_name
+from eagerdecomp.rules import Rule
+from eagerdecomp.schema import facts_of, functional_twin
+
+__all__ = ["Clauses", "Closer", "Kind", "Route", "Routes", "Way", "closure", "op_named"]
+
+#: op -> for each of its calls the ways it may go, each the ops that all must close.
+Clauses = Mapping[str, tuple[tuple[frozenset[str], ...], ...]]
+
+_FLOATS = ("f32[", "f64[", "f16[", "bf16[", "c64[", "c128[")
+
+
+class Way(NamedTuple):
+    """One rule for one call: the ops that it calls."""
+
+    rule: Rule
+    calls: Footprint
+
+
+class Kind(NamedTuple):
+    """One kind of call of an op: an example ("" where only the schema tells), and the rules for it in the order they are tried."""
+
+    example: str
+    ways: tuple[Way, ...]
+
+
+@dataclass(frozen=True)
+class Route:
+    """What one kind of call comes to.
+
+    Attributes:
+        call: the arguments of an example; "" where the route is read from the schema, or no example is known.
+        rule: the rule that is taken, with its source; "" where none closes.
+        ops: what the rule calls, with how often.
+        kernels: what reaches the backend, with how often.
+        missing: the ops at which all its rules end; empty where it closes.
+        in_part: the ops on the way that close for some of their calls alone.
+    """
+
+    call: str
+    rule: str
+    ops: Mapping[str, int]
+    kernels: Mapping[str, int]
+    missing: tuple[str, ...] = ()
+    in_part: tuple[str, ...] = ()
+
+
+def op_named(name: str) -> OpOverload | None:
+    """The overload of a name such as ``"aten.add.Tensor"``."""
+    namespace, _, rest = name.partition(".")
+    return overload(f"{namespace}::{rest}")
+
+
+class Routes:
+    """The routes of a backend.
+
+    Args:
+        planner: decides which rules there are for an op, and in which order.
+        seen: what was seen of each op.
+        footprints: the planner's own footprints, for rules that `seen` does not know as they are now.
+    """
+
+    def __init__(self, planner: Planner, seen: Mapping[str, SeenOp], footprints: Footprints) -> None:
+        self._planner = planner
+        self._seen = seen
+        self._footprints = footprints
+        self._kinds: dict[str, tuple[Kind, ...]] = {}
+        self._under_way: set[str] = set()
+        self._counted: dict[str, Counter[str]] = {}
+
+    # -- what there is ----------------------------------------------------------------------------------------------
+
+    def has_kernel(self, op: str) -> bool:
+        """Whether the backend runs every call of the op itself."""
+        found = op_named(op)
+        if found is None:
+            return False
+        decision = self._planner.decide(found)
+        return decision.kernel is not None and decision.when is None
+
+    def rules(self, op: str) -> tuple[Rule, ...]:
+        """The op's rules, in the order they are tried."""
+        found = op_named(op)
+        return () if found is None or is_plumbing_name(op) else tuple(self._planner.decide(found).rules)
+
+    def kinds(self, op: str) -> tuple[Kind, ...]:
+        """The kinds of call that the op was seen for; of rules that bind all their ops, what they bind."""
+        found = self._kinds.get(op)
+        if found is None:
+            found = self._kinds[op] = tuple(self._find_kinds(op))
+        return found
+
+    def _find_kinds(self, op: str) -> Iterator[Kind]:
+        rules = self.rules(op)
+        seen = self._seen.get(op)
+        kept = self._footprints.get(op, {})
+        told = seen.calls if seen is not None else ()
+        # A rule that has changed since the calls were heard: the footprints, which are harvested more often, tell without examples.
+        changed = [
+            rule
+            for rule in rules
+            if rule.source in kept and not _same(kept[rule.source], [c.by_source.get(rule.source) for c in told])
+        ]
+        for call in told:
+            ways = (
+                Way(rule, call.by_source[rule.source]) for rule in rules if rule.source in call.by_source and rule not in changed
+            )
+            found = tuple(ways)
+            if found or not changed:
+                yield Kind(call.example, found)
+        for rule in changed:
+            yield from (Kind("", (Way(rule, footprint),)) for footprint in kept[rule.source])
+        if not told and not changed:
+            bound = tuple(Way(rule, ops) for rule in rules if rule.linked and (ops := _bound(rule)))
+            if bound:
+                yield Kind("", bound)
+
+    def graph(self, asked: Iterable[str]) -> set[str]:
+        """The ops asked for, and all that their rules call."""
+        met: set[str] = set()
+        waiting = list(asked)
+        while waiting:
+            op = waiting.pop()
+            if op not in met:
+                met.add(op)
+                waiting.extend(called for kind in self.kinds(op) for way in kind.ways for called in way.calls)
+        return met
+
+    @functools.cached_property
+    def _all(self) -> set[str]:
+        return self.graph([*self._seen, *self._footprints])
+
+    def know(self, ops: Iterable[str]) -> None:
+        """Take ops in that were never seen."""
+        self._all.update(self.graph(ops))
+
+    # -- what closes ------------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def closed(self) -> frozenset[str]:
+        """The ops of which every call seen closes. An op that calls itself does so on another kind of call."""
+        clauses = self.clauses(self._all & self.in_part)
+        return closure(
+            {op: tuple(tuple(way - {op} for way in call) for call in calls) for op, calls in clauses.items()}, self._base
+        )
+
+    @functools.cached_property
+    def in_part(self) -> frozenset[str]:
+        """The ops of which some call closes, as far as was seen, those that close altogether among them."""
+        some = {
+            op: (tuple(way for call in calls for way in call),) if calls and any(calls) else calls
+            for op, calls in self.clauses(self._all).items()
+        }
+        narrowed = {
+            op for op in self._all if (found := op_named(op)) is not None and self._planner.decide(found).kernel is not None
+        }
+        return closure(some, self._base | narrowed)
+
+    @functools.cached_property
+    def _base(self) -> set[str]:
+        return {op for op in self._all if is_plumbing_name(op) or self.has_kernel(op)}
+
+    def clauses(self, ops: Iterable[str]) -> Clauses:
+        """What must close for each op to close."""
+        return {op: tuple(tuple(frozenset(way.calls) for way in kind.ways) for kind in self.kinds(op)) for op in ops}
+
+    # -- what calls come to -----------------------------------------------------------------------------------------
+
+    def routes(self, op: str) -> tuple[Route, ...]:
+        """What each kind of call of an op outside the set comes to."""
+        return tuple(self._route(op, kind) for kind in self.kinds(op))
+
+    def _route(self, op: str, kind: Kind) -> Route:
+        way = self._chosen(kind)
+        if way is None:
+            return Route(kind.example, "", {}, {}, tuple(self._ends(op, kind)))
+        kernels = self._sum(way.calls)
+        in_part = tuple(sorted(called for called in way.calls if called not in self.closed and called != op))
+        return Route(kind.example, str(way.rule), dict(way.calls), dict(sorted(kernels.items())), (), in_part)
+
+    def _chosen(self, kind: Kind) -> Way | None:
+        """The first rule whose ops close, else the first whose ops close in part."""
+        for reached in (self.closed, self.in_part):
+            for way in kind.ways:
+                if reached.issuperset(way.calls):
+                    return way
+        return None
+
+    def kernels(self, op: str) -> Counter[str]:
+        """The kernel calls of an op's most frequent call that closes."""
+        if is_plumbing_name(op):
+            return Counter()
+        if op in self._base:
+            return Counter({op: 1})
+        if op in self._under_way:  # a rule that meets its own op again does so on another kind of call
+            return self._cheapest_kernels(op)
+        found = self._counted.get(op)
+        if found is None:
+            self._under_way.add(op)
+            try:
+                way = next((way for kind in self.kinds(op) if (way := self._chosen(kind)) is not None), None)
+                # One without a rule is in the set by a predicate.
+                found = self._counted[op] = Counter({op: 1}) if way is None else self._sum(way.calls)
+            finally:
+                self._under_way.discard(op)
+        return found
+
+    def _sum(self, calls: Footprint, of: Callable[[str], Counter[str]] | None = None) -> Counter[str]:
+        total: Counter[str] = Counter()
+        for op, times in calls.items():
+            for kernel, count in (of or self.kernels)(op).items():
+                total[kernel] += times * count
+        return total
+
+    def _cheapest_kernels(self, op: str) -> Counter[str]:
+        calls = self._cheapest.get(op)
+        if calls is None:
+            return Counter() if is_plumbing_name(op) else Counter({op: 1})
+        return self._sum(calls, self._cheapest_kernels)
+
+    @functools.cached_property
+    def _cheapest(self) -> dict[str, Footprint]:
+        """What each op outside the set calls by its cheapest rule: settled from the cheapest on, so that no route is a circle."""
+        callers: dict[str, list[tuple[str, Footprint]]] = {}
+        for op in self._all - self._base:
+            for kind in self.kinds(op):
+                for way in kind.ways:
+                    for called in way.calls or ("",):
+                        callers.setdefault(called, []).append((op, way.calls))
+        cost: dict[str, float] = {"": 0}
+        best: dict[str, Footprint] = {}
+        number = itertools.count()
+        waiting: list[tuple[float, int, str, Footprint]] = [
+            (0.0 if not op or is_plumbing_name(op) else 1.0, next(number), op, {}) for op in ["", *sorted(self._base)]
+        ]
+        heapq.heapify(waiting)
+        while waiting:
+            spent, _, op, calls = heapq.heappop(waiting)
+            if op in best or (op in cost and op):
+                continue
+            cost[op] = spent
+            if op and op not in self._base:
+                best[op] = calls
+            for caller, needed in callers.get(op, ()):
+                if caller not in cost and all(called in cost for called in needed):
+                    total = sum(times * cost[called] for called, times in needed.items())
+                    heapq.heappush(waiting, (total, next(number), caller, needed))
+        return best
+
+    def _ends(self, op: str, kind: Kind) -> list[str]:
+        """The ops at which the rules of a call end: those outside the set whose calls have no rule that leads further."""
+        ends: list[str] = []
+        met = {op}
+        waiting = [called for way in kind.ways for called in way.calls if called not in self.in_part]
+        while waiting:
+            end = waiting.pop(0)
+            if end in met:
+                continue
+            met.add(end)
+            further = [c for k in self.kinds(end) for way in k.ways for c in way.calls if c not in self.in_part]
+            if not further:
+                ends.append(end)
+            waiting.extend(further)
+        # In a mere circle, what the rules call first.
+        first = {called for way in kind.ways for called in way.calls if called not in self.in_part}
+        return sorted(ends) or sorted(first - {op}) or [op]
+
+    # -- gradients --------------------------------------------------------------------------------------------------
+
+    def gradient(self, op: str) -> tuple[str, tuple[str, ...]]:
+        """Whether the op's backward closes: ``closed``, ``partly``, ``missing``, ``none`` (autograd has none), ``unknown``; and
+        the ops of the backward that keep it from closing."""
+        found = op_named(op)
+        if found is None:
+            return "unknown", ()
+        if facts_of(found).is_out:
+            return "none", ()  # out= takes no part in autograd
+        seen = self._seen.get(op)
+        if (seen is None or not seen.gradient) and facts_of(found).is_inplace:
+            twin = functional_twin(found)  # its gradient is the twin's
+            seen = self._seen.get(str(twin), seen) if twin is not None else seen
+        if seen is None:
+            return "unknown", ()
+        calls = [footprint for _, footprint in seen.gradient if footprint is not None]
+        if not calls:
+            silent = not any(kind in call.example for call in seen.calls for kind in _FLOATS)
+            return ("none" if seen.gradient or silent else "unknown"), ()
+        called = {name for footprint in calls for name in footprint}
+        self.know(called - self._all)
+        reached = [footprint for footprint in calls if self.closed.issuperset(footprint)]
+        open_ops = tuple(sorted(name for name in called if name not in self.closed))
+        if not open_ops:
+            return "closed", ()
+        if reached or self.in_part.issuperset(called):
+            return "partly", open_ops
+        return "missing", tuple(name for name in open_ops if name not in self.in_part)
+
+
+class Closer:
+    """A graph that is asked often what closes in it.
+
+    Args:
+        clauses: the graph; an op without calls, or with a call that has no way, closes by itself alone.
+    """
+
+    def __init__(self, clauses: Clauses) -> None:
+        self._clauses = {op: calls for op, calls in clauses.items() if calls and all(calls)}
+        self._callers: dict[str, list[str]] = {}
+        for op, calls in self._clauses.items():
+            for called in {called for call in calls for way in call for called in way}:
+                self._callers.setdefault(called, []).append(op)
+
+    def closed(self, base: Iterable[str]) -> frozenset[str]:
+        """The ops that close, with those given: the least set such that an op is in it whose every call has a way within it."""
+        found = set(base)
+        waiting = [op for op in self._clauses if op not in found]
+        while waiting:
+            op = waiting.pop()
+            if op not in found and all(any(found.issuperset(way) for way in call) for call in self._clauses[op]):
+                found.add(op)
+                waiting.extend(self._callers.get(op, ()))
+        return frozenset(found)
+
+
+def closure(clauses: Clauses, base: Iterable[str]) -> frozenset[str]:
+    """The ops that close, with those given."""
+    return Closer(clauses).closed(base)
+
+
+def _same(kept: tuple[Footprint, ...], told: list[Footprint | None]) -> bool:
+    return any(footprint in told for footprint in kept)
+
+
+def _bound(rule: Rule) -> dict[str, int]:
+    """The ops that a linked rule asks for when it is bound, which is all that a derived rule needs."""
+    asked: dict[str, int] = {}
+
+    def call(used: OpOverload) -> Callable[..., object]:
+        if used is not rule.op:
+            asked[str(used)] = 1
+        return used
+
+    rule.bind(call)
+    return asked

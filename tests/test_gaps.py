@@ -1,0 +1,110 @@
+"""Which kernels to write next, and how small a set can be: over toy graphs, against searching through all sets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eagerdecomp import gaps
+from eagerdecomp.gaps import choose_kernels, fewest_kernels, smallest_set
+from eagerdecomp.routes import Clauses, closure
+
+OPS = "abcdefgh"
+
+ways = st.frozensets(st.sampled_from(OPS), min_size=1, max_size=3)
+calls = st.lists(st.lists(ways, max_size=2).map(tuple), min_size=1, max_size=2).map(tuple)
+
+
+def others_only(clauses: Clauses) -> Clauses:
+    """Without ways by the op itself: in a graph of ops that stands for another kind of call."""
+    return {op: tuple(tuple(way for way in call if op not in way) for call in found) for op, found in clauses.items()}
+
+
+graphs = st.dictionaries(st.sampled_from(OPS), calls).map(others_only)
+
+
+def graph(**ops: str) -> Clauses:
+    """``a="b c | d"``: a's only call goes by b and c, or by d; calls apart by `;`."""
+    return {
+        op: tuple(tuple(frozenset(way.split()) for way in call.split("|")) for call in text.split(";")) for op, text in ops.items()
+    }
+
+
+def best_of_all(clauses: Clauses, wanted: Collection[str], count: int) -> int:
+    return max(len(closure(clauses, chosen) & set(wanted)) for chosen in itertools.combinations(OPS, count))
+
+
+def names(text: str) -> frozenset[str]:
+    return frozenset(text)
+
+
+def test_an_op_closes_where_each_call_has_a_way() -> None:
+    clauses = graph(a="b | c", d="b ; c", e="a d")
+    assert closure(clauses, "b") == names("ab")
+    assert closure(clauses, "bc") == names("abcde")
+
+
+def test_a_circle_closes_nothing_and_an_op_without_calls_neither() -> None:
+    assert closure({**graph(a="b", b="a"), "c": (), "d": ((),)}, "") == names("")
+
+
+def test_the_kernel_that_opens_most_comes_first_with_what_it_opens() -> None:
+    choice = choose_kernels(graph(a="x", b="x", c="y"), (), "abcxy", 2, lambda op: 0)
+    assert [(kernel.op, kernel.opens) for kernel in choice.kernels] == [("x", ("a", "b", "x")), ("y", ("c", "y"))]
+    assert choice.exact
+
+
+def test_two_kernels_that_open_much_together_are_found_where_each_alone_opens_little() -> None:
+    clauses = graph(a="x y", b="x y", c="x y", d="x y", e="z")
+    choice = choose_kernels(clauses, (), "abcdexyz", 2, lambda op: 0)
+    assert {kernel.op for kernel in choice.kernels} == {"x", "y"}
+    assert choice.opened == choice.bound == 6
+
+
+def test_between_kernels_that_open_each_other_the_one_to_avoid_is_not_taken() -> None:
+    choice = choose_kernels(graph(a="b", b="a"), (), "ab", 1, "ba".index)
+    assert [kernel.op for kernel in choice.kernels] == ["b"]
+
+
+@settings(deadline=None)
+@given(clauses=graphs, wanted=st.frozensets(st.sampled_from(OPS)), count=st.integers(1, 4))
+def test_small_graphs_are_settled_exactly(clauses: Clauses, wanted: frozenset[str], count: int) -> None:
+    choice = choose_kernels(clauses, (), wanted, count, lambda op: 0)
+    assert len(choice.kernels) <= count
+    assert choice.opened == choice.bound == best_of_all(clauses, wanted, count)
+    opened = {op for kernel in choice.kernels for op in kernel.opens}
+    assert closure(clauses, [kernel.op for kernel in choice.kernels]) & wanted == opened
+
+
+@settings(deadline=None)
+@given(clauses=graphs, wanted=st.frozensets(st.sampled_from(OPS)), count=st.integers(1, 4))
+def test_the_bound_of_a_greedy_choice_holds(clauses: Clauses, wanted: frozenset[str], count: int) -> None:
+    before, gaps._EXACT = gaps._EXACT, 0
+    try:
+        choice = choose_kernels(clauses, (), wanted, count, lambda op: 0)
+    finally:
+        gaps._EXACT = before
+    assert choice.opened <= best_of_all(clauses, wanted, count) <= choice.bound
+
+
+@settings(deadline=None)
+@given(clauses=graphs, wanted=st.frozensets(st.sampled_from(OPS)))
+def test_kernels_to_close_all_close_all_and_none_is_spare(clauses: Clauses, wanted: frozenset[str]) -> None:
+    kernels = fewest_kernels(clauses, (), wanted, lambda op: 0)
+    assert wanted <= closure(clauses, kernels)
+    for spare in kernels:
+        assert not wanted <= closure(clauses, set(kernels) - {spare})
+
+
+@settings(deadline=None)
+@given(clauses=graphs, wanted=st.frozensets(st.sampled_from(OPS)), base=st.frozensets(st.sampled_from(OPS), max_size=2))
+def test_a_small_set_carries_all_and_none_is_spare(clauses: Clauses, wanted: frozenset[str], base: frozenset[str]) -> None:
+    found = smallest_set(clauses, base, wanted, lambda op: 0)
+    assert wanted <= closure(clauses, {*base, *found.ops})
+    for spare in found.ops:
+        assert not wanted <= closure(clauses, {*base, *found.ops} - {spare})
+    for needed in found.necessary:
+        assert not wanted <= closure(clauses, set(OPS) - {needed})

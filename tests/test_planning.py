@@ -1,0 +1,372 @@
+"""Plans: what they say of ops and models, that it is so, and how they are told, kept, compared and required."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from on_core import CORE, kernel_calls
+
+import eagerdecomp as ed
+from eagerdecomp.calls import load_calls
+from eagerdecomp.cli import main
+from eagerdecomp.planned import OpPlan
+from eagerdecomp.planning import aten_ops
+from eagerdecomp.plans import Plan
+from eagerdecomp.routes import Route
+from eagerdecomp.tracer import tensors_in
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from conformance.cases import Case, Selection, cases, full_name, opinfos
+from conformance.judge import clone_arguments
+
+aten = torch.ops.aten
+
+#: One part in so many of the OpInfos runs each time; the week chooses which.
+PARTS = 4
+
+FINE = ("supported", "passes", "closed")
+
+
+@pytest.fixture(scope="module")
+def core() -> Plan:
+    return ed.plan(CORE)
+
+
+def net() -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.SiLU(), torch.nn.LayerNorm(8)), (torch.randn(4, 8),)
+
+
+# -- what it says ----------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_has_every_overload_of_aten_once(core: Plan) -> None:
+    assert [one.op for one in core.ops] == [str(op) for op in aten_ops()]
+    assert len({one.op for one in core.ops}) == len(core.ops) > 3000
+    assert sum(core.counts.values()) == len(core.ops)
+
+
+def test_an_op_of_the_set_is_one_kernel_and_one_outside_those_of_its_rule(core: Plan) -> None:
+    assert (core["aten.mul.Tensor"].status, core["aten.mul.Tensor"].kernels) == ("supported", (1, 1))
+    silu = core[aten.silu.default]
+    assert silu.status == "closed"
+    plain = next(route for route in silu.routes if route.call.startswith("f32["))
+    assert plain.rule.startswith("own rule eagerdecomp.decomps.")
+    assert plain.kernels == {"aten.mul.Tensor": 1, "aten.sigmoid.default": 1}
+
+
+def test_an_op_without_a_route_names_the_end_and_a_set_with_it_opens_it(core: Plan) -> None:
+    assert core["aten.special_gammainc.default"].status == "missing"
+    assert core["aten.special_gammainc.default"].missing == ("aten.igamma.default",)
+    assert ed.plan(CORE | ["aten.igamma"], ops=["aten.special_gammainc.default"]).counts == {"closed": 1}
+
+
+def test_an_in_place_form_is_its_twin_and_a_copy(core: Plan) -> None:
+    assert core["aten.silu_.default"].status == "closed"
+    assert set(core["aten.silu_.default"].routes[0].kernels) == {"aten.mul.Tensor", "aten.sigmoid.default", "aten.copy_.default"}
+
+
+def test_the_gradient_is_told_apart_from_the_op() -> None:
+    ops = ed.infra() | ["aten.silu.default", "aten.mul.Tensor", "aten.sigmoid.default"]
+    one = ed.plan(ops, ops=["aten.silu.default"])["aten.silu.default"]
+    assert (one.status, one.gradient, one.gradient_missing) == ("supported", "missing", ("aten.silu_backward.default",))
+    assert ed.plan(CORE, ops=["aten.silu.default"])["aten.silu.default"].gradient == "closed"
+
+
+def test_an_op_whose_route_depends_on_the_call_says_on_which() -> None:
+    ops = ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default", "aten._to_copy.default"]
+    seen = {call.example: set(call.by_source) for call in load_calls()["aten.gelu.default"].calls}
+    assert {"f32[10, 10]", "f32[10, 10], approximate='tanh'"} <= set(seen)
+    one = ed.plan(ops | ["aten.add.Tensor", "aten.erf.default"], ops=["aten.gelu.default"])["aten.gelu.default"]
+    assert one.status == "partly"
+    assert "approximate='tanh'" in one.depends
+    assert "closes for (f32[10, 10])" in one.depends
+
+
+def test_the_next_kernels_open_what_the_plan_says(core: Plan) -> None:
+    ops = ed.infra() | ["aten.mul.Tensor"]
+    asked = ["aten.silu.default", "aten.silu_backward.default", "aten.mul_.Tensor", "aten.sigmoid.out"]
+    before = ed.plan(ops, ops=asked, kernels=1)
+    (kernel,) = before.next_kernels
+    after = ed.plan(ops | [kernel.op], ops=asked)
+    opened = {one.op for one in after.ops if one.status in FINE} - {one.op for one in before.ops if one.status in FINE}
+    assert opened == set(kernel.opens)
+    assert opened
+    closed = ed.plan(ops | list(before.to_close), ops=asked)
+    assert not closed.of("partly", "missing")
+
+
+def test_ten_kernels_for_core_aten_are_known_to_be_the_best(core: Plan) -> None:
+    assert len(core.next_kernels) == 10
+    assert sum(len(kernel.opens) for kernel in core.next_kernels) == core.bound
+
+
+# -- that it is so ---------------------------------------------------------------------------------------------------
+
+
+def run(case: Case) -> None:
+    args, kwargs = clone_arguments(case.arguments)
+    wanted = [t for t in tensors_in([case.function(*args, **kwargs)]) if t.requires_grad]
+    if wanted:
+        torch.autograd.backward(wanted, [torch.ones_like(t) for t in wanted])
+
+
+def heard(case: Case) -> set[str] | None:
+    """The ops of a case, forward and backward; None where eager refuses it."""
+    try:
+        with ed.BackendRecorder() as seen:
+            run(case)
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
+        return None
+    return {str(op) for op in seen.ops}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["core", "prims", "small"])
+def test_nothing_else_reaches_the_backend_where_the_plan_says_closed(name: str) -> None:
+    sets = {"core": ed.core_aten, "prims": ed.prims, "small": lambda: ed.infra() | list(ed.carrying_set().ops)}
+    ops = sets[name]()
+    planned = {one.op: one.status for one in ed.plan(ops, kernels=0).ops}
+    week = datetime.date.today().isocalendar().week
+    proved = 0
+    for info in opinfos()[week % PARTS :: PARTS]:
+        for case in cases(info, Selection(samples=2, grad=True), seed=week):
+            called = heard(case)
+            if called is None or not all(planned.get(op) in FINE for op in called):
+                continue
+            with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops):
+                run(case)
+            assert not seen.outside(ops), full_name(info)
+            proved += 1
+    assert proved > 10
+
+
+@pytest.mark.parametrize(
+    ("op", "args"),
+    [
+        (aten.silu.default, (torch.rand(3),)),
+        (aten.silu_backward.default, (torch.rand(3), torch.rand(3))),
+        (aten.hardswish.default, (torch.rand(3),)),
+        (aten.mse_loss.default, (torch.rand(3), torch.rand(3))),
+    ],
+)
+def test_kernel_calls_are_those_that_are_made(core: Plan, op: Any, args: Any) -> None:
+    low, high = core[op].kernels or (0, 0)
+    assert low <= kernel_calls(lambda: op(*args)) <= high
+
+
+# -- models ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_of_a_model_is_what_a_run_of_it_calls() -> None:
+    made = ed.plan(CORE, model=net)
+    model, inputs = net()
+    with ed.BackendRecorder() as eager:
+        model(*inputs).backward(torch.ones(4, 8))
+    called = {one.op: one.calls for one in made.ops if one.status != "passes"}
+    assert {op for op in called if "detach" not in op and "ones_like" not in op} <= {str(op) for op in eager.ops}
+    assert called["aten.silu_backward.default"] == eager.ops[aten.silu_backward.default] == 1
+    assert made.of("closed")
+    assert all(one.exact for one in made.ops)
+
+
+def test_no_kernel_runs_for_the_plan_of_a_model() -> None:
+    class Huge(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.empty(2**20, 2**20))  # four terabytes
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.silu(x @ self.weight)
+
+    made = ed.plan(CORE, model=lambda: (Huge(), torch.randn(8, 2**20)))
+    assert made["aten.silu.default"].routes[0].call == "f32[8, 1048576]"
+    assert made["aten.silu.default"].routes[0].kernels == {"aten.mul.Tensor": 1, "aten.sigmoid.default": 1}
+
+
+def test_a_model_s_gaps_are_ranked_for_it_alone() -> None:
+    made = ed.plan(CORE - ["aten.sigmoid"] - ["aten.exp"], model=net)
+    missing = [one.op for one in made.of("missing")]
+    assert "aten.silu.default" in missing
+    assert made.next_kernels
+    assert {op for kernel in made.next_kernels for op in kernel.opens} <= {one.op for one in made.ops}
+
+
+def test_a_factory_may_give_a_step_instead() -> None:
+    def step() -> Any:
+        weight = torch.randn(3, requires_grad=True)
+        return lambda: (weight * 2).sum().backward()
+
+    assert ed.plan(CORE, model=step)["aten.mul.Tensor"].calls == 2
+
+
+def test_a_model_that_stops_at_data_says_so() -> None:
+    def reading() -> Any:
+        return lambda: torch.randn(3).sin().nonzero().cos()
+
+    made = ed.plan(CORE, model=reading)
+    assert made["aten.sin.default"].calls == 1
+    assert "stopped on fake tensors" in made.notes[0]
+
+
+@pytest.mark.parametrize("made", [3, torch.nn.Linear(2, 2)])
+def test_a_factory_that_gives_no_model_is_an_error(made: Any) -> None:
+    with pytest.raises(ed.PlanError, match="return model"):
+        ed.plan(CORE, model=lambda: made)
+
+
+# -- the small set ---------------------------------------------------------------------------------------------------
+
+
+def test_the_small_set_carries_what_it_was_asked_for() -> None:
+    found = ed.carrying_set(["aten.silu", "aten.silu_backward", "aten.hardswish", "aten.mul"])
+    made = ed.plan(ed.infra() | list(found.ops), ops=["aten.silu.default", "aten.silu_backward.default", "aten.hardswish.default"])
+    assert made.counts == {"closed": 3}
+    assert set(found.ops) != set(found.necessary)
+    for spare in found.ops:
+        left = ed.infra() | [op for op in found.ops if op != spare]
+        assert ed.plan(left, ops=["aten.silu", "aten.silu_backward", "aten.hardswish", "aten.mul"]).of("partly", "missing")
+
+
+# -- told, kept, compared, required ----------------------------------------------------------------------------------
+
+
+def test_a_plan_is_kept_as_json(core: Plan) -> None:
+    assert Plan.from_json(core.to_json()) == core
+    assert json.loads(core.to_json())["counts"] == core.counts
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"ops": 3}'])
+def test_what_is_no_plan_is_refused(text: str) -> None:
+    with pytest.raises(ed.PlanError, match="not a plan"):
+        Plan.from_json(text)
+
+
+def test_plans_compare() -> None:
+    ops = ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"]
+    asked = ["aten.silu.default", "aten.cos.default"]
+    old, new = ed.plan(ops, ops=asked), ed.plan(ops - ["aten.sigmoid"] | ["aten.cos"], ops=asked)
+    found = new.compare(old)
+    assert (found.opened, found.lost) == (("aten.cos.default",), ("aten.silu.default",))
+    assert "close no more: 1 (aten.silu.default)" in str(found)
+    assert str(old.compare(old)) == "no op differs"
+
+
+def test_a_refusal_lists_all_ops_and_the_line_that_opens_them() -> None:
+    ops = ed.infra() | ["aten.mul.Tensor"]
+    asked = ["aten.silu.default", "aten.cos.default", "aten.mul_.Tensor"]
+    made = ed.plan(ops, ops=asked)
+    told = made.refusal("closed")
+    assert [line.split(":")[0].strip() for line in told.splitlines()[1:3]] == ["aten.cos.default", "aten.silu.default"]
+    added = eval(told.splitlines()[-1].strip(), {"ops": ops})
+    assert not ed.plan(added, ops=asked).refusal("closed")
+
+
+class Page(HTMLParser):
+    """What of a page matters here: addresses within it, and what it loads."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: set[str] = set()
+        self.loads: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.ids.add(given.get("id") or "")
+        self.links.add(given.get("href") or "")
+        if given.get("src") or tag in ("link", "iframe", "img"):
+            self.loads.append(tag)
+
+
+def test_the_page_has_a_part_for_each_op_and_needs_no_other_file(core: Plan) -> None:
+    found = Page(core.to_html())
+    assert {one.op for one in core.ops} <= found.ids
+    assert {link[1:] for link in found.links if link} <= found.ids
+    assert all(link.startswith("#") for link in found.links if link)
+    assert not found.loads
+
+
+def test_the_page_escapes_what_it_shows() -> None:
+    nasty = "<script>alert('&\"')</script>"
+    one = OpPlan(nasty, "missing", (Route(nasty, nasty, {}, {nasty: 2}, (nasty,)),), (nasty,), "missing", (nasty,))
+    text = Plan(nasty, nasty, nasty, (one,), notes=(nasty,)).to_html()
+    assert text.count("<script>") == 1  # the page's own
+    assert nasty not in text
+
+
+# -- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "planned_nets.py").write_text(
+        "import torch\n"
+        "def mlp():\n"
+        "    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.SiLU()), torch.randn(2, 4)\n"
+        "size = 3\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "few.txt").write_text("@infra\naten.mul.Tensor\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_the_command_plans_a_model_and_is_a_gate(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--model", "planned_nets:mlp", "--require", "closed"]) == 0
+    assert "nothing is missing" in capsys.readouterr().out
+    assert main(["plan", "--ops", "few.txt", "--model", "planned_nets:mlp", "--require", "closed"]) == 1
+    told = capsys.readouterr()
+    assert "aten.silu.default" in told.err
+    assert "aten.addmm.default" in told.err
+    assert "  ops | [" in told.err
+    assert "kernels to write" in told.out
+
+
+def test_the_command_writes_and_compares(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["plan", "--match", r"aten\.silu(_backward)?\.default"]
+    assert main([*few, "--json", "old.json", "--html", "plan.html"]) == 0
+    assert {one.op for one in Plan.from_json(Path("old.json").read_text()).ops} == {
+        "aten.silu.default",
+        "aten.silu_backward.default",
+    }
+    assert 'id="aten.silu.default"' in Path("plan.html").read_text()
+    assert main([*few, "--ops", "few.txt", "--compare", "old.json"]) == 0
+    assert main([*few, "--ops", "few.txt", "--compare", "old.json", "--require", "no-worse"]) == 1
+    assert "close no more: 2" in capsys.readouterr().out
+    assert main([*few, "--compare", "old.json", "--require", "no-worse", "--json", "-"]) == 0
+    assert Plan.from_json(capsys.readouterr().out).counts == {"closed": 2}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--ops", "nosuch"], "no such file"),
+        (["--match", "aten.sillu"], "did you mean silu"),
+        (["--match", "("], "--match ("),
+        (["--model", "planned_nets"], "write module:factory"),
+        (["--model", "no_such_module:mlp"], "cannot be imported"),
+        (["--model", "planned_nets:mlpp"], "did you mean mlp?"),
+        (["--model", "planned_nets:size"], "is no function"),
+        (["--compare", "few.txt"], "not a plan"),
+        (["--compare", "nosuch.json"], "cannot be read"),
+        (["--require", "no-worse"], "needs --compare"),
+        (["--json", "no/such/folder.json"], "cannot be written"),
+    ],
+)
+def test_a_mistake_is_a_line_or_two_and_ends_with_2(
+    words: list[str], told: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *words]) == 2
+    err = capsys.readouterr().err
+    assert told in err
+    assert len(err.splitlines()) <= 2
