@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from eagerdecomp._torch import OpOverload, with_torch_function, without_torch_function
 from eagerdecomp.key import Column, column, parameter_name, reading, whole_facts
 from eagerdecomp.program import KernelCall, Slot
+from eagerdecomp.rules import NoRoute
 from eagerdecomp.schema import facts_of
 from eagerdecomp.sizes import Expression, Sizes, Traced, plain, traced_in
 
@@ -45,6 +46,15 @@ _QUESTIONS: dict[Any, str] = {
 # Functions that go by the types of their arguments alone, given no more than a dtype.
 _BY_TYPES = frozenset(
     {torch.result_type, Tensor.to, Tensor.float, Tensor.double, Tensor.half, Tensor.bfloat16, Tensor.long, Tensor.int, Tensor.bool}
+)
+
+# Questions of the memory itself, of autograd's state, or of where memory is: no key tells their answers.
+_UNKEYED = frozenset(
+    {
+        *(Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.__repr__, Tensor.__format__, torch.tensor),
+        *(Tensor.data_ptr, Tensor._is_view, Tensor._base.__get__, Tensor.grad_fn.__get__, Tensor.is_leaf.__get__),  # type: ignore[attr-defined]
+        *(Tensor.requires_grad.__get__, Tensor._version.__get__, Tensor.grad.__get__),  # type: ignore[attr-defined]
+    }
 )
 
 _COLUMNS = {
@@ -95,6 +105,7 @@ class Reads(TorchFunctionMode):
     Attributes:
         columns: what was read, each column with its value for this call.
         everything: whether every fact counts as read, and `why_everything`.
+        unkeyed: what a user's rule asked that no key can hold; "" where there was no such question.
     """
 
     def __init__(self, op: OpOverload, arguments: Sequence[Any], values: Values) -> None:
@@ -102,6 +113,8 @@ class Reads(TorchFunctionMode):
         self.columns: dict[Column, Any] = {}
         self.everything = False
         self.why_everything = ""
+        self.unkeyed = ""
+        self._of_user = False  # whether the rule under way is a user's
         self.watching = True
         self._op = op
         self._values = values
@@ -118,17 +131,17 @@ class Reads(TorchFunctionMode):
                 self.columns[reading(op, position, "{}.numel() == 0")] = not tensor.numel()
 
     @contextmanager
-    def under(self, *, sized: bool) -> Iterator[None]:
+    def under(self, *, sized: bool, of_user: bool = False) -> Iterator[None]:
         """While a rule runs: hear it, and hand it sizes that remember where they came from if it can take them."""
-        before, self._sized = self._sized, sized
+        before, (self._sized, self._of_user) = (self._sized, self._of_user), (sized, of_user)
         try:
-            if self.everything:
+            if self.everything and not of_user:
                 yield
             else:
                 with with_torch_function(), self:
                     yield
         finally:
-            self._sized = before
+            self._sized, self._of_user = before
 
     def finish(self) -> None:
         """The recording is over: sizes that anyone kept are plain numbers from now on."""
@@ -199,9 +212,18 @@ class Reads(TorchFunctionMode):
     ) -> Any:
         with without_torch_function():
             fact = _QUESTIONS.get(func)
-            if fact is not None:
-                return self._asked(fact, func, args, kwargs or {})
-            return self._called(func, args, kwargs or {})
+            if self._of_user and func in _UNKEYED:
+                self.unkeyed = f"asks {getattr(func, '__qualname__', None) or func}, which no key can hold"
+            try:
+                if fact is not None:
+                    return self._asked(fact, func, args, kwargs or {})
+                return self._called(func, args, kwargs or {})
+            except NoRoute:
+                raise
+            except BaseException:
+                # A rule may catch it and go on, knowing that this call could not be made.
+                self.read_everything(f"met an error of {func}")
+                raise
 
     def _asked(self, fact: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         tensor = args[0] if args else next(iter(kwargs.values()))

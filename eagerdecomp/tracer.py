@@ -188,7 +188,7 @@ class Recorder(DispatchMode):
         kept = {self._memory(slot) for slot, _ in self._constants}
         if not self._why_not and any(self._memory(slot) in kept for slot in slots_in(encoded)):
             self._why_not = "answers a tensor that its rule made outside any operator"
-        self._why_not = self._why_not or self._hidden_work(encoded)
+        self._why_not = self._why_not or (self._reads.unkeyed if self._reads is not None else "") or self._hidden_work(encoded)
         if self._why_not:
             return Recording(None, self._why_not)
         program = Program(self._op, self._parameters, tuple(self._constants), tuple(self._calls), encoded)
@@ -262,12 +262,15 @@ class Recorder(DispatchMode):
             # C++ reads unheard; and whether a rule met again is at its end depends on all the facts of the call.
             if rule.op._schema.name in _BY_TYPES and rule.source == "composite":
                 reads.read_types()
-            elif composed or self._chain.holds(rule):
+            elif composed or rule.source == "user" or self._chain.holds(rule):
+                # A user's rule may also catch an error of an operator, and go by whether there was one.
                 reads.read_everything(f"runs {rule}")
             if rule.source not in _OURS:
                 reads.read_values([*args, *kwargs.values()])
                 args, kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
-        hearing = nullcontext() if reads is None or composed else reads.under(sized=rule.source in _OURS)
+        hearing = (
+            nullcontext() if reads is None or composed else reads.under(sized=rule.source in _OURS, of_user=rule.source == "user")
+        )
         arrived, self._shared.arrived = self._shared.arrived, []
         with self._chain.entered(rule, args, kwargs), hearing, self:
             result = rule.apply(args, kwargs, fused=self._fused)

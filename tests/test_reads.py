@@ -113,11 +113,7 @@ def test_empty_arguments_are_told_from_others() -> None:
 
 
 def test_an_empty_call_costs_an_op_no_generality() -> None:
-    @ed.register_decomposition(OP)
-    def rule(self: Tensor, other: Tensor) -> Any:
-        return aten.add.Tensor(self, other)
-
-    with ed.EagerDecompMode(ed.core_aten(), rules=[rule], cache=ed.ProgramCache()) as mode:
+    with ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()) as mode:
         for rows in (2, 3, 0, 2, 4, 5, 0, 6):
             OP(torch.ones(rows, 3), torch.ones(rows, 3))
     assert mode.stats()[OP].misses <= 3
@@ -260,15 +256,73 @@ def test_one_program_serves_every_shape(fn: Callable[..., Any]) -> None:
         assert mode.stats()[OP].misses == 1, mode.why_missed(OP)
 
 
-def test_rules_of_others_get_plain_numbers_and_their_shapes_are_read_whole() -> None:
+def test_rules_of_torchs_get_plain_numbers_and_their_shapes_are_read_whole() -> None:
     seen: list[Any] = []
 
     def rule(self: Tensor, other: Tensor) -> Tensor:
         seen.append(self.shape[0])
         return aten.add.Tensor(self, other)  # type: ignore[no-any-return]
 
-    assert columns(rule, X, Y, source="user") == {"self.shape": (2, 3)}
+    assert columns(rule, X, Y, source="core") == {"self.shape": (2, 3)}
     assert type(seen[0]) is int
+
+
+# -- rules of users -----------------------------------------------------------------------------------------------------------
+
+
+def caught(self: Tensor, other: Tensor) -> Tensor:
+    try:
+        return self + torch.ones(3)
+    except RuntimeError:
+        return self * 5
+
+
+def out_of_range(self: Tensor, other: Tensor) -> Tensor:
+    try:
+        return self * self.size(1)
+    except IndexError:
+        return self * 7
+
+
+BRANCHES: list[tuple[Callable[..., Tensor], Tensor, Tensor]] = [
+    (caught, torch.randn(4), torch.randn(3)),
+    (caught, torch.randn(3), torch.randn(4)),
+    (out_of_range, torch.randn(3), torch.randn(3, 2)),
+    (out_of_range, torch.randn(3, 2), torch.randn(3)),
+]
+
+
+@pytest.mark.parametrize(("fn", "first", "second"), BRANCHES)
+def test_a_users_rule_may_go_by_errors(fn: Callable[..., Tensor], first: Tensor, second: Tensor) -> None:
+    rule = ed.register_decomposition(OP)(fn)
+    with ed.EagerDecompMode(ed.core_aten(), rules=[rule], cache=ed.ProgramCache()):
+        for _ in range(4):
+            OP(first, first)
+        for _ in range(4):
+            assert_same(OP(second, second), fn(second, second))
+
+
+UNKEYED: dict[str, Callable[[Tensor], float]] = {
+    "list": lambda x: sum(x.tolist()),
+    "numpy": lambda x: float(x.numpy().sum()),
+    "text": lambda x: float(len(repr(x))),
+    "tensor of tensors": lambda x: torch.tensor([x[0], x[1]]).sum().item(),
+    "gradient": lambda x: 2.0 if x.requires_grad else 3.0,
+    "address": lambda x: float(x.data_ptr() % 1024),
+}
+
+
+@pytest.mark.parametrize("name", UNKEYED)
+def test_what_no_key_tells_is_asked_anew_at_every_call(name: str) -> None:
+    def fn(self: Tensor, other: Tensor) -> Tensor:
+        return other * UNKEYED[name](self)
+
+    rule, x, y = ed.register_decomposition(OP)(fn), torch.ones(3), torch.full((3,), 2.125)
+    with ed.EagerDecompMode(ed.core_aten(), rules=[rule], cache=ed.ProgramCache()) as mode:
+        for one in (x, x, x, y, y, x):
+            assert_same(OP(one, x), fn(one, x))
+    assert mode.stats()[OP].hits == 0
+    assert "no key can hold" in mode.stats()[OP].why_bypassed or "reads the data" in mode.stats()[OP].why_bypassed
 
 
 def test_a_rule_that_resizes_an_argument_is_recorded_by_every_fact() -> None:
