@@ -15,7 +15,8 @@ from eagerdecomp.errors import (
     TraceError,
     UnsupportedOpError,
 )
-from eagerdecomp.explaining import Explanation, explain
+from eagerdecomp.explaining import explain
+from eagerdecomp.explanation import Explanation
 from eagerdecomp.inductor import inductor_hook
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.opset import OpSet, core_aten, infra, prims

@@ -1,17 +1,16 @@
-"""Explaining: what happens to a call of an op on a backend, rule by rule, and what its program is."""
+"""Explaining: finding out what happens to a call of an op on a backend, rule by rule, and what its program is."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from eagerdecomp._torch import (
+    DispatchMode,
     OpOverload,
     OpOverloadPacket,
     has_kernel,
@@ -26,6 +25,7 @@ from eagerdecomp.codegen import source_of
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.direct import path_of
 from eagerdecomp.errors import OpSetError
+from eagerdecomp.explanation import Explanation, Step, Way, count_text
 from eagerdecomp.key import Column, column_values, exact_columns, key_labels, parameter_name, program_arguments
 from eagerdecomp.opset import OpLike, OpSet, core_aten, resolve_ops
 from eagerdecomp.passes import PIPELINE
@@ -38,91 +38,7 @@ from eagerdecomp.sizes import plain
 from eagerdecomp.sources import shipped_rules
 from eagerdecomp.tracer import Recorder
 
-__all__ = ["Explanation", "Step", "Way", "explain", "explain_on", "one_overload"]
-
-
-@dataclass(frozen=True)
-class Way:
-    """One rule of an op.
-
-    Attributes:
-        rule: its source and where it stands.
-        kind: ``linked`` (bound to kernels once, run as it is) or ``recorded``.
-        verdict: ``taken``; the reason why it was not; or, of one that nobody asked, what is known of it.
-    """
-
-    rule: str
-    kind: str
-    verdict: str
-
-
-@dataclass
-class Step:
-    """A call within a decomposition: a kernel's, or one that a rule took further.
-
-    Attributes:
-        op: the op.
-        call: the call in short.
-        kernel: whether it is a kernel of the backend.
-        ways: the rules that were tried, the one that was taken last.
-        steps: what that rule called.
-    """
-
-    op: str
-    call: str
-    kernel: bool = False
-    ways: list[Way] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What happens to a call; prints as text, and `as_dict` gives plain values for JSON.
-
-    Attributes:
-        op: the overload.
-        call: the call in short; "" where none was given.
-        op_set: what the set calls itself.
-        verdict: what happens, in a sentence.
-        rules: all rules of the op in the order in which they are tried.
-        tree: the call, taken apart; None where there is nothing to take apart.
-        kernels: kernel -> how often the call runs it.
-        before: the program as it was recorded.
-        passes: pass -> kernel calls left after it.
-        after: the program after the passes.
-        code: the Python that it is run as.
-        direct: kernel -> the function of torch's by which the code calls it.
-        holds: what must hold for a later call to run this program.
-        why_everything: why all facts of its tensors must, where they do.
-        last_miss: which facts of the last recorded call were new; of a live mode.
-        counts: the mode's counts; of a live mode.
-        notes: sentences.
-    """
-
-    op: str
-    call: str
-    op_set: str
-    verdict: str
-    rules: Sequence[Way] = ()
-    tree: Step | None = None
-    kernels: Mapping[str, int] = field(default_factory=dict)
-    before: str = ""
-    passes: Mapping[str, int] = field(default_factory=dict)
-    after: str = ""
-    code: str = ""
-    direct: Mapping[str, str] = field(default_factory=dict)
-    holds: Sequence[str] = ()
-    why_everything: str = ""
-    last_miss: str = ""
-    counts: str = ""
-    notes: Sequence[str] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same as plain values."""
-        return dataclasses.asdict(self)
-
-    def __str__(self) -> str:
-        return "\n".join(_text(self))
+__all__ = ["explain", "explain_on", "one_overload"]
 
 
 def explain(
@@ -218,9 +134,9 @@ def _explain(
         return Explanation(verdict="in the set: goes to the backend's kernel", kernels={str(op): 1}, **told)
     known = column_values(op, every, ())
     recorder = _Telling(planner.decide, op, program_arguments(op, every), call=every)
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), without_torch_function(), lazy_bits_visible():
+    with torch.random.fork_rng(devices=[]):
         try:
-            result = recorder.run(decision.rules, values, named)
+            result = _as_handled(lambda: recorder.run(decision.rules, values, named))
         except NoRoute as failure:
             words = str(unsupported_error(planner, op, values, named, failure))
             return Explanation(
@@ -294,17 +210,13 @@ def _ways(planner: Planner, op: OpOverload, tried: Sequence[Way]) -> list[Way]:
     for rule in planner.decide(op).rules:
         closed, kernels = costs.of_rule(str(op), rule.source)
         known = ("closes", "not measured", "closes for some calls", "leaves the set")[closed]
-        about = f"{known}, {_count(int(kernels))}" if closed in (0, 2) else known
+        about = f"{known}, {count_text(int(kernels))}" if closed in (0, 2) else known
         found.append(verdicts.get(str(rule)) or Way(str(rule), _kind(rule), f"not tried ({about})" if tried else about))
     return found
 
 
 def _kind(rule: Rule) -> str:
     return "linked" if rule.linked else "recorded"
-
-
-def _count(calls: int) -> str:
-    return f"{calls} kernel call{'' if calls == 1 else 's'}"
 
 
 def _misfit(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -374,6 +286,30 @@ def _copies(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
     return [one(value) for value in args], {name: one(value) for name, value in kwargs.items()}
 
 
+def _as_handled(run: Callable[[], Any]) -> Any:
+    """Run a function as a mode's handler runs: below autograd, and with what else the dispatcher has passed by then."""
+    with without_torch_function(), _Handler(run) as handler:
+        torch.ones((), requires_grad=True).abs()
+    return handler.answer
+
+
+class _Handler(DispatchMode):
+    """Runs a function in place of handling the call of `abs`."""
+
+    def __init__(self, run: Callable[[], Any]) -> None:
+        super().__init__()
+        self._run = run
+        self.answer: Any = None
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.ops.aten.abs.default:
+            with lazy_bits_visible():
+                self.answer = self._run()
+        return func(*args, **(kwargs or {}))
+
+
 class _Telling(Recorder):
     """A recorder that keeps which rule took which call further."""
 
@@ -436,54 +372,3 @@ def _leaves(step: Step) -> Iterator[Step]:
         yield step
     for inner in step.steps:
         yield from _leaves(inner)
-
-
-# -- as text -------------------------------------------------------------------------------------------------------------------
-
-
-def _text(told: Explanation) -> Iterator[str]:
-    yield f"{told.call or told.op} on {told.op_set}"
-    yield f"  {told.verdict}"
-    yield from (f"  {note}" for note in told.notes)
-    if told.counts:
-        yield from ("", "counts", f"  {told.counts}")
-    if told.last_miss:
-        yield from ("", "why the last recorded call was", f"  {told.last_miss}")
-    if told.rules:
-        yield from ("", "rules, in the order in which they are tried")
-        yield from (f"  {number}. {way.rule} [{way.kind}]: {way.verdict}" for number, way in enumerate(told.rules, 1))
-    if told.tree is not None and told.tree.steps:
-        yield from ("", "how it is taken apart")
-        yield from _tree(told.tree, "  ")
-    if told.kernels:
-        total = sum(told.kernels.values())
-        yield from ("", f"{_count(total)}: " + ", ".join(f"{times} x {op}" for op, times in told.kernels.items()))
-    if told.holds:
-        why = f" (all facts of its tensors: {told.why_everything})" if told.why_everything else ""
-        yield from ("", f"what must hold for a later call to run the same program{why}", *(f"  {line}" for line in told.holds))
-    if told.before and told.before == told.after:
-        yield from ("", "the program, which the passes leave as it is", *_indented(told.before))
-    elif told.before:
-        yield from ("", "the program" + (", as recorded" if told.after else " of this call"), *_indented(told.before))
-        if told.after:
-            left = ", ".join(f"{name} leaves {calls}" for name, calls in told.passes.items())
-            yield from ("", f"after the passes ({left})", *_indented(told.after))
-    if told.code:
-        yield from ("", "its code", *_indented(told.code.rstrip()))
-    if told.direct:
-        yield from ("", "kernels called by functions of torch's own that reach the same overload sooner")
-        yield from (f"  {op}: {path}" for op, path in told.direct.items())
-
-
-def _indented(text: str) -> Iterator[str]:
-    return (f"  {line}" for line in text.splitlines())
-
-
-def _tree(step: Step, margin: str) -> Iterator[str]:
-    yield margin + step.call + (" -> kernel" if step.kernel else "")
-    for way in step.ways:
-        yield f"{margin}  {'by' if way.verdict == 'taken' else 'not by'} {way.rule}" + (
-            "" if way.verdict == "taken" else f": {way.verdict}"
-        )
-    for inner in step.steps:
-        yield from _tree(inner, margin + "    ")

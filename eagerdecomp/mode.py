@@ -12,7 +12,8 @@ from eagerdecomp._torch import DispatchMode, HigherOrderOperator, builtin
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache, shared_cache
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.explaining import Explanation, explain_on, one_overload
+from eagerdecomp.explaining import explain_on, one_overload
+from eagerdecomp.explanation import Explanation
 from eagerdecomp.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.planner import Planner, shipped_costs
 from eagerdecomp.report import unsupported_error

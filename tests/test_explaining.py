@@ -38,6 +38,8 @@ def explained(op: str, text: str, **options: Any) -> ed.Explanation:
         ("aten.hardswish", "f32[2, 3][1, 2]"),
         ("aten.sigmoid_backward", "f32[2], f32[2]"),
         ("aten.linalg_cross", "f32[2, 3], f32[2, 3]"),
+        ("aten.frexp.Tensor", "f32[3]"),
+        ("aten.signbit", "f32[3]"),
         ("aten.add.Tensor", "f32[3], f16[3, 3]"),
         ("aten.native_batch_norm", "f32[2, 3, 4], f32[3], None, f32[3], f32[3], True, 0.1, 1e-5"),
     ],

@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bench.nets",
         "bench.timing",
         "errors",
+        "explanation",
         "faults",
         "stats",
         "strides",

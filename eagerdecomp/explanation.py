@@ -1,0 +1,147 @@
+"""Explanations: what happens to a call, as a value and as text. How it is found out is `explaining`'s."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Explanation", "Step", "Way", "count_text"]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One rule of an op.
+
+    Attributes:
+        rule: its source and where it stands.
+        kind: ``linked`` (bound to kernels once, run as it is) or ``recorded``.
+        verdict: ``taken``; the reason why it was not; or, of one that nobody asked, what is known of it.
+    """
+
+    rule: str
+    kind: str
+    verdict: str
+
+
+@dataclass
+class Step:
+    """A call within a decomposition: a kernel's, or one that a rule took further.
+
+    Attributes:
+        op: the op.
+        call: the call in short.
+        kernel: whether it is a kernel of the backend.
+        ways: the rules that were tried, the one that was taken last.
+        steps: what that rule called.
+    """
+
+    op: str
+    call: str
+    kernel: bool = False
+    ways: list[Way] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What happens to a call; prints as text, and `as_dict` gives plain values for JSON.
+
+    Attributes:
+        op: the overload.
+        call: the call in short; "" where none was given.
+        op_set: what the set calls itself.
+        verdict: what happens, in a sentence.
+        rules: all rules of the op in the order in which they are tried.
+        tree: the call, taken apart; None where there is nothing to take apart.
+        kernels: kernel -> how often the call runs it.
+        before: the program as it was recorded.
+        passes: pass -> kernel calls left after it.
+        after: the program after the passes.
+        code: the Python that it is run as.
+        direct: kernel -> the function of torch's by which the code calls it.
+        holds: what must hold for a later call to run this program.
+        why_everything: why all facts of its tensors must, where they do.
+        last_miss: which facts of the last recorded call were new; of a live mode.
+        counts: the mode's counts; of a live mode.
+        notes: sentences.
+    """
+
+    op: str
+    call: str
+    op_set: str
+    verdict: str
+    rules: Sequence[Way] = ()
+    tree: Step | None = None
+    kernels: Mapping[str, int] = field(default_factory=dict)
+    before: str = ""
+    passes: Mapping[str, int] = field(default_factory=dict)
+    after: str = ""
+    code: str = ""
+    direct: Mapping[str, str] = field(default_factory=dict)
+    holds: Sequence[str] = ()
+    why_everything: str = ""
+    last_miss: str = ""
+    counts: str = ""
+    notes: Sequence[str] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return dataclasses.asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(_text(self))
+
+
+def _text(told: Explanation) -> Iterator[str]:
+    yield f"{told.call or told.op} on {told.op_set}"
+    yield f"  {told.verdict}"
+    yield from (f"  {note}" for note in told.notes)
+    if told.counts:
+        yield from ("", "counts", f"  {told.counts}")
+    if told.last_miss:
+        yield from ("", "why the last recorded call was", f"  {told.last_miss}")
+    if told.rules:
+        yield from ("", "rules, in the order in which they are tried")
+        yield from (f"  {number}. {way.rule} [{way.kind}]: {way.verdict}" for number, way in enumerate(told.rules, 1))
+    if told.tree is not None and told.tree.steps:
+        yield from ("", "how it is taken apart")
+        yield from _tree(told.tree, "  ")
+    if told.kernels:
+        total = sum(told.kernels.values())
+        yield from ("", f"{count_text(total)}: " + ", ".join(f"{times} x {op}" for op, times in told.kernels.items()))
+    if told.holds:
+        why = f" (all facts of its tensors: {told.why_everything})" if told.why_everything else ""
+        yield from ("", f"what must hold for a later call to run the same program{why}", *(f"  {line}" for line in told.holds))
+    if told.before and told.before == told.after:
+        yield from ("", "the program, which the passes leave as it is", *_indented(told.before))
+    elif told.before:
+        yield from ("", "the program" + (", as recorded" if told.after else " of this call"), *_indented(told.before))
+        if told.after:
+            left = ", ".join(f"{name} leaves {calls}" for name, calls in told.passes.items())
+            yield from ("", f"after the passes ({left})", *_indented(told.after))
+    if told.code:
+        yield from ("", "its code", *_indented(told.code.rstrip()))
+    if told.direct:
+        yield from ("", "kernels called by functions of torch's own that reach the same overload sooner")
+        yield from (f"  {op}: {path}" for op, path in told.direct.items())
+
+
+def _indented(text: str) -> Iterator[str]:
+    return (f"  {line}" for line in text.splitlines())
+
+
+def _tree(step: Step, margin: str) -> Iterator[str]:
+    yield margin + step.call + (" -> kernel" if step.kernel else "")
+    for way in step.ways:
+        yield f"{margin}  {'by' if way.verdict == 'taken' else 'not by'} {way.rule}" + (
+            "" if way.verdict == "taken" else f": {way.verdict}"
+        )
+    for inner in step.steps:
+        yield from _tree(inner, margin + "    ")
+
+
+def count_text(calls: int) -> str:
+    """So many kernel calls, in words."""
+    return f"{calls} kernel call{'' if calls == 1 else 's'}"
