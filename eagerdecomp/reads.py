@@ -27,20 +27,26 @@ from eagerdecomp.sizes import Expression, Sizes, Traced, plain, traced_in
 
 __all__ = ["Reads", "Values"]
 
+
+def _attributes(*names: str) -> tuple[Callable[..., Any], ...]:
+    """What torch calls where Python reads these attributes of a tensor."""
+    return tuple(getattr(Tensor, name).__get__ for name in names)
+
+
 # What Python code may ask a tensor: the function torch calls for it -> the fact that is read.
 _QUESTIONS: dict[Any, str] = {
-    **dict.fromkeys((Tensor.shape.__get__, Tensor.size), "shape"),  # type: ignore[attr-defined]
+    **dict.fromkeys((*_attributes("shape"), Tensor.size), "shape"),
     **dict.fromkeys((Tensor.numel, Tensor.nelement), "numel"),
-    **dict.fromkeys((Tensor.dim, Tensor.ndim.__get__, Tensor.ndimension), "rank"),  # type: ignore[attr-defined]
-    **dict.fromkeys((Tensor.dtype.__get__, Tensor.is_floating_point, Tensor.is_complex, Tensor.element_size), "dtype"),  # type: ignore[attr-defined]
-    **dict.fromkeys((torch.is_floating_point, torch.is_complex, Tensor.is_signed, Tensor.itemsize.__get__), "dtype"),  # type: ignore[attr-defined]
-    **dict.fromkeys((Tensor.device.__get__, Tensor.is_cpu.__get__, Tensor.is_cuda.__get__, Tensor.is_meta.__get__), "device"),  # type: ignore[attr-defined]
+    **dict.fromkeys((*_attributes("ndim"), Tensor.dim, Tensor.ndimension), "rank"),
+    **dict.fromkeys((*_attributes("dtype", "itemsize"), Tensor.is_floating_point, Tensor.is_complex), "dtype"),
+    **dict.fromkeys((Tensor.element_size, Tensor.is_signed, torch.is_floating_point, torch.is_complex), "dtype"),
+    **dict.fromkeys(_attributes("device", "is_cpu", "is_cuda", "is_meta"), "device"),
     Tensor.__len__: "length",
     Tensor.is_contiguous: "contiguous",
     Tensor.stride: "stride",
     Tensor.storage_offset: "offset",
-    **dict.fromkeys((Tensor.layout.__get__, Tensor.is_sparse.__get__, Tensor.is_quantized.__get__), "fixed"),  # type: ignore[attr-defined]
-    **dict.fromkeys((Tensor.is_conj, Tensor.is_neg, Tensor._is_zerotensor), "fixed"),
+    **dict.fromkeys((*_attributes("layout", "is_sparse", "is_quantized"), Tensor.is_conj, Tensor.is_neg), "fixed"),
+    Tensor._is_zerotensor: "fixed",
 }
 
 # Functions that go by the types of their arguments alone, given no more than a dtype.
@@ -52,8 +58,7 @@ _BY_TYPES = frozenset(
 _UNKEYED = frozenset(
     {
         *(Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__, Tensor.__repr__, Tensor.__format__, torch.tensor),
-        *(Tensor.data_ptr, Tensor._is_view, Tensor._base.__get__, Tensor.grad_fn.__get__, Tensor.is_leaf.__get__),  # type: ignore[attr-defined]
-        *(Tensor.requires_grad.__get__, Tensor._version.__get__, Tensor.grad.__get__),  # type: ignore[attr-defined]
+        *(Tensor.data_ptr, Tensor._is_view, *_attributes("_base", "grad", "grad_fn", "is_leaf", "requires_grad", "_version")),
     }
 )
 
