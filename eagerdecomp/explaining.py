@@ -38,7 +38,7 @@ from eagerdecomp.sizes import plain
 from eagerdecomp.sources import shipped_rules
 from eagerdecomp.tracer import Recorder
 
-__all__ = ["explain", "explain_on", "one_overload"]
+__all__ = ["conditions", "explain", "explain_on", "one_overload"]
 
 
 def explain(
@@ -157,7 +157,7 @@ def _explain(
     why = recorder.why_everything if recording.columns is None else "it reads storage offsets" if everything else ""
     return Explanation(
         verdict="taken apart once, and kept as a program",
-        holds=_holds(op, every, {one: (recording.columns or known).get(one, known.get(one)) for one in columns}),
+        holds=conditions(op, every, {one: (recording.columns or known).get(one, known.get(one)) for one in columns}),
         why_everything=why,
         **_program(recording.program),
         **told,
@@ -242,7 +242,7 @@ def _misfit(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> s
     return ""
 
 
-def _holds(op: OpOverload, values: Sequence[Any], columns: Mapping[Column, Any]) -> list[str]:
+def conditions(op: OpOverload, values: Sequence[Any], columns: Mapping[Column, Any]) -> list[str]:
     """What must hold of a later call, as conditions in Python's words."""
     found: list[str] = []
     for argument, value in zip(facts_of(op).arguments, values, strict=True):
@@ -257,7 +257,8 @@ def _holds(op: OpOverload, values: Sequence[Any], columns: Mapping[Column, Any])
             found.append(f"every tensor of {name} has the shape, strides, dtype and device that it has here")
     for one, fact in columns.items():
         if fact is True or fact is False:
-            found.append(one.text if fact else f"not ({one.text})")
+            found.append(one.text.removeprefix("(").removesuffix(")") if one.text[0] == "(" else one.text)
+            found[-1] = found[-1] if fact else f"not ({found[-1]})"
         elif fact is not None:
             found.append(f"{one.text} == {tuple(fact) if isinstance(fact, torch.Size) else fact!r}")
     return found

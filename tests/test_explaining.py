@@ -14,7 +14,8 @@ from torch import Tensor
 import eagerdecomp as ed
 from eagerdecomp.calltext import parse_call
 from eagerdecomp.cli import main
-from eagerdecomp.key import key_labels, key_of
+from eagerdecomp.explaining import conditions
+from eagerdecomp.key import Column, key_labels, key_of
 
 aten = torch.ops.aten
 CORE, PRIMS = ed.core_aten(), ed.prims()
@@ -73,6 +74,20 @@ def test_a_linked_rule_keeps_no_program_and_a_recorded_one_says_what_must_hold()
     assert "x.shape == (2, 3)" in recorded.holds
     assert recorded.code.startswith("def program(a0):")
     assert set(recorded.passes) == {"common_subexpressions", "view_chains", "dead_code"}
+
+
+def test_comparisons_hold_as_they_came_out() -> None:
+    columns = {
+        Column("(self.shape[1] == 1)"): False,
+        Column("(self.numel() != 0)"): True,
+        Column("self.is_contiguous()"): True,
+        Column("self.shape"): torch.Size([2, 3]),
+        Column("self.shape[7]"): None,
+    }
+    told = conditions(aten.elu.default, [torch.ones(2, 3), 1.0, 1, 1], columns)
+    scalars = ["alpha == 1.0", "scale == 1", "input_scale == 1"]
+    facts = ["not (self.shape[1] == 1)", "self.numel() != 0", "self.is_contiguous()", "self.shape == (2, 3)"]
+    assert told == scalars + facts
 
 
 def test_passes_are_seen_at_work() -> None:
