@@ -56,6 +56,21 @@ def _copysign(call: Call) -> Callable[..., Any]:
     return copysign
 
 
+def _copysign_of_number(call: Call) -> Callable[..., Any]:
+    """A number's sign is known: nothing need be chosen."""
+    absolute, neg, to = call(aten.abs.default), call(aten.neg.default), call(aten._to_copy.default)
+
+    def run(self: Tensor, other: Any) -> Any:
+        if not (self.dtype.is_floating_point or self.dtype.is_complex):
+            self = to(self, dtype=torch.get_default_dtype())
+        if self.dtype.is_complex or isinstance(other, complex):
+            raise not_implemented("copysign_cpu", self.dtype.to_complex())
+        magnitude = absolute(self)
+        return neg(magnitude) if math.copysign(1, other) < 0 else magnitude
+
+    return run
+
+
 def _nextafter(self: Tensor, other: Tensor) -> Any:
     bits = _BITS.get(self.dtype)
     if bits is None:
@@ -484,6 +499,7 @@ RULES: tuple[Rule, ...] = (
     linked(aten.masked_fill.Scalar, _masked_fill),
     own(aten.signbit.default, _signbit),
     formula(aten.copysign.Tensor, _copysign, operands=(0, 1), stepwise=True, promotes=True),
+    linked(aten.copysign.Scalar, _copysign_of_number),
     own(aten.nextafter.default, _laid_out_by_both(_nextafter)),
     own(aten.fmax.default, _skipping_nan("fmax", aten.lt.Tensor, aten.maximum.default)),
     own(aten.fmin.default, _skipping_nan("fmin", aten.gt.Tensor, aten.minimum.default)),

@@ -174,6 +174,7 @@ def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any
         raise RuntimeError("torch.histc: max must be larger than min")
     if not self.dtype.is_floating_point:
         raise not_implemented("linspace_cpu" if self.dtype is torch.bool else "histogram_cpu", self.dtype)
+    self = aten.reshape.default(self, [-1])
     whole = all(edge.is_integer() and abs(edge) <= 2**23 for edge in (least, greatest))
     if least != greatest and whole and self.dtype in (torch.float32, torch.float64):
         # Both edges and their distance are exact: no tensors need be made of them.
@@ -189,7 +190,7 @@ def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any
     places = aten.clamp.default(aten._to_copy.default(places, dtype=torch.int64), 0, bins - 1)
     worth = aten._to_copy.default(inside, dtype=self.dtype)
     counts = aten.full.default([bins], 0, dtype=self.dtype, device=self.device)
-    return aten.scatter_add.default(counts, 0, aten.view.default(places, [-1]), aten.view.default(worth, [-1]))
+    return aten.scatter_add.default(counts, 0, places, worth)
 
 
 def _rows(call: Call) -> Callable[..., Any]:

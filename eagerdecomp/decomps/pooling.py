@@ -96,7 +96,7 @@ def _adaptive_max_pool(dims: int, kernel: str) -> Callable[..., Any]:
     def run(self: Tensor, output_size: list[int]) -> Any:
         if self.dim() not in (dims + 1, dims + 2):
             raise RuntimeError(f"{name}: Expected {dims + 1}D or {dims + 2}D tensor, but got: {list(self.shape)}")
-        _check_size(name, "input", self, self.dim() - dims - 1)
+        _check_size(name, "input", self, 1)
         if len(output_size) != dims:
             raise RuntimeError(f"{name}: internal error: output_size.size() must be {dims}")
         sizes = self.shape[-dims:]
@@ -134,7 +134,7 @@ def _adaptive_max_pool_backward(dims: int, label: str, name: str) -> Callable[..
                 f"adaptive_max_pooling{dims}d_backward(): Expected {dims + 1}D or {dims + 2}D {label}, "
                 f"but got: {list(grad_output.shape)}"
             )
-        _check_size(f"adaptive_max_pool{dims}d_backward()", label, grad_output, 1 if grad_output.dim() > dims + 1 else 0)
+        _check_size(f"adaptive_max_pool{dims}d_backward()", label, grad_output, 1)
         _check_type(label, grad_output, self)
         _check_indices(indices)
         if grad_output.shape != indices.shape:

@@ -52,12 +52,14 @@ def _baddbmm(call: Call) -> Callable[..., Any]:
 
 def _addmv(call: Call) -> Callable[..., Any]:
     addmm, unsqueeze, squeeze = call(aten.addmm.default), call(aten.unsqueeze.default), call(aten.squeeze.dim)
-    behind = call(aten.addmv.default)
+    behind, scale = call(aten.addmv.default), call(aten.mul.Scalar)
 
     def run(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
         dtype, rank = self.dtype, self.dim()
         if rank > 1 or mat.dim() != 2 or vec.dim() != 1 or not (dtype in _PLAIN or dtype in HALF):
             return behind(self, mat, vec, beta=beta, alpha=alpha)
+        if not mat.numel() and beta != 0 and self.numel() == 1 and dtype is mat.dtype is vec.dtype and vec.shape == mat.shape[1:]:
+            return scale(self, beta)  # as in eager, a single number stays in its own shape where there is no product
         added, column = unsqueeze(self, 1) if rank else self, unsqueeze(vec, 1)
         if beta == alpha == 1:
             return squeeze(addmm(added, mat, column), 1)

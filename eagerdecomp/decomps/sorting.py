@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.rules import Call, NoRoute, Rule, linked, own
+from eagerdecomp.spelling import not_implemented
 from eagerdecomp.strides import inverse, memory_order
 
 __all__ = ["RULES"]
@@ -240,7 +241,19 @@ def _searchsorted_scalar(sorted_sequence: Tensor, self: Any, **options: Any) -> 
     return _searchsorted(sorted_sequence, aten.full.default([], self, dtype=dtype, device=sorted_sequence.device), **options)
 
 
+def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
+    """Without boundaries the shipped entry answers the type of what is sought."""
+    if boundaries.dim() != 1 or boundaries.size(0):
+        return NotImplemented
+    if isinstance(self, Tensor) and self.dtype is torch.bool and self.numel():
+        raise not_implemented("searchsorted_out_cpu", self.dtype)
+    shape = list(self.shape) if isinstance(self, Tensor) else []
+    return aten.full.default(shape, 0, dtype=torch.int32 if out_int32 else torch.int64, device=boundaries.device)
+
+
 RULES: tuple[Rule, ...] = (
+    own(aten.bucketize.Tensor, _bucketize),
+    own(aten.bucketize.Scalar, _bucketize),
     own(aten.sort.stable, _stable_sort),
     own(aten.mode.default, _mode),
     linked(aten._unique2.default, _unique2),

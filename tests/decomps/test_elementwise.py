@@ -271,3 +271,14 @@ def test_tensors_like_another_leave_no_programs() -> None:
             for make in (torch.zeros_like, torch.ones_like, torch.empty_like):
                 make(torch.rand(length))
     assert cache.info().programs == 0
+
+
+@pytest.mark.parametrize("without", [None, "aten.where"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool])
+def test_copysign_of_a_number(dtype: torch.dtype, without: str | None) -> None:
+    ops = CORE if without is None else CORE - [without]
+    x = torch.tensor([[1.0, -2.0], [0.0, -0.0], [3.0, -4.0]]).to(dtype)
+    for number in (-3.14, 2, 0.0, -0.0, -1, True, float("-inf"), 1e300, 1j):
+        for given in (x, x.t(), x[::2], x[:1].expand(3, 2), x[0, 0]):
+            check(torch.copysign, given, number, ops=ops, exact=True)
+        check(lambda given, number=number: given.copysign_(number), x, ops=ops, exact=True)

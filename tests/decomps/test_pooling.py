@@ -86,6 +86,14 @@ def test_adaptive_maxima_refuse_what_eager_refuses(shape: tuple[int, ...], size:
         check(aten.adaptive_max_pool2d, torch.ones(shape, dtype=dtype), output_size)
 
 
+@pytest.mark.parametrize(("dims", "shape"), [(2, (0, 4, 6)), (3, (0, 4, 4, 6)), (3, (0, 2, 4, 4, 6))], ids=str)
+def test_adaptive_maxima_of_no_channels_or_no_images_have_gradients(dims: int, shape: tuple[int, ...]) -> None:
+    check(ADAPTIVE[dims], torch.ones(shape), [2] * dims)
+    check(gradient, torch.ones(shape), ADAPTIVE[dims], [2] * dims)
+    check(gradient, torch.ones(shape), ADAPTIVE[dims], [0] * dims)
+    check(ADAPTIVE[dims], torch.ones(2, 0, *shape[-dims:]), [2] * dims)
+
+
 windows = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(0, 1), st.integers(1, 2)).filter(
     lambda one: 2 * one[2] <= one[0]
 )

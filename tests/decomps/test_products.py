@@ -50,6 +50,11 @@ def test_empty_products() -> None:
     check(torch.baddbmm, rand(0, 3, 5), rand(0, 3, 4), rand(0, 4, 5))
     check(torch.addmv, rand(3), rand(3, 0), rand(0))
     check(torch.addmv, rand(0), rand(0, 4), rand(4))
+    for shape in ((), (1,)):
+        for mat in (rand(0, 4), rand(3, 0), rand(0, 0)):
+            for beta in (1, 2.5, 0):
+                check(torch.addmv, rand(*shape), mat, rand(mat.size(1)), beta=beta)
+    check(torch.addmv, rand(1), rand(3, 0), rand(2))
 
 
 BAD = {
@@ -74,6 +79,6 @@ def test_bad_calls_raise_what_eager_raises(call: str) -> None:
 
 
 def test_stays_short() -> None:
-    assert kernel_calls(lambda: torch.baddbmm(torch.ones(2, 3, 5), torch.ones(2, 3, 4), torch.ones(2, 4, 5))) == 2 + 6
+    assert kernel_calls(lambda: torch.baddbmm(torch.ones(2, 3, 5), torch.ones(2, 3, 4), torch.ones(2, 4, 5))) == 2 + 3
     vector, matrix = torch.ones(3), torch.ones(3, 3)
     assert kernel_calls(lambda: torch.addmv(vector, matrix, vector)) == 4

@@ -145,3 +145,12 @@ def test_gradients_of_sorts_and_modes() -> None:
 
     check(step, torch.randperm(20).view(4, 5).double())
     assert on_core(lambda: torch.sort(torch.tensor([2, 1]))[1]).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("options", [{}, {"out_int32": True}, {"right": True}], ids=str)
+def test_without_boundaries_all_are_in_the_first_bucket(dtype: torch.dtype, options: dict[str, bool]) -> None:
+    for sought in (repeating(0, dtype=dtype), repeating(3, dtype=dtype), repeating(2, 3, dtype=dtype).t(), repeating(dtype=dtype)):
+        check(torch.bucketize, sought, torch.zeros(0, dtype=dtype), **options)
+    check(torch.bucketize, 0.5, torch.zeros(0), **options)
+    check(torch.bucketize, torch.zeros(2), torch.zeros(0, 2), **options)
