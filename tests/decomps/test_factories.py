@@ -35,7 +35,11 @@ def test_the_default_type_is_asked_at_every_call() -> None:
 
 
 @pytest.mark.parametrize("name", ["new_zeros", "new_ones", "new_full", "new_empty"])
-@pytest.mark.parametrize("like", [torch.randn(2), torch.arange(3), torch.randn(2, dtype=torch.float16), torch.ones(2) > 0], ids=str)
+@pytest.mark.parametrize(
+    "like",
+    [torch.randn(2), torch.arange(3), torch.randn(2, dtype=torch.float16), torch.ones(2) > 0],
+    ids=lambda like: str(like.dtype),
+)
 def test_new(name: str, like: torch.Tensor) -> None:
     def run(like: torch.Tensor, **options: Any) -> torch.Tensor:
         made: torch.Tensor = getattr(like, name)((2, 3), *([1] if name == "new_full" else []), **options)
