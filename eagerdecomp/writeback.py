@@ -21,6 +21,7 @@ __all__ = [
     "check_apart",
     "check_overlap",
     "columns_in_blocks",
+    "expanded_dims",
     "functional_of",
     "inplace_by",
     "list_writer",
@@ -51,9 +52,9 @@ def _check_cast(result: Tensor, target: Tensor) -> None:
         raise RuntimeError(f"result type {found} can't be cast to the desired output type {wanted}")
 
 
-def _has_internal_overlap(tensor: Tensor) -> bool:
-    """ATen's `has_internal_overlap`, its certain case: an expanded dimension."""
-    return any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+def expanded_dims(tensor: Tensor) -> list[int]:
+    """The dimensions whose places are all the same memory."""
+    return [dim for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)) if size > 1 and stride == 0]
 
 
 def _partially_overlap(left: Tensor, right: Tensor) -> bool:
@@ -71,7 +72,7 @@ def _partially_overlap(left: Tensor, right: Tensor) -> bool:
 
 def check_overlap(target: Tensor, inputs: Iterable[Any]) -> None:
     """Reject a write that eager rejects: into an expanded tensor, or into memory that an input shares in part."""
-    if not target.is_contiguous() and _has_internal_overlap(target):
+    if not target.is_contiguous() and expanded_dims(target):  # ATen's `has_internal_overlap`, its certain case
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
             "Please clone() the tensor before performing the operation."
@@ -171,11 +172,19 @@ def columns_in_blocks(
     return list(zip(*(part for row in parts for part in row), strict=True))
 
 
-def inplace_by(functional: Callable[..., Tensor], call: Call, *, operands: int, pointwise: bool = False) -> Callable[..., Tensor]:
+def inplace_by(
+    functional: Callable[..., Tensor],
+    call: Call,
+    *,
+    operands: int,
+    pointwise: bool = False,
+    expanded: Callable[..., bool] | None = None,
+) -> Callable[..., Tensor]:
     """An in-place op: `functional`, ATen's checks, a copy into `self`, which is answered; large tensors in blocks where the op is
     `pointwise`. One frame, since every step of every optimizer runs it.
 
-    `operands` is how many of the arguments behind `self` may be tensors: none, the first alone (1), or any (more).
+    `operands` is how many of the arguments behind `self` may be tensors: none, the first alone (1), or any (more). Where eager
+    writes into expanded tensors, `expanded` takes the op's arguments, does so, and says whether `self` was one.
     """
     copy_ = call(aten.copy_.default)
     cut = block_cutter(call) if pointwise else None
@@ -187,6 +196,8 @@ def inplace_by(functional: Callable[..., Tensor], call: Call, *, operands: int, 
         if result.dtype is not self.dtype or result.shape != self.shape:
             _check_result(result, self)
         if not self.is_contiguous():
+            if expanded is not None and expanded(self, *args, **kwargs):
+                return self
             check_overlap(self, ())
         copy_(self, result)
         return self
@@ -198,6 +209,8 @@ def inplace_by(functional: Callable[..., Tensor], call: Call, *, operands: int, 
         if result.dtype is not self.dtype or result.shape != self.shape:
             _check_result(result, self)
         if not self.is_contiguous() or (isinstance(other, Tensor) and same_storage(self, other)):
+            if expanded is not None and expanded(self, other, *args, **kwargs):
+                return self
             check_overlap(self, (other,))
         copy_(self, result)
         return self
@@ -208,6 +221,8 @@ def inplace_by(functional: Callable[..., Tensor], call: Call, *, operands: int, 
         result = functional(self, *args, **kwargs)
         if result.dtype is not self.dtype or result.shape != self.shape:
             _check_result(result, self)
+        if expanded is not None and expanded(self, *args, **kwargs):
+            return self
         check_overlap(self, args)
         copy_(self, result)
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp._torch import OpOverload, has_kernel
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.schema import facts_of, functional_twin, is_composite, settled_by_out
-from eagerdecomp.writeback import check_apart, inplace_by, out_writer
+from eagerdecomp.writeback import check_apart, expanded_dims, inplace_by, out_writer
 
 __all__ = ["rules_for"]
 
@@ -61,7 +61,93 @@ def _inplace_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callab
     places = [place for place, argument in enumerate(facts_of(op).arguments) if place and argument.holds_tensors]
     operands = len(places) if places in ([], [1]) else 2
     pointwise = torch.Tag.pointwise in (*op.tags, *twin.tags) and not facts_of(twin).is_random
-    return lambda call: inplace_by(call(twin), call, operands=operands, pointwise=pointwise)
+    write = _EXPANDED.get(op._schema.name)
+
+    def link(call: Call) -> Callable[..., Any]:
+        expanded = None if write is None else _into_expanded(call(twin), call, write)
+        return inplace_by(call(twin), call, operands=operands, pointwise=pointwise, expanded=expanded)
+
+    return link
+
+
+# -- writes into expanded tensors, which few ops of eager's make ----------------------------------------------------------
+
+#: ``write(twin, call, memory, self, *args) -> result``: what `memory`, that of an expanded `self` once, is after the op's writes.
+_Write: TypeAlias = Callable[..., Tensor]
+
+
+def _into_expanded(twin: Callable[..., Tensor], call: Call, write: _Write) -> Callable[..., bool]:
+    def expanded(self: Tensor, *args: Any, **kwargs: Any) -> bool:
+        memory, dims = self, [] if self.is_contiguous() else expanded_dims(self)
+        if not dims or not self.numel():
+            return False
+        for dim in dims:
+            memory = call(aten.slice.Tensor)(memory, dim, 0, 1)
+        call(aten.copy_.default)(memory, write(twin, call, memory, self, *args, **kwargs))
+        return True
+
+    return expanded
+
+
+def _fill_masked(twin: Callable[..., Tensor], call: Call, memory: Tensor, self: Tensor, mask: Tensor, value: Any) -> Tensor:
+    _warn_of_expanded("masked_fill_", "tensor[mask] = scalar")
+    met = call(aten.expand.default)(mask, list(self.shape))
+    for dim in expanded_dims(self):
+        met = call(aten.any.dim)(met, dim, True)
+    return twin(memory, met, value)
+
+
+def _fill_at(twin: Callable[..., Tensor], call: Call, memory: Tensor, self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    _warn_of_expanded("index_fill_", "tensor[mask] = scalar")
+    if dim % self.dim() in expanded_dims(self):
+        index = call(aten.mul.Scalar)(index, 0)  # there is one place to go to
+    return twin(memory, dim, index, value)
+
+
+def _put_at(
+    twin: Callable[..., Tensor],
+    call: Call,
+    memory: Tensor,
+    self: Tensor,
+    indices: list[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
+) -> Tensor:
+    """By the places in memory that the indices come to, each met as often as eager writes it."""
+    _warn_of_expanded("index_put_", "tensor[indices] = tensor")
+    view = call(aten.view.default)
+    places = view(call(aten.arange.start_step)(0, memory.numel(), device=self.device), list(memory.shape))
+    picked = call(aten.index.Tensor)(call(aten.expand.default)(places, list(self.shape)), indices)
+    flat = view(call(aten.clone.default)(memory, memory_format=torch.contiguous_format), [-1])
+    return view(twin(flat, [picked], values, accumulate), list(memory.shape))  # type: ignore[no-any-return]
+
+
+def _triangle(twin: Callable[..., Tensor], call: Call, memory: Tensor, self: Tensor, diagonal: int = 0) -> Tensor:
+    """Memory is lost with the first of its places that is."""
+    ones = call(aten.full.default)(list(self.shape[-2:]), True, dtype=torch.bool, device=self.device)
+    lost = call(aten.logical_not.default)(twin(ones, diagonal))
+    for dim in expanded_dims(self):
+        if dim >= self.dim() - 2:
+            lost = call(aten.any.dim)(lost, dim - self.dim(), True)
+    return call(aten.masked_fill.Scalar)(memory, lost, 0)  # type: ignore[no-any-return]
+
+
+def _warn_of_expanded(name: str, example: str) -> None:
+    warnings.warn(
+        f"Use of {name} on expanded tensors is deprecated. Please clone() the tensor before performing this operation. "
+        f"This also applies to advanced indexing e.g. {example}",
+        UserWarning,
+        stacklevel=6,
+    )
+
+
+_EXPANDED: dict[str, _Write] = {
+    "aten::masked_fill_": _fill_masked,
+    "aten::index_fill_": _fill_at,
+    "aten::index_put_": _put_at,
+    "aten::tril_": _triangle,
+    "aten::triu_": _triangle,
+}
 
 
 def _resizes_row_major(op: OpOverload) -> bool:

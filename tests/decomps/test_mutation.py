@@ -221,3 +221,46 @@ def test_a_set_that_cannot_split_writes_whole_results(monkeypatch: pytest.Monkey
     with on(ed.OpSet(["aten.add.Tensor", "aten.copy_"])) as (_, seen):
         x.add_(x)
     assert seen.ops.total() == 2
+
+
+#: What eager writes into expanded tensors, whose memory meets the writes of all its places.
+WRITES: dict[str, Callable[[Tensor], Any]] = {
+    "masked_fill_": lambda x: x.masked_fill_(x > 2, 7),
+    "masked_fill_ here and there": lambda x: x.masked_fill_(torch.eye(3, dtype=torch.bool)[1], torch.tensor(7)),
+    "masked_fill_ nowhere": lambda x: x.masked_fill_(x > 99, 7),
+    "index_fill_": lambda x: x.index_fill_(-1, torch.tensor([1]), 7),
+    "index_fill_ by lines": lambda x: x.index_fill_(-2, torch.tensor([0, 2]), torch.tensor(7)),
+    "index_fill_ of nothing": lambda x: x.index_fill_(0, torch.tensor([], dtype=torch.int64), 7),
+    "index_fill_ out of range": lambda x: x.index_fill_(0, torch.tensor([9]), 7),
+    "a mask": lambda x: x.__setitem__(x > 2, 7),
+    "an index": lambda x: x.__setitem__(torch.tensor([0, 1]), 7),
+    "index_put_": lambda x: x.index_put_((None, torch.tensor([2, 0])), torch.tensor(7).to(x)),
+    "index_put_ adding": lambda x: x.index_put_((torch.tensor([0, 0]),), torch.ones(3).to(x), accumulate=True),
+    **{
+        f"{name}{diagonal}": lambda x, name=name, diagonal=diagonal: getattr(x, name)(diagonal)
+        for name in ("tril_", "triu_")
+        for diagonal in (-1, 0, 1, 2)
+    },
+}
+
+
+@pytest.mark.filterwarnings("ignore:Use of .* on expanded tensors")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("name", WRITES)
+def test_few_ops_write_into_expanded_tensors(name: str, dtype: torch.dtype) -> None:
+    values = torch.arange(1, 10, dtype=dtype)
+    for x in (
+        values[:3].view(3, 1).expand(3, 3),
+        values[:3].expand(3, 3),
+        values[0].expand(3, 3),
+        values.view(3, 3).expand(2, 3, 3),
+        values.view(3, 1, 3).expand(3, 3, 3),
+    ):
+        check(WRITES[name], x, exact=True)
+
+
+@pytest.mark.parametrize("write", ["masked_fill_", "index_fill_", "an index"])
+def test_a_write_into_an_expanded_tensor_warns_as_eager_does(write: str) -> None:
+    with pytest.warns(UserWarning, match="on expanded tensors is deprecated. Please clone") as heard:
+        on_core(lambda: WRITES[write](torch.ones(3, 1).expand(3, 3)))
+    assert heard[0].filename == __file__
