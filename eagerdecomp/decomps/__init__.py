@@ -1,4 +1,7 @@
-"""Our own rules, a family per file; this module is the table of families, in the order a reader meets them."""
+"""Our own rules, a family per file; this module is the table of families, in the order a reader meets them.
+
+Before the rule of a family go those of `lengths`, for the usual calls of an op.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,7 @@ from eagerdecomp.decomps import (
     grids,
     histograms,
     indexing,
+    lengths,
     linalg,
     losses,
     matrix_functions,
@@ -114,14 +118,21 @@ def _by_op() -> Mapping[OpOverload, Rule]:
     return index_rules(_refusing(rule) for _, rules in FAMILIES for rule in rules)
 
 
+@functools.cache
+def _usual() -> Mapping[OpOverload, Rule]:
+    """Linked rules of usual calls, which leave the others to the rule of a family or to torch's."""
+    return index_rules(lengths.RULES)
+
+
 def _refusing(rule: Rule) -> Rule:
     fn = rule.fn if rule.linked else refusing(str(rule.op), rule.fn)
     return rule if fn is rule.fn else replace(rule, fn=fn)
 
 
 def our_rules(op: OpOverload) -> Iterator[Rule]:
-    """The library's rules for an op: one written by hand, and one that the schema gives (in-place and ``out=`` ops)."""
-    rule = _by_op().get(op)
-    if rule is not None:
-        yield rule
+    """The library's rules for an op: those written by hand, and one that the schema gives (in-place and ``out=`` ops)."""
+    for table in (_usual(), _by_op()):
+        rule = table.get(op)
+        if rule is not None:
+            yield rule
     yield from mutation.rules_for(op)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch import suggested_memory_format
 from eagerdecomp.layouts import in_format_of
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
@@ -78,7 +79,10 @@ def _padded_backward(dims: int, kind: str, places: Places) -> Callable[..., Any]
         if not grad_output.numel():
             return in_format_of(zeros, _formed(self, dims))
         summed = aten.index_put.default(zeros, _index(self, padding, places), grad_output, True)
-        return in_format_of(summed, _formed(self, dims))
+        formed = _formed(self, dims)
+        form = torch.contiguous_format if formed is None else suggested_memory_format(formed)
+        # The sums are row-major as the zeros are: to ask them would make one program for each size.
+        return summed if form is torch.contiguous_format else aten.clone.default(summed, memory_format=form)
 
     return run
 

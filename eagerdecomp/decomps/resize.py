@@ -198,21 +198,6 @@ def _nearest(exact: bool, dims: int) -> Callable[..., Any]:
     return run
 
 
-def _by_sizes_or_scales(vec: Any, other: Callable[..., Any], *, corners: bool) -> Callable[..., Any]:
-    """The rule of an op by its ``.vec`` form, which Core ATen has, and which takes sizes or scales but not both."""
-
-    def run(self: Tensor, output_size: Sequence[int], *rest: Any) -> Any:
-        _check_input(self, output_size, 2)
-        flags, scales = rest[: int(corners)], rest[int(corners) :]
-        if not any(scales) or (flags and flags[0]):
-            return vec(self, output_size, *flags, None)
-        if len(scales) == 2 and all(scales) and _scaled(self, scales) == list(output_size):
-            return vec(self, None, *flags, list(scales))
-        return other(self, output_size, *rest)
-
-    return run
-
-
 def _vec(other: Callable[..., Any]) -> Callable[..., Any]:
     """The rule of a ``.vec`` form."""
 
@@ -289,14 +274,14 @@ _BILINEAR = _weighted("upsample_bilinear2d_channels_last", _linear, 2)
 
 RULES: tuple[Rule, ...] = (
     own(aten.upsample_nearest1d.default, _nearest(False, 1)),
-    own(aten.upsample_nearest2d.default, _by_sizes_or_scales(aten.upsample_nearest2d.vec, _nearest(False, 2), corners=False)),
+    own(aten.upsample_nearest2d.default, _nearest(False, 2)),
     own(aten.upsample_nearest2d.vec, _vec(_nearest(False, 2))),
     own(aten.upsample_nearest3d.default, _nearest(False, 3)),
     own(aten._upsample_nearest_exact1d.default, _nearest(True, 1)),
     own(aten._upsample_nearest_exact2d.default, _nearest(True, 2)),
     own(aten._upsample_nearest_exact3d.default, _nearest(True, 3)),
     own(aten.upsample_linear1d.default, _weighted("compute_indices_weights_linear", _linear, 1)),
-    own(aten.upsample_bilinear2d.default, _by_sizes_or_scales(aten.upsample_bilinear2d.vec, _BILINEAR, corners=True)),
+    own(aten.upsample_bilinear2d.default, _BILINEAR),
     own(aten.upsample_bilinear2d.vec, _vec(_BILINEAR)),
     own(aten.upsample_trilinear3d.default, _weighted("compute_indices_weights_linear", _linear, 3)),
     own(aten.upsample_bicubic2d.default, _weighted("compute_indices_weights_cubic", _cubic, 2)),

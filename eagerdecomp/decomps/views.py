@@ -310,12 +310,14 @@ def _triangle(op: OpOverload, comparison: OpOverload) -> Callable[[Call], Callab
 
     def link(call: Call) -> Callable[..., Any]:
         arange, unsqueeze, compare = call(aten.arange.start_step), call(aten.unsqueeze.default), call(comparison)
-        where, zero, others = call(aten.where.self), kept_number(call, 0), call(op)
+        where, zero, clone, others = call(aten.where.self), kept_number(call, 0), call(aten.clone.default), call(op)
 
         def run(self: Tensor, diagonal: int = 0) -> Any:
             shape = self.shape
-            if len(shape) < 2 or not self.is_contiguous():
+            if len(shape) < 2:
                 return others(self, diagonal)
+            if not self.is_contiguous():
+                self = clone(self, memory_format=torch.contiguous_format)  # eager's result is row-major whatever it is made of
             rows, columns = shape[-2:]
             device = self.device
             met = unsqueeze(arange(diagonal, diagonal + rows, device=device), 1)
