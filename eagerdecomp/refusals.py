@@ -118,6 +118,8 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.upsample_linear1d.default": ("compute_indices_weights_linear", _INTEGRAL),
     "aten.upsample_nearest1d.default": ("compute_indices_weights_nearest", _BUT_BYTE | _COMPLEX),
     "aten.upsample_trilinear3d.default": ("compute_indices_weights_linear", _INTEGRAL),
+    "aten.xlogy.Scalar_Other": ("xlogy_cpu", _COMPLEX),
+    "aten.xlogy.Scalar_Self": ("xlogy_cpu", _COMPLEX),
     "aten.xlogy.Tensor": ("xlogy_cpu", _COMPLEX),
 }
 

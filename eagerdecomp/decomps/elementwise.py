@@ -171,6 +171,8 @@ def _shift_right(self: Tensor, other: Any) -> Any:
 
 def _angle(self: Tensor) -> Any:
     if self.dtype.is_complex:
+        if not self.is_contiguous():  # eager's result is row-major whatever it is made of
+            self = aten.clone.default(self, memory_format=torch.contiguous_format)
         parts = aten.view_as_real.default(self)
         return aten.atan2.default(aten.select.int(parts, -1, 1), aten.select.int(parts, -1, 0))
     below = aten.lt.Scalar(self, 0)

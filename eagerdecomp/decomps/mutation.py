@@ -65,9 +65,19 @@ def _inplace_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callab
 
     def link(call: Call) -> Callable[..., Any]:
         expanded = None if write is None else _into_expanded(call(twin), call, write)
-        return inplace_by(call(twin), call, operands=operands, pointwise=pointwise, expanded=expanded)
+        functional = _real_abs(call(twin)) if op is aten.abs_.default else call(twin)
+        return inplace_by(functional, call, operands=operands, pointwise=pointwise, expanded=expanded)
 
     return link
+
+
+def _real_abs(absolute: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def run(self: Tensor) -> Tensor:
+        if self.dtype.is_complex:
+            raise RuntimeError("In-place abs is not supported for complex tensors.")
+        return absolute(self)
+
+    return run
 
 
 # -- writes into expanded tensors, which few ops of eager's make ----------------------------------------------------------

@@ -40,7 +40,32 @@ def _as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset
     return aten.squeeze.dim(aten.as_strided.default(self, [1], [1], offset), 0)
 
 
+def _linspace(
+    start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any = None, device: Any = None, **options: Any
+) -> Any:
+    """Of integers: from ends that are cut to integers, in float64, each half counted from its own end. The shipped entry cuts the
+    results alone, of float32."""
+    if dtype is None or dtype.is_floating_point or dtype.is_complex or dtype is torch.bool or steps < 2:
+        return NotImplemented
+    if layout not in (None, torch.strided) or isinstance(start, complex) or isinstance(end, complex):
+        return NotImplemented
+    held = torch.iinfo(dtype)
+    for edge in (start, end):
+        # Bytes take integers below zero for what their bits say.
+        if not (held.min if held.min or isinstance(edge, float) else -held.max) <= edge <= held.max:
+            name = str(dtype).removeprefix("torch.")
+            raise RuntimeError(f"value cannot be converted to type {name}_t without overflow")
+    first, last = (int(edge) % (held.max + 1) if not held.min else int(edge) for edge in (start, end))
+    step = (float(last) - float(first)) / (steps - 1)
+    places = aten.arange.start_step(0, steps, dtype=torch.float64, device=device)
+    rising = aten.add.Scalar(aten.mul.Scalar(places, step), first)
+    falling = aten.add.Scalar(aten.mul.Scalar(aten.sub.Scalar(places, steps - 1), step), last)
+    reached = aten.where.self(aten.lt.Scalar(places, steps // 2), rising, falling)
+    return aten._to_copy.default(reached, dtype=dtype)
+
+
 RULES: tuple[Rule, ...] = (
+    own(aten.linspace.default, _linspace),
     own(aten.as_strided.default, _as_strided),
     own(aten.view_copy.default, _view_copy),
     own(aten.linalg_vector_norm.default, _linalg_vector_norm),

@@ -282,3 +282,16 @@ def test_copysign_of_a_number(dtype: torch.dtype, without: str | None) -> None:
         for given in (x, x.t(), x[::2], x[:1].expand(3, 2), x[0, 0]):
             check(torch.copysign, given, number, ops=ops, exact=True)
         check(lambda given, number=number: given.copysign_(number), x, ops=ops, exact=True)
+
+
+def test_angles_of_complex_numbers_are_row_major() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 2, dtype=torch.complex64)
+    for given in (x, x.permute(2, 0, 1), x[:, ::2], x[0].t(), x[:1].expand(4, 3, 2), x.conj().mT):
+        check(torch.angle, given)
+
+
+def test_logarithms_times_complex_numbers_are_refused() -> None:
+    x = torch.ones(3, dtype=torch.complex64)
+    for run in (lambda x: x.xlogy_(2), lambda x: torch.xlogy(x, 2), lambda x: torch.xlogy(2, x), lambda x: torch.xlogy(x, x)):
+        check(run, x)

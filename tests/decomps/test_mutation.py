@@ -264,3 +264,8 @@ def test_a_write_into_an_expanded_tensor_warns_as_eager_does(write: str) -> None
     with pytest.warns(UserWarning, match="on expanded tensors is deprecated. Please clone") as heard:
         on_core(lambda: WRITES[write](torch.ones(3, 1).expand(3, 3)))
     assert heard[0].filename == __file__
+
+
+def test_abs_in_place_refuses_complex_numbers() -> None:
+    check(lambda x: x.abs_(), torch.tensor([3 + 4j]))
+    check(lambda x: x.abs_(), torch.tensor([-3.0, 4.0]))

@@ -45,3 +45,11 @@ def test_losses_of_nothing_have_gradients_of_nothing(loss: str, shape: tuple[int
         return torch.autograd.grad(value.sum(), x)[0]
 
     check(gradient, torch.empty(shape, requires_grad=True), torch.empty(shape))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64], ids=str)
+def test_linspace_of_integers_starts_and_ends_at_integers(dtype: torch.dtype) -> None:
+    for ends in ((0.9, 120), (5.9, 1.2), (0, 1), (100, 3), (7, 7), (-2.5, 9.7), (0, 300), (-129, 3)):
+        for steps in (0, 1, 2, 3, 7, 50, 333):
+            check(torch.linspace, *ends, steps, dtype=dtype)
+    check(lambda out: torch.linspace(0.9, 100, 50, out=out), torch.empty(50, dtype=dtype))
