@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -80,7 +81,7 @@ def _padded_backward(dims: int, kind: str, places: Places) -> Callable[..., Any]
             return in_format_of(zeros, _formed(self, dims))
         summed = aten.index_put.default(zeros, _index(self, padding, places), grad_output, True)
         formed = _formed(self, dims)
-        form = torch.contiguous_format if formed is None else suggested_memory_format(formed)
+        form = torch.contiguous_format if formed is None or _plainly_row_major(formed) else suggested_memory_format(formed)
         # The sums are row-major as the zeros are: to ask them would make one program for each size.
         return summed if form is torch.contiguous_format else aten.clone.default(summed, memory_format=form)
 
@@ -92,6 +93,11 @@ def _formed(self: Tensor, dims: int) -> Tensor | None:
     return self if self.dim() == dims + 2 or dims == 3 else None
 
 
+def _plainly_row_major(x: Tensor) -> bool:
+    """Whether its sizes alone show that a row-major tensor is not channels last as well: strides differ from size to size."""
+    return x.is_contiguous() and (x.size(1) - 1) * (x.size(-1) - 1) > 0
+
+
 def _sizes(self: Tensor, padding: Sequence[int]) -> list[int]:
     pairs = _pairs(padding)
     return [size + sum(pair) for size, pair in zip(self.shape[-len(pairs) :], pairs, strict=True)]
@@ -100,7 +106,7 @@ def _sizes(self: Tensor, padding: Sequence[int]) -> list[int]:
 def _check(self: Tensor, padding: Sequence[int], dims: int, kind: str) -> None:
     if len(padding) != 2 * dims:
         raise RuntimeError(f"padding size is expected to be {2 * dims}, but got: {len(padding)}")
-    if self.dim() not in (dims + 1, dims + 2) or not all(self.shape[self.dim() - dims - 1 :]):
+    if self.dim() not in (dims + 1, dims + 2) or not math.prod(self.shape[self.dim() - dims - 1 :]):
         raise RuntimeError(
             f"Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
             f"for input, but got: {list(self.shape)}"
@@ -111,6 +117,8 @@ def _check(self: Tensor, padding: Sequence[int], dims: int, kind: str) -> None:
                 "Padding size should be less than the corresponding input dimension, but got: padding "
                 f"({pair[0]}, {pair[1]}) at dimension {number} of input {list(self.shape)}"
             )
+    if min(padding) >= 0:  # a size that is not asked for tells no two calls apart
+        return
     sizes = _sizes(self, padding)
     if min(sizes) < 0 or not any(sizes) or (dims == 1 and sizes[0] < 1):
         raise RuntimeError(f"input {list(self.shape)} is too small. Calculated output {sizes}")

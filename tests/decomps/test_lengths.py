@@ -173,6 +173,8 @@ OF_EVERY_LENGTH: dict[str, Callable[[torch.Tensor], Any]] = {
     "block_diag": lambda x: torch.block_diag(x, x),
     "upsample_nearest2d": lambda x: F.interpolate(x[None, None], scale_factor=2),
     "reflection_pad1d": lambda x: F.pad(x, (1, 2), mode="reflect"),
+    "reflection_pad2d": lambda x: F.pad(torch.stack([x, x])[None], (1, 2, 1, 1), mode="reflect"),
+    "replication_pad2d": lambda x: F.pad(torch.stack([x, x])[None], (1, 2, 1, 1), mode="replicate"),
     "new_empty_strided": lambda x: x.new_empty_strided(x.shape, x.stride()).fill_(0) + x,
 }
 
