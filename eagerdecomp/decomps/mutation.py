@@ -12,6 +12,7 @@ from torch import Tensor
 from eagerdecomp._torch import OpOverload, has_kernel
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.schema import facts_of, functional_twin, is_composite, settled_by_out
+from eagerdecomp.spelling import scalar_type_name
 from eagerdecomp.writeback import check_apart, expanded_dims, inplace_by, out_writer
 
 __all__ = ["rules_for"]
@@ -33,6 +34,19 @@ _APART = frozenset(
         *("cross", "linalg_cross"),
     )
 )
+
+# Ops whose `out` must be of the result's type.
+_EXACT = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("neg", "sign", "sgn", "ceil", "floor", "round", "trunc", "frac", "softplus", "softshrink"),
+        *("elu", "gelu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mish", "silu"),
+        *("addmm", "addmv", "mm", "take", "tril", "triu"),
+    )
+)
+
+# Ops that are computed in the type of `out` unless one is asked for.
+_TYPED_BY_OUT = frozenset({"aten.cumsum.out", "aten.cumprod.out", "aten.prod.int_out", "aten.sum.IntList_out"})
 
 # Factories that fill an `out` of the right number of elements whatever its shape.
 _KEEPS_SHAPE = frozenset({"aten::arange", "aten::linspace", "aten::logspace", "aten::range"})
@@ -173,7 +187,8 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
     names = tuple(facts.arguments[position].name for position in facts.mutated)
 
     row_major = _resizes_row_major(op)
-    apart = op._schema.name in _APART
+    apart, typed = op._schema.name in _APART, str(op) in _TYPED_BY_OUT
+    exact = typed or op._schema.name in _EXACT
 
     def out(call: Call) -> Callable[..., Any]:
         functional, write = call(twin), out_writer(call, row_major=row_major)
@@ -182,7 +197,13 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
             target = kwargs.pop(names[0])
             if apart:
                 check_apart(target, args)
-            return write(target, functional(*args, **kwargs), args)
+            if typed and kwargs.get("dtype") is None:
+                kwargs["dtype"] = target.dtype
+            result = functional(*args, **kwargs)
+            if exact and result.dtype is not target.dtype:
+                found, wanted = scalar_type_name(target.dtype), scalar_type_name(result.dtype)
+                raise RuntimeError(f"Found dtype {found} but expected {wanted}")
+            return write(target, result, args)
 
         def run_many(*args: Any, **kwargs: Any) -> Any:
             targets = [kwargs.pop(name) for name in names]

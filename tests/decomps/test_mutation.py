@@ -269,3 +269,37 @@ def test_a_write_into_an_expanded_tensor_warns_as_eager_does(write: str) -> None
 def test_abs_in_place_refuses_complex_numbers() -> None:
     check(lambda x: x.abs_(), torch.tensor([3 + 4j]))
     check(lambda x: x.abs_(), torch.tensor([-3.0, 4.0]))
+
+
+ONE_TYPE = [
+    *("neg", "sign", "sgn", "ceil", "floor", "round", "trunc", "frac", "softplus", "softshrink"),
+    *("elu", "gelu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mish", "silu", "tril", "triu"),
+]
+
+
+@pytest.mark.parametrize("name", ONE_TYPE)
+def test_out_is_of_the_results_type_where_eager_asks_it(name: str) -> None:
+    op = getattr(torch.ops.aten, name).out
+    for source in (torch.float32, torch.bfloat16, torch.int64, torch.complex64):
+        x = torch.tensor([[-1.5, 0.5], [2.5, -0.5]]).to(source)
+        for target in (torch.float32, torch.float64, torch.int64, torch.complex64):
+            check(lambda x, out: op(x, out=out), x, torch.zeros(2, 2, dtype=target))
+
+
+@pytest.mark.parametrize("target", [torch.float32, torch.float64])
+def test_products_and_picks_take_an_out_of_their_type(target: torch.dtype) -> None:
+    ones, out = torch.ones(2, 2), torch.zeros(2, 2, dtype=target)
+    check(lambda x, out: torch.mm(x, x, out=out), ones, out)
+    check(lambda x, out: torch.addmm(x, x, x, out=out), ones, out)
+    check(lambda x, out: torch.addmv(x[0], x, x[0], out=out), ones, out[0])
+    check(lambda x, out: torch.take(x, torch.tensor([1, 2]), out=out), ones, out[0])
+
+
+@pytest.mark.parametrize("target", [torch.float32, torch.float64, torch.int64, torch.int32])
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "prod", "sum"])
+def test_sums_and_products_are_computed_in_the_type_of_out(name: str, target: torch.dtype) -> None:
+    for source in (torch.float32, torch.float16, torch.int64):
+        x = torch.tensor([1.75, 2.5, 3.25]).to(source)
+        out = torch.zeros(3 if name.startswith("cum") else (), dtype=target)
+        check(lambda x, out: getattr(torch, name)(x, 0, out=out), x, out)
+        check(lambda x, out: getattr(torch, name)(x, 0, dtype=torch.float32, out=out), x, out)
