@@ -16,7 +16,6 @@ from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import number_like, promoted
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
-from eagerdecomp.strides import in_order, memory_order
 from eagerdecomp.writeback import inplace_by
 
 __all__ = ["RULES"]
@@ -342,43 +341,6 @@ def _fill(call: Call) -> Callable[..., Any]:
     return run
 
 
-def _filled_like(op: OpOverload, value: int) -> Rule:
-    """`zeros_like` and `ones_like`."""
-
-    def link(call: Call) -> Callable[..., Any]:
-        full_like, others = call(aten.full_like.default), call(op)
-
-        def run(self: Tensor, **options: Any) -> Any:
-            if self.layout is torch.strided and options.get("layout") in (None, torch.strided):
-                return full_like(self, value, **options)
-            return others(self, **options)
-
-        return run
-
-    return linked(op, link)
-
-
-_KEEPS = (None, torch.preserve_format)
-
-
-def _empty_like(call: Call) -> Callable[..., Any]:
-    empty, strided, others = call(aten.empty.memory_format), call(aten.empty_strided.default), call(aten.empty_like.default)
-
-    def run(
-        self: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None
-    ) -> Any:
-        keeps = memory_format in _KEEPS
-        if (keeps or memory_format is torch.contiguous_format) and self.layout is torch.strided and layout in (None, torch.strided):
-            shape = list(self.shape)
-            dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
-            if not keeps or self.is_contiguous():
-                return empty(shape, dtype=dtype, device=device, pin_memory=pin_memory)
-            return strided(shape, in_order(shape, memory_order(self)), dtype=dtype, device=device, pin_memory=pin_memory)
-        return others(self, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory, memory_format=memory_format)
-
-    return run
-
-
 def _lerp(call: Call) -> Callable[..., Any]:
     """Towards `end` from the nearer side, as eager computes it: two kernels, six for half types."""
     subtract, add, to = call(aten.sub.Tensor), call(aten.add.Tensor), call(aten._to_copy.default)
@@ -522,9 +484,6 @@ RULES: tuple[Rule, ...] = (
     linked(aten.addcdiv.default, _add_product("addcdiv", aten.div.Tensor)),
     linked(aten.lerp.Scalar, _lerp),
     own(aten.addbmm.default, _addbmm),
-    _filled_like(aten.zeros_like.default, 0),
-    _filled_like(aten.ones_like.default, 1),
-    linked(aten.empty_like.default, _empty_like),
     linked(aten.fill_.Scalar, _fill),
     linked(aten.zero_.default, _fill),
 )
