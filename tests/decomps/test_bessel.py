@@ -91,4 +91,5 @@ def test_gradients(function: Callable[..., Tensor]) -> None:
 
 def test_kernel_calls() -> None:
     x = torch.rand(4)
-    assert [kernel_calls(lambda f=function: f(x)) for function in FUNCTIONS] == [case[-1] for case in CASES]
+    for function, case in zip(FUNCTIONS, CASES, strict=True):
+        assert kernel_calls(lambda f=function: f(x)) <= case[-1]

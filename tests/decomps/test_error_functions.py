@@ -85,4 +85,4 @@ def test_gradients(function: Callable[..., Tensor]) -> None:
 
 def test_kernel_calls() -> None:
     x = torch.rand(4)
-    assert [kernel_calls(lambda f=function: f(x)) for function in FUNCTIONS] == [72, 73, 85, 108]
+    assert [kernel_calls(lambda f=function: f(x)) for function in FUNCTIONS] == [72, 73, 85, 105]

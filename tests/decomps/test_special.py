@@ -79,4 +79,4 @@ def test_gradients() -> None:
 def test_kernel_calls() -> None:
     x = torch.rand(4)
     calls = [kernel_calls(lambda f=function: f(x)) for function in FUNCTIONS]
-    assert calls == [61, 57, 59]
+    assert calls == [61, 56, 58]
