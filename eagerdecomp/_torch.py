@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import isfunction
@@ -45,6 +46,7 @@ __all__ = [
     "fake_tensor_log_off",
     "full_table",
     "has_kernel",
+    "inductor_prims",
     "has_tag",
     "is_dispatched",
     "lazy_bits_seen_by_kernels",
@@ -139,6 +141,14 @@ def has_tag(qualified: str, tag: torch.Tag) -> bool:
 def op_names() -> list[str]:
     """Every name the dispatcher knows, sorted; not cached, since libraries register ops at any time."""
     return sorted(torch._C._dispatch_get_all_op_names())
+
+
+def inductor_prims() -> frozenset[OpOverload]:
+    """The ops that Inductor adds to the `prims` namespace for itself, once it is imported."""
+    module = sys.modules.get("torch._inductor.inductor_prims")
+    return (
+        frozenset(value for value in vars(module).values() if isinstance(value, OpOverload)) if module is not None else frozenset()
+    )
 
 
 def has_kernel(op: OpOverload, key: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from eagerdecomp._torch import OpOverload, OpOverloadPacket, has_tag, op_names, overload, packet_overloads
+from eagerdecomp._torch import OpOverload, OpOverloadPacket, has_tag, inductor_prims, op_names, overload, packet_overloads
 from eagerdecomp.errors import OpSetError
 
 __all__ = ["OpLike", "OpSet", "Predicate", "as_op_set", "core_aten", "infra", "prims", "resolve_ops"]
@@ -236,7 +236,7 @@ def core_aten() -> OpSet:
 
 @functools.cache
 def prims() -> OpSet:
-    """Prims: every overload of the `prims` namespace, and `infra`."""
+    """Prims: every overload of the `prims` namespace but those that Inductor adds to it, and `infra`."""
 
-    named = (overload(name) for name in op_names() if name.startswith("prims::"))
-    return OpSet._make({op for op in named if op is not None} | set(infra()), {}, "prims")
+    named = {overload(name) for name in op_names() if name.startswith("prims::")}
+    return OpSet._make({op for op in named if op is not None} - inductor_prims() | set(infra()), {}, "prims")

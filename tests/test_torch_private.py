@@ -33,6 +33,7 @@ from eagerdecomp._torch import (
     full_table,
     has_kernel,
     has_tag,
+    inductor_prims,
     is_dispatched,
     lazy_bits_seen_by_kernels,
     lazy_bits_visible,
@@ -336,6 +337,13 @@ def test_with_torch_function_lets_modes_act_again_within() -> None:
 
 
 # -- tensors ------------------------------------------------------------------------------------------------------------------
+
+
+def test_inductor_prims_are_known_by_their_module() -> None:
+    import torch._inductor.inductor_prims
+
+    assert torch.ops.prims.inductor_seed.default in inductor_prims()
+    assert torch.ops.prims.abs.default not in inductor_prims()
 
 
 def test_no_torch_function_makes_a_subclass_that_overrides_no_function_of_torch() -> None:
