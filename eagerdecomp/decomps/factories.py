@@ -36,58 +36,23 @@ def _filled(op: OpOverload, value: int) -> Rule:
     return linked(op, link)
 
 
-def _filled_after(op: OpOverload, value: int) -> Rule:
-    """A new tensor after another."""
+def _after(op: OpOverload, factory: OpOverload, *values: int) -> Rule:
+    """A new tensor after another, by the factory that takes the same arguments and these values behind them."""
 
     def link(call: Call) -> Callable[..., Any]:
-        full, others = call(aten.full.default), call(op)
+        make, others = call(factory), call(op)
 
         def run(
-            self: Tensor, size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+            self: Tensor, *given: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
         ) -> Any:
             if self.layout is not torch.strided or layout not in (None, torch.strided):
-                return others(self, size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+                return others(self, *given, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
             dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
-            return full(size, value, dtype=dtype, device=device, pin_memory=pin_memory)
+            return make(*given, *values, dtype=dtype, device=device, pin_memory=pin_memory)
 
         return run
 
     return linked(op, link)
-
-
-def _new_full(call: Call) -> Callable[..., Any]:
-    full, others = call(aten.full.default), call(aten.new_full.default)
-
-    def run(
-        self: Tensor,
-        size: Sequence[int],
-        fill_value: Any,
-        *,
-        dtype: Any = None,
-        layout: Any = None,
-        device: Any = None,
-        pin_memory: Any = None,
-    ) -> Any:
-        if self.layout is not torch.strided or layout not in (None, torch.strided):
-            return others(self, size, fill_value, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
-        dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
-        return full(size, fill_value, dtype=dtype, device=device, pin_memory=pin_memory)
-
-    return run
-
-
-def _new_empty(call: Call) -> Callable[..., Any]:
-    empty, others = call(aten.empty.memory_format), call(aten.new_empty.default)
-
-    def run(
-        self: Tensor, size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
-    ) -> Any:
-        if self.layout is not torch.strided or layout not in (None, torch.strided):
-            return others(self, size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
-        dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
-        return empty(size, dtype=dtype, device=device, pin_memory=pin_memory)
-
-    return run
 
 
 def _filled_like(op: OpOverload, value: int) -> Rule:
@@ -139,8 +104,9 @@ RULES: tuple[Rule, ...] = (
     linked(aten.empty_like.default, _empty_like),
     _filled(aten.zeros.default, 0),
     _filled(aten.ones.default, 1),
-    _filled_after(aten.new_zeros.default, 0),
-    _filled_after(aten.new_ones.default, 1),
-    linked(aten.new_full.default, _new_full),
-    linked(aten.new_empty.default, _new_empty),
+    _after(aten.new_zeros.default, aten.full.default, 0),
+    _after(aten.new_ones.default, aten.full.default, 1),
+    _after(aten.new_full.default, aten.full.default),
+    _after(aten.new_empty.default, aten.empty.memory_format),
+    _after(aten.new_empty_strided.default, aten.empty_strided.default),
 )

@@ -236,27 +236,6 @@ def _diag_embed(call: Call) -> Callable[..., Any]:
     return run
 
 
-def _new_empty_strided(call: Call) -> Callable[..., Any]:
-    empty_strided, others = call(aten.empty_strided.default), call(aten.new_empty_strided.default)
-
-    def run(
-        self: Tensor,
-        size: Sequence[int],
-        stride: Sequence[int],
-        *,
-        dtype: Any = None,
-        layout: Any = None,
-        device: Any = None,
-        pin_memory: Any = None,
-    ) -> Any:
-        if self.layout is not torch.strided or layout not in (None, torch.strided):
-            return others(self, size, stride, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
-        dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
-        return empty_strided(size, stride, dtype=dtype, device=device, pin_memory=pin_memory)
-
-    return run
-
-
 def _glu_backward(call: Call) -> Callable[..., Any]:
     split, sigmoid, mul, sub = (
         call(op) for op in (aten.split_with_sizes.default, aten.sigmoid.default, aten.mul.Tensor, aten.sub.Tensor)
@@ -324,7 +303,6 @@ RULES: tuple[Rule, ...] = (
     _index_fill(aten.index_fill.int_Scalar),
     _index_fill(aten.index_fill.int_Tensor),
     linked(aten.diag_embed.default, _diag_embed),
-    linked(aten.new_empty_strided.default, _new_empty_strided),
     linked(aten.glu_backward.default, _glu_backward),
     linked(aten.renorm.default, _renorm),
 )
