@@ -157,11 +157,6 @@ class Reads(TorchFunctionMode):
         self.everything = True
         self.why_everything = self.why_everything or why
 
-    def read_offsets(self) -> None:
-        """Count the storage offset of every argument as read."""
-        for position, tensor in self._tensors.values():
-            self.columns[reading(self._op, position, _COLUMNS["offset"])] = tensor.storage_offset()
-
     def read_types(self) -> None:
         """Count as read what the types of results follow from: the arguments' types and, since tensors without dimensions promote
         less, their ranks."""

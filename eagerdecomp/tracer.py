@@ -272,10 +272,12 @@ class Recorder(DispatchMode):
             nullcontext() if reads is None or composed else reads.under(sized=rule.source in _OURS, of_user=rule.source == "user")
         )
         arrived, self._shared.arrived = self._shared.arrived, []
-        with self._chain.entered(rule, args, kwargs), hearing, self:
-            result = rule.apply(args, kwargs, fused=self._fused)
-            has_effects = rule.has_effects(*args, **kwargs)
-        self._shared.arrived = arrived
+        try:
+            with self._chain.entered(rule, args, kwargs), hearing, self:
+                result = rule.apply(args, kwargs, fused=self._fused)
+                has_effects = rule.has_effects(*args, **kwargs)
+        finally:
+            self._shared.arrived = arrived
         # C++ kernels alone can reach a tensor's memory without an op (`_pack_padded_sequence` reads its lengths so): what they
         # computed from it is in the recording as a constant.
         if composed:
