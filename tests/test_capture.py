@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 import eagerdecomp as ed
 from eagerdecomp._torch import FakeTensor, OpOverload
-from eagerdecomp.capture import as_traced, trace
+from eagerdecomp.capture import trace
+from eagerdecomp.traced import as_traced
 
 aten = torch.ops.aten
 CORE = ed.core_aten()

@@ -1,0 +1,219 @@
+"""Noting: each kernel call of a run as a node of an FX graph."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.proxy import TraceError as Untraceable
+
+from eagerdecomp._torch import DispatchMode, FakeTensor, OpOverload, Sizes, WeakTensor, no_current_modes, tree_flatten
+from eagerdecomp.errors import TraceError
+from eagerdecomp.planner import is_plumbing_name
+from eagerdecomp.schema import facts_of
+from eagerdecomp.traced import as_traced
+
+__all__ = ["Noter"]
+
+
+@dataclass
+class _Known:
+    """The node of a tensor; the number of the result where it is one of several and not taken out yet."""
+
+    #: Holds the address and not the tensor: autograd copies where someone else still has what it is given.
+    weak: Any
+    node: Any
+    number: int | None
+    val: Any
+    storage: int
+
+
+class Noter(DispatchMode):
+    """Notes each call that comes out of what is entered after it as a node of a graph."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, root: torch.nn.Module, graph: torch.fx.Graph, fakes: Any, held: Mapping[int, str]) -> None:
+        super().__init__()
+        self.caller: Any = None
+        self._root = root
+        self._graph = graph
+        self._fakes = fakes
+        self._held = held
+        self._known: dict[int, _Known] = {}
+        self._attributes: dict[int, tuple[Any, Any]] = {}
+        self._gradients: list[tuple[Tensor, Any]] = []
+        self._sizes: dict[Any, Any] = {}
+        self._placed: list[Any] = []
+        self._within = False
+
+    # -- inputs and attributes -------------------------------------------------------------------------------------------------
+
+    def take(self, name: str, value: Any) -> None:
+        """An input of the function, as a placeholder."""
+        node = self._graph.create_node("placeholder", name, name=name)
+        node.meta["val"] = self._picture(value)
+        if isinstance(value, Tensor):
+            known = self._find(value)
+            if known is not None:
+                node.meta["same_as"] = self._placed.index(known.node)
+            else:
+                self._know(value, node, node.meta["val"])
+            self._save_gradient(value)
+        self._placed.append(node)
+
+    def give_back_gradients(self) -> None:
+        """Take fake gradients off real tensors."""
+        for tensor, before in self._gradients:
+            if isinstance(tensor.grad, FakeTensor):
+                tensor.grad = before
+
+    def _save_gradient(self, value: Tensor) -> None:
+        if value.requires_grad and value.is_leaf and not isinstance(value, FakeTensor):
+            self._gradients.append((value, value.grad))
+
+    def _attribute(self, value: Any) -> Any:
+        known = self._attributes.get(id(value))
+        if known is not None:
+            return known[1]
+        kind = "generator" if isinstance(value, torch.Generator) else "constant"
+        wanted = self._held.get(id(value)) or f"{kind}_{len(self._attributes)}"
+        while hasattr(torch.fx.GraphModule, wanted) or hasattr(self._root, wanted):
+            wanted += "_"
+        if isinstance(value, torch.nn.Parameter):
+            self._root.register_parameter(wanted, value)
+        elif isinstance(value, Tensor):
+            self._root.register_buffer(wanted, value)
+        else:
+            setattr(self._root, wanted, value)
+        # Behind the inputs, in front of all calls: what is read later may be written before.
+        with self._graph.inserting_before(self._first_call()):
+            node = self._graph.get_attr(wanted)
+        node.meta["val"] = self._picture(value)
+        self._attributes[id(value)] = value, node
+        return node
+
+    def _first_call(self) -> Any:
+        return next((node for node in self._graph.nodes if node.op not in ("placeholder", "get_attr")), None)
+
+    # -- calls -----------------------------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self.note(func, func, *args, **(kwargs or {}))
+
+    def note(self, op: Any, kernel: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a kernel and note it as a call of the op; what a kernel itself calls is not noted."""
+        # A higher-order op is no kernel call: the functions it is given call ops, which arrive by themselves.
+        if self._within or not isinstance(op, OpOverload):
+            return kernel(*args, **kwargs)
+        given = tuple(map(self.read, args)), {name: self.read(value) for name, value in kwargs.items()}
+        self._within = kernel is not op
+        try:
+            answer = kernel(*args, **kwargs)
+        finally:
+            self._within = False
+        if is_plumbing_name(str(op)) and not any(isinstance(leaf, Tensor) for leaf in tree_flatten(answer)[0]):
+            return answer
+        name = str(op._schema.name).partition("::")[2]
+        node = self._graph.create_node("call_function", op, *given, name=name)
+        if isinstance(self.caller, OpOverload):
+            node.meta["original_aten"] = self.caller
+        if isinstance(answer, (list, tuple)):
+            vals = tuple(map(self._picture, answer))
+            node.meta["val"] = vals
+            for number, (value, val) in enumerate(zip(answer, vals, strict=True)):
+                if isinstance(value, Tensor):
+                    self._know(value, node, val, number)
+        else:
+            node.meta["val"] = self._picture(answer)
+            if isinstance(answer, Tensor):
+                self._know(answer, node, node.meta["val"])
+        if facts_of(op).reads_data and _went_by_data(op, args):
+            read = list(answer.shape) if isinstance(answer, Tensor) else answer
+            if not isinstance(answer, FakeTensor) and not isinstance(answer, _SYMBOLIC):
+                self._graph.call_function(as_traced, (node, read))
+        return answer
+
+    def read(self, value: Any) -> Any:
+        """What stands for a value in a node's arguments."""
+        if isinstance(value, Tensor):
+            known = self._find(value)
+            if known is None:
+                self._save_gradient(value)
+                return self._attribute(value)
+            if known.number is not None:
+                known.node = self._graph.call_function(operator.getitem, (known.node, known.number))
+                known.node.meta["val"] = known.val
+                known.number = None
+            return known.node
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self.read, value)) if type(value) in (list, tuple) else [self.read(item) for item in value]
+        if isinstance(value, _SYMBOLIC):
+            return self._size(value)
+        if isinstance(value, torch.UntypedStorage):
+            return self._storage(value)
+        if value is None or isinstance(value, _LITERALS):
+            return value
+        return self._attribute(value)
+
+    def _storage(self, value: torch.UntypedStorage) -> Any:
+        """A storage as that of a tensor that has it."""
+        for known in reversed(self._known.values()):
+            if known.storage == value._cdata and not known.weak.expired():
+                return self._graph.call_method("untyped_storage", (known.node,))
+        return self._attribute(value)
+
+    def _size(self, value: Any) -> Any:
+        """A symbolic number as a node: the size of an input, or what is computed of such."""
+
+        def leaf(symbol: Any) -> Any:
+            for placeholder in self._placed:
+                val = placeholder.meta["val"]
+                sizes: Sequence[Any] = val.shape if isinstance(val, Tensor) else ()
+                for dim, size in enumerate(sizes):
+                    if isinstance(size, torch.SymInt) and Sizes.expression(size) == symbol:
+                        node = self._graph.call_function(torch.ops.aten.sym_size.int, (placeholder, dim))
+                        node.meta["val"] = size
+                        return node
+            raise TraceError(f"{symbol} follows from the values of a tensor, which no symbolic trace can hold")
+
+        try:
+            return Sizes.node_of(value, self._graph, self._sizes, leaf)
+        except Untraceable:
+            raise TraceError(f"no graph can compute {value} from the sizes of its inputs") from None
+
+    def _find(self, value: Tensor) -> _Known | None:
+        known = self._known.get(value._cdata)
+        return known if known is not None and not known.weak.expired() else None
+
+    def _know(self, value: Tensor, node: Any, val: Any, number: int | None = None) -> None:
+        storage = value.untyped_storage()._cdata if value.layout is torch.strided else 0
+        self._known[value._cdata] = _Known(WeakTensor(value), node, number, val, storage)
+
+    def _picture(self, value: Any) -> Any:
+        """What ``meta["val"]`` holds of a value: a fake tensor in place of a tensor."""
+        if not isinstance(value, Tensor):
+            return value
+        if value.layout is not torch.strided:
+            return None
+        with no_current_modes(), torch.no_grad():
+            if isinstance(value, FakeTensor):
+                return value.detach()
+            return self._fakes.from_tensor(value.detach(), static_shapes=True)
+
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_LITERALS = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+def _went_by_data(op: OpOverload, args: Sequence[Any]) -> bool:
+    """Whether the result's value or shape came from data: that of `index` does for masks alone."""
+    if op._schema.name != "aten::index":
+        return True
+    return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])

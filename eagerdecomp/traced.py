@@ -1,0 +1,79 @@
+"""What a traced run became: a graph of kernel calls that runs on inputs like those it was made of, and refuses others."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import Sizes, tree_flatten
+from eagerdecomp.errors import TraceError
+from eagerdecomp.spelling import tensor_text
+
+__all__ = ["Trace", "as_traced", "looks"]
+
+
+class Trace(torch.fx.GraphModule):
+    """A graph of kernel calls: runs without autograd, whose part was done when it was made, on inputs like those it was made of."""
+
+    def recompile(self) -> Any:
+        made = super().recompile()
+        cls: Any = type(self)
+        forward = cls.forward
+        placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
+
+        @functools.wraps(forward)
+        def checked(self: Trace, *args: Any, **kwargs: Any) -> Any:
+            _check_inputs(placeholders, tree_flatten((args, kwargs))[0], self.meta.get("sizes"))
+            with torch.no_grad():
+                return forward(self, *args, **kwargs)
+
+        cls.forward = checked
+        return made
+
+
+def as_traced(value: Any, expected: Any) -> None:
+    """Stands in a graph behind a kernel that reads data: what followed went by its value, or by its shape.
+
+    Raises:
+        TraceError: where it is another one now.
+    """
+    found = list(value.shape) if isinstance(value, Tensor) else value
+    if found != expected and not (isinstance(found, float) and math.isnan(found) and math.isnan(expected)):
+        raise TraceError(f"the traced run went on by {expected!r}, which it read from a tensor; now it is {found!r}: trace it anew")
+
+
+def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Sizes | None) -> None:
+    """Whether these are inputs like those that the graph was made of."""
+    if len(given) != len(placeholders):
+        return  # the call itself says what is missing
+    symbols: dict[Any, int] = {}
+    for node, value in zip(placeholders, given, strict=True):
+        want = node.meta.get("val")
+        if want is None:
+            continue
+        if isinstance(want, Tensor) and isinstance(value, Tensor):
+            like = want.dtype is value.dtype and want.device == value.device and want.dim() == value.dim()
+            ours, theirs = [*want.shape, *want.stride()], [*value.shape, *value.stride()]
+            if like and sizes is None:
+                like = ours == theirs
+            elif like and sizes is not None:
+                like = all(sizes.fits(one, other, symbols) for one, other in zip(ours, theirs, strict=True))
+        else:
+            like = type(want) is type(value) and bool(want == value)
+        if not like:
+            raise TraceError(f"{node.name} is {looks(value)}; the graph was made with {looks(want)}: trace it anew")
+        twin = node.meta.get("same_as")
+        if twin is not None and value is not given[twin]:
+            raise TraceError(f"{node.name} was the same tensor as {placeholders[twin].name} when the graph was made: trace it anew")
+    if sizes is not None and (broken := sizes.broken(symbols)):
+        raise TraceError(f"the graph holds only where {broken}: trace it anew")
+
+
+def looks(value: Any) -> str:
+    """An input in words."""
+    return tensor_text(value, strides=True) if isinstance(value, Tensor) else repr(value)
