@@ -49,6 +49,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "layouts",
         "matrices",
         "random_checks",
+        "record",
         "refusals",
         "resampling",
         "search",

@@ -353,7 +353,7 @@ def test_the_command_writes_and_compares(files: Path, capsys: pytest.CaptureFixt
         (["--ops", "nosuch"], "no such file"),
         (["--match", "aten.sillu"], "did you mean silu"),
         (["--match", "("], "--match ("),
-        (["--model", "planned_nets"], "write module:factory"),
+        (["--model", "planned_nets"], "write module:name"),
         (["--model", "no_such_module:mlp"], "cannot be imported"),
         (["--model", "planned_nets:mlpp"], "did you mean mlp?"),
         (["--model", "planned_nets:size"], "is no function"),

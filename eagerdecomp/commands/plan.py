@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import importlib
-import os
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from eagerdecomp.commands.command import FAILED, Command, add_json, add_ops, object_of, output_file, shown
 from eagerdecomp.errors import PlanError
 from eagerdecomp.opfile import op_set_from
 from eagerdecomp.planning import aten_ops, plan
 from eagerdecomp.plans import Plan
 
-__all__ = ["PLAN_EPILOG", "configure_plan", "factory_of", "run_plan"]
+__all__ = ["COMMAND"]
 
-FAILED = 1
-
-PLAN_EPILOG = """examples:
+_EPILOG = """examples:
   eagerdecomp plan                                   all of ATen on Core ATen: what closes, what is missing, what to write next
   eagerdecomp plan --ops my_ops.txt --html plan.html
   eagerdecomp plan --ops prims --match 'gelu|silu'   some ops, each with its kernel calls, rule and gradient
@@ -35,12 +31,12 @@ exit codes: 0 success; 1 what --require asks does not hold: all ops concerned ar
 2 the command line, an op file, an older plan or the model is wrong; 130 interrupted (Ctrl-C)"""
 
 
-def configure_plan(parser: argparse.ArgumentParser) -> None:
-    """The command's options, beside ``--ops``."""
+def _configure(parser: argparse.ArgumentParser) -> None:
+    add_ops(parser)
     parser.add_argument("--model", metavar="MODULE:FACTORY", help="plan for what a model calls, forward and backward")
     parser.add_argument("--match", metavar="REGEX", help="only the ATen ops whose name it finds")
     parser.add_argument("--next", type=int, default=10, metavar="N", help="how many kernels to propose (default %(default)s)")
-    parser.add_argument("--json", metavar="FILE", help="write the whole plan there as JSON (- for stdout, in place of the table)")
+    add_json(parser, "the whole plan")
     parser.add_argument("--html", metavar="FILE", help="write it there as a page that needs no other file")
     parser.add_argument("--compare", metavar="OLD.json", help="tell what differs from a plan that --json wrote")
     parser.add_argument(
@@ -50,31 +46,23 @@ def configure_plan(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_plan(args: argparse.Namespace) -> int:
-    """Run the command.
-
-    Raises:
-        OpSetError, PlanError: for what the user got wrong.
-    """
+def _run(args: argparse.Namespace) -> int:
     ops = op_set_from(args.ops)
     if args.require == "no-worse" and not args.compare:
         raise PlanError("--require no-worse needs --compare OLD.json")
     if args.model and args.match:
         raise PlanError("--model and --match: choose one")
-    for option, name in (("--json", args.json), ("--html", args.html)):
-        if name and name != "-":
-            _check_writable(option, Path(name))
     old = _older(args.compare) if args.compare else None
-    model = factory_of(args.model) if args.model else None
-    made = plan(ops, ops=_matching(args.match), model=model, kernels=max(0, args.next), name=f"what {args.model} calls")
-    if args.json == "-":
-        sys.stdout.write(made.to_json())
-    else:
-        print(made)
-        if args.json:
-            Path(args.json).write_text(made.to_json(), encoding="utf-8")
-    if args.html:
-        Path(args.html).write_text(made.to_html(), encoding="utf-8")
+    model = object_of("--model", args.model) if args.model else None
+    if model is not None and not callable(model):
+        raise PlanError(f"--model {args.model} is no function")
+    wanted = _matching(args.match)
+    with output_file("--json", args.json) as write_json, output_file("--html", args.html) as write_html:
+        made = plan(ops, ops=wanted, model=model, kernels=max(0, args.next), name=f"what {args.model} calls")
+        shown(args)(str(made))
+        write_json(made.to_json())
+        if args.html:
+            write_html(made.to_html())
     told = sys.stderr if args.json == "-" else sys.stdout
     if old is not None:
         print(f"\ncompared with {args.compare}:\n{made.compare(old)}", file=told)
@@ -85,35 +73,6 @@ def run_plan(args: argparse.Namespace) -> int:
     if refusal:
         print(f"\n{refusal}", file=sys.stderr)
     return FAILED if refusal else 0
-
-
-def factory_of(spec: str) -> Callable[[], Any]:
-    """The function that ``--model module:factory`` names.
-
-    Raises:
-        PlanError: where there is no such module or function.
-    """
-    module_name, _, name = spec.partition(":")
-    if not module_name or not name:
-        raise PlanError(f"--model {spec}: write module:factory")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise PlanError(f"--model {spec}: cannot be imported: {error}") from None
-    found: Any = module
-    for part in name.split("."):
-        inside = [known for known in dir(found) if not known.startswith("_")]
-        found = getattr(found, part, None)
-        if found is None:
-            close = difflib.get_close_matches(part, inside, n=3)
-            hint = f"; did you mean {', '.join(close)}?" if close else ""
-            raise PlanError(f"--model {spec}: {module_name} has no {name}{hint}")
-    if not callable(found):
-        raise PlanError(f"--model {spec}: {name} is no function")
-    factory: Callable[[], Any] = found
-    return factory
 
 
 def _matching(expression: str | None) -> list[Any] | None:
@@ -145,12 +104,4 @@ def _older(name: str) -> Plan:
         raise PlanError(f"--compare {name}: {error}") from None
 
 
-def _check_writable(option: str, path: Path) -> None:
-    """Told before the work, not after it."""
-    existed = path.exists()
-    try:
-        path.open("a", encoding="utf-8").close()
-    except OSError as error:
-        raise PlanError(f"{option} {path}: cannot be written: {error.strerror}") from None
-    if not existed:
-        path.unlink()
+COMMAND = Command("plan", "what each op comes to on a set, and which kernels to write next", _configure, _run, _EPILOG)

@@ -1,0 +1,10 @@
+"""The commands, as a table; each file is one."""
+
+from __future__ import annotations
+
+from eagerdecomp.commands import bench, demo, explain, opset, plan, run
+from eagerdecomp.commands.command import Command
+
+__all__ = ["COMMANDS"]
+
+COMMANDS: tuple[Command, ...] = (demo.COMMAND, run.COMMAND, explain.COMMAND, plan.COMMAND, opset.COMMAND, bench.COMMAND)

@@ -1,0 +1,145 @@
+"""A command as a value, and what commands share: exit codes, usual options, files that are written, objects that are named."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eagerdecomp.opfile import NAMED_SETS
+
+__all__ = [
+    "EXIT_CODES",
+    "FAILED",
+    "INTERRUPTED",
+    "USAGE_ERROR",
+    "Command",
+    "UsageError",
+    "add_json",
+    "add_ops",
+    "object_of",
+    "output_file",
+    "positive",
+    "print_whole",
+    "shown",
+]
+
+FAILED = 1
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+EXIT_CODES = f"""exit codes: 0 success; {USAGE_ERROR} the command line, an op file or the script's name is wrong;
+{INTERRUPTED} interrupted (Ctrl-C)"""
+
+
+class UsageError(Exception):
+    """A request that cannot be carried out: told on stderr in a line or two, with exit code 2, or the one that it is given."""
+
+    def __init__(self, words: str, exit_code: int = USAGE_ERROR) -> None:
+        super().__init__(words)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: its name, a line of help, how to read its arguments, and what runs it."""
+
+    name: str
+    help: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+    epilog: str = ""
+    own_words: Callable[[Sequence[str]], int] = len
+    """How many of the words behind the command's name are its own; the others it finds, untouched, in ``args.rest``."""
+
+
+def print_whole(text: str) -> None:
+    """Print a text; a reader who stops reading early is no fault."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # whoever reads has read enough: `eagerdecomp opset core | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def add_ops(parser: argparse.ArgumentParser) -> None:
+    """The option ``--ops``."""
+    names = ", ".join(NAMED_SETS)
+    parser.add_argument(
+        "--ops", default="core", metavar="SET", help=f"the op set: {names}, or a FILE of op names (default %(default)s)"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser, what: str) -> None:
+    """The option ``--json``, which every command that tells something has; `what` it writes."""
+    parser.add_argument("--json", metavar="FILE", help=f"write {what} there as JSON as well (- for stdout, in place of the text)")
+
+
+def shown(args: argparse.Namespace) -> Callable[[str], None]:
+    """What shows a command's text: `print_whole`, or nothing where JSON takes its place on stdout."""
+    return (lambda text: None) if args.json == "-" else print_whole
+
+
+def positive(text: str) -> int:
+    """A number from 1 on, as argparse asks for it."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+@contextmanager
+def output_file(option: str, name: str | None) -> Iterator[Callable[[str], None]]:
+    """A function that writes the file an option names; ``-`` is stdout. A path that cannot be written is told before the run, not
+    after it."""
+    if name is None:
+        yield lambda text: None
+        return
+    if name == "-":
+        yield lambda text: print_whole(text.rstrip("\n"))
+        return
+    target = Path(name).absolute()  # the script may change the working directory
+    existed = target.exists()
+    try:
+        target.open("a", encoding="utf-8").close()
+    except OSError as error:
+        raise UsageError(f"{option} {name}: cannot be written: {error.strerror}") from None
+
+    def write(text: str) -> None:
+        target.write_text(text, encoding="utf-8")
+
+    try:
+        yield write
+    finally:
+        if not existed and target.exists() and not target.stat().st_size:
+            target.unlink()  # nothing was run
+
+
+def object_of(option: str, spec: str) -> Any:
+    """What ``--option module:name`` names; modules of the working directory are found too.
+
+    Raises:
+        UsageError: where there is no such module or name in it.
+    """
+    module_name, _, name = spec.partition(":")
+    if not module_name or not name:
+        raise UsageError(f"{option} {spec}: write module:name")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UsageError(f"{option} {spec}: cannot be imported: {error}") from None
+    for part in name.split("."):
+        inside = [known for known in dir(found) if not known.startswith("_")]
+        found = getattr(found, part, None)
+        if found is None:
+            close = difflib.get_close_matches(part, inside, n=3)
+            hint = f"; did you mean {', '.join(close)}?" if close else ""
+            raise UsageError(f"{option} {spec}: {module_name} has no {name}{hint}")
+    return found

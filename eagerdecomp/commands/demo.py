@@ -1,0 +1,42 @@
+"""The command ``eagerdecomp demo``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from eagerdecomp.commands.command import EXIT_CODES, INTERRUPTED, Command, add_json, add_ops, output_file, positive, shown
+from eagerdecomp.opfile import op_set_from
+from eagerdecomp.summary import summary_json, summary_table
+
+__all__ = ["COMMAND"]
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--steps", type=positive, default=300, metavar="N", help="training steps (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of weights, batches and dropout (default %(default)s)")
+    add_ops(parser)
+    add_json(parser, "the closing table")
+
+
+def _run(args: argparse.Namespace) -> int:
+    from eagerdecomp.demo import Demo
+
+    ops = op_set_from(args.ops)
+    with output_file("--json", args.json) as write:
+        demo = Demo(ops, steps=args.steps, seed=args.seed)
+        interrupted = False
+        try:
+            demo.train(sys.stderr if args.json == "-" else sys.stdout)
+        except KeyboardInterrupt:
+            if not demo.started:
+                raise
+            interrupted = True
+        facts = demo.facts()
+        shown(args)(summary_table(facts))
+        write(json.dumps(summary_json(facts), indent=2) + "\n")
+    return INTERRUPTED if interrupted else 0
+
+
+COMMAND = Command("demo", "train a small transformer under the mode and in plain eager, side by side", _configure, _run, EXIT_CODES)

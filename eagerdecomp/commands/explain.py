@@ -1,0 +1,56 @@
+"""The command ``eagerdecomp explain``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from eagerdecomp.commands.command import EXIT_CODES, FAILED, Command, UsageError, add_json, add_ops, output_file, shown
+from eagerdecomp.errors import EagerDecompError
+from eagerdecomp.opfile import op_set_from
+
+__all__ = ["COMMAND"]
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("op", metavar="OP", help="an operator: aten.gelu_backward, aten.add.Tensor")
+    parser.add_argument("--call", metavar="TEXT", help="its arguments; without them its rules are listed")
+    add_ops(parser)
+    add_json(parser, "the explanation")
+
+
+_EPILOG = f"""examples:
+  eagerdecomp explain aten.gelu_backward --call "f32[8, 64], f32[8, 64], approximate='tanh'"
+  eagerdecomp explain aten.native_batch_norm --call "f32[2, 3, 4], f32[3], None, f32[3], f32[3], True, 0.1, 1e-5" --ops prims
+  eagerdecomp explain aten.silu --ops my_ops.txt          its rules, in the order in which they are tried
+
+A tensor is a dtype with sizes, and strides if they are not row-major: f32[8, 64], bf16[3, 4][1, 3], i64[]. Everything else is
+Python's: 1, -0.5, True, None, 'tanh', [1, 2], a list of tensors, inf; or torch's: torch.float16, channels_last.
+The call runs once, on numbers within (0, 1), zeros as indices and masks that are true.
+
+{EXIT_CODES}; {FAILED} the call itself fails, as it would in eager, or has no route to the set"""
+
+
+def _run(args: argparse.Namespace) -> int:
+    from eagerdecomp.calltext import CallTextError, parse_call
+    from eagerdecomp.explaining import explain, one_overload
+
+    ops = op_set_from(args.ops)
+    try:
+        values, named = parse_call(args.call or "")
+    except CallTextError as error:
+        raise UsageError(f"--call {error}") from None
+    op = one_overload(args.op, values, named)
+    with output_file("--json", args.json) as write:
+        try:
+            told = explain(op, *values, supported_ops=ops, **named)
+        except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
+            if isinstance(error, EagerDecompError):
+                raise
+            raise UsageError(f"the call fails: {str(error).splitlines()[0]}", FAILED) from None
+        shown(args)(str(told))
+        write(json.dumps(told.as_dict(), indent=2) + "\n")
+    return FAILED if told.verdict.startswith("no route") else 0
+
+
+COMMAND = Command("explain", "show what happens to a call, rule by rule, and its program", _configure, _run, _EPILOG)

@@ -1,0 +1,30 @@
+"""The command ``eagerdecomp opset``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from eagerdecomp.commands.command import Command, add_json, output_file, shown
+from eagerdecomp.opfile import op_set_from
+
+__all__ = ["COMMAND"]
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ops", nargs="?", default="core", metavar="core|prims|infra|FILE", help="which set (default %(default)s)")
+    add_json(parser, "the set")
+
+
+_EPILOG = """The output is an op file: eagerdecomp opset core > my_ops.txt gives one to cut down for run --ops my_ops.txt."""
+
+
+def _run(args: argparse.Namespace) -> int:
+    ops = op_set_from(args.ops)
+    with output_file("--json", args.json) as write:
+        shown(args)("\n".join([f"# {ops!r}", *map(str, ops)]))
+        write(json.dumps({"op_set": repr(ops), "ops": list(map(str, ops))}, indent=2) + "\n")
+    return 0
+
+
+COMMAND = Command("opset", "list the ops of a set, one a line", _configure, _run, _EPILOG)
