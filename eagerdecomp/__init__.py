@@ -11,6 +11,7 @@ from eagerdecomp.errors import (
     OpSetError,
     PlanError,
     ProgramError,
+    RecordError,
     RuleError,
     TraceError,
     UnsupportedOpError,
@@ -22,6 +23,7 @@ from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.opset import OpSet, core_aten, infra, prims
 from eagerdecomp.planning import carrying_set, plan
 from eagerdecomp.plans import Plan
+from eagerdecomp.record import Record
 from eagerdecomp.rules import Rule, register_decomposition
 from eagerdecomp.stats import OpStats, Stats
 
@@ -39,6 +41,8 @@ __all__ = [
     "PlanError",
     "ProgramCache",
     "ProgramError",
+    "Record",
+    "RecordError",
     "Rule",
     "RuleError",
     "Stats",

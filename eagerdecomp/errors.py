@@ -12,6 +12,7 @@ __all__ = [
     "OpSetError",
     "PlanError",
     "ProgramError",
+    "RecordError",
     "RuleError",
     "TraceError",
     "UnsupportedOpError",
@@ -59,6 +60,13 @@ class PlanError(EagerDecompError, ValueError):
 
     Cause: a model that cannot run on fake tensors, a factory that gives no model, a file that holds no plan. Cure: the message says
     which.
+    """
+
+
+class RecordError(EagerDecompError, ValueError):
+    """A file holds no record of a run, or one of another version.
+
+    Cause: a file that ``eagerdecomp run --record`` of this version did not write. Cure: record anew.
     """
 
 

@@ -1,0 +1,87 @@
+"""Records as values: kept as JSON whole, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from eagerdecomp import EagerDecompError, Record, RecordError
+from eagerdecomp.record import Bucket, Bypass, Event, Flow, Head, KernelEvent, Line, Miss, Site, Unsupported
+
+RECORD = Record(
+    Head(
+        "train.py",
+        ("--epochs", "1"),
+        "Core ATen",
+        exit_code=1,
+        error="ValueError: no\nwords",
+        devices=("cpu",),
+        threads=("MainThread",),
+    ),
+    lines=(Line("/a/train.py", 3, "step", 'y = gelu(x)  # "é"'), Line("", 0, "", "", "GeluBackward0")),
+    sites=(Site("aten.gelu.default", 0, 5, 0.5, 0.25, 12, direct=1, hits=1, misses=1, bypassed=1, fell_back=1),),
+    flows=(Flow("aten.gelu.default", "aten.mul.Tensor", 9, 0.2), Flow("aten.x.default", "aten.x.default", 1, 0.1, supported=False)),
+    buckets=(Bucket(0.0, 3, 5, direct=2, failed=1),),
+    bucket_seconds=0.01,
+    misses=(Miss("aten.gelu.default", 0, 0.5, 0.1, "aten.gelu.default(f32[2])", "the first call of this op"),),
+    misses_left_out=7,
+    bypasses=(Bypass("aten.nonzero.default", 1, 2, "reads data"),),
+    unsupported=(
+        Unsupported("aten.a.b", 0, 1, True, "aten.a.b()", "no route", ("aten.a.b",), ("aten.c.d",), (("aten.a.b",), ("aten.c.d",))),
+    ),
+    events=(
+        Event("aten.gelu.default", 0, 0, 1.5, 7.25, "hit", "gelu(f32[2])", (KernelEvent("aten.mul.Tensor", 2.0, 1.0),) * 2),
+        Event("aten.gelu.default", 1, 0, 9.0, 0.5, "direct", "gelu(f32[2])"),
+    ),
+    events_left_out=11,
+    notes=("a note",),
+)
+
+
+def test_a_record_comes_back_from_its_json_whole() -> None:
+    assert Record.from_json(RECORD.to_json()) == RECORD
+
+
+def test_json_has_names_of_columns_and_each_word_of_the_events_once() -> None:
+    text = RECORD.to_json()
+    data = json.loads(text)
+    assert data["sites"]["columns"][:3] == ["op", "line", "calls"]
+    assert data["sites"]["rows"][0][:3] == ["aten.gelu.default", 0, 5]
+    assert sorted(data["words"]) == ["aten.gelu.default", "aten.mul.Tensor", "direct", "gelu(f32[2])", "hit"]
+    assert len(data["events"]["rows"]) == 2
+
+
+def without(name: str) -> str:
+    data = json.loads(RECORD.to_json())
+    del data[name]
+    return json.dumps(data)
+
+
+def changed(**values: Any) -> str:
+    return json.dumps({**json.loads(RECORD.to_json()), **values})
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("{", "not a record"),
+        ("[]", 'no "format"'),
+        ('{"head": {}}', 'no "format"'),
+        (changed(version=99), "version 99"),
+        (without("version"), "version None"),
+        (without("head"), "lacks something: KeyError: 'head'"),
+        (without("sites"), "lacks something: KeyError: 'sites'"),
+        (changed(head={"nonsense": 1}), "lacks something: TypeError"),
+        (changed(head=3), "lacks something: AttributeError"),
+        (changed(sites={"columns": ["op"], "rows": [[]]}), "lacks something: ValueError"),
+        (changed(lines={"columns": [], "rows": []}), "came from line 0 of 0"),
+        (changed(words=[]), "lacks something: IndexError"),
+    ],
+)
+def test_what_is_no_record_is_refused_in_a_line(text: str, fault: str) -> None:
+    with pytest.raises(RecordError, match=fault) as caught:
+        Record.from_json(text)
+    assert isinstance(caught.value, (EagerDecompError, ValueError))
+    assert "\n" not in str(caught.value)
