@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from eagerdecomp.commands import COMMANDS
+from eagerdecomp.commands.colour import painted
 from eagerdecomp.commands.command import EXIT_CODES, FAILED, INTERRUPTED, USAGE_ERROR, Command, UsageError
 from eagerdecomp.errors import EagerDecompError, OpSetError, PlanError
 from eagerdecomp.runscript import ScriptNotFound
@@ -25,14 +26,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return command.run(args)
     except (UsageError, OpSetError, PlanError, ScriptNotFound) as error:
-        print(f"eagerdecomp {command.name}: {error}", file=sys.stderr)
+        _tell(command, error)
         return error.exit_code if isinstance(error, UsageError) else USAGE_ERROR
     except EagerDecompError as error:
-        print(f"eagerdecomp {command.name}: {error}", file=sys.stderr)
+        _tell(command, error)
         return FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _tell(command: Command, error: Exception) -> None:
+    print(painted(f"eagerdecomp {command.name}: {error}", sys.stderr), file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eagerdecomp.commands.colour import painted
 from eagerdecomp.opfile import NAMED_SETS
 
 __all__ = [
@@ -61,9 +62,9 @@ class Command:
 
 
 def print_whole(text: str) -> None:
-    """Print a text; a reader who stops reading early is no fault."""
+    """Print a text, in colour on a terminal; a reader who stops reading early is no fault."""
     try:
-        print(text, flush=True)
+        print(painted(text), flush=True)
     except BrokenPipeError:  # whoever reads has read enough: `eagerdecomp opset core | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

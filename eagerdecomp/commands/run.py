@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from eagerdecomp.commands.colour import painted
 from eagerdecomp.commands.command import EXIT_CODES, Command, UsageError, add_json, add_ops, output_file
 from eagerdecomp.opfile import op_set_from
 from eagerdecomp.runscript import Script, run_script
@@ -140,7 +141,7 @@ def _print_last(text: str) -> None:
             continue
     try:
         if sys.__stdout__ is not None:
-            print(text, file=sys.__stdout__, flush=True)
+            print(painted(text, sys.__stdout__), file=sys.__stdout__, flush=True)
     except (OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
 

@@ -1,0 +1,55 @@
+"""Colour only where a terminal shows it, and only on words that are there."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from eagerdecomp.commands.colour import painted
+
+CODES = re.compile(r"\x1b\[\d*m")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def usual_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+LINES = [
+    ("eagerdecomp run: --ops x: no such file", "eagerdecomp run:"),
+    ("aten.gelu.default   missing   -", "missing"),
+    ("aten.gelu.default   closed   5 to 9", "closed"),
+    ("  of those outside the set      2 (aten.gelu.default, aten.silu.default)", "2 (aten.gelu.default, aten.silu.default)"),
+    ("  1. own rule a.b:1 [linked]: taken", "taken"),
+    ("  no route: aten.gelu.default", "no route: aten.gelu.default"),
+]
+
+
+@pytest.mark.parametrize(("line", "word"), LINES)
+def test_a_terminal_shows_the_word_in_colour_and_the_text_unchanged(line: str, word: str) -> None:
+    shown = painted(f"before\n{line}\nafter", Terminal())
+    assert CODES.sub("", shown) == f"before\n{line}\nafter"
+    assert re.findall(r"\x1b\[\d+m(.*?)\x1b\[0m", shown) == [word]
+
+
+@pytest.mark.parametrize("line", ["  of those outside the set      0", "whatever a script prints", ""])
+def test_other_lines_stay_plain(line: str) -> None:
+    assert painted(line, Terminal()) == line
+
+
+def test_what_is_no_terminal_gets_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = LINES[0][0]
+    assert painted(line, io.StringIO()) == line
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert painted(line, Terminal()) == line
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert painted(line, Terminal()) == line
