@@ -1,17 +1,17 @@
 """Gaps: which kernels to write next, and how small a set can carry given ops.
 
-Both are questions about one graph: an op closes where each of its calls has a way of which every op closes (`routes.Clauses`), and
+Both are questions about one graph: an op closes where each of its calls has a way of which every op closes (`closing`), and
 a kernel closes its own op. What closes grows with what there is, so a kernel that another one opens is never the better choice, and
 parts of the graph that share no open op are settled apart.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from eagerdecomp.routes import Clauses, Closer
+from eagerdecomp.closing import Clauses, Closing, each_without
 
 __all__ = ["Choice", "Kernel", "SmallSet", "choose_kernels", "fewest_kernels", "smallest_set"]
 
@@ -63,31 +63,20 @@ class SmallSet:
     necessary: tuple[str, ...]
 
 
-class _Open:
-    """What does not close yet, as ops that wait for ops."""
-
-    def __init__(self, clauses: Clauses, closed: Collection[str], wanted: Iterable[str]) -> None:
-        self.calls: dict[str, tuple[tuple[frozenset[str], ...], ...]] = {}
-        waiting = [op for op in wanted if op not in closed]
-        while waiting:
-            op = waiting.pop()
-            if op in self.calls:
-                continue
-            left = [tuple(way - {op} - closed_in(way, closed) for way in call) for call in clauses.get(op, ())]
-            self.calls[op] = tuple(call for call in left if not any(not way for way in call)) if left else ()
-            waiting.extend(needed for call in self.calls[op] for way in call for needed in way)
-            if left and not self.calls[op]:  # it closes but for calls of its own op: nothing is known to open it but itself
-                self.calls[op] = ((),)
-        self._closer = Closer(self.calls)
-
-    def opened(self, kernels: Iterable[str]) -> frozenset[str]:
-        """What closes with these kernels."""
-        return self._closer.closed(kernels)
-
-
-def closed_in(way: frozenset[str], closed: Collection[str]) -> frozenset[str]:
-    """Those of a way's ops that close."""
-    return frozenset(op for op in way if op in closed)
+def _waiting(clauses: Clauses, closed: Collection[str], wanted: Iterable[str]) -> Clauses:
+    """What the wanted ops wait for: the part of the graph that does not close yet, without what does."""
+    found: dict[str, tuple[tuple[frozenset[str], ...], ...]] = {}
+    waiting = [op for op in wanted if op not in closed]
+    while waiting:
+        op = waiting.pop()
+        if op in found:
+            continue
+        left = [tuple(frozenset(c for c in way if c != op and c not in closed) for way in call) for call in clauses.get(op, ())]
+        found[op] = tuple(call for call in left if all(call))
+        waiting.extend(needed for call in found[op] for way in call for needed in way)
+        if left and not found[op]:  # it closes but for calls of its own op: nothing is known to open it but itself
+            found[op] = ((),)
+    return found
 
 
 def choose_kernels(
@@ -105,14 +94,11 @@ def choose_kernels(
         avoid: between kernels that open each other, the one with the least number is taken.
     """
     targets = frozenset(op for op in wanted if op not in closed)
-    open_ops = _Open(clauses, closed, targets)
-    alone = {op: open_ops.opened([op]) for op in open_ops.calls}
-    best = _undominated(alone, lambda op: (avoid(op), op))
-    reaching = _reached_by(open_ops.calls)
-    parts = _parts(open_ops.calls, best)
-    tables = [_Part(calls, part, targets, reaching, min(count, len(part))) for calls, part in parts]
-    chosen, bound = _share_out(tables, count)
-    return Choice(_in_order(open_ops, chosen, targets), bound)
+    calls = _waiting(clauses, closed, targets)
+    graph = Closing(calls)
+    candidates = _undominated(graph, calls, lambda op: (avoid(op), op))
+    chosen, bound = _share_out([_table(graph, calls, part, targets, count) for part in _parts(calls, candidates)], count)
+    return Choice(_in_order(graph, chosen, targets), bound)
 
 
 def fewest_kernels(
@@ -120,16 +106,15 @@ def fewest_kernels(
 ) -> tuple[str, ...]:
     """Kernels that open all the wanted ops; none of them can be left out."""
     targets = frozenset(op for op in wanted if op not in closed)
-    open_ops = _Open(clauses, closed, targets)
-    alone = {op: open_ops.opened([op]) for op in open_ops.calls}
-    chosen: list[str] = []
-    for calls, kept in _parts(open_ops.calls, _undominated(alone, lambda op: (avoid(op), op))):
-        closer, goal = Closer(calls), targets & calls.keys()
-        for op in sorted(kept, key=lambda op: (len(alone[op] & targets), op)):
-            if goal <= closer.closed(other for other in kept if other != op):
-                kept.remove(op)
-        chosen.extend(kept)
-    return tuple(sorted(chosen, key=lambda op: (-len(alone[op] & targets), op)))
+    calls = _waiting(clauses, closed, targets)
+    graph = Closing(calls)
+    candidates = _undominated(graph, calls, lambda op: (avoid(op), op))
+    opened = {op: len(targets.intersection(graph.opened_by([op]))) for op in candidates}
+    spare: set[str] = set()
+    for op in each_without(graph, sorted(candidates, key=lambda op: (opened[op], op)), spare):
+        if graph.holds(targets):
+            spare.add(op)
+    return tuple(sorted(opened.keys() - spare, key=lambda op: (-opened[op], op)))
 
 
 def smallest_set(clauses: Clauses, base: Collection[str], wanted: Collection[str], avoid: Callable[[str], int]) -> SmallSet:
@@ -147,52 +132,31 @@ def smallest_set(clauses: Clauses, base: Collection[str], wanted: Collection[str
         if op not in reached and op not in base:
             reached.add(op)
             waiting.extend(needed for call in calls.get(op, ()) for way in call for needed in way)
-    closer = Closer({op: calls[op] for op in reached if op in calls})
-    goal = set(wanted)
-    kept = set(reached)
-    necessary = []
-    for op in sorted(reached, key=lambda op: (-avoid(op), users.get(op, 0), op)):
-        if goal <= closer.closed({*base, *kept} - {op}):
-            kept.discard(op)
-        elif not goal <= closer.closed({*base, *reached} - {op}):
-            necessary.append(op)
-    return SmallSet(tuple(sorted(kept)), tuple(sorted(necessary)))
+    graph = Closing({op: calls[op] for op in reached if op in calls}, base)
+    goal = frozenset(wanted)
+    order = sorted(reached, key=lambda op: (-avoid(op), users.get(op, 0), op))
+    necessary = [op for op in each_without(graph, order, set()) if not graph.holds(goal)]
+    spare: set[str] = set()
+    for op in each_without(graph, order, spare):
+        if graph.holds(goal):
+            spare.add(op)
+    return SmallSet(tuple(sorted(reached - spare)), tuple(sorted(necessary)))
 
 
-def _undominated(alone: Mapping[str, frozenset[str]], rank: Callable[[str], tuple[int, str]]) -> list[str]:
+def _undominated(graph: Closing, ops: Iterable[str], rank: Callable[[str], tuple[int, str]]) -> list[str]:
     """The ops that no other opens; of those that open each other, the first by rank."""
+    alone = {op: frozenset(graph.opened_by([op])) for op in ops}
     openers: dict[str, list[str]] = {op: [] for op in alone}
     for op, opened in alone.items():
         for other in opened:
-            if other != op and other in openers:
+            if other != op:
                 openers[other].append(op)
     return [op for op, others in openers.items() if not any(op not in alone[o] or rank(o) < rank(op) for o in others)]
 
 
-def _reached_by(calls: Clauses) -> Callable[[str], frozenset[str]]:
-    """Which ops may come to close by an op, whatever else is there: all that lead to it."""
-    callers: dict[str, set[str]] = {}
-    for op, found in calls.items():
-        for needed in {needed for call in found for way in call for needed in way}:
-            callers.setdefault(needed, set()).add(op)
-
-    def reached(op: str) -> frozenset[str]:
-        met = {op}
-        waiting = [op]
-        while waiting:
-            for caller in callers.get(waiting.pop(), ()):
-                if caller not in met:
-                    met.add(caller)
-                    waiting.append(caller)
-        return frozenset(met)
-
-    return reached
-
-
-def _parts(calls: Clauses, candidates: Collection[str]) -> list[tuple[Clauses, list[str]]]:
-    """The parts of the graph that share no op, each with its candidates."""
+def _parts(calls: Clauses, candidates: Collection[str]) -> list[list[str]]:
+    """The candidates of each part of the graph; parts share no op."""
     root = {op: op for op in calls}
-    kept = set(candidates)
 
     def find(op: str) -> str:
         while root[op] != op:
@@ -203,52 +167,95 @@ def _parts(calls: Clauses, candidates: Collection[str]) -> list[tuple[Clauses, l
     for op, found in calls.items():
         for needed in {needed for call in found for way in call for needed in way}:
             root[find(op)] = find(needed)
-    parts: dict[str, tuple[dict[str, tuple[tuple[frozenset[str], ...], ...]], list[str]]] = {}
-    for op in sorted(calls):
-        within, found_in = parts.setdefault(find(op), ({}, []))
-        within[op] = calls[op]
-        if op in kept:
-            found_in.append(op)
+    parts: dict[str, list[str]] = {}
+    for op in sorted(candidates):
+        parts.setdefault(find(op), []).append(op)
     return list(parts.values())
 
 
-class _Part:
-    """One part of the graph: what so many kernels in it open, and a bound on what any could."""
-
-    def __init__(
-        self,
-        calls: Clauses,
-        candidates: Sequence[str],
-        targets: frozenset[str],
-        reaching: Callable[[str], frozenset[str]],
-        most: int,
-    ) -> None:
-        closer = Closer(calls)
-
-        def gain(kernels: Iterable[str]) -> int:
-            return len(closer.closed(kernels) & targets)
-
-        self.sets: list[tuple[str, ...]] = [()]
-        self.opens = [0]
-        self.bounds = [0]
-        if len(candidates) <= _EXACT:
-            for size in range(1, most + 1):
-                best = max(itertools.combinations(candidates, size), key=gain)
-                self.sets.append(best)
-                self.opens.append(gain(best))
-            self.bounds = self.opens
-            return
-        reach = sorted((len(reaching(op) & targets) for op in candidates), reverse=True)
-        whole = gain(candidates)
-        chosen: tuple[str, ...] = ()
-        for size in range(1, most + 1):
-            chosen = (*chosen, max((op for op in candidates if op not in chosen), key=lambda op: gain([*chosen, op])))
-            self.sets.append(chosen)
-            self.opens.append(gain(chosen))
-            self.bounds.append(min(whole, sum(reach[:size])))
+def _callers(calls: Clauses) -> dict[str, set[str]]:
+    callers: dict[str, set[str]] = {}
+    for op, found in calls.items():
+        for needed in {needed for call in found for way in call for needed in way}:
+            callers.setdefault(needed, set()).add(op)
+    return callers
 
 
-def _share_out(parts: Sequence[_Part], count: int) -> tuple[list[str], int]:
+def _leading_to(callers: Mapping[str, set[str]], op: str) -> set[str]:
+    """The ops that lead to one: what may close by it, whatever else is there."""
+    met = {op}
+    waiting = [op]
+    while waiting:
+        further = callers.get(waiting.pop(), set()) - met
+        met |= further
+        waiting.extend(further)
+    return met
+
+
+class _Table(NamedTuple):
+    """What 0, 1, 2... kernels of one part of the graph open, and no more than what any could."""
+
+    sets: list[tuple[str, ...]]
+    opens: list[int]
+    bounds: list[int]
+
+
+def _table(graph: Closing, calls: Clauses, candidates: Sequence[str], targets: frozenset[str], count: int) -> _Table:
+    most = min(count, len(candidates))
+    if len(candidates) <= _EXACT:
+        sets, opens = _best_sets(graph, candidates, targets, most)
+        return _Table(sets, opens, opens)
+    sets, opens = _grown_sets(graph, candidates, targets, most)
+    return _Table(sets, opens, _bounds(graph, calls, candidates, targets, most))
+
+
+def _best_sets(
+    graph: Closing, candidates: Sequence[str], targets: frozenset[str], most: int
+) -> tuple[list[tuple[str, ...]], list[int]]:
+    """Of each size up to `most` the set that opens most, of all there are."""
+    sets: list[tuple[str, ...]] = [()] * (most + 1)
+    opens = [0] * (most + 1)
+
+    def grow(chosen: tuple[str, ...], opened: int, start: int) -> None:
+        size = len(chosen)
+        if opened > opens[size]:
+            sets[size], opens[size] = chosen, opened
+        for place in range(start, len(candidates) if size < most else 0):
+            added = graph.add([candidates[place]])
+            grow((*chosen, candidates[place]), opened + len(targets.intersection(added)), place + 1)
+            graph.take_back(added)
+
+    grow((), 0, 0)
+    return sets, opens
+
+
+def _grown_sets(
+    graph: Closing, candidates: Sequence[str], targets: frozenset[str], most: int
+) -> tuple[list[tuple[str, ...]], list[int]]:
+    """Of each size the set before it, and the candidate that opens most beside it."""
+    sets: list[tuple[str, ...]] = [()]
+    opens = [0]
+    added: list[str] = []
+    for _ in range(most):
+        left = [op for op in candidates if op not in sets[-1]]
+        op = max(left, key=lambda op: len(targets.intersection(graph.opened_by([op]))))
+        newly = graph.add([op])
+        sets.append((*sets[-1], op))
+        opens.append(opens[-1] + len(targets.intersection(newly)))
+        added += newly
+    graph.take_back(added)
+    return sets, opens
+
+
+def _bounds(graph: Closing, calls: Clauses, candidates: Sequence[str], targets: frozenset[str], most: int) -> list[int]:
+    """What no set of each size opens more than: what all open, and what leads to those to which most leads."""
+    whole = len(targets.intersection(graph.opened_by(candidates)))
+    callers = _callers(calls)
+    reach = sorted((len(targets & _leading_to(callers, op)) for op in candidates), reverse=True)
+    return [min(whole, sum(reach[:size])) for size in range(most + 1)]
+
+
+def _share_out(parts: Sequence[_Table], count: int) -> tuple[list[str], int]:
     """Which sets of the parts open most together, at most `count` kernels in all; and the bound on any."""
     best: list[tuple[int, tuple[str, ...]]] = [(0, ())] * (count + 1)
     bound = [0] * (count + 1)
@@ -269,15 +276,15 @@ def _share_out(parts: Sequence[_Part], count: int) -> tuple[list[str], int]:
     return list(best[count][1]), bound[count]
 
 
-def _in_order(open_ops: _Open, kernels: Collection[str], targets: frozenset[str]) -> tuple[Kernel, ...]:
+def _in_order(graph: Closing, kernels: Collection[str], targets: frozenset[str]) -> tuple[Kernel, ...]:
     """The kernels, each next one that which opens most beyond those before it."""
     told: list[Kernel] = []
-    opened: frozenset[str] = frozenset()
-    left = sorted(kernels)
+    left, added = sorted(kernels), []
     while left:
-        found = {op: open_ops.opened([*(kernel.op for kernel in told), op]) & targets for op in left}
-        op = max(left, key=lambda op: len(found[op]))
-        told.append(Kernel(op, tuple(sorted(found[op] - opened))))
-        opened = found[op]
+        op = max(left, key=lambda op: len(targets.intersection(graph.opened_by([op]))))
+        newly = graph.add([op])
+        told.append(Kernel(op, tuple(sorted(targets.intersection(newly)))))
+        added += newly
         left.remove(op)
+    graph.take_back(added)
     return tuple(told)

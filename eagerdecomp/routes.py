@@ -17,15 +17,13 @@ from typing import NamedTuple
 
 from eagerdecomp._torch import OpOverload, overload
 from eagerdecomp.calls import SeenOp
+from eagerdecomp.closing import Clauses, closure
 from eagerdecomp.footprints import Footprint, Footprints
 from eagerdecomp.planner import Planner, is_plumbing_name
 from eagerdecomp.rules import Rule
 from eagerdecomp.schema import facts_of, functional_twin
 
-__all__ = ["Clauses", "Closer", "Kind", "Route", "Routes", "Way", "closure", "op_named"]
-
-#: op -> for each of its calls the ways it may go, each the ops that all must close.
-Clauses = Mapping[str, tuple[tuple[frozenset[str], ...], ...]]
+__all__ = ["Kind", "Route", "Routes", "Way", "op_named"]
 
 _FLOATS = ("f32[", "f64[", "f16[", "bf16[", "c64[", "c128[")
 
@@ -314,37 +312,6 @@ class Routes:
         if reached or self.in_part.issuperset(called):
             return "partly", open_ops
         return "missing", tuple(name for name in open_ops if name not in self.in_part)
-
-
-class Closer:
-    """A graph that is asked often what closes in it.
-
-    Args:
-        clauses: the graph; an op without calls, or with a call that has no way, closes by itself alone.
-    """
-
-    def __init__(self, clauses: Clauses) -> None:
-        self._clauses = {op: calls for op, calls in clauses.items() if calls and all(calls)}
-        self._callers: dict[str, list[str]] = {}
-        for op, calls in self._clauses.items():
-            for called in {called for call in calls for way in call for called in way}:
-                self._callers.setdefault(called, []).append(op)
-
-    def closed(self, base: Iterable[str]) -> frozenset[str]:
-        """The ops that close, with those given: the least set such that an op is in it whose every call has a way within it."""
-        found = set(base)
-        waiting = [op for op in self._clauses if op not in found]
-        while waiting:
-            op = waiting.pop()
-            if op not in found and all(any(found.issuperset(way) for way in call) for call in self._clauses[op]):
-                found.add(op)
-                waiting.extend(self._callers.get(op, ()))
-        return frozenset(found)
-
-
-def closure(clauses: Clauses, base: Iterable[str]) -> frozenset[str]:
-    """The ops that close, with those given."""
-    return Closer(clauses).closed(base)
 
 
 def _same(kept: tuple[Footprint, ...], told: list[Footprint | None]) -> bool:

@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bench.fresh",
         "bench.nets",
         "bench.timing",
+        "closing",
         "errors",
         "explanation",
         "commands.colour",
