@@ -1,0 +1,54 @@
+"""A timeline in the format of Chrome's traces, which https://ui.perfetto.dev and chrome://tracing open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from eagerdecomp.recorded import Bucket, Event, Head, Line
+
+__all__ = ["trace_text"]
+
+_PROCESS = 1
+
+
+def trace_text(head: Head, lines: Sequence[Line], events: Sequence[Event], buckets: Sequence[Bucket], bucket_seconds: float) -> str:
+    """A trace: a track a thread, on it the calls with their kernels inside, and what the cache held and did as counters."""
+    about = {"op set": head.op_set, "torch": head.torch, "eagerdecomp": head.eagerdecomp, "started": head.started}
+    made = [*_names(head), *_calls(lines, events), *_counters(buckets, bucket_seconds)]
+    rows = ",\n".join([json.dumps(one, separators=(",", ":")) for one in made])
+    return f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [\n{rows}\n]}}\n'
+
+
+def _names(head: Head) -> Iterator[dict[str, Any]]:
+    named = " ".join(["eagerdecomp", head.script, *head.args]).strip()
+    yield {"ph": "M", "name": "process_name", "pid": _PROCESS, "tid": 0, "args": {"name": named}}
+    for number, name in enumerate(head.threads):
+        yield {"ph": "M", "name": "thread_name", "pid": _PROCESS, "tid": number + 1, "args": {"name": name}}
+        yield {"ph": "M", "name": "thread_sort_index", "pid": _PROCESS, "tid": number + 1, "args": {"sort_index": number}}
+
+
+def _calls(lines: Sequence[Line], events: Sequence[Event]) -> Iterator[dict[str, Any]]:
+    """Slices that are complete ("X"): what a slice lies in, on its thread, is what it belongs to."""
+    places = [_place(line) for line in lines]
+    for event in events:
+        where = {"pid": _PROCESS, "tid": event.thread + 1}
+        args = {"call": event.call, **places[event.line], "outcome": event.outcome}
+        yield {"ph": "X", "name": event.op, "cat": "op", "ts": event.start, "dur": event.duration, **where, "args": args}
+        for one in event.kernels:
+            inside = {"op": event.op, **places[event.line]}
+            yield {"ph": "X", "name": one.kernel, "cat": "kernel", "ts": one.start, "dur": one.duration, **where, "args": inside}
+
+
+def _place(line: Line) -> dict[str, str]:
+    place = {"line": f"{line.file}:{line.number} in {line.function}", "source": line.text} if line.file else {}
+    return {**place, "backward": line.backward} if line.backward else place
+
+
+def _counters(buckets: Sequence[Bucket], bucket_seconds: float) -> Iterator[dict[str, Any]]:
+    for bucket in buckets:
+        at, end = bucket.start * 1e6, (bucket.start + bucket_seconds) * 1e6
+        counts = {"hits": bucket.hits, "misses": bucket.misses, "bypassed": bucket.bypassed}
+        yield {"ph": "C", "name": "decomposed calls", "pid": _PROCESS, "tid": 0, "ts": at, "args": counts}
+        yield {"ph": "C", "name": "programs held", "pid": _PROCESS, "tid": 0, "ts": end, "args": {"programs": bucket.programs}}
