@@ -7,25 +7,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from eagerdecomp.gaps import Kernel
+from eagerdecomp.htmlpages import document, name_html
 from eagerdecomp.planned import STATUSES, OpPlan
 
 __all__ = ["page"]
 
+_SHOWN = 6  # ops that a kernel opens, in sight
+
 _STYLE = """
-body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;color:#1c1c1c;background:#fff}
-table{border-collapse:collapse}td,th{padding:.2em .7em;text-align:left;vertical-align:top;border-bottom:1px solid #ddd}
-code{font:13px ui-monospace,monospace}summary{cursor:pointer;padding:.15em 0}details{border-bottom:1px solid #eee}
-.mark{display:inline-block;min-width:6.5em}.supported,.passes,.closed{color:#176b2c}.partly{color:#8a5a00}.missing{color:#a01818}
-.unknown,.none,.quiet{color:#666}details>div{margin:.4em 0 1em 1.2em}input{font:inherit;padding:.3em;width:24em}
-@media(prefers-color-scheme:dark){body{color:#e4e4e4;background:#161616}td,th,details{border-color:#333}
-.supported,.passes,.closed{color:#6fcf87}.partly{color:#e0b050}.missing{color:#ff8a8a}.unknown,.none,.quiet{color:#999}a{color:#8ab4ff}}
+details.op{border-bottom:1px solid var(--line)}.op>summary{padding:.15em 0}.op>div{margin:.4em 0 1em 1.2em}
+.mark{display:inline-block;min-width:6.5em}.supported,.passes,.closed{color:var(--good)}.partly{color:var(--warn)}
+.missing{color:var(--bad)}.unknown,.none{color:var(--quiet)}
 """
 
 # Without it the page shows everything all the same.
 _SCRIPT = """
-const box=document.getElementById('find'),parts=[...document.querySelectorAll('details')];
-box.addEventListener('input',()=>{const wanted=box.value.toLowerCase().split(/\\s+/);
-parts.forEach(part=>{part.hidden=!wanted.every(word=>part.dataset.text.includes(word))})});
+const box=document.getElementById('find'),found=document.getElementById('found'),parts=[...document.querySelectorAll('details.op')];
+box.addEventListener('input',()=>{const wanted=box.value.toLowerCase().split(/\\s+/);let count=0;
+for(const part of parts)count+=!(part.hidden=!wanted.every(word=>part.dataset.text.includes(word)));
+found.textContent=count.toLocaleString('en')+' of '+parts.length.toLocaleString('en')+' ops'});
 const open=()=>{const part=document.getElementById(decodeURIComponent(location.hash.slice(1)));if(part)part.open=true};
 addEventListener('hashchange',open);open();
 """
@@ -36,20 +36,18 @@ def page(title: str, torch: str, ops: Sequence[OpPlan], kernels: Sequence[Kernel
     known = {one.op for one in ops}
     found = Counter(one.status for one in ops)
     counts = "".join(
-        f'<tr><td class="{status}">{status}</td><td>{found[status]}</td><td>{escape(told)}</td></tr>'
+        f'<tr><th scope="row" class="{status}">{status}</th><td class="n">{found[status]:,}</td><td>{escape(told)}</td></tr>'
         for status, told in STATUSES.items()
         if found[status]
     )
-    title = escape(title)
     parts = "\n".join(_part(one, known) for one in ops)
     told = "".join(f"<p class=quiet>{escape(note)}</p>" for note in notes)
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
-        f"<h1>{title}</h1><p>torch {escape(torch)}</p><table>{counts}</table>{_kernels(kernels, bound, known)}"
-        f'<h2>Ops</h2><p><input id="find" placeholder="some letters of a name, a status" aria-label="find ops"></p>\n{parts}\n'
-        f"{told}<script>{_SCRIPT}</script></body></html>\n"
+    body = (
+        f"<h1>{escape(title)}</h1><p>torch {escape(torch)}</p><table>{counts}</table>{_kernels(kernels, bound, known)}"
+        '<h2>Ops</h2><p><input id="find" type="search" placeholder="some letters of a name, a status" aria-label="find ops"> '
+        f'<span id="found" class="quiet" role="status"></span></p>\n{parts}\n{told}'
     )
+    return document(title, body, style=_STYLE, script=_SCRIPT)
 
 
 def _kernels(kernels: Sequence[Kernel], bound: int, known: set[str]) -> str:
@@ -58,12 +56,14 @@ def _kernels(kernels: Sequence[Kernel], bound: int, known: set[str]) -> str:
     opened = sum(len(kernel.opens) for kernel in kernels)
     most = "no other choice opens more" if opened >= bound else f"no choice opens more than {bound}"
     rows = "".join(
-        f"<tr><td>{_linked(kernel.op, known)}</td><td>{len(kernel.opens)}</td><td>{_names(kernel.opens, known)}</td></tr>"
+        f'<tr><th scope="row">{_linked(kernel.op, known)}</th><td class="n">{len(kernel.opens)}</td>'
+        f"<td>{_folded(kernel.opens, known)}</td></tr>"
         for kernel in kernels
     )
     return (
         f"<h2>The next {len(kernels)} kernels to write</h2><p>They open {opened} ops; {most}.</p>"
-        f"<table><tr><th>kernel</th><th>opens</th><th></th></tr>{rows}</table>"
+        "<div class=wide><table><thead><tr><th scope=col>kernel</th><th scope=col class=n>opens</th>"
+        f"<th scope=col>ops that it opens</th></tr></thead>{rows}</table></div>"
     )
 
 
@@ -80,13 +80,14 @@ def _part(one: OpPlan, known: set[str]) -> str:
             f"<td>{_counted(route.kernels, known) if not route.missing else 'ends at ' + _names(route.missing, known)}</td></tr>"
             for route in one.routes
         )
-        told.append(f"<table><tr><th>call</th><th>rule</th><th>kernels</th></tr>{rows}</table>")
+        heads = "".join(f"<th scope=col>{head}</th>" for head in ("call", "rule", "kernels"))
+        told.append(f"<div class=wide><table><thead><tr>{heads}</tr></thead>{rows}</table></div>")
     if one.rules:
         told.append(f"<p class=quiet>rules, in order: {escape('; '.join(one.rules))}</p>")
     text = escape(f"{one.op} {one.status} gradient:{one.gradient}".lower(), quote=True)
     return (
-        f'<details id="{name}" data-text="{text}"><summary><span class="mark {one.status}">{one.status}</span> '
-        f'<a href="#{name}"><code>{name}</code></a> <span class=quiet>{span}{called}</span></summary>'
+        f'<details class="op" id="{name}" data-text="{text}"><summary><span class="mark {one.status}">{one.status}</span> '
+        f'<a href="#{name}">{name_html(one.op)}</a> <span class=quiet>{span}{called}</span></summary>'
         f"<div>{''.join(told)}</div></details>"
     )
 
@@ -99,6 +100,13 @@ def _names(ops: Iterable[str], known: set[str]) -> str:
     return ", ".join(_linked(op, known) for op in ops)
 
 
+def _folded(ops: Sequence[str], known: set[str]) -> str:
+    """The first few, and behind a click the others."""
+    if len(ops) <= _SHOWN + 2:
+        return _names(ops, known)
+    more = f"<details><summary>{len(ops) - _SHOWN} more</summary>{_names(ops[_SHOWN:], known)}</details>"
+    return f"{_names(ops[:_SHOWN], known)} {more}"
+
+
 def _linked(op: str, known: set[str]) -> str:
-    name = escape(op)
-    return f'<a href="#{name}"><code>{name}</code></a>' if op in known else f"<code>{name}</code>"
+    return f'<a href="#{escape(op)}">{name_html(op)}</a>' if op in known else name_html(op)

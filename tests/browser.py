@@ -1,0 +1,121 @@
+"""A page in headless Chromium: what became of it, what the console told, how it looks. Needs no package beside the browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+__all__ = ["NARROW", "Visit", "needs_browser", "outside_resources", "screenshot", "visit"]
+
+_BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+
+needs_browser = pytest.mark.skipif(_BROWSER is None, reason="no Chromium here: apt install chromium")
+
+#: The width of a phone.
+NARROW = 400
+
+#: No window of the browser is narrower; a page is shown in a frame below that.
+_LEAST_WINDOW = 500
+
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",  # root has none; the pages are ours
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--enable-logging=stderr",
+    "--v=0",
+    "--virtual-time-budget=4000",
+)
+
+_CONSOLE = re.compile(r"CONSOLE[:(]\d+\)?\] (.*)")
+_ANSWER = re.compile(r'<script type="application/json" id="browser-answer">(.*?)</script>', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What became of a page: its tree as HTML, what the console told, and the answer to the visitor's question."""
+
+    dom: str
+    console: tuple[str, ...]
+    answer: Any = None
+
+
+def visit(page: Path, ask: str = "", *, fragment: str = "", width: int = 1280, dark: bool = False) -> Visit:
+    """Load a page. ``ask`` is the body of a JavaScript function, run once the page is loaded, that returns what JSON can hold.
+
+    At a width below that of any window, the tree is that of the frame's page.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        asked = Path(folder, page.name)
+        asked.write_text(
+            page.read_text(encoding="utf-8") + (_ASKING.replace("ASK", ask.replace("</", r"<\/")) if ask else ""), "utf-8"
+        )
+        done = _chromium(folder, asked, fragment, width, 900, dark, "--dump-dom")
+    found = _ANSWER.search(done.stdout)
+    console = tuple(_CONSOLE.findall(done.stderr))
+    assert not ask or found, f"the page gave no answer; its console: {console}"
+    return Visit(done.stdout, console, json.loads(found[1]) if found else None)
+
+
+def screenshot(page: Path, picture: Path, *, fragment: str = "", width: int = 1280, height: int = 900, dark: bool = False) -> None:
+    """A picture of the page, for human eyes; no test compares it."""
+    with tempfile.TemporaryDirectory() as folder:
+        _chromium(folder, page.resolve(), fragment, width, height, dark, f"--screenshot={picture.resolve()}")
+
+
+def outside_resources(html: str) -> list[str]:
+    """What a page would load from elsewhere: anything but fragments of itself and data in its own text."""
+    loaded = re.findall(
+        r"""<(?:script|img|link|iframe|image|use|source)\b[^>]*?\b(?:src|href)\s*=\s*["']?([^"'\s>]+)""", html, re.IGNORECASE
+    )
+    loaded += re.findall(r"""(?:url\(|@import)\s*["']?([^"')\s]+)""", html, re.IGNORECASE)
+    return [where for where in loaded if not where.startswith(("#", "data:"))]
+
+
+# Neither question nor answer may end its own element. A page in a frame tells the page around it.
+_ASKING = """<script>addEventListener('load',()=>{const answer=(()=>{ASK})();
+const told=document.createElement('script');told.type='application/json';told.id='browser-answer';
+told.textContent=JSON.stringify(answer===undefined?null:answer).replace(/</g,'\\\\u003c');
+document.body.append(told);if(parent!==window)parent.postMessage(told.textContent,'*')})</script>"""
+
+_FRAME = """<!DOCTYPE html><html style="color-scheme:light dark"><body style="margin:0">
+<iframe src="ADDRESS" style="width:WIDTHpx;height:HEIGHTpx;border:0"></iframe>
+<script>addEventListener('message',event=>{const told=document.createElement('script');told.type='application/json';
+told.id='browser-answer';told.textContent=event.data;document.body.append(told)})</script></body></html>"""
+
+
+def _chromium(
+    folder: str, page: Path, fragment: str, width: int, height: int, dark: bool, action: str
+) -> subprocess.CompletedProcess[str]:
+    assert _BROWSER is not None
+    address = page.as_uri() + (f"#{fragment}" if fragment else "")
+    if width < _LEAST_WINDOW:
+        frame = Path(folder, "frame.html")
+        frame.write_text(_FRAME.replace("ADDRESS", address).replace("WIDTH", str(width)).replace("HEIGHT", str(height)), "utf-8")
+        address = frame.as_uri()
+    command = [
+        _BROWSER,
+        *_FLAGS,
+        f"--user-data-dir={folder}/profile",
+        f"--window-size={width},{height}",
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+        action,
+        address,
+    ]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done

@@ -1,0 +1,81 @@
+"""The page of a plan in a browser: addresses, the box that finds ops, and a layout that fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from browser import NARROW, needs_browser, outside_resources, visit
+
+import eagerdecomp as ed
+
+ASKED = ("aten.silu.default", "aten.silu_backward.default", "aten.hardswish.default", "aten.cos.default", "aten.mul.Tensor")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plan") / "plan.html"
+    made = ed.plan(ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"], ops=ASKED)
+    path.write_text(made.to_html(), encoding="utf-8")
+    return path
+
+
+def test_it_loads_nothing_from_elsewhere(page: Path) -> None:
+    assert outside_resources(page.read_text(encoding="utf-8")) == []
+
+
+@needs_browser
+def test_it_runs_without_complaint_and_without_a_request(page: Path) -> None:
+    seen = visit(page, "return performance.getEntriesByType('resource').map(one=>one.name)")
+    assert seen.console == ()
+    assert seen.answer == []
+
+
+@needs_browser
+def test_an_address_opens_the_part_of_its_op(page: Path) -> None:
+    ask = "return [...document.querySelectorAll('details.op[open]')].map(one=>one.id)"
+    assert visit(page, ask, fragment="aten.silu_backward.default").answer == ["aten.silu_backward.default"]
+    assert visit(page, ask).answer == []
+
+
+@needs_browser
+def test_every_address_within_it_leads_somewhere(page: Path) -> None:
+    ask = "return [...document.querySelectorAll('a')].map(one=>!!document.getElementById(decodeURIComponent(one.hash.slice(1))))"
+    found = visit(page, ask).answer
+    assert len(found) >= len(ASKED)
+    assert all(found)
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("typed", "left"),
+    [
+        ("silu", ["aten.silu.default", "aten.silu_backward.default"]),
+        ("SUPPORTED", ["aten.mul.Tensor"]),
+        ("silu back", ["aten.silu_backward.default"]),
+        ("no such op", []),
+        ("", sorted(ASKED)),
+    ],
+)
+def test_the_box_leaves_the_ops_that_hold_every_word(page: Path, typed: str, left: list[str]) -> None:
+    ask = f"""const box=document.getElementById('find');box.value={typed!r};box.dispatchEvent(new Event('input'));
+        return {{ops:[...document.querySelectorAll('details.op')].filter(one=>one.checkVisibility()).map(one=>one.id),
+        told:document.getElementById('found').textContent}}"""
+    seen = visit(page, ask)
+    assert sorted(seen.answer["ops"]) == left
+    assert seen.answer["told"] == f"{len(left)} of {len(ASKED)} ops"
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1280, NARROW])
+def test_it_fits_its_width(page: Path, width: int) -> None:
+    ask = """for(const one of document.querySelectorAll('details'))one.open=true;
+        return [innerWidth,document.documentElement.scrollWidth]"""
+    assert visit(page, ask, width=width).answer == [width, width]
+
+
+@needs_browser
+def test_it_is_dark_for_those_who_want_that(page: Path) -> None:
+    ask = "return getComputedStyle(document.body).backgroundColor"
+    assert visit(page, ask).answer == "rgb(255, 255, 255)"
+    assert visit(page, ask, dark=True).answer != "rgb(255, 255, 255)"
