@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-from eagerdecomp._torch import DispatchMode, HigherOrderOperator, builtin
+from eagerdecomp._torch import DispatchMode, HigherOrderOperator
 from eagerdecomp.backend import Backend, Kernel, as_backend
-from eagerdecomp.cache import ProgramCache, shared_cache
-from eagerdecomp.decomps import our_rules
-from eagerdecomp.explaining import explain_on, one_overload
+from eagerdecomp.cache import ProgramCache
+from eagerdecomp.engine import Engine, OnUnsupported
 from eagerdecomp.explanation import Explanation
-from eagerdecomp.opset import OpLike, OpSet, resolve_ops
-from eagerdecomp.planner import Planner, shipped_costs
-from eagerdecomp.report import unsupported_error
-from eagerdecomp.rules import NoRoute, Rule, index_rules
-from eagerdecomp.runtime import Entry, Runtime
-from eagerdecomp.schema import writes_several
-from eagerdecomp.sources import shipped_rules
+from eagerdecomp.opset import OpLike, OpSet
+from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.stats import Stats
 from eagerdecomp.tracer import desugars_first
 
@@ -57,22 +50,17 @@ class EagerDecompMode(DispatchMode):
         supported_ops: Backend | OpSet | Iterable[OpLike],
         *,
         kernels: Mapping[OpLike, Kernel] | None = None,
-        on_unsupported: Literal["error", "fallback"] = "error",
+        on_unsupported: OnUnsupported = "error",
         rules: Iterable[Rule] = (),
         cache: ProgramCache | None = None,
     ) -> None:
         super().__init__()
-        if on_unsupported not in ("error", "fallback"):
-            raise ValueError(f'on_unsupported must be "error" or "fallback", not {on_unsupported!r}')
-        self.backend = as_backend(supported_ops, kernels)
+        self._engine = Engine(as_backend(supported_ops, kernels), rules, cache, on_unsupported)
+        self.backend = self._engine.backend
+        self.cache = self._engine.cache
         self.on_unsupported = on_unsupported
-        user = index_rules(rules)
-        owner = (self.backend.ops, frozenset(self.backend.kernels.items()), self.backend.compile, frozenset(user.values()))
-        self.cache = cache if cache is not None else shared_cache(owner)
-        planner = Planner(self.backend, user, our_rules, shipped_rules, shipped_costs)
-        self._runtime = Runtime(planner, self.cache, owner)
+        self._runtime = self._engine.runtime
         self._entries = self._runtime.entries
-        self._warned: set[Any] = set()
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -92,16 +80,14 @@ class EagerDecompMode(DispatchMode):
             return entry.run(*args, **kwargs) if kwargs else entry.run(*args)
         except NoRoute as caught:
             failure = caught.without_frames()
-        return self._unsupported(entry, args, kwargs or {}, failure)
+        return self._engine.unsupported(entry, args, kwargs or {}, failure, entry.op)
 
     def __repr__(self) -> str:
         return f"EagerDecompMode({self.backend!r}, on_unsupported={self.on_unsupported!r})"
 
     def stats(self) -> Stats:
         """Counts per op since the mode was made; prints as a table."""
-        entries = sorted(self._entries.values(), key=lambda entry: str(entry.op))
-        info = self.cache.info()
-        return Stats({str(entry.op): entry.stats() for entry in entries}, info.programs, info.evictions)
+        return self._engine.stats()
 
     def why_missed(self, op: OpLike) -> str:
         """Which facts of an op's last recorded call no stored call shared; "" where none was recorded.
@@ -109,12 +95,7 @@ class EagerDecompMode(DispatchMode):
         Raises:
             OpSetError: for an unknown op name.
         """
-        for overload in resolve_ops([op]):
-            entry = self._entries.get(builtin(overload))
-            if entry is not None and entry.last_miss is not None:
-                table, key = entry.last_miss
-                return table.why_missed(key)
-        return ""
+        return self._engine.why_missed(op)
 
     def explain(self, op: OpLike, *args: Any, **kwargs: Any) -> Explanation:
         """What this mode does with a call of an op, as `eagerdecomp.explain` tells it, with the mode's counts and why the last
@@ -123,30 +104,7 @@ class EagerDecompMode(DispatchMode):
         Raises:
             OpSetError: for an unknown op name, or a packet whose overload neither the arguments nor the calls so far tell.
         """
-        met = [one for one in resolve_ops([op]) if builtin(one) in self._entries]
-        overload = met[0] if len(met) == 1 and not (args or kwargs) else one_overload(op, args, kwargs)
-        entry = self._entries.get(builtin(overload))
-        counts = repr(entry.stats()) if entry is not None else "not called yet"
-        last = entry.last_miss if entry is not None else None
-        return explain_on(
-            self._runtime.planner, overload, args, kwargs, last=last, counts=counts, last_miss=self.why_missed(overload)
-        )
-
-    def _unsupported(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute) -> Any:
-        # An op that writes several tensors may have written some of them: to run it again would write those twice.
-        begun = writes_several(entry.op) and not entry.routeless
-        if entry.others and not begun:
-            try:
-                return self._runtime.by_others(entry, args, kwargs)
-            except NoRoute:
-                pass  # told below by what the first rule met
-        if self.on_unsupported == "error" or begun:
-            raise unsupported_error(self._runtime.planner, entry.op, args, kwargs, failure)
-        entry.fell_back += 1
-        if entry.op not in self._warned:
-            self._warned.add(entry.op)
-            warnings.warn(f"{entry.op} has no route to {self.backend.ops!r} and runs natively", UserWarning, stacklevel=3)
-        return entry.op(*args, **kwargs)
+        return self._engine.explain(op, args, kwargs)
 
     def _higher_order(self, func: HigherOrderOperator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run `torch.cond` and its kin with this mode on inside the functions they are given."""

@@ -1,0 +1,102 @@
+"""The engine: what every way in shares, be it a mode or kernels that are registered: handlers, their counts, and their errors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypeAlias
+
+from eagerdecomp._torch import OpOverload, builtin
+from eagerdecomp.backend import Backend
+from eagerdecomp.cache import ProgramCache, shared_cache
+from eagerdecomp.decomps import our_rules
+from eagerdecomp.explaining import explain_on, one_overload
+from eagerdecomp.explanation import Explanation
+from eagerdecomp.opset import OpLike, resolve_ops
+from eagerdecomp.planner import Planner, shipped_costs
+from eagerdecomp.report import unsupported_error
+from eagerdecomp.rules import NoRoute, Rule, index_rules
+from eagerdecomp.runtime import Entry, Runtime
+from eagerdecomp.schema import writes_several
+from eagerdecomp.sources import shipped_rules
+from eagerdecomp.stats import Stats
+
+__all__ = ["Engine", "OnUnsupported"]
+
+OnUnsupported: TypeAlias = Literal["error", "fallback"]
+
+
+class Engine:
+    """One backend's handlers, with what is asked of them and what becomes of calls that they have no route for.
+
+    Args:
+        backend: the op set and its kernels.
+        rules: the user's own rules.
+        cache: where programs are kept; None for the one that equal backends and rules share.
+        on_unsupported: ``"error"`` or ``"fallback"``.
+
+    Raises:
+        RuleError: for two rules for one op.
+    """
+
+    def __init__(
+        self, backend: Backend, rules: Iterable[Rule] = (), cache: ProgramCache | None = None, on_unsupported: OnUnsupported = "error"
+    ) -> None:
+        if on_unsupported not in ("error", "fallback"):
+            raise ValueError(f'on_unsupported must be "error" or "fallback", not {on_unsupported!r}')
+        user = index_rules(rules)
+        owner = (backend.ops, frozenset(backend.kernels.items()), backend.compile, frozenset(user.values()))
+        self.backend = backend
+        self.on_unsupported = on_unsupported
+        self.cache = cache if cache is not None else shared_cache(owner)
+        self.planner = Planner(backend, user, our_rules, shipped_rules, shipped_costs)
+        self.runtime = Runtime(self.planner, self.cache, owner)
+        self._warned: set[OpOverload] = set()
+
+    def unsupported(
+        self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute, native: Callable[..., Any]
+    ) -> Any:
+        """What becomes of a call whose handler found no route: the op's other rules, the error, or `native`, counted, with a warning.
+
+        Raises:
+            UnsupportedOpError: where nothing else was asked for.
+        """
+        # An op that writes several tensors may have written some of them: to run it again would write those twice.
+        begun = writes_several(entry.op) and not entry.routeless
+        if entry.others and not begun:
+            try:
+                return self.runtime.by_others(entry, args, kwargs)
+            except NoRoute:
+                pass  # told below by what the first rule met
+        if self.on_unsupported == "error" or begun:
+            raise unsupported_error(self.planner, entry.op, args, kwargs, failure)
+        entry.fell_back += 1
+        if entry.op not in self._warned:
+            self._warned.add(entry.op)
+            warnings.warn(f"{entry.op} has no route to {self.backend.ops!r} and runs natively", UserWarning, stacklevel=3)
+        return native(*args, **kwargs)
+
+    def stats(self) -> Stats:
+        """Counts per op since the engine was made."""
+        entries = sorted(self.runtime.entries.values(), key=lambda entry: str(entry.op))
+        info = self.cache.info()
+        return Stats({str(entry.op): entry.stats() for entry in entries}, info.programs, info.evictions)
+
+    def why_missed(self, op: OpLike) -> str:
+        """Which facts of an op's last recorded call no stored call shared; "" where none was recorded."""
+        for overload in resolve_ops([op]):
+            entry = self.runtime.entries.get(builtin(overload))
+            if entry is not None and entry.last_miss is not None:
+                table, key = entry.last_miss
+                return table.why_missed(key)
+        return ""
+
+    def explain(self, op: OpLike, args: Sequence[Any], kwargs: dict[str, Any]) -> Explanation:
+        """What becomes of a call, with the counts so far and why the last recorded call was."""
+        entries = self.runtime.entries
+        met = [one for one in resolve_ops([op]) if builtin(one) in entries]
+        overload = met[0] if len(met) == 1 and not (args or kwargs) else one_overload(op, args, kwargs)
+        entry = entries.get(builtin(overload))
+        counts = repr(entry.stats()) if entry is not None else "not called yet"
+        last = entry.last_miss if entry is not None else None
+        return explain_on(self.planner, overload, args, kwargs, last=last, counts=counts, last_miss=self.why_missed(overload))
