@@ -14,8 +14,10 @@ DOCS = Path(__file__).parent.parent / "docs"
 PAGES = [path.name for path in sorted(DOCS.glob("*.md")) if "```python" in path.read_text(encoding="utf-8")]
 
 
-def test_there_are_such_pages() -> None:
-    assert "silu_backward.md" in PAGES
+def test_there_are_such_pages_and_readme_leads_to_each() -> None:
+    assert {"silu_backward.md", "core_aten_in_eager.md", "torch_ir_to_prims.md"} <= set(PAGES)
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert [page for page in PAGES if f"](docs/{page})" not in readme] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
