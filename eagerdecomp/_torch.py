@@ -49,6 +49,7 @@ __all__ = [
     "inductor_prims",
     "has_tag",
     "is_dispatched",
+    "is_zero_tensor",
     "lazy_bits_seen_by_kernels",
     "lazy_bits_visible",
     "no_current_modes",
@@ -259,6 +260,11 @@ def lazy_bits_visible() -> Iterator[None]:
     # Each guard acts when it is entered, not when it is made.
     with _ExcludeKey(conjugate, False), _ExcludeKey(negative, False), _ExcludeKey(zero, False):
         yield
+
+
+def is_zero_tensor(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one of zeros that has no memory, as autograd makes them for what is not differentiated."""
+    return bool(torch._is_zerotensor(tensor))
 
 
 def _skip_dynamo(function: Callable[..., Any]) -> None:

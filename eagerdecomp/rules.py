@@ -12,7 +12,18 @@ from eagerdecomp._torch import OpOverload
 from eagerdecomp.errors import RuleError
 from eagerdecomp.opset import OpLike, resolve_ops
 
-__all__ = ["Call", "NoRoute", "Rule", "first_answer", "index_rules", "linked", "own", "register_decomposition", "to_be_fused"]
+__all__ = [
+    "Call",
+    "NoRoute",
+    "Rule",
+    "first_answer",
+    "index_rules",
+    "linked",
+    "own",
+    "place_of",
+    "register_decomposition",
+    "to_be_fused",
+]
 
 #: Gives what runs an op: the kernel or handler when a rule is linked, the op itself when its calls are recorded.
 Call: TypeAlias = Callable[[OpOverload], Callable[..., Any]]
@@ -130,7 +141,8 @@ def _left_to_the_next(*args: Any, **kwargs: Any) -> Any:
     return NotImplemented
 
 
-def _where(fn: Callable[..., Any]) -> str:
+def place_of(fn: Callable[..., Any]) -> str:
+    """Where a function stands, for people: module, name and line."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     code = getattr(inspect.unwrap(fn), "__code__", None)
@@ -140,7 +152,7 @@ def _where(fn: Callable[..., Any]) -> str:
 
 def own(op: OpOverload, fn: Callable[..., Any], *, effects: bool | Callable[..., bool] = False) -> Rule:
     """A plain rule of the library's own tables."""
-    return Rule(op, fn, "own", _where(fn), effects=effects)
+    return Rule(op, fn, "own", place_of(fn), effects=effects)
 
 
 def linked(
@@ -153,7 +165,7 @@ def linked(
     whole: bool = False,
 ) -> Rule:
     """A linked rule: `fn` binds the kernels it needs once and answers the function that runs each call."""
-    return Rule(op, fn, source, _where(fn), linked=True, effects=effects, keeps_lazy_bits=keeps_lazy_bits, whole=whole)
+    return Rule(op, fn, source, place_of(fn), linked=True, effects=effects, keeps_lazy_bits=keeps_lazy_bits, whole=whole)
 
 
 def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Callable[..., Any]], Rule]:
@@ -182,7 +194,7 @@ def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Ca
         if not callable(fn):
             raise RuleError(f"a decomposition of {overloads[0]} must be a function, not {fn!r}")
         _check_signature(overloads[0], fn)
-        return Rule(overloads[0], fn, "user", _where(fn), effects=effects)
+        return Rule(overloads[0], fn, "user", place_of(fn), effects=effects)
 
     return decorate
 
@@ -197,7 +209,7 @@ def _check_signature(op: OpOverload, fn: Callable[..., Any]) -> None:
     try:
         signature.bind(*(None for a in demanded if not a.kwarg_only), **{a.name: None for a in demanded if a.kwarg_only})
     except TypeError as error:
-        raise RuleError(f"a decomposition of {op} takes its arguments, {op._schema}, but {_where(fn)} does not: {error}") from None
+        raise RuleError(f"a decomposition of {op} takes its arguments, {op._schema}, but {place_of(fn)} does not: {error}") from None
 
 
 def index_rules(rules: Iterable[Rule]) -> Mapping[OpOverload, Rule]:

@@ -35,6 +35,7 @@ from eagerdecomp._torch import (
     has_tag,
     inductor_prims,
     is_dispatched,
+    is_zero_tensor,
     lazy_bits_seen_by_kernels,
     lazy_bits_visible,
     no_current_modes,
@@ -440,6 +441,11 @@ def test_lazy_bits_visible_lets_a_handler_compose_ops_on_a_conj_tensor() -> None
     with Seen(without_guard):
         wrong = aten.mm.default(CONJ, CONJ)
     assert not torch.equal(wrong.resolve_conj(), want), "torch repaired composing in a handler: `lazy_bits_visible` can go"
+
+
+def test_is_zero_tensor_tells_one_without_memory_from_one_that_holds_zeros() -> None:
+    assert is_zero_tensor(torch._efficientzerotensor(3))
+    assert not is_zero_tensor(torch.zeros(3))
 
 
 def test_same_storage_is_true_of_views_and_false_of_equal_copies() -> None:
