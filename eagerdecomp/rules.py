@@ -209,7 +209,9 @@ def _check_signature(op: OpOverload, fn: Callable[..., Any]) -> None:
     try:
         signature.bind(*(None for a in demanded if not a.kwarg_only), **{a.name: None for a in demanded if a.kwarg_only})
     except TypeError as error:
-        raise RuleError(f"a decomposition of {op} takes its arguments, {op._schema}, but {place_of(fn)} does not: {error}") from None
+        raise RuleError(
+            f"a decomposition of {op} takes its arguments, {op._schema}, but {place_of(fn)} does not: {error}"
+        ) from None
 
 
 def index_rules(rules: Iterable[Rule]) -> Mapping[OpOverload, Rule]:
