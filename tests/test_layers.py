@@ -63,7 +63,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("bench.cases", "bench.chart", "rules", "backend", "direct", "program", "inductor", "key", "opfile", "record"),
     ("cache", "commands.command", "linking", "reads", "writeback", "planner", "codegen", "graphs", "sources", "passes.*"),
-    ("decomps.*", "fusing", "hoisting", "noting", "passes", "tracer", "audit", "bench.rivals", "routes"),
+    ("commands.scripts", "decomps.*", "fusing", "hoisting", "noting", "passes", "tracer", "audit", "bench.rivals", "routes"),
     ("decomps", "compiler", "diagnosis", "gaps", "planned", "summary"),
     ("modelcalls", "planpage", "report"),
     ("explaining", "plans", "runtime"),

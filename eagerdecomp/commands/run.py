@@ -8,12 +8,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from eagerdecomp.commands.colour import painted
-from eagerdecomp.commands.command import EXIT_CODES, Command, UsageError, add_json, add_ops, output_file
+from eagerdecomp.commands.command import EXIT_CODES, Command, add_json, add_ops, output_file
+from eagerdecomp.commands.scripts import add_module, own_words, print_last, script_of
 from eagerdecomp.opfile import op_set_from
 from eagerdecomp.runscript import Script, run_script
 from eagerdecomp.summary import run_facts, summary_json, summary_table
@@ -40,19 +40,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no closing table")
     add_json(parser, "the closing table")
     parser.add_argument("--plain-seconds-to", help=argparse.SUPPRESS)
-    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as for python -m")
+    add_module(parser)
 
 
 # Options of `run` that take the next word: those in front of the script have to be told from the script's own.
 _RUN_VALUES = frozenset({"--ops", "--on-unsupported", "--json", "--plain-seconds-to"})
-
-
-def _own_words(argv: Sequence[str]) -> int:
-    """How many words of a `run` command line are ours. Not left to argparse, which drops a ``--`` that belongs to the script."""
-    position = 0
-    while position < len(argv) and argv[position].startswith("-") and argv[position] not in ("-m", "--"):
-        position += 2 if argv[position] in _RUN_VALUES else 1
-    return min(position + (argv[position : position + 1] == ["-m"]), len(argv))
 
 
 _EPILOG = f"""examples:
@@ -72,7 +64,7 @@ other effects happen twice.
 
 
 def _run(args: argparse.Namespace) -> int:
-    script = _script_of(args)
+    script = script_of(args, "run")
     if args.plain_seconds_to:
         outcome = run_script(script, nullcontext)
         Path(args.plain_seconds_to).write_text(repr(outcome.seconds), encoding="utf-8")
@@ -99,16 +91,10 @@ def _run(args: argparse.Namespace) -> int:
             notes.append("the time under the mode includes recording what reached the backend; --no-record leaves that out")
         facts = run_facts(ops, mode.stats(), seen, seconds=outcome.seconds, plain_seconds=plain, notes=notes)
         if not args.quiet and args.json != "-":
-            _print_last(summary_table(facts))
+            print_last(summary_table(facts))
         about = {"script": script.name, "exit_code": outcome.exit_code}
         write(json.dumps({**about, **summary_json(facts)}, indent=2) + "\n")
     return outcome.exit_code
-
-
-def _script_of(args: argparse.Namespace) -> Script:
-    if not args.rest:
-        raise UsageError("-m needs the name of a module" if args.module else "needs a script; eagerdecomp run --help shows how")
-    return Script(args.rest[0], tuple(args.rest[1:]), is_module=args.module)
 
 
 def _baseline(script: Script) -> tuple[float | None, list[str]]:
@@ -131,19 +117,4 @@ def _baseline(script: Script) -> tuple[float | None, list[str]]:
     return None, [f"the plain run ended with exit code {ended.returncode}, so its time says nothing"]
 
 
-def _print_last(text: str) -> None:
-    """To the stdout that the process began with: the script may have put another in its place, or closed it."""
-    for stream in (sys.stdout, sys.__stdout__):
-        try:
-            if stream is not None:
-                stream.flush()
-        except (OSError, ValueError):
-            continue
-    try:
-        if sys.__stdout__ is not None:
-            print(painted(text, sys.__stdout__), file=sys.__stdout__, flush=True)
-    except (OSError, ValueError):
-        print(text, file=sys.stderr, flush=True)
-
-
-COMMAND = Command("run", "run any script with every op brought to an op set", _configure, _run, _EPILOG, _own_words)
+COMMAND = Command("run", "run any script with every op brought to an op set", _configure, _run, _EPILOG, own_words(_RUN_VALUES))

@@ -1,0 +1,59 @@
+"""What commands that run a script share: which words are the script's own, the script, and a text after its output."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from eagerdecomp.commands.colour import painted
+from eagerdecomp.commands.command import UsageError
+from eagerdecomp.runscript import Script
+
+__all__ = ["add_module", "own_words", "print_last", "script_of"]
+
+
+def add_module(parser: argparse.ArgumentParser) -> None:
+    """The option ``-m``."""
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as for python -m")
+
+
+def own_words(values: frozenset[str]) -> Callable[[Sequence[str]], int]:
+    """A function that tells how many words of a command line are the command's: not left to argparse, which drops a ``--`` that
+    belongs to the script. `values` are the options that take the next word."""
+
+    def count(argv: Sequence[str]) -> int:
+        position = 0
+        while position < len(argv) and argv[position].startswith("-") and argv[position] not in ("-m", "--"):
+            position += 2 if argv[position] in values else 1
+        return min(position + (argv[position : position + 1] == ["-m"]), len(argv))
+
+    return count
+
+
+def script_of(args: argparse.Namespace, command: str) -> Script:
+    """The script that a command line names.
+
+    Raises:
+        UsageError: where it names none.
+    """
+    if not args.rest:
+        raise UsageError(
+            "-m needs the name of a module" if args.module else f"needs a script; eagerdecomp {command} --help shows how"
+        )
+    return Script(args.rest[0], tuple(args.rest[1:]), is_module=args.module)
+
+
+def print_last(text: str) -> None:
+    """To the stdout that the process began with: the script may have put another in its place, or closed it."""
+    for stream in (sys.stdout, sys.__stdout__):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            continue
+    try:
+        if sys.__stdout__ is not None:
+            print(painted(text, sys.__stdout__), file=sys.__stdout__, flush=True)
+    except (OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
