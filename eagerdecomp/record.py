@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, astuple, dataclass, fields
+from math import isfinite
 from typing import Any, TypeVar
 
 from eagerdecomp.errors import RecordError
@@ -94,8 +95,8 @@ class Record:
         if data.get("version") != VERSION:
             raise RecordError(f"a record of version {data.get('version')!r}; this eagerdecomp reads version {VERSION}: record anew")
         try:
-            made = cls(
-                Head(**{name: _frozen(value) for name, value in data["head"].items()}),
+            whole = cls(
+                _checked(Head(**{name: _frozen(value) for name, value in data["head"].items()})),
                 lines=_read(Line, data["lines"]),
                 sites=_read(Site, data["sites"]),
                 flows=_read(Flow, data["flows"]),
@@ -109,6 +110,7 @@ class Record:
                 events_left_out=data["events_left_out"],
                 notes=tuple(data["notes"]),
             )
+            made = _checked(whole)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise RecordError(f"a record that lacks something: {type(error).__name__}: {error}") from None
         placed: tuple[Site | Miss | Bypass | Unsupported | Event, ...]
@@ -125,7 +127,33 @@ def _table(kind: type[Any], rows: tuple[Any, ...]) -> dict[str, Any]:
 
 def _read(kind: type[_Row], table: Mapping[str, Any]) -> tuple[_Row, ...]:
     columns = table["columns"]
-    return tuple(kind(**{name: _frozen(value) for name, value in zip(columns, row, strict=True)}) for row in table["rows"])
+    return tuple(
+        _checked(kind(**{name: _frozen(value) for name, value in zip(columns, row, strict=True)})) for row in table["rows"]
+    )
+
+
+def _checked(row: _Row) -> _Row:
+    """The row, if its values are of the types that it declares."""
+    for one in fields(row):  # type: ignore[arg-type]
+        value = getattr(row, one.name)
+        if not _CHECKS.get(str(one.type), lambda _: True)(value):
+            raise TypeError(f"{one.name} is {value!r:.80}")
+    return row
+
+
+def _words(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+
+
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "str": lambda value: isinstance(value, str),
+    "bool": lambda value: isinstance(value, bool),
+    "int": lambda value: isinstance(value, int),
+    "int | None": lambda value: value is None or isinstance(value, int),
+    "float": lambda value: isinstance(value, (int, float)) and isfinite(value),
+    "tuple[str, ...]": _words,
+    "tuple[tuple[str, ...], ...]": lambda value: isinstance(value, tuple) and all(map(_words, value)),
+}
 
 
 def _event_row(event: Event, words: dict[str, int]) -> list[Any]:
@@ -142,8 +170,10 @@ def _event_row(event: Event, words: dict[str, int]) -> list[Any]:
 def _event(row: list[Any], words: list[str]) -> Event:
     op, line, thread, start, duration, outcome, call, flat = row
     parts = iter(flat)
-    kernels = tuple(KernelEvent(words[one], begin, length) for one, begin, length in zip(parts, parts, parts, strict=True))
-    return Event(words[op], line, thread, start, duration, words[outcome], words[call], kernels)
+    kernels = tuple(
+        _checked(KernelEvent(words[one], begin, length)) for one, begin, length in zip(parts, parts, parts, strict=True)
+    )
+    return _checked(Event(words[op], line, thread, start, duration, words[outcome], words[call], kernels))
 
 
 def _rows(rows: list[Any]) -> str:

@@ -78,6 +78,10 @@ def changed(**values: Any) -> str:
         (changed(sites={"columns": ["op"], "rows": [[]]}), "lacks something: ValueError"),
         (changed(lines={"columns": [], "rows": []}), "came from line 0 of 0"),
         (changed(words=[]), "lacks something: IndexError"),
+        (changed(notes=[3]), "lacks something: TypeError: notes is"),
+        (changed(bucket_seconds=float("nan")), "lacks something: TypeError: bucket_seconds is nan"),
+        (changed(lines={"columns": ["file", "number", "function", "text"], "rows": [["a", "b", "c", "d"]]}), "number is 'b'"),
+        (changed(head={"args": ["x", 1]}), "args is"),
     ],
 )
 def test_what_is_no_record_is_refused_in_a_line(text: str, fault: str) -> None:
