@@ -24,6 +24,7 @@ from eagerdecomp.opset import OpSet, core_aten, infra, prims
 from eagerdecomp.planning import carrying_set, plan
 from eagerdecomp.plans import Plan
 from eagerdecomp.record import Record
+from eagerdecomp.recording import RecordingMode
 from eagerdecomp.rules import Rule, register_decomposition
 from eagerdecomp.stats import OpStats, Stats
 
@@ -43,6 +44,7 @@ __all__ = [
     "ProgramError",
     "Record",
     "RecordError",
+    "RecordingMode",
     "Rule",
     "RuleError",
     "Stats",

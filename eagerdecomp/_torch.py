@@ -20,13 +20,15 @@ from torch._compile import _disable_dynamo
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+from torch.autograd.graph import _engine_run_backward
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = [
+    "BACKWARD_CODE",
     "DispatchMode",
     "FakeTensor",
     "FakeTensorMode",
@@ -40,6 +42,7 @@ __all__ = [
     "NO_TORCH_FUNCTION",
     "PLAIN_TORCH_DISPATCH",
     "ambient_facts",
+    "autograd_node",
     "builtin",
     "call_at_key",
     "core_entry",
@@ -52,7 +55,10 @@ __all__ = [
     "is_zero_tensor",
     "lazy_bits_seen_by_kernels",
     "lazy_bits_visible",
+    "mode_stack",
+    "next_node_number",
     "no_current_modes",
+    "node_number",
     "op_names",
     "overload",
     "packet_overloads",
@@ -100,6 +106,23 @@ no_current_modes = _disable_current_modes
 
 #: A reference that keeps a tensor's address from being used again, and not the tensor alive: ``.expired()`` says that it is gone.
 WeakTensor = torch._C._WeakTensorRef  # type: ignore[attr-defined]
+
+#: The dispatch modes entered in this thread, the outermost first, without the one whose handler runs.
+mode_stack: Callable[[], list[Any]] = _get_current_dispatch_mode_stack
+
+#: The code of the function by which Python enters autograd's engine: what is called further in, backward passes called.
+BACKWARD_CODE = _engine_run_backward.__code__
+
+#: The autograd node whose gradient is computed in this thread, None outside of backward passes; ``.name()`` is its class.
+autograd_node: Callable[[], Any] = torch._C._current_autograd_node
+
+#: The number that the next autograd node of this thread gets. By the time that a mode sees a call, its node has got one.
+next_node_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
+
+
+def node_number(node: Any) -> int:
+    """The number that an autograd node got, in its thread; that of one which no op made is far beyond all others."""
+    return int(node._sequence_nr())
 
 
 def builtin(op: OpOverload) -> Callable[..., Any]:

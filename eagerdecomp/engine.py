@@ -35,6 +35,10 @@ class Engine:
         cache: where programs are kept; None for the one that equal backends and rules share.
         on_unsupported: ``"error"`` or ``"fallback"``.
 
+    Attributes:
+        heard: if set, is told of each call that is about to run natively, with what the search for a route left behind.
+        frames: how many frames the user's is above `unsupported`, for the warning.
+
     Raises:
         RuleError: for two rules for one op.
     """
@@ -52,6 +56,8 @@ class Engine:
         self.planner = Planner(backend, user, our_rules, shipped_rules, shipped_costs)
         self.runtime = Runtime(self.planner, self.cache, owner)
         self._warned: set[OpOverload] = set()
+        self.heard: Callable[[Entry, Sequence[Any], dict[str, Any], NoRoute], None] | None = None
+        self.frames = 2
 
     def unsupported(
         self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute, native: Callable[..., Any]
@@ -71,9 +77,12 @@ class Engine:
         if self.on_unsupported == "error" or begun:
             raise unsupported_error(self.planner, entry.op, args, kwargs, failure)
         entry.fell_back += 1
+        if self.heard is not None:
+            self.heard(entry, args, kwargs, failure)
         if entry.op not in self._warned:
             self._warned.add(entry.op)
-            warnings.warn(f"{entry.op} has no route to {self.backend.ops!r} and runs natively", UserWarning, stacklevel=3)
+            words = f"{entry.op} has no route to {self.backend.ops!r} and runs natively"
+            warnings.warn(words, UserWarning, stacklevel=self.frames + 1)
         return native(*args, **kwargs)
 
     def stats(self) -> Stats:

@@ -6,6 +6,7 @@ Every test says in its message what the library relied on; mend it in `eagerdeco
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 
 from eagerdecomp import _torch
 from eagerdecomp._torch import (
+    BACKWARD_CODE,
     FUNCTION_PLACES,
     PLAIN_TORCH_DISPATCH,
     DispatchMode,
@@ -27,6 +29,7 @@ from eagerdecomp._torch import (
     TorchDispatchMode,
     WeakTensor,
     ambient_facts,
+    autograd_node,
     builtin,
     call_at_key,
     core_entry,
@@ -38,7 +41,10 @@ from eagerdecomp._torch import (
     is_zero_tensor,
     lazy_bits_seen_by_kernels,
     lazy_bits_visible,
+    mode_stack,
+    next_node_number,
     no_current_modes,
+    node_number,
     op_names,
     overload,
     packet_overloads,
@@ -569,6 +575,75 @@ def test_fake_tensor_log_off_turns_off_the_log_of_fake_tensors_and_nothing_more(
 
 def test_reference_gives_an_op_expressed_by_prims() -> None:
     assert _torch.reference("fill")(torch.ones(2), 3.0).tolist() == [3.0, 3.0], "torch._refs.fill is gone or takes other arguments"
+
+
+def test_mode_stack_is_without_the_mode_whose_handler_runs() -> None:
+    stacks: list[list[Any]] = []
+
+    class Looks(DispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+            stacks.append(mode_stack())
+            return func(*args, **(kwargs or {}))
+
+    with Looks() as outer, Looks() as inner:
+        assert mode_stack() == [outer, inner]
+        torch.ones(2)
+    assert stacks == [[outer], []]
+    assert mode_stack() == []
+
+
+class NodeWatch(DispatchMode):
+    """Notes of each op: the autograd node that runs, whether Python entered the engine further out, the newest node's number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, tuple[Any, bool, int]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        frame, engine = sys._getframe(1), False
+        while frame.f_back is not None:
+            engine |= frame.f_code is BACKWARD_CODE
+            frame = frame.f_back
+        self.seen[str(func)] = autograd_node(), engine, next_node_number() - 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_autograd_node_names_what_runs_and_is_none_elsewhere() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with NodeWatch() as watch:
+        torch.autograd.grad(torch.tanh(x), x, torch.ones(3))
+    assert watch.seen["aten.tanh.default"][0] is None
+    assert watch.seen["aten.tanh_backward.default"][0].name() == "TanhBackward0"
+
+
+def test_backward_code_is_what_python_enters_the_engine_by() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with NodeWatch() as watch:
+        torch.autograd.grad(torch.tanh(x), x, torch.ones(3))
+        torch.tanh(x).sum().backward()
+    engine = {op: inside for op, (_, inside, _) in watch.seen.items()}
+    asked = ("aten.tanh.default", "aten.sum.default", "aten.tanh_backward.default", "aten.expand.default")
+    assert [op for op in asked if engine[op]] == [
+        "aten.tanh_backward.default",
+        "aten.expand.default",
+    ]
+
+
+def test_next_node_number_has_passed_the_calls_own_node_when_a_mode_sees_it() -> None:
+    x = torch.ones(3, requires_grad=True)
+    before = next_node_number()
+    with NodeWatch() as watch:
+        torch.tanh(x)
+    assert watch.seen["aten.tanh.default"][2] == before
+
+
+def test_node_number_leads_from_the_backward_to_the_forward_call() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with NodeWatch() as watch:
+        torch.autograd.grad(torch.tanh(torch.sin(x)), x, torch.ones(3))
+    for forward, backward in (("aten.sin.default", "aten.cos.default"), ("aten.tanh.default", "aten.tanh_backward.default")):
+        assert node_number(watch.seen[backward][0]) == watch.seen[forward][2]
+    assert watch.seen["aten.sin.default"][2] != watch.seen["aten.tanh.default"][2]
 
 
 def test_nothing_here_is_left_behind() -> None:

@@ -1,0 +1,375 @@
+"""Recording: a mode that also keeps what it does, call by call and line by line."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from time import perf_counter_ns as now
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from eagerdecomp._torch import DispatchMode, OpOverload, builtin, mode_stack
+from eagerdecomp.backend import Backend, Kernel, as_backend
+from eagerdecomp.errors import UnsupportedOpError
+from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.opset import OpLike, OpSet
+from eagerdecomp.record import Record
+from eagerdecomp.recorded import Head, Miss, Unsupported
+from eagerdecomp.report import describe_call, unsupported_error
+from eagerdecomp.rules import NoRoute
+from eagerdecomp.runtime import Entry
+from eagerdecomp.tallies import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
+from eagerdecomp.tracer import desugars_first
+from eagerdecomp.userlines import UserLines
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["RecordingMode"]
+
+_DIRECT, _HIT, _MISS, _BYPASSED, _FELL_BACK, _REFUSED, _FAILED = range(len(OUTCOMES))
+
+_MISSES = 1000
+_UNSUPPORTED = 200
+_TEXT = 300
+
+
+class RecordingMode(EagerDecompMode):
+    """An `EagerDecompMode` that also keeps what it does: ``with RecordingMode(ops) as mode: train()``, then ``mode.record()``.
+
+    It costs time, most of it for each kernel call, which `Record.head` tells as far as it can be seen; a plain `EagerDecompMode`
+    pays nothing for it. What is kept is bounded, however long the run.
+
+    Args:
+        supported_ops, kernels: as for `EagerDecompMode`. Kernels that a backend brings are wrapped to be timed: such a mode
+            shares no programs with one that does not record.
+        timeline: how many calls and kernel calls, the first ones, are kept one by one.
+        options: all others of `EagerDecompMode`.
+    """
+
+    def __init__(
+        self,
+        supported_ops: Backend | OpSet | Iterable[OpLike],
+        *,
+        kernels: Mapping[OpLike, Kernel] | None = None,
+        timeline: int = 20_000,
+        **options: Any,
+    ) -> None:
+        self._notes = notes = _Notes(timeline)
+        super().__init__(notes.timed(as_backend(supported_ops, kernels)), **options)
+        self._watch = _Watch(notes)
+        self._watching = threading.local()
+        self._engine.heard = self._goes_native
+        self._engine.frames += 1
+
+    def __enter__(self) -> Self:
+        notes = self._notes
+        if not notes.begun:
+            notes.begun, notes.started = now(), datetime.now(timezone.utc).isoformat(timespec="seconds")
+            notes.programs = self.cache.info().programs
+        # In a body of a higher-order op, which enters the mode anew, the watch may be there already.
+        watching = self._watching.__dict__.setdefault("stack", [])
+        watching.append(not any(mode is self._watch for mode in mode_stack()))
+        if watching[-1]:
+            self._watch.__enter__()
+        notes.inside += 1
+        return super().__enter__()
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        notes = self._notes
+        notes.inside -= 1
+        if self._watching.stack.pop():
+            self._watch.__exit__(*exc)
+        notes.ended = now()
+        error = exc[1] if len(exc) > 1 else None
+        if error is not None and not isinstance(error, SystemExit):
+            notes.error = f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(": ")
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        arrived = now()
+        notes = self._notes
+        tally = notes.tally()
+        # A call within a call, of this very mode entered twice, is part of it; what a higher-order op runs arrives by itself.
+        if tally.call is not None or not isinstance(func, OpOverload) or (types and desugars_first(types)):
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        call = tally.call = Call(func)
+        outcome = _FAILED
+        before: tuple[int | None, int, int] = (None, 0, 0)
+        started = now()
+        try:
+            call.line = tally.line_of(sys._getframe(1))
+            if notes.timeline.takes():
+                call.text, call.slices = _told(call, args, kwargs), []
+            before = _marks(self._entries.get(builtin(func)), tally.ident)
+            started = now()
+            result = super().__torch_dispatch__(func, types, args, kwargs)
+            outcome = _DIRECT
+        except UnsupportedOpError as refusal:
+            outcome = _REFUSED
+            if notes.is_new(call):
+                notes.without_route(call, refusal, native=False)
+            raise
+        finally:
+            ended = now()
+            tally.call = None
+            taken, at = ended - started - call.spent, ended - notes.begun
+            if outcome == _DIRECT:
+                outcome = self._outcome(call, before, tally, taken, at, args, kwargs)
+            tally.settle(call, outcome, taken, at)
+            if call.slices is not None:
+                notes.timeline.keep(call, tally.number, started, ended, outcome)
+            tally.spent += now() - ended + started - arrived + call.spent
+        return result
+
+    def _outcome(
+        self,
+        call: Call,
+        before: tuple[int | None, int, int],
+        tally: Tally,
+        taken: int,
+        at: int,
+        args: Sequence[Any],
+        kwargs: dict[str, Any] | None,
+    ) -> int:
+        """What a call that raised nothing turned out to be, by the counts of its op before and after; keeps misses and bypasses."""
+        if call.fell_back:
+            return _FELL_BACK
+        entry = self._entries[builtin(call.op)]
+        seen, misses, declined = _marks(entry, tally.ident)
+        if seen == before[0]:
+            return _DIRECT if entry.direct and declined == before[2] else _HIT
+        if misses == before[1]:
+            tally.bypassed(call, entry.why_bypassed)
+            return _BYPASSED
+        tally.held(self.cache.info().programs, at)
+        self._notes.missed(call, entry, at, taken, lambda: call.text or _told(call, args, kwargs))
+        return _MISS
+
+    def _goes_native(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute) -> None:
+        call = self._notes.tally().call
+        if call is None:
+            return
+        began = now()
+        call.fell_back = call.quiet = True
+        if self._notes.is_new(call):
+            self._notes.without_route(call, unsupported_error(self._engine.planner, entry.op, args, kwargs, failure), native=True)
+        call.quiet = False
+        call.spent += now() - began
+
+    def record(self, *, script: str = "", args: Sequence[str] = (), exit_code: int | None = None) -> Record:
+        """What was recorded so far. The arguments go into its head: what was run, and the exit code that it had."""
+        notes, tallies = self._notes, self._notes.tallies()
+        buckets, bucket_seconds = buckets_of(tallies, notes.programs)
+        events = notes.timeline.events_of(notes.begun)
+        head = Head(
+            script=script,
+            args=tuple(args),
+            op_set=repr(self.backend.ops),
+            on_unsupported=self.on_unsupported,
+            torch=torch.__version__,
+            eagerdecomp=_version(),
+            python=platform.python_version(),
+            started=notes.started,
+            seconds=((now() if notes.inside else notes.ended) - notes.begun) / 1e9,
+            recorder_seconds=sum(tally.spent for tally in tallies) / 1e9,
+            exit_code=exit_code,
+            error=notes.error,
+            devices=_devices(),
+            cpu_threads=torch.get_num_threads(),
+            threads=tuple(tally.name for tally in tallies),
+        )
+        return Record(
+            head,
+            sites=sites_of(tallies),
+            flows=flows_of(tallies, self.backend.ops),
+            buckets=buckets,
+            bucket_seconds=bucket_seconds,
+            misses=tuple(notes.misses),
+            misses_left_out=notes.missed_in_all - len(notes.misses),
+            bypasses=bypasses_of(tallies),
+            unsupported=notes.unsupported(),
+            events=events,
+            events_left_out=max(0, sum(tally.calls for tally in tallies) - len(events)),
+            lines=notes.lines.lines(),
+            notes=_remarks(head),
+        )
+
+
+class _Watch(DispatchMode):
+    """Further out than the mode: is handed the kernel calls, and times each for the call under way in its thread."""
+
+    supports_higher_order_operators = True
+
+    # As in `EagerDecompMode`: Dynamo otherwise skips, for good, a function that it meets under a mode.
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __init__(self, notes: _Notes) -> None:
+        super().__init__()
+        self._notes = notes
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        arrived = now()
+        tally = self._notes.tally()
+        call = tally.call
+        if call is None or call.quiet or not isinstance(func, OpOverload):
+            return func(*args, **(kwargs or {}))
+        started = now()
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            ended = now()
+            tally.kernel(call, func, started, ended, self._notes.timeline)
+            call.spent += now() - ended + started - arrived
+
+
+class _Notes:
+    """What one mode keeps, of all threads."""
+
+    def __init__(self, timeline: int) -> None:
+        self.lines = UserLines()
+        self.timeline = Timeline(timeline)
+        self.begun = self.ended = 0
+        self.started = ""
+        self.inside = 0
+        self.error = ""
+        self.programs = 0
+        self.misses: list[Miss] = []
+        self.missed_in_all = 0
+        self._unsupported: dict[tuple[OpOverload, int], Unsupported] = {}
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._tallies: list[Tally] = []
+
+    def tally(self) -> Tally:
+        """The counts of this thread."""
+        try:
+            found: Tally = self._local.tally
+        except AttributeError:
+            with self._lock:
+                found = self._local.tally = Tally(len(self._tallies), self.lines)
+                self._tallies.append(found)
+        return found
+
+    def tallies(self) -> list[Tally]:
+        """The counts of all threads, by their numbers."""
+        with self._lock:
+            return list(self._tallies)
+
+    def missed(self, call: Call, entry: Entry, at: int, taken: int, text: Callable[[], str]) -> None:
+        """Keep a call that was recorded, if there is room."""
+        with self._lock:
+            self.missed_in_all += 1
+            if len(self.misses) >= _MISSES or entry.last_miss is None:
+                return
+        table, key = entry.last_miss
+        self.misses.append(Miss(str(call.op), call.line, at / 1e9, taken / 1e9, text(), table.why_missed(key)))
+
+    def is_new(self, call: Call) -> bool:
+        """Whether a call without a route is the first of its op and line; others are counted."""
+        with self._lock:
+            found = self._unsupported.get((call.op, call.line))
+            if found is not None:
+                self._unsupported[call.op, call.line] = replace(found, calls=found.calls + 1)
+            return found is None and len(self._unsupported) < _UNSUPPORTED
+
+    def without_route(self, call: Call, error: UnsupportedOpError, *, native: bool) -> None:
+        """Keep a call without a route: what its error says, or would have said."""
+        told = Unsupported(
+            str(call.op), call.line, 1, native, error.call[:_TEXT], str(error), error.chain, error.missing, error.openers
+        )
+        with self._lock:
+            self._unsupported[call.op, call.line] = told
+
+    def unsupported(self) -> tuple[Unsupported, ...]:
+        """The calls without a route, in the order they were met."""
+        with self._lock:
+            return tuple(self._unsupported.values())
+
+    def timed(self, backend: Backend) -> Backend:
+        """The backend with the kernels that it brings, and what its hook makes, timed; torch's own pass the watch."""
+        hook = backend.compile
+        if not backend.kernels and hook is None:
+            return backend
+
+        def compile(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+            call = self.tally().call
+            with _quiet(call):
+                made = hook(graph, inputs)  # type: ignore[misc]  # asked for only where there is one
+            name = f"program of {call.op}" if call is not None else "program"
+            return self._timed(name, made) if callable(made) else made
+
+        kernels: dict[OpLike, Kernel] = {op: self._timed(op, kernel) for op, kernel in backend.kernels.items()}
+        return Backend(backend.name, backend.ops, kernels, hook and compile, backend.device_type)
+
+    def _timed(self, name: Any, kernel: Kernel) -> Kernel:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            tally = self.tally()
+            call = tally.call
+            if call is None or call.quiet:
+                return kernel(*args, **kwargs)
+            started = now()
+            try:
+                with _quiet(call):
+                    return kernel(*args, **kwargs)
+            finally:
+                tally.kernel(call, name, started, now(), self.timeline)
+
+        return timed
+
+
+@contextmanager
+def _quiet(call: Call | None) -> Iterator[None]:
+    """What is called meanwhile is no kernel call by itself."""
+    if call is None or call.quiet:
+        yield
+        return
+    call.quiet = True
+    try:
+        yield
+    finally:
+        call.quiet = False
+
+
+def _marks(entry: Entry | None, thread: int) -> tuple[int | None, int, int]:
+    """What tells, seen before and after a call, what became of it: the first differs if this thread's call was no hit."""
+    return (None, 0, 0) if entry is None else (entry.seen.get(thread), entry.misses, entry.declined)
+
+
+def _told(call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> str:
+    with _quiet(call):  # a subclass may be asked for its sizes by an operator
+        try:
+            return describe_call(call.op, args, kwargs or {})[:_TEXT]
+        except RuntimeError:  # a tensor that does not tell its sizes
+            return f"{call.op}(...)"
+
+
+def _version() -> str:
+    try:
+        return version("eagerdecomp")
+    except PackageNotFoundError:  # run from a folder, without an installation
+        return ""
+
+
+def _devices() -> tuple[str, ...]:
+    started: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # to ask a device its name would start it
+    return ("cpu", *(torch.cuda.get_device_name(one) for one in range(torch.cuda.device_count() if started else 0)))
+
+
+def _remarks(head: Head) -> tuple[str, ...]:
+    if len(head.devices) == 1:
+        return ()
+    return ("a device works on after a kernel call has returned: its times are those that the call took on the CPU",)

@@ -1,0 +1,157 @@
+"""From which line of the user's a call comes; in backward passes, of which line it is the gradient."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import threading
+from types import CodeType, FrameType
+
+import torch
+
+from eagerdecomp._torch import BACKWARD_CODE, autograd_node, next_node_number, node_number
+from eagerdecomp.recorded import Line
+
+__all__ = ["ForwardLines", "UserLines"]
+
+_OURS = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, torch.__file__ or ""))
+_PYTHONS = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+#: So many autograd nodes back the line of a forward call is remembered.
+_NODES = 200_000
+_PLACES = 50_000
+
+_OTHER = Line("", 0, "", "")
+
+
+def is_users(file: str) -> bool:
+    """Whether code of this file is the user's (or of a package that they use): not torch's, not ours, not Python's own."""
+    if file.startswith(_OURS) or file.startswith(("<program of ", "<key of ", "<frozen ")):
+        return False
+    return not file.startswith(_PYTHONS) or any(one in file for one in _PACKAGES)
+
+
+class ForwardLines:
+    """The lines of one thread's forward calls, by the number of the autograd node that each got; the newest ones."""
+
+    __slots__ = ("by_node", "newest")
+
+    def __init__(self) -> None:
+        self.newest = -1
+        self.by_node: dict[int, int] = {}
+
+    def note(self, line: int) -> None:
+        """A call comes from this line: the newest node, if it is a new one, is its."""
+        newest = next_node_number()
+        if newest != self.newest:
+            self.newest = newest
+            if len(self.by_node) >= _NODES:
+                self.by_node = dict(list(self.by_node.items())[_NODES // 2 :])
+            self.by_node[newest - 1] = line
+
+
+class UserLines:
+    """Lines by number, in the order in which they were met. Those beyond a bound are all one, without a file.
+
+    Args:
+        limit: how many are told apart.
+    """
+
+    def __init__(self, limit: int = 5000) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._numbers: dict[Line, int] = {}
+        self._users: dict[str, bool] = {}
+        # What was asked before: code objects are told apart by address, and kept so that it stays theirs.
+        self._places: dict[tuple[int, int, str, int], tuple[int, CodeType | None]] = {}
+        self._forward: list[ForwardLines] = []
+
+    def of_thread(self) -> ForwardLines:
+        """What a thread gives to `number_of`, its own for good."""
+        made = ForwardLines()
+        with self._lock:
+            self._forward.append(made)
+        return made
+
+    def number_of(self, frame: FrameType | None, forward: ForwardLines) -> int:
+        """The number of the line that a call made in this frame comes from."""
+        users, engine = self._users, False
+        while frame is not None:
+            code = frame.f_code
+            file = code.co_filename
+            known = users.get(file)
+            if known is None:
+                known = users[file] = is_users(file)
+            if known:
+                break
+            engine |= code is BACKWARD_CODE
+            frame = frame.f_back
+        node = autograd_node()
+        if node is None:
+            number = self._at(frame, "")
+        else:
+            number = -1
+            if engine or frame is None:  # not Python code that the backward pass runs: a hook, a gradient of the user's own
+                number = self._gradient_of(node, forward)
+            if number < 0:
+                number = self._at(frame, node.name())
+        forward.note(number)
+        return number
+
+    def _at(self, frame: FrameType | None, backward: str) -> int:
+        code = None if frame is None else frame.f_code
+        place = (id(code), frame.f_lasti if frame is not None else 0, backward, -1)
+        found = self._places.get(place)
+        if found is None:
+            found = self._keep(place, _line(frame, backward), code)
+        return found[0]
+
+    def _gradient_of(self, node: object, forward: ForwardLines) -> int:
+        """The line of the forward call that a node is the gradient of, as the node's; -1 where it is not known."""
+        number = node_number(node)
+        line = forward.by_node.get(number)
+        if line is None:
+            # Numbers are a thread's own: one that several threads gave says nothing.
+            known = [one.by_node[number] for one in self._forward if number in one.by_node]
+            if len(known) != 1:
+                return -1
+            line = known[0]
+        backward = node.name()  # type: ignore[attr-defined]
+        place = (0, 0, backward, line)
+        found = self._places.get(place)
+        if found is None:
+            called = self.lines()[line]
+            found = self._keep(place, Line(called.file, called.number, called.function, called.text, backward), None)
+        return found[0]
+
+    def _keep(self, place: tuple[int, int, str, int], line: Line, code: CodeType | None) -> tuple[int, CodeType | None]:
+        with self._lock:
+            if line not in self._numbers and len(self._numbers) >= self._limit:
+                line = _OTHER
+            number = self._numbers.setdefault(line, len(self._numbers))
+            if len(self._places) >= _PLACES:
+                self._places.clear()
+            self._places[place] = made = (number, code)
+            return made
+
+    def other(self) -> int:
+        """The number of the line that stands for all beyond a bound."""
+        with self._lock:
+            return self._numbers.setdefault(_OTHER, len(self._numbers))
+
+    def lines(self) -> tuple[Line, ...]:
+        """The lines, each at its number."""
+        with self._lock:
+            return tuple(self._numbers)
+
+
+def _line(frame: FrameType | None, backward: str) -> Line:
+    if frame is None:
+        return Line("", 0, "", "", backward)
+    code = frame.f_code
+    number = frame.f_lineno or 0  # None for what the compiler itself put in
+    text = linecache.getline(code.co_filename, number, frame.f_globals).strip()
+    function = code.co_qualname if sys.version_info >= (3, 11) else code.co_name
+    return Line(code.co_filename, number, function, text[:200], backward)

@@ -1,0 +1,454 @@
+"""The recording mode: what it keeps agrees with the mode's own counts, with what a recorder outside saw, and with the source."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import eagerdecomp as ed
+from eagerdecomp import recording
+from eagerdecomp.record import Line, Record, Site
+from tests.on_core import CORE
+
+aten = torch.ops.aten
+OUTCOMES = ("direct", "hits", "misses", "bypassed", "fell_back", "refused", "failed")
+FEW = CORE - ["aten.gelu", "aten.gelu_backward", "aten.native_layer_norm"]
+
+
+def net() -> torch.nn.Module:
+    return torch.nn.Sequential(
+        torch.nn.Linear(6, 5), torch.nn.GELU(approximate="tanh"), torch.nn.LayerNorm(5), torch.nn.Dropout(0.1)
+    )
+
+
+def train(model: torch.nn.Module, sizes: Sequence[int] = (2, 3, 2, 2)) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    for size in sizes:
+        optimizer.zero_grad()
+        F.smooth_l1_loss(model(torch.ones(size, 6)), torch.zeros(size, 5)).backward()
+        optimizer.step()
+
+
+def sites_of(record: Record, op: str) -> list[Site]:
+    return [site for site in record.sites if site.op == op]
+
+
+def line_of(record: Record, op: str) -> Line:
+    (site,) = sites_of(record, op)
+    return record.lines[site.line]
+
+
+def here() -> int:
+    frame = inspect.currentframe()
+    assert frame is not None
+    assert frame.f_back is not None
+    return frame.f_back.f_lineno
+
+
+def recorded(run: Callable[[], object], ops: Any = CORE, **options: Any) -> tuple[Record, ed.Stats]:
+    with ed.RecordingMode(ops, cache=ed.ProgramCache(), **options) as mode:
+        run()
+    return mode.record(), mode.stats()
+
+
+# -- counts --------------------------------------------------------------------------------------------------------------------
+
+
+def test_counts_are_those_of_the_mode_and_of_a_recorder_outside_it() -> None:
+    model = net()
+    with ed.BackendRecorder() as seen, ed.RecordingMode(FEW, cache=ed.ProgramCache()) as mode:
+        train(model)
+    record = mode.record()
+    for op, stats in mode.stats().items():
+        rows = sites_of(record, op)
+        for name in ("calls", "direct", "hits", "misses", "bypassed", "fell_back"):
+            assert sum(getattr(row, name) for row in rows) == getattr(stats, name), (op, name)
+    assert mode.stats().total.misses > 0
+    reached: Counter[str] = Counter()
+    for flow in record.flows:
+        reached[flow.kernel] += flow.calls
+    assert reached == {str(op): count for op, count in seen.ops.items()}
+    assert sum(site.kernels for site in record.sites) == seen.ops.total()
+    assert {flow.kernel for flow in record.flows if not flow.supported} == {str(op) for op in seen.ops if op not in FEW}
+
+
+def test_every_call_is_one_of_the_outcomes_in_sites_and_in_buckets() -> None:
+    record, stats = recorded(lambda: train(net()), FEW)
+    for row in (*record.sites, *record.buckets):
+        assert sum(getattr(row, name) for name in OUTCOMES) == row.calls
+    assert sum(bucket.calls for bucket in record.buckets) == stats.total.calls
+    assert sum(bucket.misses for bucket in record.buckets) == stats.total.misses
+    assert record.buckets[-1].programs == stats.programs > 0
+    assert [bucket.start for bucket in record.buckets] == sorted(bucket.start for bucket in record.buckets)
+
+
+def test_the_flow_tells_which_kernels_an_op_came_to() -> None:
+    record, _ = recorded(lambda: F.silu(torch.ones(3)))
+    kernels = {flow.kernel: flow.calls for flow in record.flows if flow.op == "aten.silu.default"}
+    assert kernels == {"aten.sigmoid.default": 1, "aten.mul.Tensor": 1}
+
+
+def test_results_are_those_of_the_mode() -> None:
+    torch.manual_seed(0)
+    one, other = net(), net()
+    other.load_state_dict(one.state_dict())
+    with ed.EagerDecompMode(FEW):
+        torch.manual_seed(1)
+        train(one)
+    with ed.RecordingMode(FEW):
+        torch.manual_seed(1)
+        train(other)
+    for left, right in zip(one.parameters(), other.parameters(), strict=True):
+        assert torch.equal(left, right)
+
+
+def test_a_run_goes_on_in_a_mode_that_is_entered_again() -> None:
+    with ed.RecordingMode(CORE) as mode:
+        torch.ones(2)
+    first = mode.record()
+    torch.ones(2)
+    with mode:
+        torch.ones(2)
+    assert sum(site.calls for site in first.sites) == 1
+    assert sum(site.calls for site in mode.record().sites) == 2
+    assert mode.record().head.seconds > first.head.seconds
+
+
+def test_a_mode_that_was_never_entered_has_an_empty_record() -> None:
+    record = ed.RecordingMode(CORE).record()
+    assert not record.sites
+    assert record.head.seconds == 0
+    assert Record.from_json(record.to_json()) == record
+
+
+# -- lines ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_calls_come_from_the_users_line_not_from_torchs() -> None:
+    layer = torch.nn.LayerNorm(3)
+    with ed.RecordingMode(CORE) as mode:
+        layer(torch.ones(2, 3)); number = here()  # fmt: skip  # noqa: E702
+    line = line_of(mode.record(), "aten.native_layer_norm.default")
+    assert (line.file, line.number) == (__file__, number)
+    assert line.text.startswith("layer(torch.ones(2, 3))")
+    assert line.function.endswith("test_calls_come_from_the_users_line_not_from_torchs")
+    assert line.backward == ""
+
+
+def test_a_gradients_calls_come_from_the_forward_line_by_the_name_of_their_node() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with ed.RecordingMode(CORE) as mode:
+        y = F.silu(x); first = here()  # fmt: skip  # noqa: E702
+        z = torch.tanh(y); second = here()  # fmt: skip  # noqa: E702
+        z.sum().backward(); third = here()  # fmt: skip  # noqa: E702
+    record = mode.record()
+    silu, tanh = (line_of(record, f"aten.{name}_backward.default") for name in ("silu", "tanh"))
+    assert (silu.number, silu.text[:12], silu.backward) == (first, "y = F.silu(x", "SiluBackward0")
+    assert (tanh.number, tanh.backward) == (second, "TanhBackward0")
+    assert line_of(record, "aten.ones_like.default") == Line(__file__, third, tanh.function, tanh.text.replace("tanh", "x")[:0] + "z.sum().backward(); third = here()  # fmt: skip  # noqa: E702")  # fmt: skip  # noqa: E501
+
+
+def test_a_gradient_of_what_ran_before_the_mode_comes_from_the_line_that_called_for_it() -> None:
+    x = torch.ones(3, requires_grad=True)
+    y = F.silu(x).sum()
+    with ed.RecordingMode(CORE) as mode:
+        y.backward(); number = here()  # fmt: skip  # noqa: E702
+    line = line_of(mode.record(), "aten.silu_backward.default")
+    assert (line.number, line.backward) == (number, "SiluBackward0")
+
+
+def test_python_code_in_a_backward_pass_has_its_own_line() -> None:
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return F.silu(grad)
+
+    x = torch.ones(3, requires_grad=True)
+    with ed.RecordingMode(CORE) as mode:
+        Twice.apply(x).sum().backward()
+    line = line_of(mode.record(), "aten.silu.default")
+    assert (line.text, line.backward) == ("return F.silu(grad)", "TwiceBackward")
+
+
+def test_the_same_op_from_two_lines_is_two_sites() -> None:
+    with ed.RecordingMode(CORE) as mode:
+        torch.ones(2)
+        torch.ones(2)
+    assert [site.calls for site in mode.record().sites] == [1, 1]
+
+
+# -- outcomes ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_miss_tells_its_call_its_line_and_which_fact_was_new() -> None:
+    layer = torch.nn.LayerNorm(4)
+    with ed.RecordingMode(FEW, cache=ed.ProgramCache()) as mode:
+        for size in (2, 2, 3):
+            layer(torch.ones(size, 4))
+    record = mode.record()
+    first, second = record.misses
+    assert first.op == second.op == "aten.native_layer_norm.default"
+    assert first.call.startswith("aten.native_layer_norm.default(f32[2, 4], [4]")
+    assert first.why == "the first call of this op"
+    assert "[2, 4]" in second.why
+    assert "[3, 4]" in second.why
+    assert record.lines[first.line].text == "layer(torch.ones(size, 4))"
+    assert 0 < first.at < second.at < record.head.seconds
+    assert (sites_of(record, first.op)[0].misses, sites_of(record, first.op)[0].hits) == (2, 1)
+
+
+def test_bypassed_calls_tell_the_reason() -> None:
+    @ed.register_decomposition("aten.hardswish.default")
+    def by_data(x: torch.Tensor) -> torch.Tensor:
+        return x * (x.sum().item() + 3)
+
+    record, stats = recorded(lambda: [F.hardswish(torch.ones(3)) for _ in range(4)], rules=[by_data])
+    (row,) = record.bypasses
+    (site,) = sites_of(record, "aten.hardswish.default")
+    assert (row.op, row.line, row.calls) == (site.op, site.line, 4)
+    assert site.bypassed == stats[row.op].bypassed == 4
+    assert row.why == stats[row.op].why_bypassed
+    assert "reads the data" in row.why
+
+
+def test_a_call_without_a_route_is_kept_with_what_opens_it() -> None:
+    def run() -> None:
+        for _ in range(2):
+            with pytest.raises(ed.UnsupportedOpError):
+                F.silu(torch.ones(3))
+
+    record, _ = recorded(run, ed.infra() | ["aten.ones", "aten.full"])
+    (told,) = record.unsupported
+    (site,) = sites_of(record, "aten.silu.default")
+    assert (site.refused, site.calls) == (2, 2)
+    assert (told.op, told.native, told.call) == ("aten.silu.default", False, "aten.silu.default(f32[3])")
+    assert told.calls == 2
+    assert told.openers[0] == ("aten.silu.default",)
+    assert "no route leads from it" in told.message
+    assert record.lines[told.line].text == "F.silu(torch.ones(3))"
+
+
+def test_a_call_that_fell_back_is_kept_as_the_error_that_it_would_have_been() -> None:
+    def run() -> None:
+        for _ in range(3):
+            F.silu(torch.ones(3))
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        record, stats = recorded(run, ed.infra() | ["aten.full"], on_unsupported="fallback")
+    (told,) = record.unsupported
+    assert (told.op, told.native, told.calls) == ("aten.silu.default", True, 3)
+    assert told.openers[0] == ("aten.silu.default",)
+    assert sites_of(record, "aten.silu.default")[0].fell_back == stats["aten.silu.default"].fell_back == 3
+    (flow,) = [flow for flow in record.flows if flow.kernel == "aten.silu.default"]
+    assert (flow.op, flow.calls, flow.supported) == ("aten.silu.default", 3, False)
+    (warning,) = [one for one in caught if "silu" in str(one.message)]
+    with warnings.catch_warnings(record=True) as plain, ed.EagerDecompMode(ed.infra() | ["aten.full"], on_unsupported="fallback"):
+        warnings.simplefilter("always")
+        run()
+    assert (warning.filename, warning.lineno) in [(one.filename, one.lineno) for one in plain]
+
+
+def test_a_call_that_fails_is_counted_and_raises_what_it_would() -> None:
+    with ed.RecordingMode(CORE) as mode, pytest.raises(RuntimeError, match="size of tensor a"):
+        torch.ones(2) + torch.ones(3)
+    record = mode.record()
+    assert sites_of(record, "aten.add.Tensor")[0].failed == 1
+    assert record.head.error == ""
+
+
+def test_the_error_that_left_the_mode_is_in_the_head() -> None:
+    mode = ed.RecordingMode(CORE)
+    with pytest.raises(ValueError, match="two"), mode:
+        raise ValueError("one\ntwo")
+    assert mode.record().head.error == "ValueError: one"
+
+
+# -- threads and nesting ---------------------------------------------------------------------------------------------------------
+
+
+def test_threads_are_counted_apart_and_together() -> None:
+    mode = ed.RecordingMode(FEW, cache=ed.ProgramCache())
+
+    def work() -> None:
+        with mode:
+            for _ in range(20):
+                F.gelu(torch.ones(3), approximate="tanh")
+
+    threads = [threading.Thread(target=work, name=f"worker {number}") for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    record = mode.record()
+    assert sorted(record.head.threads) == ["worker 0", "worker 1", "worker 2"]
+    (site,) = sites_of(record, "aten.gelu.default")
+    assert site.calls == 60
+    assert Counter(event.thread for event in record.events if event.op == "aten.gelu.default") == {0: 20, 1: 20, 2: 20}
+    stats = mode.stats()["aten.gelu.default"]
+    assert (site.misses, site.hits) == (stats.misses, stats.hits)
+
+
+def test_a_mode_entered_twice_counts_each_call_and_each_kernel_once() -> None:
+    with ed.BackendRecorder() as seen, ed.RecordingMode(CORE) as mode, mode:
+        F.silu(torch.ones(3))
+    record = mode.record()
+    assert {site.op: site.calls for site in record.sites} == {"aten.ones.default": 1, "aten.silu.default": 1}
+    assert sum(flow.calls for flow in record.flows) == seen.ops.total()
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_bodies_of_higher_order_ops_are_recorded() -> None:
+    from torch._higher_order_ops.cond import cond_op
+
+    with ed.RecordingMode(CORE) as mode:
+        cond_op(torch.tensor(True), lambda x: F.silu(x), lambda x: x, (torch.ones(2),))
+    record = mode.record()
+    assert sites_of(record, "aten.silu.default")[0].calls == 1
+    kernels = {flow.kernel: flow.calls for flow in record.flows if flow.op == "aten.silu.default"}
+    assert kernels == {"aten.sigmoid.default": 1, "aten.mul.Tensor": 1}
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+# -- backends ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_backends_own_kernel_is_one_kernel_whatever_it_calls() -> None:
+    def slow_mul(x: Any, y: Any) -> Any:
+        time.sleep(0.02)
+        return torch.add(x, 0) * y
+
+    record, _ = recorded(lambda: F.silu(torch.ones(3)), ed.Backend("mine", CORE, {"aten.mul.Tensor": slow_mul}))
+    flows = {flow.kernel: flow for flow in record.flows if flow.op == "aten.silu.default"}
+    assert sorted(flows) == ["aten.mul.Tensor", "aten.sigmoid.default"]
+    assert flows["aten.mul.Tensor"].seconds >= 0.02
+    assert sites_of(record, "aten.silu.default")[0].kernel_seconds >= 0.02
+
+
+def test_a_program_that_the_hook_took_is_a_kernel() -> None:
+    def hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        return graph
+
+    def run() -> None:
+        for _ in range(40):
+            F.gelu(torch.ones(3), approximate="tanh")
+
+    record, _ = recorded(run, ed.Backend("mine", FEW, compile=hook))
+    flows = {flow.kernel: flow for flow in record.flows if flow.op == "aten.gelu.default"}
+    assert flows["program of aten.gelu.default"].calls > 10
+    assert flows["program of aten.gelu.default"].supported
+    assert flows["aten.tanh.default"].calls + flows["program of aten.gelu.default"].calls == 40
+
+
+# -- time, and bounds ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_recorder_takes_is_told_and_is_no_part_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(*args: Any) -> str:
+        time.sleep(0.05)
+        return "told"
+
+    monkeypatch.setattr(recording, "describe_call", slowly)
+    record, _ = recorded(lambda: F.silu(torch.ones(3)))
+    assert record.head.recorder_seconds > 0.1
+    assert all(event.call == "told" for event in record.events)
+    assert 0 < sum(site.seconds for site in record.sites) < record.head.seconds - 0.1
+    for site in record.sites:
+        assert 0 < site.kernel_seconds < site.seconds
+
+
+def test_the_timeline_is_bounded_and_says_what_it_lacks() -> None:
+    def run() -> None:
+        for _ in range(50):
+            F.silu(torch.ones(3))
+
+    record, stats = recorded(run, timeline=30)
+    assert len(record.events) + sum(len(event.kernels) for event in record.events) == 30
+    assert record.events_left_out == stats.total.calls - len(record.events) > 0
+    assert sum(site.calls for site in record.sites) == stats.total.calls == 100
+    assert recorded(run, timeline=0)[0].events == ()
+
+
+def test_misses_are_bounded_and_the_others_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_MISSES", 2)
+    record, stats = recorded(lambda: [torch.nn.LayerNorm(size)(torch.ones(2, size)) for size in range(2, 9)], FEW)
+    assert len(record.misses) == 2
+    assert record.misses_left_out == stats.total.misses - 2 > 0
+
+
+def test_a_record_does_not_grow_with_the_run() -> None:
+    model = net()
+
+    def size(steps: int) -> int:
+        with ed.RecordingMode(FEW, timeline=100) as mode:
+            train(model, [2] * steps)
+        return len(mode.record().to_json())
+
+    assert size(60) < size(6) * 1.5
+
+
+# -- the timeline ----------------------------------------------------------------------------------------------------------------
+
+
+def test_events_are_in_order_and_hold_their_kernels() -> None:
+    record, stats = recorded(lambda: train(net()), FEW)
+    assert len(record.events) == stats.total.calls
+    assert [event.start for event in record.events] == sorted(event.start for event in record.events)
+    for before, after in zip(record.events, record.events[1:], strict=False):
+        assert before.start + before.duration <= after.start
+    for event in record.events:
+        for one in event.kernels:
+            assert event.start <= one.start
+            assert one.start + one.duration <= event.start + event.duration
+    gelu = next(event for event in record.events if event.op == "aten.gelu.default")
+    assert gelu.call == "aten.gelu.default(f32[2, 5], approximate='tanh')"
+    assert gelu.outcome == "miss"
+    assert "aten.tanh.default" in [one.kernel for one in gelu.kernels]
+
+
+def test_the_trace_nests_kernels_in_calls_on_the_track_of_their_thread() -> None:
+    record, stats = recorded(lambda: train(net()), FEW)
+    trace = json.loads(record.to_perfetto())
+    events = trace["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X", "C"}
+    for event in events:
+        assert isinstance(event["name"], str)
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["tid"], int)
+        if event["ph"] != "M":
+            assert event["ts"] >= 0
+    slices = [event for event in events if event["ph"] == "X"]
+    calls = [event for event in slices if event["cat"] == "op"]
+    assert len(calls) == stats.total.calls
+    assert len(slices) - len(calls) == sum(site.kernels for site in record.sites)
+    around: dict[str, Any] = {}
+    for event in sorted(slices, key=lambda one: (one["ts"], -one["dur"])):
+        if event["cat"] == "op":
+            around = event
+            assert event["args"]["call"].startswith(event["name"])
+        else:
+            assert event["args"]["op"] == around["name"]
+            assert event["tid"] == around["tid"]
+            assert around["ts"] <= event["ts"]
+            assert event["ts"] + event["dur"] <= around["ts"] + around["dur"]
+    gradient = next(event for event in calls if event["name"] == "aten.gelu_backward.default")
+    assert gradient["args"]["backward"] == "GeluBackward0"
+    assert f"{__file__}:" in gradient["args"]["line"]
+    named = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert named == {1: threading.current_thread().name}
+    held = [event["args"]["programs"] for event in events if event["name"] == "programs held"]
+    assert held == [bucket.programs for bucket in record.buckets]
