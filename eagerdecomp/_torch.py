@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._C import _SetExcludeDispatchKeyGuard as _ExcludeKey
 from torch._compile import _disable_dynamo
+from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
@@ -64,6 +65,7 @@ __all__ = [
     "packet_overloads",
     "pop_mode",
     "push_mode",
+    "python_kernels",
     "reference",
     "resolve_packet",
     "sdp_facts",
@@ -102,6 +104,9 @@ with_torch_function = torch._C._EnableTorchFunction
 
 #: Takes every dispatch mode off the stack while it is held, so that modes entered under it are the only ones.
 no_current_modes = _disable_current_modes
+
+#: While it is held, kernels written in Python go before those in C++: they keep a symbolic size open, where those take its number.
+python_kernels = enable_python_dispatcher
 
 
 #: A reference that keeps a tensor's address from being used again, and not the tensor alive: ``.expired()`` says that it is gone.

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import FakeTensorMode, Sizes, tree_codegen, tree_flatten
+from eagerdecomp._torch import FakeTensorMode, Sizes, python_kernels, tree_codegen, tree_flatten
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.errors import TraceError
@@ -70,8 +70,10 @@ class _Capture:
         self._fn = fn
         self._root, self._graph = torch.nn.Module(), torch.fx.Graph()
         self._sizes = Sizes() if symbolic else None
-        fakes = FakeTensorMode(allow_non_fake_inputs=True) if self._sizes is None else self._sizes.mode
-        self._noter = Noter(self._root, self._graph, fakes, names_held(fn))
+        if self._sizes is None:
+            self._noter = Noter(self._root, self._graph, FakeTensorMode(allow_non_fake_inputs=True), names_held(fn))
+        else:
+            self._noter = Noter(self._root, self._graph, self._sizes.mode, names_held(fn), python_kernels)
         top = [*args, *kwargs.values()]
         called = argument_names(fn, len(args)) + list(kwargs)
         names: list[str] = []
@@ -106,6 +108,15 @@ class _Capture:
             shown = looks(value)
             raise TraceError(f"symbolic: {name}, which is {shown}, has no dimension {', '.join(map(str, dims))}") from None
 
+    def _answer(self) -> Any:
+        """What the function answers."""
+        try:
+            return self._fn(*self._args, **self._kwargs)
+        except RuntimeError as error:
+            if self._sizes is None or "with symbolic sizes/strides" not in str(error):
+                raise
+            raise TraceError(f"PyTorch itself takes no symbolic sizes here: {str(error).splitlines()[0]}") from error
+
     def run(self, backend: Backend, rules: Iterable[Rule]) -> Trace:
         """Run the function and close the graph."""
         kernels: dict[OpLike, Any] = {op: functools.partial(self._noter.note, op, kernel) for op, kernel in backend.kernels.items()}
@@ -118,10 +129,14 @@ class _Capture:
                 stack.enter_context(self._sizes.mode)
             stack.enter_context(self._noter)
             stack.enter_context(mode)
-            answer = self._fn(*self._args, **self._kwargs)
+            answer = self._answer()
         if self._sizes is not None:
             for name, dim, size in self._asked:
                 fixed = self._sizes.fixed(size)
+                if fixed in (0, 1):
+                    raise TraceError(
+                        f"dimension {dim} of {name} cannot stay a symbol: sizes of 0 and 1 never are, trace it with another"
+                    )
                 if fixed is not None:
                     raise TraceError(f"dimension {dim} of {name} cannot stay a symbol: something went on by its size, {fixed}")
         leaves, out_spec = tree_flatten(answer)

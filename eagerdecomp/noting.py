@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,13 +34,29 @@ class _Known:
 
 
 class Noter(DispatchMode):
-    """Notes each call that comes out of what is entered after it as a node of a graph."""
+    """Notes each call that comes out of what is entered after it as a node of a graph.
+
+    Args:
+        root: what the graph's attributes are put on.
+        graph: what the calls are noted in.
+        fakes: the mode of the fake tensors that stand for values in ``meta["val"]``.
+        held: names for tensors that are no inputs, by id.
+        around: what each kernel is called within.
+    """
 
     supports_higher_order_operators = True
 
-    def __init__(self, root: torch.nn.Module, graph: torch.fx.Graph, fakes: Any, held: Mapping[int, str]) -> None:
+    def __init__(
+        self,
+        root: torch.nn.Module,
+        graph: torch.fx.Graph,
+        fakes: Any,
+        held: Mapping[int, str],
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         super().__init__()
         self.caller: Any = None
+        self._around = around
         self._root = root
         self._graph = graph
         self._fakes = fakes
@@ -115,7 +132,8 @@ class Noter(DispatchMode):
         given = tuple(map(self.read, args)), {name: self.read(value) for name, value in kwargs.items()}
         self._within = kernel is not op
         try:
-            answer = kernel(*args, **kwargs)
+            with self._around():
+                answer = kernel(*args, **kwargs)
         finally:
             self._within = False
         if is_plumbing_name(str(op)) and not any(isinstance(leaf, Tensor) for leaf in tree_flatten(answer)[0]):

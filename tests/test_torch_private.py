@@ -495,6 +495,14 @@ def test_tree_codegen_makes_a_graph_take_and_answer_nested_values() -> None:
     assert torch.fx.GraphModule(torch.nn.Module(), graph)({"a": 1}, k=2) == [2, [1]]
 
 
+def test_python_kernels_keep_sizes_open_that_kernels_in_c_take_as_numbers() -> None:
+    sizes = Sizes()
+    x = sizes.fake(torch.ones(4, 3), [0])
+    with sizes.mode, _torch.python_kernels():
+        padded = aten.constant_pad_nd.default(x, [1, 1])
+    assert sizes.fixed(padded.shape[0]) is None, "padding on fake tensors reads the size of each dimension as a number"
+
+
 def test_sizes_stay_symbols_become_nodes_and_hold_later_sizes_to_what_was_gone_by() -> None:
     sizes = Sizes()
     x = sizes.fake(torch.ones(6, 4), (0,))
