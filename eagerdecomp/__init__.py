@@ -14,6 +14,7 @@ from eagerdecomp.errors import (
     RecordError,
     RuleError,
     TraceError,
+    UnsupportedGradientError,
     UnsupportedOpError,
 )
 from eagerdecomp.explaining import explain
@@ -49,6 +50,7 @@ __all__ = [
     "RuleError",
     "Stats",
     "TraceError",
+    "UnsupportedGradientError",
     "UnsupportedOpError",
     "blocked_attention",
     "carrying_set",

@@ -42,6 +42,7 @@ __all__ = [
     "WeakTensor",
     "NO_TORCH_FUNCTION",
     "PLAIN_TORCH_DISPATCH",
+    "above_autograd",
     "ambient_facts",
     "autograd_node",
     "builtin",
@@ -293,6 +294,30 @@ def lazy_bits_visible() -> Iterator[None]:
 def is_zero_tensor(tensor: torch.Tensor) -> bool:
     """Whether a tensor is one of zeros that has no memory, as autograd makes them for what is not differentiated."""
     return bool(torch._is_zerotensor(tensor))
+
+
+#: Restores, in a mode's handler, what of the dispatcher was on when the op was called.
+_AsCalled = torch._C._RestorePythonTLSSnapshot  # type: ignore[attr-defined]
+
+
+@contextmanager
+def above_autograd() -> Iterator[None]:
+    """Let autograd act again inside a mode's handler, by itself: no modes, no autocast, no `__torch_function__`, none of the user's
+    hooks on saved tensors (which would be handed tensors that are not theirs), no anomaly checks (which read values).
+
+    Another mode must be entered under it: the dispatcher still counts on one.
+    """
+    checked = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    with _AsCalled(), torch._C._DisableAutocast(), without_torch_function(), no_current_modes():
+        tracing = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
+        if checked[0]:
+            torch.set_anomaly_enabled(False)  # of the whole process: left alone where it is off
+        try:
+            yield
+        finally:
+            torch._C._autograd._saved_tensors_hooks_set_tracing(tracing)
+            if checked[0]:
+                torch.set_anomaly_enabled(*checked)
 
 
 def _skip_dynamo(function: Callable[..., Any]) -> None:

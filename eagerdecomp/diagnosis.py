@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from eagerdecomp._torch import (
+    FakeTensor,
     FakeTensorMode,
     OpOverload,
     builtin,
@@ -21,7 +22,7 @@ from eagerdecomp.key import program_arguments
 from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.rules import NoRoute
 from eagerdecomp.schema import arguments_of
-from eagerdecomp.tracer import Recorder
+from eagerdecomp.tracer import Recorder, tensors_in
 
 __all__ = ["attempts", "ends", "failed_ops", "openers", "path"]
 
@@ -92,7 +93,7 @@ def _opens(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[A
     with (
         no_current_modes(),
         fake_tensor_log_off(),
-        FakeTensorMode(allow_non_fake_inputs=True) as fake,
+        _fake_mode([*args, *kwargs.values()]) as fake,
         without_torch_function(),
         lazy_bits_visible(),
     ):
@@ -106,7 +107,15 @@ def _opens(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[A
     return True
 
 
+def _fake_mode(values: Sequence[Any]) -> Any:
+    """The mode of those that are fake already, or a new one."""
+    found = next((tensor for tensor in tensors_in(values) if isinstance(tensor, FakeTensor)), None)
+    return FakeTensorMode(allow_non_fake_inputs=True) if found is None else found.fake_mode
+
+
 def _fake(mode: Any, value: Any) -> Any:
+    if isinstance(value, FakeTensor):
+        return value
     if isinstance(value, Tensor):
         return mode.from_tensor(value)
     if isinstance(value, (list, tuple)):

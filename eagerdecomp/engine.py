@@ -16,7 +16,7 @@ from eagerdecomp.opset import OpLike, resolve_ops
 from eagerdecomp.planner import Planner, shipped_costs
 from eagerdecomp.report import unsupported_error
 from eagerdecomp.rules import NoRoute, Rule, index_rules
-from eagerdecomp.runtime import Entry, Runtime
+from eagerdecomp.runtime import Entry, Runtime, Watch
 from eagerdecomp.schema import writes_several
 from eagerdecomp.sources import shipped_rules
 from eagerdecomp.stats import Stats
@@ -34,6 +34,7 @@ class Engine:
         rules: the user's own rules.
         cache: where programs are kept; None for the one that equal backends and rules share.
         on_unsupported: ``"error"`` or ``"fallback"``.
+        watch: what is to stand around the handler of an op that the user's program calls.
 
     Attributes:
         heard: if set, is told of each call that is about to run natively, with what the search for a route left behind.
@@ -44,7 +45,12 @@ class Engine:
     """
 
     def __init__(
-        self, backend: Backend, rules: Iterable[Rule] = (), cache: ProgramCache | None = None, on_unsupported: OnUnsupported = "error"
+        self,
+        backend: Backend,
+        rules: Iterable[Rule] = (),
+        cache: ProgramCache | None = None,
+        on_unsupported: OnUnsupported = "error",
+        watch: Watch | None = None,
     ) -> None:
         if on_unsupported not in ("error", "fallback"):
             raise ValueError(f'on_unsupported must be "error" or "fallback", not {on_unsupported!r}')
@@ -54,7 +60,7 @@ class Engine:
         self.on_unsupported = on_unsupported
         self.cache = cache if cache is not None else shared_cache(owner)
         self.planner = Planner(backend, user, our_rules, shipped_rules, shipped_costs)
-        self.runtime = Runtime(self.planner, self.cache, owner)
+        self.runtime = Runtime(self.planner, self.cache, owner, watch)
         self._warned: set[OpOverload] = set()
         self.heard: Callable[[Entry, Sequence[Any], dict[str, Any], NoRoute], None] | None = None
         self.frames = 2

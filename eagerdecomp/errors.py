@@ -15,6 +15,7 @@ __all__ = [
     "RecordError",
     "RuleError",
     "TraceError",
+    "UnsupportedGradientError",
     "UnsupportedOpError",
 ]
 
@@ -184,3 +185,61 @@ def _rebuild_unsupported(
     hint: str,
 ) -> UnsupportedOpError:
     return UnsupportedOpError(op, call, chain=chain, missing=missing, tried=tried, openers=openers, op_set=op_set, hint=hint)
+
+
+class UnsupportedGradientError(UnsupportedOpError):
+    """With ``preflight=True``: an op was called that runs on the op set, on tensors that require a gradient which would not.
+
+    Cause: an op of the gradient has no route to the set. Cure: add one of `openers` to the op set, give a rule of your own for the
+    op of the gradient, call what needs no gradient under `torch.no_grad()`, or make the mode without `preflight`.
+
+    Attributes are those of `UnsupportedOpError`, `op` and `call` the op that was called, `openers` kernels that would open its
+    gradient; and
+
+        wanted: the arguments that require a gradient, by name.
+        gradient: for each op of the gradient that has no route the error that `backward()` would raise there.
+    """
+
+    def __init__(self, op: str, call: str, wanted: Sequence[str], gradient: Sequence[UnsupportedOpError]) -> None:
+        self.wanted = tuple(wanted)
+        self.gradient = tuple(gradient)
+        super().__init__(
+            op,
+            call,
+            chain=(op, *gradient[0].chain),
+            missing=list(dict.fromkeys(end for error in gradient for end in error.missing)),
+            tried=list(dict.fromkeys(attempt for error in gradient for attempt in error.tried)),
+            openers=_open_all([error.openers for error in gradient]),
+            op_set=gradient[0].op_set,
+            hint="; ".join(dict.fromkeys(error.hint for error in gradient if error.hint)),
+        )
+
+    def _report(self) -> str:
+        lines = [f"{self.op} was called on a tensor that requires a gradient, and the gradient has no route to {self.op_set}."]
+        lines.append(f"  called as: {self.call}")
+        lines.append(f"  requires a gradient: {', '.join(self.wanted)}")
+        lines.append("  backward() would call, without a route:")
+        for error in self.gradient:
+            lines.append(f"    - {error.call}")
+            lines.extend(f"        {attempt}" for attempt in error.tried)
+            if not error.tried:
+                lines.append("        no rule for it is known")
+        lines.append("  fewest kernels that would open it (any one line):")
+        lines.extend(f"    - {', '.join(names)}" for names in self.openers)
+        if self.hint:
+            lines.append(f"  note: {self.hint}")
+        lines.append("  what to do: add one of these lines to the op set, or pass a rule of your own (rules=).")
+        lines.append(
+            "  where no gradient is needed, make the call under torch.no_grad(). With preflight=False it is backward() that raises."
+        )
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (UnsupportedGradientError, (self.op, self.call, self.wanted, self.gradient))
+
+
+def _open_all(choices: Sequence[Sequence[tuple[str, ...]]]) -> list[tuple[str, ...]]:
+    """Kernels that open several calls at once, of those that open each: one for all where there is one, and the calls' own ops."""
+    common = [names for names in choices[0] if all(names in others for others in choices[1:])]
+    own = tuple(dict.fromkeys(name for each in choices if each for name in each[0]))
+    return common if own in common or not own else [*common, own]

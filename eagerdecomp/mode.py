@@ -13,6 +13,7 @@ from eagerdecomp.cache import ProgramCache
 from eagerdecomp.engine import Engine, OnUnsupported
 from eagerdecomp.explanation import Explanation
 from eagerdecomp.opset import OpLike, OpSet
+from eagerdecomp.preflight import Preflight
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.stats import Stats
 from eagerdecomp.tracer import desugars_first
@@ -30,10 +31,16 @@ class EagerDecompMode(DispatchMode):
             counts it, and warns once per op.
         rules: your own decompositions (`register_decomposition`); each comes before all others for its op.
         cache: where programs are kept; by default modes with an equal backend and rules share one.
+        preflight: refuse in the forward pass what could not be differentiated on the set: a call on tensors that require a gradient
+            raises `UnsupportedGradientError` where its gradient has no route, before it runs. Judged is this very call, on fake
+            tensors, once for a kind of call, which takes milliseconds. A call whose gradient nothing needs is refused too: make it
+            under `torch.no_grad()`. Not judged: the sum of gradients that meet at one tensor, a user's `torch.autograd.Function`,
+            gradients by `torch.func`, sparse tensors. Of several results it is enough that one can be differentiated.
 
     Raises:
         OpSetError: for an unknown op name, or a kernel for an op outside the set.
         RuleError: for two rules for one op.
+        ValueError: for `preflight` with ``on_unsupported="fallback"``, by which every gradient can be computed.
 
     A mode can be entered again, nested, and used from several threads at once (each enters it for itself).
     """
@@ -53,9 +60,14 @@ class EagerDecompMode(DispatchMode):
         on_unsupported: OnUnsupported = "error",
         rules: Iterable[Rule] = (),
         cache: ProgramCache | None = None,
+        preflight: bool = False,
     ) -> None:
         super().__init__()
-        self._engine = Engine(as_backend(supported_ops, kernels), rules, cache, on_unsupported)
+        if preflight and on_unsupported == "fallback":
+            raise ValueError('preflight=True refuses what on_unsupported="fallback" would run natively: ask for one of them')
+        backend, rules = as_backend(supported_ops, kernels), tuple(rules)
+        watch = Preflight(backend, rules).watch if preflight else None
+        self._engine = Engine(backend, rules, cache, on_unsupported, watch)
         self.backend = self._engine.backend
         self.cache = self._engine.cache
         self.on_unsupported = on_unsupported

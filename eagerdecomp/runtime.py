@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -39,7 +39,10 @@ from eagerdecomp.schema import arguments_of, call_of, facts_of
 from eagerdecomp.stats import OpStats
 from eagerdecomp.tracer import Chain, Recorder, desugars_first
 
-__all__ = ["Entry", "Runtime"]
+__all__ = ["Entry", "Runtime", "Watch"]
+
+#: Given an op and its handler, answers what runs in the handler's place.
+Watch: TypeAlias = Callable[[OpOverload, Callable[..., Any]], Callable[..., Any]]
 
 
 class Entry:
@@ -117,10 +120,18 @@ class Runtime:
         planner: decides for each op.
         cache: where recorded programs are kept.
         owner: what the programs depend on besides the call: the backend and the rules.
+        watch: what is to stand around the handler of an op that the user's program calls.
     """
 
-    def __init__(self, planner: Planner, cache: ProgramCache, owner: Hashable) -> None:
+    def __init__(
+        self,
+        planner: Planner,
+        cache: ProgramCache,
+        owner: Hashable,
+        watch: Watch | None = None,
+    ) -> None:
         self.planner = planner
+        self._watch = watch
         self.cache = cache
         #: op (its C function) -> entry, for calls of the user's program.
         self.entries: dict[Callable[..., Any], Entry] = {}
@@ -149,6 +160,8 @@ class Runtime:
                 entry = Entry(op)
                 entry.direct = self.planner.decide(op).kernel is not None or self.planner.decide(op).plumbing
                 entry.run = self._handler(op, entry)
+                if self._watch is not None and entries is self.entries:
+                    entry.run = self._watch(op, entry.run)
                 entries[builtin(op)] = entry
             return entry
 

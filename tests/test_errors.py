@@ -95,6 +95,7 @@ def test_fields_are_tuples_that_a_program_can_read() -> None:
         (ed.ProgramError, RuntimeError),
         (ed.TraceError, ValueError),
         (ed.UnsupportedOpError, RuntimeError),
+        (ed.UnsupportedGradientError, ed.UnsupportedOpError),
     ],
 )
 def test_every_error_has_the_one_root_and_pythons_own_kind(kind: type[Exception], also: type[Exception]) -> None:

@@ -69,6 +69,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("modelcalls", "planpage", "report"),
     ("explaining", "plans", "runtime"),
     ("engine", "planning"),
+    ("preflight",),
     ("mode",),
     ("capture", "demo", "recording", "bench.*"),
     ("bench.suite",),

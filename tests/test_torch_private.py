@@ -329,6 +329,40 @@ def test_no_current_modes_takes_every_mode_off_and_puts_it_back() -> None:
     assert seen.ops == [aten.zeros.default]
 
 
+def test_above_autograd_lets_autograd_act_inside_a_handler_by_itself() -> None:
+    saved: list[torch.Tensor] = []
+    found: list[Any] = []
+    x, given = torch.ones(2, 2, requires_grad=True), torch.ones(2)
+
+    def act(tensor: torch.Tensor) -> torch.Tensor:
+        found.append(aten.exp(x).requires_grad)
+        with _torch.above_autograd(), Seen():
+            y, ones = torch.mm(x, x), torch.ones(2, 2)
+            found.extend([y.dtype, depth(), torch.is_anomaly_enabled()])
+            found.append(torch.autograd.grad(y, x, ones)[0].sum().item())
+        return tensor
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        saved.append(tensor)
+        return tensor
+
+    with (
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        torch.autograd.set_detect_anomaly(True),
+        torch.autocast("cpu", torch.bfloat16),
+        Seen(act),
+    ):
+        torch.neg(given)
+        assert torch.is_anomaly_enabled()
+        assert torch.is_anomaly_check_nan_enabled()
+    assert found[0] is False, "autograd acts in a handler by itself: above_autograd is not needed for that"
+    assert found[1:] == [torch.float32, 1, False, 16.0], "autograd, without autocast, modes and anomaly checks"
+    assert saved == [], "hooks on saved tensors were called"
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        torch.ones(2, requires_grad=True).exp()
+    assert saved, "hooks on saved tensors stayed off"
+
+
 def test_without_torch_function_switches_ambient_function_modes_off() -> None:
     with torch.device("meta"):
         with without_torch_function():

@@ -1,0 +1,288 @@
+"""Preflight: whether a call's gradient could be computed on the op set, asked when the call is made.
+
+The gradient of the very call is run on fake tensors, each op of it by the handlers that `backward()` would use, so that no kernel
+runs. What was found to close is kept by a coarse kind of call (dtypes, ranks, which sizes are 0 or 1, small numbers); a refusal is
+of the exact call, and not kept.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import DispatchMode, FakeTensorMode, OpOverload, above_autograd, fake_tensor_log_off
+from eagerdecomp.backend import Backend
+from eagerdecomp.cache import ProgramCache
+from eagerdecomp.engine import Engine
+from eagerdecomp.errors import UnsupportedGradientError, UnsupportedOpError
+from eagerdecomp.report import describe_call
+from eagerdecomp.rules import NoRoute, Rule
+from eagerdecomp.schema import arguments_of, facts_of
+from eagerdecomp.tracer import desugars_first, tensors_in
+
+__all__ = ["Preflight"]
+
+#: What an op or a rule may raise on tensors without data; then nothing is known of the call.
+_UNKNOWN = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
+
+_MOST_KINDS = 1024  # kinds kept for one op
+
+#: Exponents, norms and probabilities at which formulas change.
+_TELLING = (0.0, 0.5, 1.0, 2.0, math.inf, -math.inf)
+
+
+class Preflight:
+    """Judges the calls of one mode.
+
+    Args:
+        backend: the mode's backend.
+        rules: the user's own rules.
+    """
+
+    def __init__(self, backend: Backend, rules: Iterable[Rule]) -> None:
+        # Native kernels stand for the backend's own: only those have answers for fake tensors.
+        bare = Backend(backend.name, backend.ops, device_type=backend.device_type)
+        self._engine = Engine(bare, rules, ProgramCache())
+        # One for all calls: what linked rules make once is of it.
+        self._fakes = FakeTensorMode(allow_non_fake_inputs=True)
+        self._lock = threading.Lock()
+        self._exact = any(backend.ops.predicate(op) is not None for op in backend.ops)
+
+    def watch(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
+        """The handler `run` of an op, which refuses calls whose gradient has no route by `UnsupportedGradientError`."""
+        facts = facts_of(op)
+        if facts.is_out or not any(argument.holds_tensors for argument in facts.arguments):
+            return run
+        exact = self._exact
+        fine: set[Any] = set()
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if not torch.is_grad_enabled():
+                return run(*args, **kwargs)
+            values = (*args, *kwargs.values()) if kwargs else args
+            if not _requires_grad(values):
+                return run(*args, **kwargs)
+            kind = (*[_kind(value, exact) for value in values], *kwargs, _shared(values))
+            if kind in fine:
+                return run(*args, **kwargs)
+            judged = _judgeable(values) and self._judge(op, args, kwargs)
+            result = run(*args, **kwargs)
+            if judged is None and facts.is_functional:
+                self._judge(op, args, kwargs, result)
+            if len(fine) >= _MOST_KINDS:
+                fine.clear()
+            fine.add(kind)
+            return result
+
+        return watched
+
+    def _judge(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any = None) -> bool | None:
+        """Raise if a call's gradient has no route; None where that is not known before the call has its result."""
+        with self._lock, warnings.catch_warnings(), above_autograd(), fake_tensor_log_off(), self._fakes:
+            warnings.simplefilter("ignore")  # the call itself will warn
+            refused = self._refused(op, args, kwargs, result)
+        if not refused:
+            return None if refused is None else True
+        named = zip(facts_of(op).arguments, arguments_of(op, args, kwargs), strict=True)
+        wanted = [argument.name for argument, value in named if _requires_grad((value,))]
+        raise UnsupportedGradientError(str(op), describe_call(op, args, kwargs), wanted, refused)
+
+    def _refused(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> list[UnsupportedOpError] | None:
+        """What `backward()` would raise; None where the op cannot run on fake tensors."""
+        fakes = _Fakes(facts_of(op).is_inplace)
+        given, named = fakes.of(args), {name: fakes.of(value) for name, value in kwargs.items()}
+        try:
+            if result is None:
+                answer = op(*given, **named)
+            else:
+                with torch.no_grad():
+                    told = _Fakes(False).of(result)
+                with _Answering(op, told):
+                    answer = op(*given, **named)
+        except _UNKNOWN:
+            return None  # eager's own error, or data decides
+        outputs = [tensor for tensor in tensors_in(answer) if tensor.requires_grad]
+        if fakes.base is not None and outputs:
+            outputs = [fakes.base]  # of an in-place op on a view the gradient goes through what it is a view of
+        refused = self._backward(outputs, fakes.leaves)
+        # Of several results nobody knows which the loss will use.
+        if refused and len(outputs) > 1 and not all(self._backward([output], fakes.leaves) for output in outputs):
+            return []
+        return refused if refused and self._runs(op, given, named) else []
+
+    def _runs(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """Whether the op itself has a route; where it has none, that is the error to raise."""
+        heard = _OnTheSet(self._engine)
+        try:
+            with torch.no_grad(), heard:
+                op(*args, **kwargs)
+        except _UNKNOWN:
+            pass
+        return not heard.refused
+
+    def _backward(self, outputs: Sequence[Tensor], leaves: Sequence[Tensor]) -> list[UnsupportedOpError]:
+        if not outputs:
+            return []
+        with torch.no_grad():
+            gradients = [torch.empty_like(output) for output in outputs]
+        heard = _OnTheSet(self._engine)
+        try:
+            with heard:
+                torch.autograd.grad(outputs, leaves, gradients, retain_graph=True, allow_unused=True)
+        except _UNKNOWN:
+            pass  # no derivative, of which eager tells in its words; or an op that has no answer for fake tensors
+        return list(heard.refused.values())
+
+
+class _OnTheSet(DispatchMode):
+    """Brings the ops of a gradient to the set as the mode would, on fake tensors; those without a route run as they are.
+
+    Attributes:
+        refused: call -> the error of one without a route.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self._engine = engine
+        self.refused: dict[str, UnsupportedOpError] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if types and desugars_first(types):
+            return NotImplemented
+        kwargs = kwargs or {}
+        if isinstance(func, OpOverload):
+            try:
+                return self._handled(func, args, kwargs)
+            except UnsupportedOpError as error:
+                self.refused.setdefault(error.call, error)
+            except _UNKNOWN:
+                pass  # its rule goes by data
+        return func(*args, **kwargs)
+
+    def _handled(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        entry = self._engine.runtime.entry(op)
+        try:
+            return entry.run(*args, **kwargs)
+        except NoRoute as caught:
+            failure = caught.without_frames()
+        return self._engine.unsupported(entry, args, kwargs, failure, op)
+
+
+class _Answering(DispatchMode):
+    """Answers one op, whose result follows from data, by what it gave."""
+
+    def __init__(self, op: OpOverload, answer: Any) -> None:
+        super().__init__()
+        self._op = op
+        self._answer = answer
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self._answer if func is self._op else func(*args, **(kwargs or {}))
+
+
+class _Fakes:
+    """Fake tensors like given ones: those that require a gradient are leaves.
+
+    Args:
+        writes: the first of them is going to be written.
+
+    Attributes:
+        leaves: the leaves.
+        base: what the first tensor is a view of, where that is written.
+    """
+
+    def __init__(self, writes: bool) -> None:
+        self._writes = writes
+        self._made: dict[int, Tensor] = {}
+        self.leaves: list[Tensor] = []
+        self.base: Tensor | None = None
+
+    def of(self, value: Any) -> Any:
+        """What stands for an argument."""
+        if isinstance(value, Tensor):
+            made = self._made.get(id(value))
+            if made is None:
+                made = self._made[id(value)] = self._written(value) if self._writes and not self._made else self._leaf(value)
+            return made
+        if isinstance(value, (list, tuple)):
+            return type(value)([self.of(item) for item in value])
+        return value
+
+    def _leaf(self, tensor: Tensor) -> Tensor:
+        held = tensor.untyped_storage().nbytes() // tensor.element_size()
+        with torch.no_grad():
+            if held == tensor.numel():
+                made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+            else:
+                whole = torch.empty(held, dtype=tensor.dtype, device=tensor.device)
+                made = whole.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset()).detach()
+        if tensor.requires_grad and torch.is_grad_enabled():
+            self.leaves.append(made.requires_grad_())
+        return made
+
+    def _written(self, tensor: Tensor) -> Tensor:
+        """A tensor to be written, which is no leaf where it requires a gradient."""
+        if tensor._base is None:
+            return _no_leaf(self._leaf(tensor))
+        self.base = _no_leaf(self._leaf(tensor._base))
+        return self.base.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+def _no_leaf(tensor: Tensor) -> Tensor:
+    return tensor.clone() if tensor.requires_grad else tensor
+
+
+# -- kinds of calls -------------------------------------------------------------------------------------------------------------
+
+
+def _requires_grad(values: Sequence[Any]) -> bool:
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.requires_grad:
+                return True
+        elif isinstance(value, (list, tuple)) and _requires_grad(value):
+            return True
+    return False
+
+
+def _judgeable(values: Sequence[Any]) -> bool:
+    """Whether fake tensors can stand for the tensors: dense ones, of sizes that are numbers."""
+    return all(_is_dense(tensor) and all(type(size) is int for size in tensor.shape) for tensor in tensors_in(values))
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
+def _kind(value: Any, exact: bool) -> Any:
+    """What a gradient may go by, coarsely."""
+    if isinstance(value, Tensor):
+        if not _is_dense(value):
+            return value.dtype, value.layout, value.requires_grad
+        sizes = value.shape if exact else tuple([size if type(size) is int and size < 2 else 2 for size in value.shape])
+        return value.dtype, value.device, value.requires_grad, sizes, value.is_contiguous()
+    if isinstance(value, (list, tuple)):
+        return tuple([_kind(item, exact) for item in value])
+    if isinstance(value, torch.Generator):
+        return torch.Generator
+    if exact or not isinstance(value, (int, float)):
+        return type(value), value
+    if isinstance(value, int):
+        return type(value), max(-9, min(value, 9))  # a dimension, a stride of a window; beyond, a size
+    return float, value if value in _TELLING else value > 0
+
+
+def _shared(values: Sequence[Any]) -> tuple[int, ...]:
+    """Which tensors are one."""
+    met: dict[int, int] = {}
+    return tuple([met.setdefault(id(tensor), len(met)) for tensor in tensors_in(values)])
