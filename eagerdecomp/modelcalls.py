@@ -4,33 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from eagerdecomp._torch import (
-    DispatchMode,
-    FakeTensorMode,
-    OpOverload,
-    builtin,
-    fake_tensor_log_off,
-    lazy_bits_visible,
-    no_current_modes,
-    without_torch_function,
-)
-from eagerdecomp.calls import spelled
-from eagerdecomp.diagnosis import ends
+from eagerdecomp._torch import DispatchMode, FakeTensorMode, OpOverload, fake_tensor_log_off
 from eagerdecomp.errors import PlanError
-from eagerdecomp.key import key_or_none, program_arguments
-from eagerdecomp.passes import optimise
-from eagerdecomp.planner import Decision, Planner
+from eagerdecomp.key import key_or_none
+from eagerdecomp.planner import Planner
+from eagerdecomp.rehearsal import Rehearsal
 from eagerdecomp.routes import Route
-from eagerdecomp.rules import NoRoute
 from eagerdecomp.schema import arguments_of
-from eagerdecomp.tracer import Recorder, tensors_in
+from eagerdecomp.tracer import tensors_in
 
 __all__ = ["ModelCalls", "model_calls"]
 
@@ -53,9 +39,9 @@ class ModelCalls:
 class _Heard(DispatchMode):
     """Hears each call before the fake tensors do."""
 
-    def __init__(self, planner: Planner, found: ModelCalls) -> None:
+    def __init__(self, rehearsal: Rehearsal, found: ModelCalls) -> None:
         super().__init__()
-        self._planner = planner
+        self._rehearsal = rehearsal
         self._found = found
         self._met: set[Any] = set()
 
@@ -68,7 +54,7 @@ class _Heard(DispatchMode):
             key = (func, key_or_none(func, arguments_of(func, args, kwargs)))
             if key not in self._met:
                 self._met.add(key)
-                self._found.routes.setdefault(str(func), []).append(_route(self._planner, func, args, kwargs))
+                self._found.routes.setdefault(str(func), []).append(self._rehearsal.route(func, args, kwargs))
         return func(*args, **kwargs)
 
 
@@ -86,7 +72,7 @@ def model_calls(planner: Planner, factory: Callable[[], Any]) -> ModelCalls:
     found = ModelCalls()
     with fake_tensor_log_off(), FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
         step = _step_of(factory())
-        with _Heard(planner, found):
+        with _Heard(Rehearsal(planner), found):
             try:
                 step()
             except NotImplementedError:
@@ -128,66 +114,3 @@ def _forward_and_backward(model: Callable[..., Any], inputs: Any) -> None:
     wanted = [t for t in tensors_in([answers]) if t.requires_grad]
     if wanted:
         torch.autograd.backward(wanted, [torch.ones_like(t) for t in wanted])
-
-
-def _route(planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Route | None:
-    """What a call comes to, by running its rules on its fake tensors."""
-    decision = planner.decide(op)
-    if decision.plumbing:
-        return Route(spelled(args, kwargs), "", {}, {})
-    if decision.kernel is not None and (decision.when is None or decision.when(*args, **kwargs)):
-        return Route(spelled(args, kwargs), "", {}, {str(op): 1})
-
-    def decide(asked: OpOverload) -> Decision:
-        found = planner.decide(asked)
-        # The native op stands for a backend's kernel: only that has an answer for fake tensors.
-        return found if found.kernel is None else found._replace(kernel=builtin(asked))
-
-    values, named = _copied(args), {name: _copied([value])[0] for name, value in kwargs.items()}
-    call = spelled(args, kwargs)
-    missing: set[str] = set()
-    for rule in decision.rules:
-        recorder = Recorder(decide, op, program_arguments(op, arguments_of(op, values, named)))
-        with ExitStack() as stack:
-            for context in (
-                no_current_modes(),
-                _fake_mode_of([*values, *named.values()]),
-                without_torch_function(),
-                lazy_bits_visible(),
-            ):
-                stack.enter_context(context)
-            try:
-                result = recorder.run([rule], values, named)
-            except NoRoute as failure:
-                missing.update(str(end) for end in ends(failure))
-                continue
-            except (RuntimeError, NotImplementedError, TypeError):
-                return None  # data decides
-            program = recorder.recording(result).program
-        if program is None:
-            return None
-        kernels = Counter(str(kernel.op) for kernel in optimise(program).calls)
-        return Route(call, str(rule), {}, dict(sorted(kernels.items())))
-    return Route(call, "", {}, {}, tuple(sorted(missing - {str(op)} or {str(op)})))
-
-
-def _fake_mode_of(values: Sequence[Any]) -> Any:
-    for tensor in tensors_in(values):
-        mode = getattr(tensor, "fake_mode", None)
-        if mode is not None:
-            return mode
-    return FakeTensorMode(allow_non_fake_inputs=True)
-
-
-def _copied(values: Sequence[Any]) -> list[Any]:
-    """The arguments, tensors detached and copied where a rule might write."""
-    return [_copy(value) for value in values]
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        with no_current_modes(), torch.no_grad():
-            return value.detach()
-    if isinstance(value, (list, tuple)):
-        return type(value)(_copy(item) for item in value)
-    return value

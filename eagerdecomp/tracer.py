@@ -99,18 +99,33 @@ class Chain:
         """Whether the rule is under way."""
         return any(other is rule for other, _, _ in self._rules)
 
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def entry(self, place: int) -> object:
+        """What tells a rule under way from another in its place."""
+        return self._rules[place]
+
+    def met(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
+        """The place of the same rule under way for the same call; the last place where the chain has grown past any sensible
+        depth."""
+        same = [(place, call) for place, (other, *call) in enumerate(self._rules) if other is rule]
+        if not same:
+            return None
+        if len(self._rules) > _MAX_DEPTH:
+            return len(self._rules) - 1
+        facts = _facts(rule.op, args, kwargs)
+        return next((place for place, call in same if _facts(rule.op, *call) == facts), None)
+
     @contextmanager
     def entered(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[None]:
         """Hold a rule in the chain while it runs.
 
         Raises:
-            NoRoute: when the rule is under way already for the same call, or the chain has grown past any sensible depth.
+            NoRoute: when it is met there.
         """
-        met = [(args, kwargs) for other, args, kwargs in self._rules if other is rule]
-        if met:
-            facts = _facts(rule.op, args, kwargs)
-            if len(self._rules) > _MAX_DEPTH or any(_facts(rule.op, *call) == facts for call in met):
-                raise NoRoute(rule.op, ((rule, "leads back to itself", None),))
+        if self.met(rule, args, kwargs) is not None:
+            raise NoRoute(rule.op, ((rule, "leads back to itself", None),))
         self._rules.append((rule, args, kwargs))
         try:
             yield

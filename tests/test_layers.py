@@ -65,7 +65,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("bench.cases", "bench.chart", "rules", "backend", "direct", "program", "inductor", "key", "opfile", "record", "tallies"),
     ("cache", "commands.command", "linking", "reads", "writeback", "planner", "codegen", "graphs", "sources", "passes.*"),
     ("commands.scripts", "decomps.*", "fusing", "hoisting", "noting", "passes", "tracer", "audit", "bench.rivals", "routes"),
-    ("decomps", "compiler", "diagnosis", "gaps", "planned", "summary"),
+    ("decomps", "compiler", "diagnosis", "gaps", "planned", "rehearsal", "summary"),
     ("modelcalls", "planpage", "report"),
     ("explaining", "plans", "runtime"),
     ("engine", "planning"),

@@ -1,0 +1,214 @@
+"""Rehearsal: what calls come to, found by running their rules on fake tensors, so that no kernel runs.
+
+A set that lacks much leads through thousands of rules before a call is given up, mostly the same ones: what failed once is not
+tried again.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import (
+    FakeTensorMode,
+    OpOverload,
+    builtin,
+    fake_tensor_log_off,
+    lazy_bits_visible,
+    no_current_modes,
+    without_torch_function,
+)
+from eagerdecomp.calls import spelled
+from eagerdecomp.key import key_or_none, program_arguments
+from eagerdecomp.passes import optimise
+from eagerdecomp.planner import Decision, Planner
+from eagerdecomp.routes import Route
+from eagerdecomp.rules import NoRoute, Rule
+from eagerdecomp.schema import arguments_of, facts_of
+from eagerdecomp.tracer import Chain, Recorder, tensors_in
+
+__all__ = ["Rehearsal"]
+
+
+class Rehearsal:
+    """Runs calls on fake tensors.
+
+    Args:
+        planner: decides what happens to each op.
+    """
+
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
+        self._failures: dict[Any, _Failure] = {}
+
+    def route(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Route | None:
+        """What a call of fake tensors comes to; None where data decides."""
+        decision = self._planner.decide(op)
+        call = spelled(args, kwargs)
+        if decision.plumbing:
+            return Route(call, "", {}, {})
+        if decision.kernel is not None and (decision.when is None or decision.when(*args, **kwargs)):
+            return Route(call, "", {}, {str(op): 1})
+        values, named = _copied(args), {name: _copied([value])[0] for name, value in kwargs.items()}
+        failures: list[NoRoute] = []
+        for rule in decision.rules:
+            recorder = _Rehearsed(self._decide, op, program_arguments(op, arguments_of(op, values, named)), self._failures)
+            with ExitStack() as stack:
+                for context in (
+                    no_current_modes(),
+                    fake_tensor_log_off(),
+                    _fake_mode_of([*values, *named.values()]),
+                    without_torch_function(),
+                    lazy_bits_visible(),
+                    warnings.catch_warnings(),
+                ):
+                    stack.enter_context(context)
+                warnings.simplefilter("ignore")  # torch's, of what its own rules use
+                try:
+                    result = recorder.run([rule], values, named)
+                except NoRoute as failure:
+                    failures.append(failure)
+                    continue
+                except (RuntimeError, NotImplementedError, TypeError):
+                    return None  # data decides
+                program = recorder.recording(result).program
+            if program is None:
+                return None
+            kernels = Counter(str(kernel.op) for kernel in optimise(program).calls)
+            return Route(call, str(rule), {}, dict(sorted(kernels.items())))
+        missing = {str(end) for end in _ends(failures)}
+        return Route(call, "", {}, {}, tuple(sorted(missing - {str(op)} or {str(op)})))
+
+    def _decide(self, asked: OpOverload) -> Decision:
+        found = self._planner.decide(asked)
+        # The native op stands for a backend's kernel: only that has an answer for fake tensors.
+        return found if found.kernel is None else found._replace(kernel=builtin(asked))
+
+
+class _Failure(NamedTuple):
+    """A call that has no route while certain rules are under way, to which its own lead back.
+
+    Attributes:
+        failure: how it ended.
+        places: where those rules are in the chain.
+        last: the entry of the last of them, which is there as long as all are.
+    """
+
+    failure: NoRoute
+    places: frozenset[int]
+    last: object
+
+    def holds(self, chain: Chain) -> bool:
+        """Whether those rules are under way."""
+        place = max(self.places, default=-1)
+        return place < 0 or (place < len(chain) and chain.entry(place) is self.last)
+
+
+class _Circles(Chain):
+    """A chain that notes where rules led back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: set[int] = set()
+
+    def met(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
+        place = super().met(rule, args, kwargs)
+        if place is not None:
+            self.places.add(place)
+        return place
+
+
+class _Rehearsed(Recorder):
+    """A recorder that tries no call again that failed."""
+
+    def __init__(
+        self,
+        decide: Callable[[OpOverload], Decision],
+        op: OpOverload,
+        arguments: Sequence[Any],
+        failures: dict[Any, _Failure],
+    ) -> None:
+        self._circles = _Circles()
+        super().__init__(decide, op, arguments, chain=self._circles)
+        self._failures = failures
+
+    def _expand(self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        depth, circles = len(self._circles), self._circles
+        facts = key_or_none(op, arguments_of(op, args, kwargs)) if depth else None  # the outermost call is given one rule
+        if facts is None:
+            return super()._expand(op, rules, args, kwargs)
+        known = self._failures.get((op, facts))
+        if known is not None and known.holds(circles):
+            circles.places |= known.places
+            raise known.failure
+        outer, circles.places = circles.places, set()
+        try:
+            return super()._expand(op, rules, args, kwargs)
+        except NoRoute as failure:
+            places = frozenset(place for place in circles.places if place < depth)
+            last = circles.entry(max(places)) if places else None
+            self._failures[op, facts] = _Failure(failure.without_frames(), places, last)
+            raise
+        finally:
+            circles.places = outer | {place for place in circles.places if place < depth}
+
+
+def _ends(failures: Iterable[NoRoute]) -> Iterator[OpOverload]:
+    """The ops at which calls ended: those that lead to no other op. Of a circle that nothing leads out of, the ones that a backend
+    would rather have a kernel for."""
+    led_to: dict[OpOverload, set[OpOverload]] = {}
+    met: set[int] = set()
+    waiting = list(failures)
+    while waiting:
+        failure = waiting.pop()
+        if id(failure) not in met:
+            met.add(id(failure))
+            inner = [nested for _, _, nested in failure.attempts if nested is not None]
+            led_to.setdefault(failure.op, set()).update(nested.op for nested in inner)
+            waiting.extend(inner)
+    reached = {op: _reached(led_to, op) for op in led_to}
+    told: set[OpOverload] = set()
+    for op, others in reached.items():
+        if op not in told and all(op in reached[other] for other in others):
+            told |= {op, *others}
+            wished = [one for one in (op, *others) if one.namespace == "aten" and not facts_of(one).mutated]
+            yield from wished or (op, *others)
+
+
+def _reached(led_to: Mapping[OpOverload, set[OpOverload]], op: OpOverload) -> set[OpOverload]:
+    """The ops that one leads to; itself only where it leads back."""
+    met: set[OpOverload] = set()
+    waiting = [op]
+    while waiting:
+        further = led_to[waiting.pop()] - met
+        met |= further
+        waiting.extend(further)
+    return met
+
+
+def _fake_mode_of(values: Sequence[Any]) -> Any:
+    for tensor in tensors_in(values):
+        mode = getattr(tensor, "fake_mode", None)
+        if mode is not None:
+            return mode
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def _copied(values: Sequence[Any]) -> list[Any]:
+    """The arguments, tensors detached and copied where a rule might write."""
+    return [_copy(value) for value in values]
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        with no_current_modes(), torch.no_grad():
+            return value.detach()
+    if isinstance(value, (list, tuple)):
+        return type(value)(_copy(item) for item in value)
+    return value

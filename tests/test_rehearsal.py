@@ -1,0 +1,101 @@
+"""Routes found on fake tensors: what failed once is not tried again, and the outcome is as if it were."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from on_core import CORE
+from opaque import OPAQUE
+
+import eagerdecomp as ed
+from eagerdecomp import rehearsal
+from eagerdecomp._torch import FakeTensorMode
+from eagerdecomp.plans import Plan
+from eagerdecomp.rules import NoRoute
+from eagerdecomp.tracer import Recorder
+
+aten = torch.ops.aten
+
+
+def net() -> Any:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.LayerNorm(8), torch.nn.Softmax(-1))
+    return model, (torch.randn(4, 8),)
+
+
+def core_sample(seed: int) -> ed.OpSet:
+    names = sorted(map(str, CORE))
+    return ed.infra() | random.Random(seed).sample(names, 60)
+
+
+def count_runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    runs = [0]
+    apply = Recorder._apply
+
+    def counted(*args: Any) -> Any:
+        runs[0] += 1
+        return apply(*args)
+
+    monkeypatch.setattr(Recorder, "_apply", counted)
+    return runs
+
+
+def outcome(made: Plan) -> dict[str, Any]:
+    return {one.op: (one.status, one.kernels, one.missing) for one in made.ops}
+
+
+@pytest.mark.parametrize("ops", [ed.infra(), core_sample(1), core_sample(2), core_sample(3)], ids=["infra", "1", "2", "3"])
+def test_what_failed_is_not_tried_again_and_nothing_else_comes_of_it(ops: ed.OpSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = count_runs(monkeypatch)
+    found = ed.plan(ops, model=net)
+    remembered, runs[0] = runs[0], 0
+    monkeypatch.setattr(rehearsal._Failure, "holds", lambda self, chain: False)
+    anew = ed.plan(ops, model=net)
+    assert {op: told[:2] for op, told in outcome(found).items()} == {op: told[:2] for op, told in outcome(anew).items()}
+    assert found.of("missing")
+    assert remembered < runs[0]
+
+
+def test_a_failure_within_a_circle_is_none_outside_of_it() -> None:
+    """sin needs cos, which tries tan before its kernel, and tan needs sin: there it fails, and by itself it does not."""
+
+    @ed.register_decomposition("aten.sin.default")
+    def sin(x: torch.Tensor) -> torch.Tensor:
+        return torch.cos(x)
+
+    @ed.register_decomposition("aten.cos.default")
+    def cos(x: torch.Tensor) -> torch.Tensor:
+        return torch.tan(x)
+
+    @ed.register_decomposition("aten.tan.default")
+    def tan(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x)
+
+    @ed.register_decomposition("aten.exp.default")
+    def exp(x: torch.Tensor) -> torch.Tensor:
+        return torch.tan(x)
+
+    mode = ed.EagerDecompMode(ed.infra() | ["prims.cos.default"], rules=[sin, cos, tan, exp])
+    found = rehearsal.Rehearsal(mode._runtime.planner)
+    with FakeTensorMode() as fake:
+        x = fake.from_tensor(torch.ones(3))
+    for op in (aten.sin.default, aten.exp.default, aten.tan.default):
+        route = found.route(op, [x], {})
+        assert route is not None
+        assert route.kernels == {"prims.cos.default": 1}
+
+
+def failing(op: Any, *inner: NoRoute) -> NoRoute:
+    return NoRoute(op, tuple((None, "", one) for one in inner))  # type: ignore[misc]
+
+
+def test_a_call_ends_where_nothing_leads_further() -> None:
+    tree = failing(aten.silu.default, failing(aten.sigmoid.default, failing(OPAQUE)), failing(aten.exp.default))
+    assert set(rehearsal._ends([tree])) == {OPAQUE, aten.exp.default}
+
+
+def test_of_a_circle_the_functional_op_of_aten_is_the_end() -> None:
+    circle = failing(aten.fill.Scalar, failing(aten.fill_.Scalar, failing(torch.ops.prims.fill.default, failing(aten.fill.Scalar))))
+    assert set(rehearsal._ends([failing(aten.zeros_like.default, circle)])) == {aten.fill.Scalar}
