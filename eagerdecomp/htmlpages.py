@@ -12,12 +12,12 @@ __all__ = ["Cell", "Column", "count_text", "document", "duration_text", "name_ht
 # Colours by what they mean. Every pair of text and ground has a contrast of 4.5 or more.
 _STYLE = """
 :root{color-scheme:light dark;--paper:#fff;--raised:#f6f7f9;--ink:#1c1f24;--quiet:#5f6672;--line:#dde1e7;--link:#1a56b8;
---good:#176b2c;--warn:#8a5a00;--bad:#a81c1c;--blue:#3b78c2;--orange:#d07a22;--red:#c43c3c;--grey:#9aa3b0;--tint:#e3ecf8}
+--good:#176b2c;--warn:#8a5a00;--bad:#a81c1c;--blue:#3b78c2;--orange:#d07a22;--red:#c43c3c;--grey:#9aa3b0;--tint:#cfe0f5}
 @media(prefers-color-scheme:dark){:root{--paper:#15171b;--raised:#1e2127;--ink:#e4e6ea;--quiet:#9aa2af;--line:#333842;
 --link:#8ab4ff;--good:#6fcf87;--warn:#e0b050;--bad:#ff8a8a;--blue:#6aa3e8;--orange:#eba05a;--red:#f07575;--grey:#6f7888;
---tint:#24344c}}
+--tint:#2a4266}}
 *{box-sizing:border-box}
-body{font:14px/1.5 system-ui,sans-serif;margin:2em auto;max-width:76em;padding:0 1em;color:var(--ink);background:var(--paper);
+body{font:14px/1.5 system-ui,sans-serif;margin:2em auto;max-width:84em;padding:0 1em;color:var(--ink);background:var(--paper);
 overflow-wrap:break-word}
 h1{font-size:1.7em;line-height:1.2;margin:0 0 .3em}h2{font-size:1.25em;margin:2em 0 .4em}a{color:var(--link)}
 code{font:13px ui-monospace,monospace;overflow-wrap:anywhere}table{border-collapse:collapse}
@@ -26,7 +26,7 @@ th[scope=row]{font-weight:400}@media(min-width:50em){th[scope=row]{white-space:n
 thead th{white-space:nowrap}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}.wide{overflow-x:auto}
 .quiet{color:var(--quiet)}.good{color:var(--good)}.warn{color:var(--warn)}.bad{color:var(--bad)}
-input,button{font:inherit;color:inherit}input{padding:.3em .5em;width:24em;max-width:100%;background:var(--paper);
+input,button{font:inherit;color:inherit}input[type=search]{padding:.3em .5em;width:24em;max-width:100%;background:var(--paper);
 border:1px solid var(--grey);border-radius:4px}
 :focus-visible{outline:2px solid var(--link);outline-offset:1px}summary{cursor:pointer}
 """
@@ -37,7 +37,14 @@ table.sorted{width:100%}.sorted thead th{background:var(--raised)}
 .sorted th button::after{content:'\\2195';color:var(--grey);padding-left:.3em;font-weight:400}
 .sorted th[aria-sort=ascending] button::after{content:'\\2191';color:inherit}
 .sorted th[aria-sort=descending] button::after{content:'\\2193';color:inherit}
-.bar{background:linear-gradient(var(--tint),var(--tint)) right/var(--part) 100% no-repeat}
+.bar{background:linear-gradient(var(--tint),var(--tint)) right top/var(--part) 1.9em no-repeat}
+.sorted th[scope=row]{white-space:normal}.sorted tr[hidden]{display:none!important}
+@media(min-width:60em){.sorted th[scope=row],.sorted td:last-child{min-width:21em}}
+@media(max-width:60em){.sorted,.sorted tbody,.sorted td,.sorted th{display:block}.sorted tr{display:flex;
+flex-wrap:wrap;gap:.1em 1.2em;padding:.5em 0;border-bottom:1px solid var(--line)}.sorted td,.sorted th{border:0;padding:0;text-align:left;white-space:normal}
+.sorted thead tr{padding:.5em;background:var(--raised)}.sorted td:empty{display:none}
+.sorted th[scope=row],.sorted td:last-child{flex:1 0 100%}.sorted td{background:none}
+.sorted td::before{content:attr(data-label)' ';color:var(--quiet)}}
 .tools{display:flex;gap:.8em;align-items:center;flex-wrap:wrap;margin:.4em 0}
 .tools button{background:var(--raised);border:1px solid var(--grey);border-radius:4px;padding:.25em .7em;cursor:pointer}
 """
@@ -114,7 +121,9 @@ def table(
     )
     lines = []
     for number, row in enumerate(rows):
-        cells = "".join(_cell(cell, column, place == 0) for place, (cell, column) in enumerate(zip(row, columns, strict=True)))
+        cells = "".join(
+            _cell(cell, column, heads=place == 0) for place, (cell, column) in enumerate(zip(row, columns, strict=True))
+        )
         lines.append(f'<tr id="{escape(ids[number])}">{cells}</tr>' if ids else f"<tr>{cells}</tr>")
     return (
         f'<div class="wide"><table class="sorted" data-shown="{shown}"><caption hidden>{escape(caption)}</caption>'
@@ -122,13 +131,14 @@ def table(
     )
 
 
-def _cell(cell: Cell, column: Column, heads: bool) -> str:
+def _cell(cell: Cell, column: Column, *, heads: bool) -> str:
     value = "" if cell.value is None else f' data-value="{cell.value:.9g}"'
     if heads:
         return f'<th scope="row"{value}>{cell.html}</th>'
+    label = f' data-label="{escape(column.label)}"'
     if cell.part > 0:
-        return f'<td class="n bar" style="--part:{100 * cell.part:.3g}%"{value}>{cell.html}</td>'
-    return f"<td{_class(column.number)}{value}>{cell.html}</td>"
+        return f'<td class="n bar" style="--part:{100 * cell.part:.3g}%"{value}{label}>{cell.html}</td>'
+    return f"<td{_class(column.number)}{value}{label}>{cell.html}</td>"
 
 
 def _class(number: bool) -> str:

@@ -1,0 +1,141 @@
+"""What pages are made of: numbers with units, and tables that sort, find and show more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from browser import NARROW, needs_browser, outside_resources, visit
+
+from eagerdecomp.htmlpages import Cell, Column, count_text, document, duration_text, table
+
+NASTY = '</script><img src=x onerror="window.broken=1">\'&<b>'
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (1e-9, "under 1 µs"),
+        (1e-6, "1.00 µs"),
+        (8.12e-4, "812 µs"),
+        (9.9999e-4, "1.00 ms"),
+        (0.0034149, "3.41 ms"),
+        (0.0341, "34.1 ms"),
+        (0.99999, "1.00 s"),
+        (12.34, "12.3 s"),
+        (200, "3 min 20 s"),
+        (7325, "122 min 5 s"),
+    ],
+)
+def test_durations_have_three_digits_and_a_unit(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
+
+
+def test_counts_have_separators() -> None:
+    assert (count_text(0), count_text(1234567)) == ("0", "1,234,567")
+
+
+ROWS = [("b10", 3, 0.5), ("a", 12, 0.25), ("b9", 7, 0.125), *((f"z{number}", 0, 0.01 / (number + 1)) for number in range(10))]
+
+
+def page_of(tmp_path: Path) -> Path:
+    rows = [[Cell(name), Cell(str(calls), calls), Cell(f"{time} s", time, time)] for name, calls, time in ROWS]
+    columns = [Column("op"), Column("calls", True), Column("time", True)]
+    held = table(f"Ops {NASTY}", columns, rows, by=2, ids=[f"row-{name}" for name, _, _ in ROWS], shown=5)
+    path = tmp_path / "page.html"
+    path.write_text(document(f"Title {NASTY}", held, tables=True), encoding="utf-8")
+    return path
+
+
+#: What a reader sees of the table: first cells of the rows that are shown, and how each column is said to be sorted.
+SEEN = """const shown=()=>[...document.querySelectorAll('tbody tr')].filter(row=>row.checkVisibility());
+const seen=()=>({rows:shown().map(row=>row.cells[0].textContent),
+sorted:[...document.querySelectorAll('thead th')].map(head=>head.getAttribute('aria-sort')),
+told:document.querySelector('[role=status]').textContent});
+const press=place=>document.querySelectorAll('thead button')[place].click();"""
+
+
+def test_a_page_loads_nothing_and_its_text_is_escaped(tmp_path: Path) -> None:
+    text = page_of(tmp_path).read_text(encoding="utf-8")
+    assert outside_resources(text) == []
+    assert "<img" not in text
+    assert text.count("<script>") == 1
+
+
+@needs_browser
+def test_a_table_shows_its_first_rows_and_all_when_asked(tmp_path: Path) -> None:
+    seen = visit(
+        page_of(tmp_path),
+        SEEN + "const before=seen(),more=document.querySelector('.tools button');more.click();return [before,seen(),more.hidden]",
+    )
+    before, after, gone = seen.answer
+    assert before == {"rows": ["b10", "a", "b9", "z0", "z1"], "sorted": ["none", "none", "descending"], "told": "5 of 13 rows"}
+    assert after["rows"] == [name for name, _, _ in ROWS]
+    assert after["told"] == "13 of 13 rows"
+    assert gone
+    assert seen.console == ()
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("pressed", "first", "sorted_by"),
+    [
+        ([1], ["a", "b9", "b10"], ["none", "descending", "none"]),
+        ([1, 1], ["z0", "z1", "z2", "z3", "z4"], ["none", "ascending", "none"]),
+        ([2], ["z9", "z8", "z7"], ["none", "none", "ascending"]),
+        ([0], ["a", "b9", "b10", "z0"], ["ascending", "none", "none"]),
+        ([0, 0], ["z9", "z8"], ["descending", "none", "none"]),
+    ],
+)
+def test_headings_sort_the_table(tmp_path: Path, pressed: list[int], first: list[str], sorted_by: list[str]) -> None:
+    seen = visit(page_of(tmp_path), SEEN + f"for(const place of {pressed})press(place);return seen()").answer
+    assert seen["rows"][: len(first)] == first
+    assert len(seen["rows"]) == 5
+    assert seen["sorted"] == sorted_by
+
+
+@needs_browser
+def test_headings_are_sorted_from_the_keyboard(tmp_path: Path) -> None:
+    """A button that has the focus is pressed by Enter in every browser; that the headings are such buttons is what matters."""
+    ask = """const buttons=[...document.querySelectorAll('thead button')];buttons[1].focus();
+        const fit=buttons.every(one=>one.type==='button'&&one.tabIndex===0&&!one.disabled);
+        return [buttons.length,document.activeElement===buttons[1],fit]"""
+    assert visit(page_of(tmp_path), ask).answer == [3, True, True]
+
+
+@needs_browser
+def test_a_word_finds_rows_whether_shown_or_not(tmp_path: Path) -> None:
+    ask = (
+        SEEN + "const box=document.querySelector('.tools input');box.value='Z9';box.dispatchEvent(new Event('input'));return seen()"
+    )
+    seen = visit(page_of(tmp_path), ask).answer
+    assert (seen["rows"], seen["told"]) == (["z9"], "1 of 13 rows")
+
+
+@needs_browser
+def test_an_address_shows_its_row(tmp_path: Path) -> None:
+    assert "z9" not in visit(page_of(tmp_path), SEEN + "return seen().rows").answer
+    assert "z9" in visit(page_of(tmp_path), SEEN + "return seen().rows", fragment="row-z9").answer
+
+
+@needs_browser
+def test_a_table_fits_a_phone_and_each_number_says_what_it_is(tmp_path: Path) -> None:
+    ask = """const cell=document.querySelector('tbody td');
+        return [document.documentElement.scrollWidth,getComputedStyle(cell,'::before').content]"""
+    assert visit(page_of(tmp_path), ask, width=NARROW).answer == [NARROW, '"calls "']
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_colour_of_text_stands_out_from_both_grounds(tmp_path: Path, dark: bool) -> None:
+    ask = """const style=getComputedStyle(document.documentElement),probe=document.createElement('p');document.body.append(probe);
+        const light=name=>{probe.style.color=style.getPropertyValue(name);
+        const parts=getComputedStyle(probe).color.match(/\\d+/g).slice(0,3).map(part=>part/255)
+        .map(part=>part<=.04045?part/12.92:((part+.055)/1.055)**2.4);return .2126*parts[0]+.7152*parts[1]+.0722*parts[2]};
+        const found={};for(const ink of ['ink','quiet','link','good','warn','bad'])for(const ground of ['paper','raised']){
+        const [low,high]=[light('--'+ink),light('--'+ground)].sort((a,b)=>a-b);found[ink+' on '+ground]=(high+.05)/(low+.05)}
+        return found"""
+    found = visit(page_of(tmp_path), ask, dark=dark).answer
+    assert len(found) == 12
+    assert {pair: ratio for pair, ratio in found.items() if ratio < 4.5} == {}
