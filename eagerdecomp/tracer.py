@@ -109,13 +109,13 @@ class Chain:
     def met(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
         """The place of the same rule under way for the same call; the last place where the chain has grown past any sensible
         depth."""
-        same = [(place, call) for place, (other, *call) in enumerate(self._rules) if other is rule]
+        same = [(place, given, named) for place, (other, given, named) in enumerate(self._rules) if other is rule]
         if not same:
             return None
         if len(self._rules) > _MAX_DEPTH:
             return len(self._rules) - 1
         facts = _facts(rule.op, args, kwargs)
-        return next((place for place, call in same if _facts(rule.op, *call) == facts), None)
+        return next((place for place, given, named in same if _facts(rule.op, given, named) == facts), None)
 
     @contextmanager
     def entered(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[None]:
