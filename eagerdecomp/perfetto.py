@@ -37,7 +37,7 @@ def _calls(lines: Sequence[Line], events: Sequence[Event]) -> Iterator[dict[str,
         args = {"call": event.call, **places[event.line], "outcome": event.outcome}
         yield {"ph": "X", "name": event.op, "cat": "op", "ts": event.start, "dur": event.duration, **where, "args": args}
         for one in event.kernels:
-            inside = {"op": event.op, **places[event.line]}
+            inside = {"op": event.op}  # the rest is said by the slice around it
             yield {"ph": "X", "name": one.kernel, "cat": "kernel", "ts": one.start, "dur": one.duration, **where, "args": inside}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         default="error",
         help="an op without a route to the set: raise, or run it natively and count it (default %(default)s)",
     )
+    parser.add_argument(
+        "--record", metavar="FILE", help="write what the run did there, by op and source line; eagerdecomp report shows it"
+    )
+    parser.add_argument("--perfetto", metavar="FILE", help="write its timeline there, for ui.perfetto.dev and chrome://tracing")
     parser.add_argument("--baseline", action="store_true", help="run the script in plain eager first, and tell both times")
     parser.add_argument(
         "--no-record",
@@ -44,7 +49,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 # Options of `run` that take the next word: those in front of the script have to be told from the script's own.
-_RUN_VALUES = frozenset({"--ops", "--on-unsupported", "--json", "--plain-seconds-to"})
+_RUN_VALUES = frozenset({"--ops", "--on-unsupported", "--record", "--perfetto", "--json", "--plain-seconds-to"})
+
+# Calls and kernel calls on the timeline: of a record, and where a trace is asked for.
+_TIMELINE, _LONG_TIMELINE = 20_000, 100_000
 
 
 _EPILOG = f"""examples:
@@ -54,11 +62,16 @@ _EPILOG = f"""examples:
                                                    for all its overloads), # comments, @core @prims @infra include a set
   eagerdecomp run --on-unsupported fallback --json gaps.json train.py
   eagerdecomp run --baseline --quiet --json times.json train.py
+  eagerdecomp run --record run.json train.py       what it did, for eagerdecomp report run.json
+  eagerdecomp run --perfetto run.trace train.py    its timeline: calls, their kernels, the cache
 
 Options go before the script; all after it is the script's own. The table goes to stdout, after the script's own output.
 Python threads that the script starts are brought to the set too, and so are forked children, which print no table of their
 own; spawned processes are not. --baseline runs the script once more, in plain eager: output dropped, stdin empty, but its
 other effects happen twice.
+--record and --perfetto write their files however the script ends, by an error or Ctrl-C too. They make a run up to twice as long,
+the smaller its tensors the more. What is kept is bounded, however long the run: the first {_TIMELINE:,} calls and kernel calls
+({_LONG_TIMELINE:,} with --perfetto) one by one, all others as sums.
 
 {EXIT_CODES}; else the script's own"""
 
@@ -71,11 +84,21 @@ def _run(args: argparse.Namespace) -> int:
         return outcome.exit_code
     from eagerdecomp.audit import BackendRecorder
     from eagerdecomp.mode import EagerDecompMode
+    from eagerdecomp.recording import RecordingMode
 
     ops = op_set_from(args.ops)
-    with output_file("--json", args.json) as write:
+    with (
+        output_file("--json", args.json) as write,
+        output_file("--record", args.record) as write_record,
+        output_file("--perfetto", args.perfetto) as write_trace,
+    ):
         plain, notes = _baseline(script) if args.baseline else (None, [])
-        mode = EagerDecompMode(ops, on_unsupported=args.on_unsupported)
+        mode: EagerDecompMode
+        if args.record is None and args.perfetto is None:
+            mode = EagerDecompMode(ops, on_unsupported=args.on_unsupported)
+        else:
+            room = _TIMELINE if args.perfetto is None else _LONG_TIMELINE
+            mode = RecordingMode(ops, on_unsupported=args.on_unsupported, timeline=room)
         seen = None if args.no_record else BackendRecorder()
 
         @contextmanager
@@ -89,6 +112,14 @@ def _run(args: argparse.Namespace) -> int:
             return outcome.exit_code  # a child that the script forked, and that left it by sys.exit
         if args.baseline and seen is not None:
             notes.append("the time under the mode includes recording what reached the backend; --no-record leaves that out")
+        if isinstance(mode, RecordingMode):
+            record = mode.record(script=script.name, args=script.args, exit_code=outcome.exit_code)
+            if args.record is not None:
+                write_record(record.to_json())
+                notes.append(f"record: {args.record}; eagerdecomp report {shlex.quote(args.record)} makes a page of it")
+            if args.perfetto is not None:
+                write_trace(record.to_perfetto())
+                notes.append(f"timeline: {args.perfetto}; open it in https://ui.perfetto.dev")
         facts = run_facts(ops, mode.stats(), seen, seconds=outcome.seconds, plain_seconds=plain, notes=notes)
         if not args.quiet and args.json != "-":
             print_last(summary_table(facts))

@@ -1,0 +1,136 @@
+"""``eagerdecomp run --record`` and ``--perfetto``: files that are written however the script ends, and do not grow with it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from eagerdecomp.cli import main
+from eagerdecomp.record import Record
+
+STEP = "import torch\nx = torch.ones(3, requires_grad=True)\ntorch.nn.functional.silu(x).sum().backward()\n"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "script.py"
+    path.write_text(STEP, encoding="utf-8")
+    return path
+
+
+def test_a_run_leaves_its_record_and_its_trace(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    target, trace = tmp_path / "run.json", tmp_path / "run.trace"
+    assert main(["run", "--record", str(target), "--perfetto", str(trace), str(script), "--epochs", "2"]) == 0
+    record = Record.from_json(target.read_text(encoding="utf-8"))
+    head = record.head
+    assert (head.script, head.args, head.exit_code, head.error) == (str(script), ("--epochs", "2"), 0, "")
+    assert head.op_set in capfd.readouterr().out
+    (site,) = [site for site in record.sites if site.op == "aten.silu_backward.default"]
+    line = record.lines[site.line]
+    assert (line.file, line.number, line.backward) == (str(script), 3, "SiluBackward0")
+    slices = [event for event in json.loads(trace.read_text(encoding="utf-8"))["traceEvents"] if event["ph"] == "X"]
+    assert [one["name"] for one in slices if one["cat"] == "op"] == [event.op for event in record.events]
+
+
+def test_the_closing_table_says_where_they_are(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    target, trace = tmp_path / "run.json", tmp_path / "run.trace"
+    assert main(["run", "--record", str(target), "--perfetto", str(trace), str(script)]) == 0
+    out = capfd.readouterr().out
+    assert f"eagerdecomp report {target}" in out
+    assert str(trace) in out
+    assert main(["run", "--quiet", "--record", str(target), str(script)]) == 0
+    assert capfd.readouterr().out == ""
+
+
+def test_the_table_counts_what_it_counts_without_a_record(script: Path, tmp_path: Path) -> None:
+    plain, recorded = tmp_path / "plain.json", tmp_path / "recorded.json"
+    assert main(["run", "--quiet", "--json", str(plain), str(script)]) == 0
+    assert main(["run", "--quiet", "--json", str(recorded), "--record", str(tmp_path / "run.json"), str(script)]) == 0
+    assert json.loads(recorded.read_text())["calls"] == json.loads(plain.read_text())["calls"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "error"),
+    [
+        ("raise ValueError('one\\ntwo')", 1, "ValueError: one"),
+        ("raise SystemExit(7)", 7, ""),
+        ("raise KeyboardInterrupt", 130, "KeyboardInterrupt"),
+        ("torch.linalg.eigvals(torch.ones(2, 2))", 1, "UnsupportedOpError: aten.linalg_eig.default is not in"),
+    ],
+)
+def test_the_record_is_written_however_the_script_ends(script: Path, tmp_path: Path, ending: str, code: int, error: str) -> None:
+    script.write_text(STEP + ending + "\n", encoding="utf-8")
+    target, trace = tmp_path / "run.json", tmp_path / "run.trace"
+    assert main(["run", "--quiet", "--record", str(target), "--perfetto", str(trace), str(script)]) == code
+    record = Record.from_json(target.read_text(encoding="utf-8"))
+    assert record.head.exit_code == code
+    assert record.head.error.startswith(error)
+    assert bool(record.head.error) == bool(error)
+    assert [one.op for one in record.unsupported] == (["aten.linalg_eig.default"] if "eigvals" in ending else [])
+    assert json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+
+
+def test_ctrl_c_ends_the_run_and_leaves_the_record(script: Path, tmp_path: Path) -> None:
+    script.write_text(STEP + "print('ready', flush=True)\nimport time\ntime.sleep(600)\n", encoding="utf-8")
+    target = tmp_path / "run.json"
+    command = [sys.executable, "-m", "eagerdecomp", "run", "--quiet", "--record", str(target), str(script)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == 130
+    record = Record.from_json(target.read_text(encoding="utf-8"))
+    assert (record.head.exit_code, record.head.error) == (130, "KeyboardInterrupt")
+    assert sum(site.calls for site in record.sites) > 0
+
+
+def test_calls_that_fell_back_are_in_the_record(script: Path, tmp_path: Path) -> None:
+    ops, target = tmp_path / "ops.txt", tmp_path / "run.json"
+    ops.write_text("@infra\naten.full\naten.sum\naten.expand\n", encoding="utf-8")
+    with pytest.warns(UserWarning, match="runs natively"):
+        assert (
+            main(["run", "--quiet", "--ops", str(ops), "--on-unsupported", "fallback", "--record", str(target), str(script)]) == 0
+        )
+    record = Record.from_json(target.read_text(encoding="utf-8"))
+    told = {one.op: one for one in record.unsupported}
+    assert told["aten.silu.default"].native
+    assert ("aten.silu.default",) in told["aten.silu.default"].openers
+
+
+def test_threads_of_the_script_are_in_the_record_by_name(script: Path, tmp_path: Path) -> None:
+    script.write_text(
+        "import threading, torch\nthread = threading.Thread(target=torch.ones, args=(3,), name='loader')\nthread.start()\n",
+        encoding="utf-8",
+    )
+    target = tmp_path / "run.json"
+    assert main(["run", "--quiet", "--record", str(target), str(script)]) == 0
+    record = Record.from_json(target.read_text(encoding="utf-8"))
+    assert record.head.threads == ("loader",)
+    assert record.events[0].op == "aten.ones.default"
+
+
+def test_a_file_that_cannot_be_written_is_told_before_the_run(
+    script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script.write_text("print('ran')\n", encoding="utf-8")
+    for option in ("--record", "--perfetto"):
+        assert main(["run", option, str(tmp_path / "nowhere" / "run.json"), str(script)]) == 2
+        said = capfd.readouterr()
+        assert said.out == ""
+        assert said.err.startswith(f"eagerdecomp run: {option} ")
+        assert said.err.count("\n") == 1
+
+
+def test_a_trace_alone_can_be_asked_for(script: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "run.trace"
+    assert main(["run", "--quiet", "--perfetto", str(trace), str(script)]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.trace", "script.py"]
+    assert "aten.sigmoid.default" in trace.read_text(encoding="utf-8")
