@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from eagerdecomp.bench import suite
 from eagerdecomp.commands.command import EXIT_CODES, Command, UsageError, add_json, output_file, shown
 
 __all__ = ["COMMAND"]
@@ -20,15 +21,19 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--svg", metavar="FILE", help="draw the ratios there")
 
 
-_EPILOG = f"""It prints Markdown: for each measurement what was done, a table of ratios with their quartiles, and the worst
+_EPILOG = f"""examples:
+  eagerdecomp bench --json ratios.json --svg ratios.svg
+  eagerdecomp bench --quick --only ops,models
+
+measurements: {", ".join(suite.SECTIONS)}
+
+It prints Markdown: for each measurement what was done, a table of ratios with their quartiles, and the worst
 cases. A full run takes some minutes.
 
 {EXIT_CODES}"""
 
 
 def _run(args: argparse.Namespace) -> int:
-    from eagerdecomp.bench import suite
-
     names = args.only.split(",") if args.only else list(suite.SECTIONS)
     unknown = [name for name in names if name not in suite.SECTIONS]
     if unknown:

@@ -39,4 +39,10 @@ def _run(args: argparse.Namespace) -> int:
     return INTERRUPTED if interrupted else 0
 
 
-COMMAND = Command("demo", "train a small transformer under the mode and in plain eager, side by side", _configure, _run, EXIT_CODES)
+_EPILOG = f"""examples:
+  eagerdecomp demo                             a minute or so; Ctrl-C ends it early and still prints the table
+  eagerdecomp demo --steps 20 --ops prims
+
+{EXIT_CODES}"""
+
+COMMAND = Command("demo", "train a small transformer under the mode and in plain eager, side by side", _configure, _run, _EPILOG)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from eagerdecomp.commands.command import Command, add_json, output_file, shown
+from eagerdecomp.commands.command import EXIT_CODES, Command, add_json, output_file, shown
 from eagerdecomp.opfile import op_set_from
 
 __all__ = ["COMMAND"]
@@ -16,7 +16,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_json(parser, "the set")
 
 
-_EPILOG = """The output is an op file: eagerdecomp opset core > my_ops.txt gives one to cut down for run --ops my_ops.txt."""
+_EPILOG = f"""examples:
+  eagerdecomp opset                            Core ATen and infra, one op a line
+  eagerdecomp opset prims --json prims.json
+  eagerdecomp opset core > my_ops.txt          a file to cut down, for --ops my_ops.txt
+
+{EXIT_CODES}"""
 
 
 def _run(args: argparse.Namespace) -> int:

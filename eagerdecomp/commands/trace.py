@@ -1,0 +1,105 @@
+"""The command ``eagerdecomp trace``: what a model sends to the backend, printed as a graph."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from eagerdecomp.capture import trace
+from eagerdecomp.commands.command import EXIT_CODES, FAILED, Command, UsageError, add_json, add_ops, object_of, output_file, shown
+from eagerdecomp.errors import EagerDecompError
+from eagerdecomp.naming import safe
+from eagerdecomp.opfile import op_set_from
+from eagerdecomp.tracer import tensors_in
+
+__all__ = ["COMMAND"]
+
+_EPILOG = f"""examples:
+  eagerdecomp trace nets:mlp                               forward and backward of a model on Core ATen
+  eagerdecomp trace nets:mlp --ops my_ops.txt --forward    the forward pass alone, on a set of your own
+  eagerdecomp trace nets:mlp --symbolic x=0                the size of the first dimension of argument x stays a symbol
+  eagerdecomp trace nets:mlp --json - | jq .kernels        how often each op reaches the backend
+
+module:factory names a function without arguments that gives a module and its inputs (return model, (x,)), or a function that does
+a step. Kernels run once, or, where a size is to stay a symbol, none do. The graph's last results are the gradients of parameters.
+
+{EXIT_CODES}; {FAILED} an op has no route to the set"""
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODULE:FACTORY", help="what to trace")
+    add_ops(parser)
+    parser.add_argument("--forward", action="store_true", help="no gradients")
+    parser.add_argument(
+        "--symbolic",
+        action="append",
+        default=[],
+        metavar="NAME=DIM[,DIM]",
+        help="sizes of an argument that stay symbols; may be repeated",
+    )
+    add_json(parser, "the graph's text and its kernel calls")
+
+
+def _run(args: argparse.Namespace) -> int:
+    ops = op_set_from(args.ops)
+    symbolic = dict(map(_dimensions, args.symbolic))
+    function, given, named = _traceable(args.model, object_of("MODULE:FACTORY", args.model), forward=args.forward)
+    with output_file("--json", args.json) as write:
+        try:
+            graph = trace(function, ops, symbolic=symbolic or None)(*given, **named)
+        except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
+            if isinstance(error, EagerDecompError):
+                raise
+            raise UsageError(f"{args.model} fails: {type(error).__name__}: {str(error).splitlines()[0]}", FAILED) from None
+        text = graph.print_readable(print_output=False)
+        kernels: dict[str, int] = {}
+        for node in graph.graph.nodes:
+            if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+                kernels[str(node.target)] = kernels.get(str(node.target), 0) + 1
+        shown(args)(f"{text}\n{sum(kernels.values())} kernel calls of {len(kernels)} ops on {ops!r}")
+        write(json.dumps({"op_set": repr(ops), "kernels": kernels, "graph": text}, indent=2) + "\n")
+    return 0
+
+
+def _dimensions(text: str) -> tuple[str, list[int]]:
+    name, _, dims = text.partition("=")
+    parts = dims.split(",")
+    if not name or not all(part.strip().lstrip("-").isdecimal() for part in parts):
+        raise UsageError(f"--symbolic {text}: write NAME=DIM, as in x=0, or x=0,1")
+    return safe(name), [int(part) for part in parts]
+
+
+def _traceable(spec: str, factory: Any, *, forward: bool) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """A function to trace, and the arguments to trace it on."""
+    if not callable(factory):
+        raise UsageError(f"{spec} is no function")
+    made = factory()
+    if callable(made) and not isinstance(made, torch.nn.Module):
+        return made, (), {}
+    if not (isinstance(made, tuple) and len(made) == 2 and callable(made[0])):
+        raise UsageError(f"{spec} gave {type(made).__name__}: it must give a module and its inputs, or a function that does a step")
+    model, inputs = made
+    named = dict(inputs) if isinstance(inputs, Mapping) else {}
+    given = () if named else tuple(inputs) if isinstance(inputs, (list, tuple)) else (inputs,)
+
+    def step(*args: Any, **kwargs: Any) -> Any:
+        if forward:
+            with torch.no_grad():
+                return model(*args, **kwargs)
+        answer = model(*args, **kwargs)
+        ends = [one for one in tensors_in([list(answer.values()) if isinstance(answer, Mapping) else answer]) if one.requires_grad]
+        weights = [one for one in model.parameters() if one.requires_grad] if isinstance(model, torch.nn.Module) else []
+        if not ends or not weights:
+            return answer
+        return answer, torch.autograd.grad(ends, weights, [torch.ones_like(end) for end in ends], allow_unused=True)
+
+    step.__signature__ = inspect.signature(model.forward if isinstance(model, torch.nn.Module) else model)  # type: ignore[attr-defined]
+    return step, given, named
+
+
+COMMAND = Command("trace", "print what a model sends to the backend, forward and backward, as a graph", _configure, _run, _EPILOG)

@@ -1,0 +1,84 @@
+"""The command ``trace``: a model's kernel calls as text and JSON, and what it refuses in a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eagerdecomp.cli import main
+
+NETS = """
+import torch
+
+def mlp():
+    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.SiLU()), (torch.randn(4, 8),)
+
+def step():
+    model, (x,) = mlp()
+    def go():
+        loss = model(x).sum()
+        loss.backward()
+        return loss
+    return go
+
+def number():
+    return 3
+
+def misfit():
+    return torch.nn.Linear(3, 3), torch.randn(4, 8)
+"""
+
+
+@pytest.fixture(autouse=True)
+def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "trace_nets.py").write_text(NETS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_forward_and_backward_are_printed_with_a_count(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "trace_nets:mlp"]) == 0
+    out = capsys.readouterr().out
+    assert 'addmm: "f32[4, 8]" = torch.ops.aten.addmm.default(' in out
+    assert "torch.ops.aten.mm.default(" in out, "the gradient of the weight"
+    assert "kernel calls of" in out.splitlines()[-1]
+
+
+def test_json_holds_the_graph_and_takes_the_texts_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "trace_nets:mlp", "--forward", "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["kernels"]["aten.addmm.default"] == 1
+    assert "aten.mm.default" not in told["kernels"]
+    assert "torch.ops.aten.sigmoid.default" in told["graph"]
+
+
+def test_a_size_can_stay_a_symbol(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "trace_nets:mlp", "--symbolic", "input=0"]) == 0
+    assert 'addmm: "f32[s' in capsys.readouterr().out
+
+
+def test_a_step_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "trace_nets:step"]) == 0
+    assert "return sum_1" in capsys.readouterr().out, "it returns the loss, and its backward is within"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["trace_nets:number"], 2, "gave int: it must give a module and its inputs"),
+        (["trace_nets:nothing"], 2, "trace_nets has no nothing"),
+        (["trace_nets:misfit"], 1, "mat1 and mat2 shapes cannot be multiplied"),
+        (["trace_nets:mlp", "--symbolic", "x"], 2, "write NAME=DIM"),
+        (["trace_nets:mlp", "--symbolic", "y=0"], 1, "no such tensor among the inputs"),
+        (["trace_nets:mlp", "--ops", "infra"], 1, "no route"),
+    ],
+)
+def test_what_cannot_be_traced_is_told_in_a_line_or_two(
+    words: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trace", *words]) == code
+    err = capsys.readouterr().err
+    assert told in err
+    assert "Traceback" not in err
