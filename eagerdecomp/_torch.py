@@ -65,6 +65,7 @@ __all__ = [
     "overload",
     "packet_overloads",
     "pop_mode",
+    "profiler_is_on",
     "push_mode",
     "python_kernels",
     "reference",
@@ -124,6 +125,9 @@ autograd_node: Callable[[], Any] = torch._C._current_autograd_node
 
 #: The number that the next autograd node of this thread gets. By the time that a mode sees a call, its node has got one.
 next_node_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
+
+#: Whether a profiler of torch's is on.
+profiler_is_on: Callable[[], bool] = torch.autograd._profiler_enabled
 
 
 def node_number(node: Any) -> int:

@@ -6,7 +6,7 @@ import platform
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
@@ -14,8 +14,9 @@ from time import perf_counter_ns as now
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.profiler import record_function
 
-from eagerdecomp._torch import DispatchMode, OpOverload, builtin, mode_stack
+from eagerdecomp._torch import DispatchMode, OpOverload, builtin, mode_stack, profiler_is_on
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.mode import EagerDecompMode
@@ -323,7 +324,7 @@ class _Notes:
                 return kernel(*args, **kwargs)
             started = now()
             try:
-                with _quiet(call):
+                with _quiet(call), record_function(str(name)) if profiler_is_on() else nullcontext():
                     return kernel(*args, **kwargs)
             finally:
                 tally.kernel(call, name, started, now(), self.timeline)

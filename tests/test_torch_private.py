@@ -49,6 +49,7 @@ from eagerdecomp._torch import (
     overload,
     packet_overloads,
     pop_mode,
+    profiler_is_on,
     push_mode,
     reference,
     resolve_packet,
@@ -686,6 +687,13 @@ def test_node_number_leads_from_the_backward_to_the_forward_call() -> None:
     for forward, backward in (("aten.sin.default", "aten.cos.default"), ("aten.tanh.default", "aten.tanh_backward.default")):
         assert node_number(watch.seen[backward][0]) == watch.seen[forward][2]
     assert watch.seen["aten.sin.default"][2] != watch.seen["aten.tanh.default"][2]
+
+
+def test_profiler_is_on_while_one_is_entered() -> None:
+    assert not profiler_is_on()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        assert profiler_is_on()
+    assert not profiler_is_on()
 
 
 def test_nothing_here_is_left_behind() -> None:
