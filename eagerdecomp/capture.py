@@ -37,9 +37,10 @@ def trace(
     Every kernel call is a ``call_function`` node whose target is an overload of the set, in the order of the run: of the forward
     pass, of a ``backward()`` or ``torch.autograd.grad`` within `fn`, of an optimizer's step. Nothing is added and nothing left
     out: writes in place stay writes, random ops draw anew. Each node has ``meta["val"]``, a fake tensor of the shape, strides and
-    dtype of the run, and ``meta["original_aten"]``, the op that PyTorch called. It is the first run of its rules; what runs often
-    may make fewer calls, once the passes have been over what was recorded. A backend's kernel is one node; its `compile` hook is
-    not asked. Ranges of a profiler are no kernel calls.
+    dtype of the run, ``meta["original_aten"]``, the op that PyTorch called, and the line of yours that it comes from, a gradient
+    from the one that it is the gradient of. It is the first run of its rules; what runs often may make fewer calls, once the
+    passes have been over what was recorded. A backend's kernel is one node; its `compile` hook is not asked. Ranges of a profiler
+    are no kernel calls.
 
     The graph takes what `fn` takes, nested alike, and answers what it answers. Tensors that `fn` holds (parameters, buffers, a
     closure's) are attributes of the graph, the very same tensors, and are written where `fn` writes them. Numbers and other values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from eagerdecomp.errors import TraceError
 from eagerdecomp.planner import is_plumbing_name
 from eagerdecomp.schema import facts_of
 from eagerdecomp.traced import as_traced
+from eagerdecomp.userlines import UserLines
 
 __all__ = ["Noter"]
 
@@ -66,6 +68,9 @@ class Noter(DispatchMode):
         self._gradients: list[tuple[Tensor, Any]] = []
         self._sizes: dict[Any, Any] = {}
         self._placed: list[Any] = []
+        self._lines = UserLines()
+        self._forward = self._lines.of_thread()
+        self._line: str | None = None
         self._within = False
 
     # -- inputs and attributes -------------------------------------------------------------------------------------------------
@@ -110,6 +115,7 @@ class Noter(DispatchMode):
         # Behind the inputs, in front of all calls: what is read later may be written before.
         with self._graph.inserting_before(self._first_call()):
             node = self._graph.get_attr(wanted)
+        node.stack_trace = self._line
         node.meta["val"] = self._picture(value)
         self._attributes[id(value)] = value, node
         return node
@@ -129,6 +135,7 @@ class Noter(DispatchMode):
         # A higher-order op is no kernel call: the functions it is given call ops, which arrive by themselves.
         if self._within or not isinstance(op, OpOverload):
             return kernel(*args, **kwargs)
+        self._line = self._line_under_way()
         given = tuple(map(self.read, args)), {name: self.read(value) for name, value in kwargs.items()}
         self._within = kernel is not op
         try:
@@ -140,6 +147,7 @@ class Noter(DispatchMode):
             return answer
         name = str(op._schema.name).partition("::")[2]
         node = self._graph.create_node("call_function", op, *given, name=name)
+        node.stack_trace = self._line
         if isinstance(self.caller, OpOverload):
             node.meta["original_aten"] = self.caller
         if isinstance(answer, (list, tuple)):
@@ -158,6 +166,14 @@ class Noter(DispatchMode):
                 self._graph.call_function(as_traced, (node, read))
         return answer
 
+    def _line_under_way(self) -> str | None:
+        """The user's line that a call comes from, in a backward pass the one that it is the gradient of, as listings read it."""
+        number = self._lines.number_of(sys._getframe(2), self._forward)
+        line = self._lines.lines()[number]
+        if not line.text:
+            return None
+        return f'File "{line.file}", line {line.number}, in {line.function.rpartition(".")[2]}\n    {line.text}'
+
     def read(self, value: Any) -> Any:
         """What stands for a value in a node's arguments."""
         if isinstance(value, Tensor):
@@ -168,6 +184,7 @@ class Noter(DispatchMode):
             if known.number is not None:
                 known.node = self._graph.call_function(operator.getitem, (known.node, known.number))
                 known.node.meta["val"] = known.val
+                known.node.stack_trace = self._line
                 known.number = None
             return known.node
         if isinstance(value, (list, tuple)):

@@ -17,6 +17,8 @@ __all__ = ["ForwardLines", "UserLines"]
 
 _OURS = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, torch.__file__ or ""))
 _PYTHONS = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+#: Code that is no file: what the library writes, and Python's own.
+_WRITTEN = ("<program of ", "<formula of ", "<key of ", "<bits of ", "<column>", "<frozen ")
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 #: So many autograd nodes back the line of a forward call is remembered.
@@ -28,7 +30,7 @@ _OTHER = Line("", 0, "", "")
 
 def is_users(file: str) -> bool:
     """Whether code of this file is the user's (or of a package that they use): not torch's, not ours, not Python's own."""
-    if file.startswith(_OURS) or file.startswith(("<program of ", "<key of ", "<frozen ")):
+    if file.startswith(_OURS) or file.startswith(_WRITTEN):
         return False
     return not file.startswith(_PYTHONS) or any(one in file for one in _PACKAGES)
 
