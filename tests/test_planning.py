@@ -22,7 +22,8 @@ from eagerdecomp.plans import Plan
 from eagerdecomp.routes import Route
 from eagerdecomp.tracer import tensors_in
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
 from conformance.cases import Case, Selection, cases, full_name, opinfos
 from conformance.judge import clone_arguments
@@ -233,6 +234,14 @@ def test_the_small_set_carries_what_it_was_asked_for() -> None:
     for spare in found.ops:
         left = ed.infra() | [op for op in found.ops if op != spare]
         assert ed.plan(left, ops=["aten.silu", "aten.silu_backward", "aten.hardswish", "aten.mul"]).of("partly", "missing")
+
+
+def test_the_readme_says_how_small_a_set_carries_all_that_eager_calls() -> None:
+    found = ed.carrying_set()
+    eager = sum(seen.eager for seen in load_calls().values())
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"{len(found.ops)} ops beside `infra()` carry every call seen of the {eager} ops" in text
+    assert f"any such set holds {len(found.necessary)} of them" in text
 
 
 # -- told, kept, compared, required ----------------------------------------------------------------------------------

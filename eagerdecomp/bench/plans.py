@@ -3,24 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from statistics import median
 
 from eagerdecomp.bench.figures import Figure, Section, Settings
-from eagerdecomp.opset import core_aten, prims
+from eagerdecomp.bench.nets import Net, chosen, job
+from eagerdecomp.opset import OpSet, core_aten, infra, prims
 from eagerdecomp.planning import plan
 
 __all__ = ["measure"]
 
-_SETS = {"Core ATen": core_aten, "prims": prims}
+#: What a backend may begin with.
+_FEW = (
+    *("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor", "neg", "abs", "reciprocal", "exp", "log", "sqrt", "sin", "erf"),
+    *("maximum", "minimum", "gt.Scalar", "eq.Tensor", "where.self", "_to_copy", "sum.dim_IntList", "amax", "mm", "bmm", "cat"),
+    *(
+        "full",
+        "arange.start_step",
+        "index.Tensor",
+        "gather",
+        "scatter_add",
+        "permute",
+        "expand",
+        "view",
+        "squeeze.dim",
+        "unsqueeze",
+    ),
+)
+
+_SETS: dict[str, Callable[[], OpSet]] = {
+    "Core ATen": core_aten,
+    "prims": prims,
+    f"{len(_FEW)} ops beside infra()": lambda: infra() | [f"aten.{op}" for op in _FEW],
+    "infra() alone": infra,
+}
 
 
 def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
-    """Plan all of ATen for sets of two kinds: one that most ops reach, and one that leaves much open."""
+    """Plan all of ATen for sets of two kinds: those that most ops reach, and those that leave much open; and what models call."""
     figures, rows = [], []
-    for name, ops in _SETS.items() if not settings.quick else [("Core ATen", core_aten)]:
+    for name, ops in [*_SETS.items()][: 1 if settings.quick else None]:
         tell(f"plan: {name}")
         made = plan(ops())
         counts = ", ".join(f"{count} {status}" for status, count in made.counts.items())
         figures.append(Figure(f"all of ATen on {name}, seconds", made.seconds, note=counts))
         rows.append({"set": name, "seconds": made.seconds, **made.counts})
+    name, ops = [*_SETS.items()][2]
+    found = []
+    for net in chosen(settings.quick):
+        tell(f"plan: {net.name}")
+        found.append(plan(ops(), model=partial(_step, net)).seconds)
+    figures.append(Figure(f"a model's step on {name}, seconds", median(found), min(found), max(found), f"{len(found)} models"))
     how = "Every overload of ATen planned for a set: its routes, kernel calls and gradient, and the ten kernels to write next."
     return Section("plan", "Plan", how, figures, {}, rows)
+
+
+def _step(net: Net) -> Callable[[], object]:
+    return job(net, "train").run
