@@ -127,7 +127,7 @@ autograd_node: Callable[[], Any] = torch._C._current_autograd_node
 next_node_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 
 #: Whether a profiler of torch's is on.
-profiler_is_on: Callable[[], bool] = torch.autograd._profiler_enabled
+profiler_is_on: Callable[[], bool] = torch._C._autograd._profiler_enabled
 
 
 def node_number(node: Any) -> int:
