@@ -68,6 +68,7 @@ def test_a_wrong_command_line_ends_with_2(argv: list[str], capsys: pytest.Captur
         (["run", "no_such.py"], "no_such.py"),
         (["run", "-m", "no_such_module"], "no_such_module"),
         (["run"], "needs a script"),
+        (["run", "--preflight", "--on-unsupported", "fallback", "SCRIPT"], "ask for one of them"),
         (["run", "--quiet", "--"], "needs a script"),
         (["run", "-m"], "name of a module"),
         (["run", "--ops", "cores", "SCRIPT"], "core, prims, infra"),
@@ -142,6 +143,27 @@ def test_an_op_without_a_route_stops_the_script_or_is_counted(
     out = capfd.readouterr().out
     assert int(told(out, "calls that fell back to native")) > 0
     assert not told(out, "of those outside the set").startswith("0")
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_gradient_without_a_route_stops_the_script_in_the_forward_pass_when_asked(
+    recorded: bool, script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ops = tmp_path / "ops.txt"
+    kept = [op for op in ed.core_aten() | ["aten.silu"] if str(op) not in ("aten.sigmoid.default", "aten.exp.default")]
+    ops.write_text("\n".join(map(str, kept)), encoding="utf-8")
+    script.write_text(
+        "import torch\nx = torch.ones(3, requires_grad=True)\n"
+        "y = torch.nn.functional.silu(x)\nprint('forward done')\ny.sum().backward()\n",
+        encoding="utf-8",
+    )
+    options = ["--ops", str(ops), *(["--record", str(tmp_path / "run.json")] if recorded else [])]
+    for asked in (False, True):
+        assert main(["run", *options, *(["--preflight"] if asked else []), str(script)]) == 1
+        captured = capfd.readouterr()
+        assert ("forward done" in captured.out) is not asked
+        assert ("UnsupportedGradientError: aten.silu.default was called" in captured.err) is asked
+        assert "aten.silu_backward.default" in captured.err
 
 
 @pytest.mark.parametrize(("ending", "code"), [("raise SystemExit(7)", 7), ("1 / 0", 1), ("raise KeyboardInterrupt", 130)])

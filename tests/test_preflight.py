@@ -483,8 +483,8 @@ FEWER = {
     "sums": ["aten.exp", "aten.gt", "aten.ge", "aten.lt", "aten.sum", "aten.native_layer_norm_backward", "aten.rsqrt"],
 }
 
-#: Their gradients go by data of their own: the value's by how many indices there are.
-BY_DATA = ("index_fill",)
+#: Their gradients go by data of their own, the value's by how many indices or set bits of a mask there are: not judged to the end.
+BY_DATA = ("index_fill", "index_put")
 
 _EAGER = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 
@@ -531,7 +531,8 @@ def hold(infos: list[Any], ops: ed.OpSet, samples: int, seed: int) -> None:
             if full_name(info) in BY_DATA:
                 assert told in ("refused", plain), full_name(info)
                 continue
-            assert told == ("refused" if plain == "backward" else plain), full_name(info)
+            # Of several results some may come from a call whose gradient the others do without.
+            assert told in {"backward": ("refused",), "some": ("some", "refused")}.get(plain, (plain,)), full_name(info)
             refusals += told == "refused"
             agreed += told == "fine"
     assert refusals > 3

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from eagerdecomp.commands.command import EXIT_CODES, Command, add_json, add_ops, output_file
+from eagerdecomp.commands.command import EXIT_CODES, Command, UsageError, add_json, add_ops, output_file
 from eagerdecomp.commands.scripts import add_module, own_words, print_last, script_of
 from eagerdecomp.opfile import op_set_from
 from eagerdecomp.runscript import Script, run_script
@@ -30,6 +30,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         choices=("error", "fallback"),
         default="error",
         help="an op without a route to the set: raise, or run it natively and count it (default %(default)s)",
+    )
+    parser.add_argument(
+        "--preflight",
+        action="store_true",
+        help="stop at the forward call whose gradient has no route to the set, not in backward()",
     )
     parser.add_argument(
         "--record", metavar="FILE", help="write what the run did there, by op and source line; eagerdecomp report shows it"
@@ -61,6 +66,7 @@ _EPILOG = f"""examples:
   eagerdecomp run --ops my_ops.txt train.py        a set of your own: one op a line (aten.add.Tensor, or aten.mul
                                                    for all its overloads), # comments, @core @prims @infra include a set
   eagerdecomp run --on-unsupported fallback --json gaps.json train.py
+  eagerdecomp run --preflight --ops my_ops.txt train.py   stops at the forward call that could not be differentiated
   eagerdecomp run --baseline --quiet --json times.json train.py
   eagerdecomp run --record run.json train.py       what it did, for eagerdecomp report run.json
   eagerdecomp run --perfetto run.trace train.py    its timeline: calls, their kernels, the cache
@@ -87,6 +93,8 @@ def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.recording import RecordingMode
 
     ops = op_set_from(args.ops)
+    if args.preflight and args.on_unsupported == "fallback":
+        raise UsageError("--preflight refuses what --on-unsupported fallback would run natively: ask for one of them")
     with (
         output_file("--json", args.json) as write,
         output_file("--record", args.record) as write_record,
@@ -95,10 +103,10 @@ def _run(args: argparse.Namespace) -> int:
         plain, notes = _baseline(script) if args.baseline else (None, [])
         mode: EagerDecompMode
         if args.record is None and args.perfetto is None:
-            mode = EagerDecompMode(ops, on_unsupported=args.on_unsupported)
+            mode = EagerDecompMode(ops, on_unsupported=args.on_unsupported, preflight=args.preflight)
         else:
             room = _TIMELINE if args.perfetto is None else _LONG_TIMELINE
-            mode = RecordingMode(ops, on_unsupported=args.on_unsupported, timeline=room)
+            mode = RecordingMode(ops, on_unsupported=args.on_unsupported, preflight=args.preflight, timeline=room)
         seen = None if args.no_record else BackendRecorder()
 
         @contextmanager
