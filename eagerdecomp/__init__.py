@@ -2,6 +2,8 @@
 
 from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.backend import Backend
+from eagerdecomp.blamed import BlameReport
+from eagerdecomp.blaming import blame
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.capture import trace
 from eagerdecomp.decomps.blocked_attention import blocked_attention
@@ -32,6 +34,7 @@ from eagerdecomp.stats import OpStats, Stats
 __all__ = [
     "Backend",
     "BackendRecorder",
+    "BlameReport",
     "EagerDecompError",
     "EagerDecompMode",
     "Explanation",
@@ -52,6 +55,7 @@ __all__ = [
     "TraceError",
     "UnsupportedGradientError",
     "UnsupportedOpError",
+    "blame",
     "blocked_attention",
     "carrying_set",
     "core_aten",

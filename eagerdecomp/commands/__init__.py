@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eagerdecomp.commands import bench, demo, explain, opset, plan, run, trace
+from eagerdecomp.commands import bench, blame, demo, explain, opset, plan, run, trace
 from eagerdecomp.commands.command import Command
 
 __all__ = ["COMMANDS"]
@@ -13,6 +13,7 @@ COMMANDS: tuple[Command, ...] = (
     explain.COMMAND,
     plan.COMMAND,
     trace.COMMAND,
+    blame.COMMAND,
     opset.COMMAND,
     bench.COMMAND,
 )

@@ -1,0 +1,151 @@
+"""What `blame` found, as values and as text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from eagerdecomp.judging import Difference
+
+__all__ = ["Blame", "BlameReport", "Culprit"]
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """Who is to blame for a difference.
+
+    Attributes:
+        kind: ``kernel``, ``rule``, ``program`` (what was kept of a call, or what a `compile` hook made of it: rules and kernels
+            alone give eager's result) or ``unsteady`` (the same call made again gives eager's result).
+        op: the op of the kernel or rule.
+        name: where the kernel or rule stands.
+        call: how it was called.
+        difference: how what it left behind is not eager's for that call.
+        chain: the ops and rules that led there, outermost first.
+    """
+
+    kind: str
+    op: str
+    name: str
+    call: str
+    difference: Difference | None
+    chain: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Blame:
+    """A call that did not leave behind what eager does.
+
+    Attributes:
+        op: the op that the program called.
+        call: how.
+        where: the line of the program, of a gradient that of the forward call; then that of the script that is under way.
+        difference: how it differs.
+        culprit: the kernel or rule to blame.
+        reproducer: a script that shows it by itself.
+        data: tensors that the script loads from a file beside it, where they are too large for it.
+        times: how often this op differed on this line.
+    """
+
+    op: str
+    call: str
+    where: tuple[str, ...]
+    difference: Difference
+    culprit: Culprit
+    reproducer: str = ""
+    data: bytes = field(default=b"", repr=False)
+    times: int = 1
+
+    def __str__(self) -> str:
+        return "\n".join(_text(self))
+
+
+@dataclass(frozen=True)
+class BlameReport:
+    """What `blame` found; true where anything did. Prints as text; `as_dict` gives plain values for JSON.
+
+    Attributes:
+        found: the differences, in the order in which the program met them: one, unless all were asked for.
+        compared: how many calls were compared with eager.
+        native: how many ran nothing but torch's own kernel of the op.
+        drew: of those compared how many drew random numbers, of which only dtypes, shapes and strides are held to eager's.
+        skipped: calls that could not be compared, by the reason.
+        op_set: what the set calls itself.
+        error: what the program raised, where a difference came before it.
+    """
+
+    found: tuple[Blame, ...]
+    compared: int
+    native: int
+    drew: int
+    skipped: Mapping[str, int]
+    op_set: str
+    error: Exception | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values."""
+        plain: dict[str, Any] = {"op_set": self.op_set, "compared": self.compared, "native": self.native, "drew": self.drew}
+        plain["skipped"] = dict(self.skipped)
+        plain["error"] = None if self.error is None else f"{type(self.error).__name__}: {self.error}"
+        plain["found"] = [_plain(one) for one in self.found]
+        return plain
+
+    def text(self, *, scripts: bool = True) -> str:
+        """The report as text, with the scripts that show each difference or without."""
+        shown = self.found if scripts else [dataclasses.replace(one, reproducer="") for one in self.found]
+        return "\n".join([*_counts(self), *(f"\n{one}" for one in shown)])
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def _plain(one: Blame) -> dict[str, Any]:
+    told = dataclasses.asdict(one)
+    del told["data"]
+    for difference in (told["difference"], told["culprit"]["difference"]):
+        for name in ("expected", "got") if difference else ():
+            value = difference[name]
+            difference[name] = value if isinstance(value, (int, str, list)) or value is None else str(value)
+        for name in ("off", "allowed") if difference else ():
+            value = difference[name]
+            difference[name] = value if value is None or abs(value) < float("inf") else str(value)
+    return told
+
+
+def _counts(report: BlameReport) -> Iterator[str]:
+    many = f"{len(report.found)} differences" if len(report.found) > 1 else "a difference" if report.found else "no difference"
+    yield f"{many} from eager on {report.op_set}: {report.compared} calls compared"
+    if report.native:
+        yield f"  {report.native} calls run torch's own kernel of their op, as eager does"
+    if report.drew:
+        yield f"  {report.drew} calls drew random numbers: their values were not compared"
+    for reason, calls in report.skipped.items():
+        yield f"  {calls} calls not compared: {reason}"
+
+
+def _text(one: Blame) -> Iterator[str]:
+    often = f", {one.times} times on this line" if one.times > 1 else ""
+    yield f"{one.op} is not what eager gives{often}"
+    yield from (f"  {'at' if not number else 'during':10} {line}" for number, line in enumerate(one.where))
+    yield f"  {'call':10} {one.call}"
+    yield f"  {'differs':10} {one.difference}"
+    culprit = one.culprit
+    words = {
+        "kernel": f"the kernel of {culprit.op}: {culprit.name}",
+        "rule": f"the rule of {culprit.op}: {culprit.name}; what it calls is right",
+        "program": f"{culprit.name}: its rules and kernels alone give eager's result",
+        "unsteady": f"{culprit.name}: the same call made again gives eager's result",
+    }
+    yield f"  {'to blame':10} {words[culprit.kind]}"
+    if culprit.call and culprit.call != one.call:
+        yield f"  {'called as':10} {culprit.call}"
+        if culprit.difference is not None:
+            yield f"  {'differs':10} {culprit.difference}"
+    yield from (f"  {'reached by' if not number else '':10} {link}" for number, link in enumerate(culprit.chain))
+    if one.reproducer:
+        yield from ("", "a script that shows it", *(f"    {line}".rstrip() for line in one.reproducer.splitlines()))

@@ -1,0 +1,278 @@
+"""Blaming: a program run on a backend beside native eager, up to the first call that leaves something else behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Literal
+
+import torch
+
+from eagerdecomp._torch import DispatchMode, HigherOrderOperator, OpOverload, builtin, no_current_modes
+from eagerdecomp.backend import Backend, as_backend
+from eagerdecomp.blamed import Blame, BlameReport, Culprit
+from eagerdecomp.cache import ProgramCache
+from eagerdecomp.decomps import our_rules
+from eagerdecomp.judging import Difference
+from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.observing import Caught
+from eagerdecomp.opset import OpLike, OpSet
+from eagerdecomp.planner import Planner, shipped_costs
+from eagerdecomp.recorded import Line
+from eagerdecomp.replaying import Call, Draws, Finding, answered_by, compared, replayed, why_not_compared
+from eagerdecomp.reproducer import Named, named_backend, reproducer
+from eagerdecomp.rules import Rule, index_rules
+from eagerdecomp.sources import shipped_rules
+from eagerdecomp.tracer import desugars_first
+from eagerdecomp.userlines import ForwardLines, UserLines, is_users
+
+__all__ = ["Blaming", "blame"]
+
+# How often a call is made until everything that runs it has had its turn: a rule, its program, what a hook makes of that.
+_UNTIL_COMPILED = 3
+_UNTIL_FUSED = 40
+
+
+def blame(
+    fn: Callable[[], Any],
+    supported_ops: Backend | OpSet | Iterable[OpLike],
+    *,
+    rules: Iterable[Rule] = (),
+    every: bool = False,
+    on_unsupported: Literal["error", "fallback"] = "error",
+    reproducers: bool = True,
+) -> BlameReport:
+    """Run a function on a backend beside native eager, and name the first op whose result is not eager's, and the kernel or the
+    rule to blame for it.
+
+    Each call that runs more than torch's own kernel of its op is made twice on the same inputs, and what both leave behind is
+    compared: values, dtypes, shapes, strides, what is a view of what, what was written. The function goes on with the backend's
+    results, up to the first difference, where it is cut short. What draws random numbers is held to dtypes, shapes and strides
+    alone.
+
+    Args:
+        fn: the program; it must not enter an `EagerDecompMode` itself.
+        supported_ops, on_unsupported: as for `EagerDecompMode`. Kernels and rules are judged: torch's own kernels are not.
+        rules: as for `EagerDecompMode`.
+        every: go on to the end and find every op and line that differs.
+        reproducers: write a script for each difference that shows it by itself.
+
+    What the function raises is raised, unless a difference was found before: then it is in the report.
+    """
+    watch = Blaming(supported_ops, rules=rules, every=every, on_unsupported=on_unsupported, reproducers=reproducers)
+    with Caught() as caught, watch.watching():
+        fn()
+    if caught.error is not None and not watch.report():
+        raise caught.error
+    return watch.report(caught.error)
+
+
+class _Enough(BaseException):
+    """Ends a program whose first difference is found: no error of its own, so that it catches none."""
+
+
+class Blaming(DispatchMode):
+    """The mode under which a program is compared with eager; arguments as for `blame`.
+
+    Args:
+        named: how a reproducer names the backend, where its caller knows.
+    """
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __init__(
+        self,
+        supported_ops: Backend | OpSet | Iterable[OpLike],
+        *,
+        rules: Iterable[Rule] = (),
+        every: bool = False,
+        on_unsupported: Literal["error", "fallback"] = "error",
+        reproducers: bool = True,
+        named: Named | None = None,
+    ) -> None:
+        super().__init__()
+        backend = as_backend(supported_ops)
+        given, rules = rules, tuple(rules)
+        self._named = named or named_backend(backend, rules, supported_ops, given)
+        self._planner = Planner(backend, index_rules(rules), our_rules, shipped_rules, shipped_costs)
+        self._backend = backend
+        self._options: dict[str, Any] = {"rules": rules, "on_unsupported": on_unsupported}
+        self._mode = self._new_mode()
+        self._every = every
+        self._repeat = _UNTIL_COMPILED if backend.compile is None else _UNTIL_FUSED
+        self._reproducers = reproducers
+        self._lock = threading.RLock()
+        self._lines = UserLines()
+        self._thread = threading.local()
+        self._found: dict[tuple[str, Line], Blame] = {}
+        self._times: Counter[tuple[str, Line]] = Counter()
+        self._skipped: Counter[str] = Counter()
+        self._compared = self._native = self._drew = 0
+
+    @contextmanager
+    def watching(self) -> Iterator[Blaming]:
+        """The mode entered; a program that is cut short leaves it without an error."""
+        try:
+            with self:
+                yield self
+        except _Enough:
+            pass
+
+    def report(self, error: Exception | None = None) -> BlameReport:
+        """What was found so far."""
+        found = tuple(Blame(**{**vars(one), "times": self._times[key]}) for key, one in self._found.items())
+        ops = repr(self._backend if self._backend.kernels else self._backend.ops)
+        return BlameReport(found, self._compared, self._native, self._drew, dict(self._skipped), ops, error)
+
+    def _new_mode(self) -> EagerDecompMode:
+        # With programs of its own: a fault must not come out of, or go into, what other modes keep.
+        return EagerDecompMode(self._backend, cache=ProgramCache(), **self._options)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if types and desugars_first(types):
+            return NotImplemented
+        kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return func(*map(self._entered, args), **{name: self._entered(value) for name, value in kwargs.items()})
+        if self._found and not self._every:
+            raise _Enough
+        line = self._lines.number_of(sys._getframe(1), self._forward_lines())
+        if self._planner.decide(func).plumbing:
+            return func(*args, **kwargs)
+        why = why_not_compared(self._planner, func, args, kwargs)
+        if why or answered_by(self._planner, func, args, kwargs) is builtin(func):
+            self._skipped.update([why] if why else ())
+            self._native += not why
+            return self._mode.__torch_dispatch__(func, types, args, kwargs)
+        with self._lock:
+            return self._beside_eager(func, types, args, kwargs, line)
+
+    def _entered(self, value: Any) -> Any:
+        """A function given to a higher-order op, with this mode on inside it."""
+        if not callable(value) or isinstance(value, torch.Tensor):
+            return value
+
+        def entered(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return value(*args, **kwargs)
+
+        return entered
+
+    def _forward_lines(self) -> ForwardLines:
+        own: ForwardLines | None = getattr(self._thread, "lines", None)
+        if own is None:
+            own = self._thread.lines = self._lines.of_thread()
+        return own
+
+    def _beside_eager(self, op: OpOverload, types: Sequence[type], args: Sequence[Any], kwargs: dict[str, Any], line: int) -> Any:
+        with no_current_modes():
+            call, draws = Call(op, args, kwargs), Draws(op, args, kwargs)
+        self._compared += 1
+        made = compared(call, args, kwargs, lambda: self._mode.__torch_dispatch__(op, types, args, kwargs))
+        self._drew += made.drew
+        if made.difference is not None:
+            with no_current_modes():
+                after = Draws(op, args, kwargs)
+                self._blame(call, draws, made.difference, self._lines.lines()[line])
+                after.restore()
+            if not self._every:
+                raise _Enough
+        if made.error is not None:
+            try:
+                raise made.error
+            finally:
+                del made  # or frame and error would keep each other
+        return made.answer
+
+    # -- who is to blame --------------------------------------------------------------------------------------------------
+
+    def _blame(self, call: Call, draws: Draws, found: Difference, line: Line) -> None:
+        key = (str(call.op), line)
+        self._times[key] += 1
+        if key in self._found:
+            return
+        draws.restore()
+        finding = replayed(self._planner, call)
+        draws.restore()
+        culprit = _culprit(finding) if finding is not None else self._program(call)
+        script, data = self._script(call, found, finding, culprit) if self._reproducers else ("", b"")
+        where, script_line = _place(line), _main_line()
+        others = (script_line,) if script_line and not where.startswith(script_line) else ()
+        self._found[key] = Blame(str(call.op), call.text, (where, *others), found, culprit, script, data)
+
+    def _program(self, call: Call) -> Culprit:
+        """Who is to blame where the rules and kernels of a call are right."""
+        args, kwargs = call.arguments()
+        again = compared(call, args, kwargs, lambda: self._mode.__torch_dispatch__(call.op, (), args, kwargs)).difference
+        if again is None:
+            return Culprit("unsteady", str(call.op), "a kernel or rule that does not always do the same", call.text, None)
+        hook = self._backend.compile
+        name = "the program that was kept of a call" if hook is None else f"what the compile hook {hook!r} made of its program"
+        return Culprit("program", str(call.op), name, call.text, again)
+
+    def _script(self, call: Call, found: Difference, finding: Finding | None, culprit: Culprit) -> tuple[str, bytes]:
+        """A script that shows the culprit's own call, or if that is right by itself the program's."""
+        for one, wrong in ((finding.call, finding.difference), (call, found)) if finding is not None else ((call, found),):
+            fails = self._fails(one.op, wrong)
+            args, kwargs = one.kept()
+            if fails(args, kwargs):
+                about = (
+                    f"{one.op} on {self._backend.name}: {wrong}.\n\nTo blame: the {culprit.kind} of {culprit.op}, {culprit.name}."
+                )
+                return reproducer(one.op, args, kwargs, self._named, about, fails, self._repeat)
+        return "", b""
+
+    def _fails(self, op: OpOverload, found: Difference) -> Callable[[Sequence[Any], Mapping[str, Any]], bool]:
+        """Whether a call differs in the same way on a mode that made no other."""
+
+        def fails(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+            call, mode = Call(op, args, kwargs), self._new_mode()
+            for _ in range(self._repeat):
+                given, named = call.arguments()
+                made = compared(call, given, named, lambda g=given, n=named: mode.__torch_dispatch__(op, (), g, n))  # type: ignore[misc]
+                if made.difference is not None:
+                    return made.difference.kind == found.kind and (
+                        found.kind != "error" or made.difference.expected == found.expected
+                    )
+                if isinstance(made.error, Exception):
+                    return False
+            return False
+
+        return fails
+
+
+def _culprit(finding: Finding) -> Culprit:
+    kind = "kernel" if finding.rule is None else "rule"
+    return Culprit(kind, str(finding.call.op), finding.name, finding.call.text, finding.difference, finding.chain)
+
+
+def _place(line: Line) -> str:
+    """A line of the program in words."""
+    if not line.file:
+        return "(no line of the program is under way)" + (f", in {line.backward}" if line.backward else "")
+    of = f"{_short(line.file)}:{line.number} in {line.function}: {line.text}"
+    return f"{of}\n{'':13}its gradient, {line.backward}" if line.backward else of
+
+
+def _main_line() -> str:
+    """The line of the script itself that is under way; "" where no script is."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (frame.f_globals.get("__name__") != "__main__" or not is_users(frame.f_code.co_filename)):
+        frame = frame.f_back
+    return "" if frame is None else f"{_short(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def _short(file: str) -> str:
+    here = os.path.relpath(file) if os.path.isabs(file) else file
+    return file if here.startswith("..") else here

@@ -1,0 +1,113 @@
+"""The command ``eagerdecomp blame``: which op of a script goes wrong on a backend first, and whose fault that is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from eagerdecomp.backend import Backend
+from eagerdecomp.commands.command import FAILED, INTERRUPTED, USAGE_ERROR, Command, UsageError, add_json, object_of, output_file
+from eagerdecomp.commands.scripts import add_module, own_words, print_last, script_of
+from eagerdecomp.opfile import NAMED_SETS, op_set_from
+from eagerdecomp.opset import OpSet
+from eagerdecomp.rules import Rule
+from eagerdecomp.runscript import run_script
+
+__all__ = ["COMMAND"]
+
+SCRIPT_FAILED = 3
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "eagerdecomp blame [options] SCRIPT [ARGS ...]\n       eagerdecomp blame [options] -m MODULE [ARGS ...]"
+    parser.add_argument("--backend", metavar="MODULE:NAME", help="the Backend whose kernels are judged, and the rules to its set")
+    names = ", ".join(NAMED_SETS)
+    parser.add_argument(
+        "--ops", metavar="SET", help=f"in place of --backend, a set with torch's own kernels: {names}, or a FILE (default core)"
+    )
+    parser.add_argument("--rules", metavar="MODULE:NAME", help="rules of your own: a Rule, or a list of them")
+    parser.add_argument("--all", action="store_true", help="go on to the script's end, and tell every op and line that differs")
+    parser.add_argument(
+        "--on-unsupported",
+        choices=("error", "fallback"),
+        default="error",
+        help="an op without a route to the set: raise, or run it natively (default %(default)s)",
+    )
+    parser.add_argument("--reproducer", metavar="FILE", help="write the script that shows the first difference there")
+    parser.add_argument("--full-trace", action="store_true", help="keep this library's frames in the script's tracebacks")
+    add_json(parser, "what was found")
+    add_module(parser)
+
+
+_VALUES = frozenset({"--backend", "--ops", "--rules", "--on-unsupported", "--reproducer", "--json"})
+
+_EPILOG = f"""examples:
+  eagerdecomp blame --backend my_backend:backend train.py --epochs 1     up to the first op that is not eager's
+  eagerdecomp blame --rules my_rules:RULES train.py                      rules of your own, to Core ATen
+  eagerdecomp blame --backend my_backend:backend --all --json found.json -m package.train
+  eagerdecomp blame --backend my_backend:backend --reproducer wrong.py train.py; python wrong.py
+
+Every op of the script that runs more than torch's own kernel is run twice on the same inputs, by the backend and natively, and
+what both leave behind is compared: values (within rounding), NaN, dtype, shape, strides, what is a view of what, what was written.
+At the first difference the script is cut short; the op, its line, the kernel or rule to blame and a script that shows it by itself
+are printed after the script's own output. Of ops that draw random numbers, values are not compared. The script must not enter an
+EagerDecompMode itself. It takes some times as long as on the backend alone; no tensor is kept beyond its call.
+
+exit codes: 0 no difference; {FAILED} a difference was found; {USAGE_ERROR} the command line, the backend, the rules, an op file or
+the script's name is wrong; {SCRIPT_FAILED} no difference, but the script itself ended with an error;
+{INTERRUPTED} interrupted (Ctrl-C)"""
+
+
+def _run(args: argparse.Namespace) -> int:
+    from eagerdecomp.blaming import Blaming
+    from eagerdecomp.reproducer import named_by_spec
+
+    script = script_of(args, "blame")
+    if args.backend and args.ops:
+        raise UsageError("--backend and --ops: choose one")
+    backend = _backend(args.backend) if args.backend else op_set_from(args.ops or "core")
+    rules, one = _rules(args.rules) if args.rules else ((), False)
+    named = named_by_spec(args.backend or "", args.rules or "", ops=args.ops or "core")
+    named = replace(named, rules=f"[{named.rules}]") if one else named
+    watch = Blaming(backend, rules=rules, every=args.all, on_unsupported=args.on_unsupported, named=named)
+    with output_file("--json", args.json) as write, output_file("--reproducer", args.reproducer) as write_script:
+        beside = Path(args.reproducer).absolute().with_suffix(".pt") if args.reproducer else None  # the script may change folders
+        process = os.getpid()
+        outcome = run_script(script, watch.watching, full_trace=args.full_trace)
+        if os.getpid() != process:
+            return outcome.exit_code  # a child that the script forked
+        report = watch.report()
+        if args.json != "-":
+            print_last(report.text(scripts=beside is None))
+        write(json.dumps({"script": script.name, "exit_code": outcome.exit_code, **report.as_dict()}, indent=2) + "\n")
+        if report and beside is not None:
+            write_script(report.found[0].reproducer)
+            if report.found[0].data:
+                beside.write_bytes(report.found[0].data)
+    if outcome.interrupted:
+        return INTERRUPTED
+    return FAILED if report else SCRIPT_FAILED if outcome.exit_code else 0
+
+
+def _backend(spec: str) -> Backend | OpSet:
+    found = object_of("--backend", spec)
+    if not isinstance(found, (Backend, OpSet)):
+        raise UsageError(f"--backend {spec}: not an eagerdecomp.Backend or OpSet, but {found!r}")
+    return found
+
+
+def _rules(spec: str) -> tuple[tuple[Rule, ...], bool]:
+    """The rules that ``--rules`` names, and whether it names one alone."""
+    found = object_of("--rules", spec)
+    rules = (found,) if isinstance(found, Rule) else found
+    if not isinstance(rules, (list, tuple)) or not all(isinstance(rule, Rule) for rule in rules):
+        raise UsageError(f"--rules {spec}: not a rule of eagerdecomp.register_decomposition or a list of them, but {found!r}")
+    return tuple(rules), isinstance(found, Rule)
+
+
+COMMAND = Command(
+    "blame", "find the first op of a script that goes wrong on a backend, and why", _configure, _run, _EPILOG, own_words(_VALUES)
+)

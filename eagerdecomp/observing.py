@@ -1,0 +1,175 @@
+"""Observing: what one call of an op left behind, and copies of its arguments to make it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import is_zero_tensor
+
+__all__ = ["Caught", "Observed", "copied", "is_plain", "leaves_of", "mapped", "observe", "observed", "resolved"]
+
+# Ops that read or take a tensor's memory outside the tensor: copies of their arguments need all of it.
+_WHOLE_MEMORY = frozenset(
+    f"aten::{name}" for name in ("as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "resize_", "set_")
+)
+
+# A tensor that is a smaller part of its memory than this is copied without the rest.
+_SMALL_PART = 4
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What one call left behind.
+
+    Attributes:
+        leaves: what it answered, lists spread out.
+        nesting: how that was nested.
+        inputs: the tensors that it was given, as it left them.
+        error: what it raised in place of an answer.
+        same: of each leaf which input it is, or -1.
+        shares: of each leaf the inputs whose memory it shares, each with how far into it the leaf begins.
+    """
+
+    leaves: Sequence[Any]
+    nesting: Any
+    inputs: Sequence[Tensor]
+    error: Exception | None
+    same: Sequence[int]
+    shares: Sequence[tuple[tuple[int, int], ...]]
+
+
+class Caught:
+    """Keeps what is raised inside it, if it is an error and no interrupt: ``with Caught() as caught: ...; caught.error``."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def __enter__(self) -> Caught:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if isinstance(error, Exception):
+            self.error = error
+            return True
+        return False
+
+
+def observe(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Observed]:
+    """The answer of a call, and what it left behind; what the call raises is part of that."""
+    answer = None
+    with Caught() as caught:
+        answer = run(*args, **kwargs)
+    return answer, observed(answer, args, kwargs, caught.error)
+
+
+def observed(answer: Any, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception | None = None) -> Observed:
+    """What a call that was made left behind."""
+    inputs = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
+    leaves = list(leaves_of(answer))
+    same = [next((number for number, given in enumerate(inputs) if leaf is given), -1) for leaf in leaves]
+    shares = [tuple(_shared(leaf, inputs)) if isinstance(leaf, Tensor) else () for leaf in leaves]
+    return Observed(leaves, _nesting(answer), inputs, error, same, shares)
+
+
+def _shared(leaf: Tensor, inputs: Sequence[Tensor]) -> Iterator[tuple[int, int]]:
+    if not _has_memory(leaf):
+        return
+    owner = leaf.untyped_storage()._cdata
+    for number, given in enumerate(inputs):
+        if _has_memory(given) and given.untyped_storage()._cdata == owner:
+            start, given_start = (
+                int(leaf.storage_offset()) * leaf.element_size(),
+                int(given.storage_offset()) * given.element_size(),
+            )
+            yield number, start - given_start
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and tensor.numel() > 0 and tensor.device.type != "meta"
+
+
+def _nesting(value: Any) -> Any:
+    return tuple(map(_nesting, value)) if isinstance(value, (list, tuple)) else None
+
+
+def leaves_of(value: Any) -> Iterator[Any]:
+    """What nested lists hold, in order."""
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from leaves_of(item)
+    else:
+        yield value
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The nested lists with each thing that they hold changed."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(mapped(item, change) for item in value) if type(value) in (list, tuple) else [*value]
+    return change(value)
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is memory with strides, so that it can be copied and compared."""
+    kind = type(tensor) in (Tensor, torch.nn.Parameter)
+    return kind and tensor.layout is torch.strided and not tensor.is_quantized and not is_zero_tensor(tensor)
+
+
+def copied(schema: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call of an op (``"aten::add"``), every tensor in memory of its own, shared as theirs is."""
+    tensors: dict[int, Tensor] = {}
+    storages: dict[int, torch.UntypedStorage] = {}
+    owners: dict[int, int] = {}
+    for one in leaves_of([*args, *kwargs.values()]):
+        if isinstance(one, Tensor) and one.layout is torch.strided and id(one) not in tensors:
+            tensors[id(one)] = one
+            owner = one.untyped_storage()._cdata
+            owners[owner] = owners.get(owner, 0) + 1
+    tensors.clear()
+
+    def copy(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) not in tensors:
+            alone = schema not in _WHOLE_MEMORY and owners.get(_owner(value), 0) == 1
+            tensors[id(value)] = _copy(value, storages, alone)
+        return tensors[id(value)]
+
+    return [mapped(value, copy) for value in args], {name: mapped(value, copy) for name, value in kwargs.items()}
+
+
+def _owner(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else 0
+
+
+def _copy(tensor: Tensor, storages: dict[int, torch.UntypedStorage], alone: bool) -> Tensor:
+    given = tensor.detach()
+    if given.layout is not torch.strided or given.device.type == "meta":
+        return given.clone()
+    storage = given.untyped_storage()
+    if alone and storage.nbytes() > _SMALL_PART * given.numel() * given.element_size() and given.numel():
+        span = 1 + sum((size - 1) * stride for size, stride in zip(given.shape, given.stride(), strict=True))
+        made = _bare(given).as_strided((span,), (1,)).clone().as_strided(given.shape, given.stride())
+    else:
+        if storage._cdata not in storages:
+            storages[storage._cdata] = storage.clone()  # type: ignore[no-untyped-call]
+        made = torch.empty(0, dtype=given.dtype, device=given.device)
+        made.set_(storages[storage._cdata], given.storage_offset(), given.shape, given.stride())
+    made = made.conj() if given.is_conj() else made
+    return torch.ops.aten._neg_view(made) if given.is_neg() else made
+
+
+def _bare(tensor: Tensor) -> Tensor:
+    """The memory as it is, without conj and neg bits."""
+    tensor = torch.ops.aten._neg_view(tensor) if tensor.is_neg() else tensor
+    return tensor.conj() if tensor.is_conj() else tensor
+
+
+def resolved(tensor: Tensor) -> Tensor:
+    """The tensor's values without autograd and lazy bits."""
+    return tensor.detach().resolve_conj().resolve_neg()

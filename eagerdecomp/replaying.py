@@ -1,0 +1,245 @@
+"""Replaying: a call made again by its rules, each kernel and rule within it held to eager: the first wrong one is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from eagerdecomp._torch import OpOverload, builtin, lazy_bits_visible, no_current_modes, without_torch_function
+from eagerdecomp.errors import UnsupportedOpError
+from eagerdecomp.judging import Difference, difference
+from eagerdecomp.key import program_arguments
+from eagerdecomp.observing import Caught, Observed, copied, is_plain, leaves_of, observe, observed
+from eagerdecomp.planner import WORKSPACE_OF, Planner
+from eagerdecomp.report import describe_call
+from eagerdecomp.rules import NoRoute, Rule, place_of
+from eagerdecomp.schema import arguments_of, facts_of
+from eagerdecomp.sizes import plain
+from eagerdecomp.tracer import Recorder
+
+__all__ = ["Call", "Compared", "Draws", "Finding", "answered_by", "compared", "eager", "replayed", "why_not_compared"]
+
+# Kernels that write to arguments of which their schemas do not say so.
+_WRITES_UNSAID = frozenset({"aten::native_batch_norm", "aten::batch_norm", "aten::cudnn_batch_norm", "aten::instance_norm"})
+
+
+class Call:
+    """A call of an op, its arguments kept as they were before: every time it is made again it is on copies."""
+
+    def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.op = op
+        self._args, self._kwargs = copied(op._schema.name, args, kwargs)
+        self.text = describe_call(op, args, dict(kwargs))
+
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """Copies of the arguments."""
+        return copied(self.op._schema.name, self._args, self._kwargs)
+
+    def kept(self) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments themselves, not to be written to."""
+        return self._args, self._kwargs
+
+    def eager(self) -> Observed:
+        """What eager's kernel leaves behind."""
+        writes = facts_of(self.op).mutated or self.op._schema.name in _WRITES_UNSAID
+        args, kwargs = self.arguments() if writes else self.kept()
+        return observe(eager(self.op), args, kwargs)[1]
+
+
+class Draws:
+    """The states of the generators that a call may draw from."""
+
+    def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        every = list(leaves_of([*args, *kwargs.values()]))
+        generators = [torch.default_generator, *(one for one in every if isinstance(one, torch.Generator))]
+        if facts_of(op).is_random:
+            devices = {one.device for one in every if isinstance(one, torch.Tensor) and one.device.type not in ("cpu", "meta")}
+            for device in devices:
+                found = torch.get_device_module(device).default_generators
+                generators.append(found[device.index or 0])
+        self._states = [(generator, generator.get_state()) for generator in generators]
+
+    def moved(self) -> bool:
+        """Whether any of them drew since."""
+        return any(not torch.equal(generator.get_state(), state) for generator, state in self._states)
+
+    def restore(self) -> None:
+        """Put them back."""
+        for generator, state in self._states:
+            generator.set_state(state)
+
+
+class Compared(NamedTuple):
+    """A call made beside eager.
+
+    Attributes:
+        answer: what it answered.
+        error: what it raised instead.
+        difference: how what it left behind is not eager's.
+        drew: whether it drew random numbers, so that its values were not compared.
+    """
+
+    answer: Any
+    error: Exception | None
+    difference: Difference | None
+    drew: bool
+
+
+def compared(call: Call, args: Sequence[Any], kwargs: Mapping[str, Any], run: Callable[[], Any]) -> Compared:
+    """Make a call, `run`, of these arguments, and once more natively on copies of them; both from the same generator states."""
+    op = call.op
+    with no_current_modes():
+        draws = Draws(op, args, kwargs)
+        want = call.eager()
+        drew = draws.moved()
+        draws.restore()
+    answer = None
+    with Caught() as caught:
+        answer = run()
+    if isinstance(caught.error, (NoRoute, UnsupportedOpError)):
+        return Compared(None, caught.error, None, drew)
+    with no_current_modes(), lazy_bits_visible():
+        drew = drew or draws.moved()
+        have = observed(answer, args, kwargs, caught.error)
+        found = difference(op, *call.kept(), want, have, eager(op), values=not drew)
+    return Compared(answer, caught.error, found, drew)
+
+
+def eager(op: OpOverload) -> Callable[..., Any]:
+    """What runs an op as plain eager does, within the handler of a mode too."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with no_current_modes(), without_torch_function(), lazy_bits_visible():
+            return op(*args, **kwargs)
+
+    return run
+
+
+def why_not_compared(planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Why a call of an op cannot be held to eager; "" where it can."""
+    if op._schema.name in WORKSPACE_OF and planner.decide(op).kernel is None:
+        return "reads a workspace that the forward op's own kernel alone knows how to write"
+    tensors = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, torch.Tensor)]
+    if not all(map(is_plain, tensors)):
+        return "sparse, quantized, fake or subclassed tensors, or zeros without memory"
+    return ""
+
+
+def answered_by(planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """The kernel that takes a call; None where rules do."""
+    decision = planner.decide(op)
+    if decision.kernel is None or (decision.when is not None and not decision.when(*args, **kwargs)):
+        return None
+    return decision.kernel
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The first wrong step of a call.
+
+    Attributes:
+        call: the step.
+        rule: the rule that is wrong; None for a kernel.
+        name: where the rule or kernel stands.
+        difference: how what it left behind is not eager's.
+        chain: the ops and rules that led to it, outermost first.
+    """
+
+    call: Call
+    rule: Rule | None
+    name: str
+    difference: Difference
+    chain: tuple[str, ...]
+
+
+def replayed(planner: Planner, call: Call) -> Finding | None:
+    """The first kernel, or the innermost rule, that is wrong in a call; None where the call is right by its rules and kernels."""
+    args, kwargs = call.arguments()
+    kernel = answered_by(planner, call.op, args, kwargs)
+    if kernel is not None:
+        found = compared(call, args, kwargs, lambda: kernel(*args, **kwargs)).difference
+        return Finding(call, None, place_of(kernel), found, ()) if found is not None else None
+    every = arguments_of(call.op, args, kwargs)
+    recorder = _Checking(planner, call.op, program_arguments(call.op, every))
+    with (
+        without_torch_function(),
+        lazy_bits_visible(),
+        Caught(),
+    ):  # what is raised is a finding, or no fault of a kernel's or rule's
+        recorder.run(planner.decide(call.op).rules, args, kwargs)
+    return recorder.found[0] if recorder.found else None
+
+
+class _Checking(Recorder):
+    """A recorder that holds every kernel it calls, and every rule it runs, to eager. What is wrong first is first in `found`: what
+    a rule calls comes before the rule."""
+
+    def __init__(self, planner: Planner, op: OpOverload, arguments: Sequence[Any]) -> None:
+        super().__init__(planner.decide, op, arguments)
+        self._planner = planner
+        self.found: list[Finding] = []
+        self._open: list[str] = []
+        self._rule: Rule | None = None
+
+    def _note(self, op: OpOverload, kernel: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if self.found or kernel is builtin(op):
+            return super()._note(op, kernel, args, kwargs)
+        note = super()._note
+        return self._checked(op, args, kwargs, lambda: note(op, kernel, args, kwargs), lambda: (None, place_of(kernel)))
+
+    def _expand(self, op: OpOverload, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if self.found:
+            return super()._expand(op, rules, args, kwargs)
+        expand, depth = super()._expand, len(self._open)
+
+        def run() -> Any:
+            self._open.append(str(op))
+            try:
+                return expand(op, rules, args, kwargs)
+            finally:
+                del self._open[depth:]
+
+        return self._checked(op, args, kwargs, run, lambda: (self._rule, str(self._rule)))
+
+    def _apply(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        depth, before = len(self._open), len(self.found)
+        self._open[-1] = f"{rule.op} by {rule}"
+        answer = NotImplemented
+        try:
+            answer = super()._apply(rule, args, kwargs)
+        except NoRoute:
+            del self.found[before:]
+            raise
+        finally:
+            del self._open[depth:]
+            self._rule = rule
+        if answer is NotImplemented:
+            del self.found[before:]
+        return answer
+
+    def _checked(
+        self,
+        op: OpOverload,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        run: Callable[[], Any],
+        who: Callable[[], tuple[Rule | None, str]],
+    ) -> Any:
+        args, kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
+        if why_not_compared(self._planner, op, args, kwargs):
+            return run()
+        with no_current_modes():
+            call = Call(op, args, kwargs)
+        made = compared(call, args, kwargs, run)
+        if made.difference is not None and not self.found:
+            rule, name = who()
+            self.found.append(Finding(call, rule, name, made.difference, tuple(self._open)))
+        if made.error is not None:
+            try:
+                raise made.error
+            finally:
+                del made  # or frame and error would keep each other
+        return made.answer

@@ -1,0 +1,410 @@
+"""Reproducers: a script that makes one call on a backend and says whether it is what eager gives."""
+
+from __future__ import annotations
+
+import base64
+import io
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.backend import Backend
+from eagerdecomp.observing import leaves_of, mapped, resolved
+from eagerdecomp.opfile import NAMED_SETS
+from eagerdecomp.opset import core_aten, prims
+from eagerdecomp.rules import Rule
+from eagerdecomp.strides import in_order, is_dense, memory_order
+
+__all__ = ["Named", "named_backend", "named_by_spec", "reproducer"]
+
+# Tensors of more elements than this together are made smaller, if the call is still wrong ...
+_SMALL = 16
+
+# ... and if there are still more than this, drawn.
+_LITERAL = 64
+
+# Larger ones, in bytes of text, go to a file beside the script.
+_EMBEDDED = 200_000
+
+# How long smaller calls are looked for, in seconds.
+_PATIENCE = 10.0
+
+
+@dataclass(frozen=True)
+class Named:
+    """How a script names a backend and its rules.
+
+    Attributes:
+        imports: lines that come first.
+        backend: the expression that stands for the backend, or op set.
+        rules: that of the rules, or of one; "" where there are none.
+    """
+
+    imports: tuple[str, ...]
+    backend: str
+    rules: str = ""
+
+
+def named_backend(backend: Backend, rules: Sequence[Rule], given: Any = None, given_rules: Any = None) -> Named:
+    """How a script names a backend and rules that the running program holds.
+
+    Args:
+        given, given_rules: the objects that the caller gave for them, which modules may hold.
+    """
+    imports: list[str] = []
+    words = _imported(given if given is not None else backend, imports) or _set_text(backend, imports)
+    rules_text = ""
+    if rules:
+        rules_text = _imported(given_rules, imports) or ""
+        found = [] if rules_text else [_imported(rule, imports) for rule in rules]
+        if not rules_text and all(found):
+            rules_text = f"[{', '.join(one for one in found if one)}]"
+        elif not rules_text:
+            rules_text = "rules"
+            imports.append("rules = ...  # yours: " + ", ".join(rule.where for rule in rules))
+    return Named(tuple(dict.fromkeys(imports)), words, rules_text)
+
+
+def named_by_spec(backend: str, rules: str = "", *, ops: str = "") -> Named:
+    """How a script names what the command line names: a backend and rules as ``module:name``, a set as ``--ops`` takes it."""
+    imports: list[str] = []
+    if backend:
+        words = _spec_text(backend, imports)
+    elif ops in NAMED_SETS:
+        words = f"ed.{NAMED_SETS[ops].__name__}()"
+    else:
+        imports.append("from eagerdecomp.opfile import op_set_from")
+        words = f"op_set_from({str(Path(ops).resolve())!r})"
+    rules_text = _spec_text(rules, imports) if rules else ""
+    return Named(tuple(dict.fromkeys(imports)), words, rules_text)
+
+
+def _spec_text(spec: str, imports: list[str]) -> str:
+    module_name, _, name = spec.partition(":")
+    folder = _folder(sys.modules.get(module_name), module_name)
+    imports.extend([f"sys.path.insert(0, {folder!r})"] if folder else [])
+    imports.append(f"from {module_name} import {name.partition('.')[0]}")
+    return name
+
+
+def _set_text(backend: Backend, imports: list[str]) -> str:
+    if backend.kernels or backend.compile is not None:
+        imports.append(f"backend = ...  # yours: {backend!r}")
+        return "backend"
+    for words, named in (("ed.core_aten()", core_aten()), ("ed.prims()", prims())):
+        if backend.ops == named:
+            return words
+    imports.append("ops = ed.OpSet(")
+    imports.append(f"    {[str(op) for op in backend.ops]!r}")
+    imports.append(")" + ("  # and their predicates" if any(backend.ops.predicate(op) for op in backend.ops) else ""))
+    return "ops"
+
+
+def _imported(value: Any, imports: list[str]) -> str | None:
+    """The name by which a script has what some module of the program holds."""
+    if value is None:
+        return None
+    main = sys.modules.get("__main__")
+    for module_name, module in sorted(sys.modules.items()):
+        if module is main or module_name.partition(".")[0] in ("eagerdecomp", "torch", "builtins"):
+            continue
+        for name, held in list(getattr(module, "__dict__", {}).items()):
+            if held is value and name.isidentifier() and not name.startswith("_"):
+                folder = _folder(module, module_name)
+                if folder:
+                    imports.append(f"sys.path.insert(0, {folder!r})")
+                imports.append(f"from {module_name} import {name}")
+                return str(name)
+    return None
+
+
+def _folder(module: Any, name: str) -> str:
+    """Where a module's import begins, unless Python finds it by itself."""
+    file = getattr(module, "__file__", None)
+    if not file or "site-packages" in file:
+        return ""
+    above = name.count(".") + (Path(file).name == "__init__.py")
+    return str(Path(file).resolve().parents[above])
+
+
+# -- the script -----------------------------------------------------------------------------------------------------------
+
+
+def reproducer(
+    op: OpOverload,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    named: Named,
+    about: str,
+    fails: Callable[[Sequence[Any], Mapping[str, Any]], bool],
+    times: int,
+) -> tuple[str, bytes]:
+    """A script that makes a call on a backend and fails where it is not what eager gives, and what it loads from a file beside it.
+
+    Args:
+        named: how the script names the backend.
+        about: what is wrong, for its first lines.
+        fails: whether a call like this one is wrong in the same way; asked of smaller ones.
+        times: how often the script makes the call.
+    """
+    drawn: dict[int, str] = {}
+    if _elements(args, kwargs) > _SMALL and _checks_arguments(op):
+        args, kwargs = _smaller(args, kwargs, fails)
+    if _elements(args, kwargs) > _LITERAL and _checks_arguments(op):
+        args, kwargs, drawn = _with_draws(args, kwargs, fails)
+    writer = _Writer(drawn)
+    words = [writer.text(value) for value in args]
+    named_words = [f"{name!r}: {writer.text(value)}" for name, value in kwargs.items()]
+    data = writer.data()
+    rules = f", rules={named.rules}" if named.rules else ""
+    guard = "torch.inference_mode()" if torch.is_inference_mode_enabled() else "torch.no_grad()"
+    loaded, large = _loading(data)
+    lines = [
+        *_quoted(about).splitlines(),
+        "",
+        "Ends with exit code 1 while that is so, and with 0 once it is not.",
+        '"""',
+        "",
+        *_standard_imports(named, data, bool(large)),
+        "import torch",
+        "",
+        "import eagerdecomp as ed",
+        "",
+        *named.imports,
+        "inf, nan = float('inf'), float('nan')",
+        *loaded,
+        "",
+        "",
+        "def inputs():",
+        *(f"    {line}" for line in writer.lines),
+        f"    return [{', '.join(words)}], {{{', '.join(named_words)}}}",
+        "",
+        "",
+        f"given = [inputs() for _ in range({times})]  # recorded, compiled, run",
+        "",
+        "",
+        "def calls():",
+        "    for args, kwargs in given:",
+        f"        torch.ops.{op}(*args, **kwargs)",
+        "",
+        "",
+        f"with {guard}:",
+        f"    found = ed.blame(calls, {named.backend}{rules}, reproducers=False)",
+        "print(found)",
+        "sys.exit(1 if found else 0)",
+    ]
+    return "\n".join(lines) + "\n", large
+
+
+def _quoted(text: str) -> str:
+    """The beginning of a docstring."""
+    return '"""' + text.replace("\\", "/").replace('"""', "...")
+
+
+def _standard_imports(named: Named, data: bytes, large: bool) -> Iterator[str]:
+    if data:
+        yield from (("import os",) if large else ("import base64", "import io"))
+    yield "import sys"
+    if data and not large:
+        yield "import zlib"
+    yield ""
+
+
+def _loading(data: bytes) -> tuple[list[str], bytes]:
+    """The lines that load the tensors of a script, and what they load from a file."""
+    if not data:
+        return [], b""
+    packed = base64.b64encode(zlib.compress(data, 9)).decode()
+    if len(packed) > _EMBEDDED:
+        return ["saved = torch.load(os.path.splitext(os.path.abspath(__file__))[0] + '.pt')  # lies beside this script"], data
+    parts = [packed[start : start + 110] for start in range(0, len(packed), 110)]
+    lines = ["saved = torch.load(io.BytesIO(zlib.decompress(base64.b64decode("]
+    return [*lines, *(f"    {part!r}" for part in parts), "))))"], b""
+
+
+class _Writer:
+    """Arguments as Python text: `lines` make the tensors that share memory, `saved` are those that are loaded."""
+
+    def __init__(self, drawn: Mapping[int, str]) -> None:
+        self.lines: list[str] = []
+        self._saved: list[Tensor] = []
+        self._drawn = drawn
+        self._names: dict[int, str] = {}
+        self._bases: dict[tuple[int, torch.dtype], str] = {}
+        self._kept: list[Tensor] = []
+
+    def data(self) -> bytes:
+        """The tensors that the script loads, as a file."""
+        if not self._saved:
+            return b""
+        file = io.BytesIO()
+        torch.save(self._saved, file)
+        return file.getvalue()
+
+    def text(self, value: Any) -> str:
+        """An argument as text."""
+        if isinstance(value, Tensor):
+            if id(value) not in self._names:
+                self._names[id(value)] = name = f"x{len(self._names)}"
+                self._kept.append(value)
+                self.lines.append(f"{name} = {self._drawn.get(id(value)) or self._tensor(value)}")
+            return self._names[id(value)]
+        if isinstance(value, (list, tuple)):
+            return "[" + ", ".join(map(self.text, value)) + "]"
+        if isinstance(value, torch.device):
+            return f"torch.device({str(value)!r})"
+        if isinstance(value, torch.Generator):
+            return f"torch.Generator({str(value.device)!r}).manual_seed(0)"
+        return repr(value)
+
+    def _tensor(self, tensor: Tensor) -> str:
+        if tensor.is_conj():
+            return f"{self._tensor(tensor.conj())}.conj()"
+        if tensor.is_neg():
+            return f"torch._neg_view({self._tensor(torch.ops.aten._neg_view(tensor))})"
+        if not is_dense(tensor) or tensor.storage_offset() or tensor.untyped_storage().nbytes() != tensor.nbytes:
+            owner = (int(tensor.untyped_storage()._cdata), tensor.dtype)
+            if owner not in self._bases:
+                whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
+                self._bases[owner] = name = f"memory{len(self._bases)}"
+                self.lines.append(f"{name} = {self._values(whole)}")
+            base = self._bases[owner]
+            return f"{base}.as_strided({list(tensor.shape)}, {list(tensor.stride())}, {tensor.storage_offset()})"
+        if not tensor.is_contiguous():
+            return f"{_empty_text(tensor)}.copy_({self._values(tensor.contiguous())})"
+        return self._values(tensor)
+
+    def _values(self, tensor: Tensor) -> str:
+        if not tensor.numel():
+            return _empty_text(tensor)
+        if tensor.numel() > _LITERAL:
+            self._saved.append(tensor.clone().cpu())
+            return f"saved[{len(self._saved) - 1}].clone()" + ("" if tensor.is_cpu else f".to({str(tensor.device)!r})")
+        if tensor.is_complex():
+            return f"torch.view_as_complex({self._values(torch.view_as_real(tensor))})"
+        digits = {torch.float32: 9, torch.float16: 5, torch.bfloat16: 4}.get(tensor.dtype)
+        values = tensor.tolist()
+        if digits is not None:
+            values = _rounded(values, digits)
+        device = "" if tensor.is_cpu else f", device={str(tensor.device)!r}"
+        return f"torch.tensor({values!r}, dtype={tensor.dtype}{device})"
+
+
+def _rounded(value: Any, digits: int) -> Any:
+    return [_rounded(item, digits) for item in value] if isinstance(value, list) else float(f"{value:.{digits}g}")
+
+
+def _empty_text(tensor: Tensor) -> str:
+    device = "" if tensor.is_cpu else f", device={str(tensor.device)!r}"
+    return f"torch.empty_strided({list(tensor.shape)}, {list(tensor.stride())}, dtype={tensor.dtype}{device})"
+
+
+# -- smaller calls ---------------------------------------------------------------------------------------------------------
+
+
+def _tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    return [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
+
+
+def _elements(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    return sum(one.numel() for one in _tensors(args, kwargs))
+
+
+def _checks_arguments(op: OpOverload) -> bool:
+    """Whether eager's kernel surely refuses arguments that do not fit together; others read past their ends."""
+    return torch.Tag.pointwise in op.tags or (torch.Tag.core in op.tags and "backward" not in op._schema.name)
+
+
+def _smaller(
+    args: Sequence[Any], kwargs: Mapping[str, Any], fails: Callable[[Sequence[Any], Mapping[str, Any]], bool]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """A call with fewer elements that fails too: each size, wherever it stands, is made smaller as long as one is found."""
+    until = time.monotonic() + _PATIENCE
+    for size in sorted({size for one in _tensors(args, kwargs) for size in one.shape if size > 1}, reverse=True):
+        for less in sorted({1, 2, 3, 4, 8, 16, size // 2}):
+            if not 0 < less < size or time.monotonic() > until:
+                continue
+            changed = _resized(args, kwargs, size, less)
+            if changed is not None and fails(*changed):
+                args, kwargs = changed
+                break
+    return args, kwargs
+
+
+def _resized(args: Sequence[Any], kwargs: Mapping[str, Any], size: int, less: int) -> tuple[list[Any], dict[str, Any]] | None:
+    made: dict[int, Tensor] = {}
+
+    def change(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) not in made:
+            made[id(value)] = _cut(value, size, less)
+        return made[id(value)]
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, (list, tuple)) and value and all(type(one) is int for one in value):
+            return [less if one == size else one for one in value]
+        return mapped(value, change)
+
+    given = _tensors(args, kwargs)
+    distinct = {id(one): one for one in given}.values()
+    if len({one.untyped_storage()._cdata for one in distinct}) < len(distinct):
+        return None  # what shares memory stays as it is
+    return [cut(value) for value in args], {name: cut(value) for name, value in kwargs.items()}
+
+
+def _cut(tensor: Tensor, size: int, less: int) -> Tensor:
+    if size not in tensor.shape:
+        return tensor
+    part = resolved(tensor)[tuple(slice(less) if one == size else slice(None) for one in tensor.shape)]
+    return _laid_out(part, part.shape, memory_order(tensor))
+
+
+def _laid_out(values: Tensor, shape: Sequence[int], order: Sequence[int]) -> Tensor:
+    strides = in_order(shape, order)
+    return torch.empty_strided(list(shape), strides, dtype=values.dtype, device=values.device).copy_(values)
+
+
+def _with_draws(
+    args: Sequence[Any], kwargs: Mapping[str, Any], fails: Callable[[Sequence[Any], Mapping[str, Any]], bool]
+) -> tuple[Sequence[Any], Mapping[str, Any], dict[int, str]]:
+    """The call with its larger tensors drawn from seeds, and how each is, if it fails so too."""
+    drawn: dict[int, tuple[Tensor, str]] = {}
+
+    def draw(value: Any) -> Any:
+        if not isinstance(value, Tensor) or value.numel() <= _LITERAL or not is_dense(value) or value.is_complex():
+            return value
+        if id(value) not in drawn:
+            drawn[id(value)] = _drawn(value, len(drawn))
+        return drawn[id(value)][0]
+
+    other = [mapped(value, draw) for value in args], {name: mapped(value, draw) for name, value in kwargs.items()}
+    if not drawn or not fails(*other):
+        return args, kwargs, {}
+    return *other, {id(tensor): text for tensor, text in drawn.values()}
+
+
+def _drawn(tensor: Tensor, seed: int) -> tuple[Tensor, str]:
+    shape, dtype = list(tensor.shape), tensor.dtype
+    source = f"generator=torch.Generator().manual_seed({seed})"
+    if dtype.is_floating_point:
+        words = f"torch.randn({shape}, {source}).to({dtype})"
+    elif dtype is torch.bool:
+        words = f"torch.rand({shape}, {source}) < 0.5"
+    else:
+        least, most = int(tensor.min()), int(tensor.max())
+        words = f"torch.randint({least}, {most + 1}, {shape}, {source}).to({dtype})"
+    if not tensor.is_contiguous():
+        words = f"torch.empty_strided({shape}, {list(tensor.stride())}, dtype={dtype}).copy_({words})"
+    if not tensor.is_cpu:
+        words = f"({words}).to({str(tensor.device)!r})"
+    made: Tensor = eval(words, {"torch": torch})
+    return made, words

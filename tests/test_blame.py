@@ -1,0 +1,618 @@
+"""Blame: broken kernels and rules in the middle of models are named, and sound ones are not."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import eagerdecomp as ed
+from eagerdecomp.cli import main
+
+aten = torch.ops.aten
+
+
+# -- programs -----------------------------------------------------------------------------------------------------------------
+
+
+def classifier() -> None:
+    """A small net of usual parts, trained for two steps."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(2, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.GELU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(36, 16),
+        nn.SiLU(),
+        nn.Dropout(0.1),
+        nn.LayerNorm(16),
+        nn.Linear(16, 5),
+    )
+    optimizer = torch.optim.AdamW(net.parameters(), foreach=True)
+    for _ in range(2):
+        optimizer.zero_grad()
+        F.cross_entropy(net(torch.randn(3, 2, 8, 8)), torch.tensor([1, 0, 4])).backward()
+        optimizer.step()
+
+
+def transformer(dtype: torch.dtype = torch.float32, optimizer: Any = torch.optim.SGD, **options: Any) -> None:
+    """Embedding, attention and a feed-forward part with dropout, trained for two steps."""
+    torch.manual_seed(0)
+    embedding = nn.Embedding(11, 16).to(dtype)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True, activation="gelu").to(dtype)
+    head = nn.Linear(16, 11).to(dtype)
+    parts = nn.ModuleList([embedding, layer, head])
+    made = optimizer(parts.parameters(), lr=1e-2, **options)
+    for _ in range(2):
+        tokens = torch.randint(0, 11, (2, 6))
+        loss = F.cross_entropy(head(layer(embedding(tokens))).flatten(0, 1).float(), tokens.flatten())
+        loss.backward()
+        made.step()
+        made.zero_grad()
+
+
+def recurrent() -> None:
+    torch.manual_seed(0)
+    net, head = nn.LSTM(4, 8, num_layers=2, dropout=0.2), nn.Linear(8, 3)
+    out, _ = net(torch.randn(5, 2, 4))
+    F.smooth_l1_loss(head(out), torch.zeros(5, 2, 3)).backward()
+
+
+def evaluated() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv1d(3, 6, 3, groups=3), nn.BatchNorm1d(6), nn.Hardswish(), nn.AdaptiveAvgPool1d(2)).eval()
+    with torch.inference_mode():
+        net(torch.randn(2, 3, 9)).softmax(-1).topk(1)
+        F.scaled_dot_product_attention(*torch.randn(3, 2, 2, 4, 8), is_causal=True)
+        torch.fft.rfft(torch.randn(8)).abs().std()
+
+
+def mixed() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.GELU("tanh"), nn.Linear(8, 2))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = net(torch.randn(4, 8)).float().logsumexp(1).mean()
+    loss.backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+
+
+CLEAN: dict[str, Callable[[], Any]] = {
+    "classifier": classifier,
+    "transformer": transformer,
+    "transformer, bfloat16": lambda: transformer(torch.bfloat16),
+    "transformer, float16": lambda: transformer(torch.float16),
+    "transformer, float64": lambda: transformer(torch.float64),
+    "fused AdamW": lambda: transformer(optimizer=torch.optim.AdamW, fused=True),
+    "RMSprop, one by one": lambda: transformer(optimizer=torch.optim.RMSprop, foreach=False, momentum=0.9),
+    "momentum, foreach": lambda: transformer(optimizer=torch.optim.SGD, foreach=True, momentum=0.9),
+    "recurrent": recurrent,
+    "evaluated": evaluated,
+    "autocast": mixed,
+}
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_nothing_is_blamed_where_nothing_is_wrong(name: str) -> None:
+    report = ed.blame(CLEAN[name], ed.core_aten(), every=True)
+    assert not report, report
+    assert report.compared > 5
+
+
+def test_kernels_of_ones_own_that_are_right_are_not_blamed() -> None:
+    kernels: dict[Any, Any] = {
+        op: op._op for op in ed.core_aten() if str(op).startswith(("aten.add.", "aten.mul.", "aten.mm.", "aten.view."))
+    }
+    report = ed.blame(classifier, ed.Backend("mine", ed.core_aten(), kernels), every=True)
+    assert not report, report
+    assert report.compared > 60
+
+
+# -- broken kernels -------------------------------------------------------------------------------------------------------------
+
+
+def wrong_below_zero(x: Tensor, y: Tensor) -> Tensor:
+    made = x * y
+    return torch.where(made < 0, made * 1.001, made)
+
+
+def of_another_type(x: Tensor) -> Tensor:
+    return torch.sigmoid(x.double())
+
+
+def without_alpha(x: Tensor, y: Tensor, *, alpha: Any = 1) -> Tensor:
+    return x + y
+
+
+def without_broadcasting(x: Tensor, y: Tensor, *, alpha: Any = 1) -> Tensor:
+    if isinstance(y, Tensor) and 1 < y.numel() < x.numel():
+        y = y.reshape(-1)[0]
+    return aten.add.Tensor(x, y, alpha=alpha)
+
+
+def without_nan(x: Tensor) -> Tensor:
+    return torch.relu(x).nan_to_num(0.0)
+
+
+def not_written(x: Tensor, y: Tensor, non_blocking: bool = False) -> Tensor:
+    return x
+
+
+def a_copy(x: Tensor, size: Any) -> Tensor:
+    return x.reshape([*size]).clone()
+
+
+def lying_otherwise(x: Tensor, y: Tensor) -> Tensor:
+    return (y.t() @ x.t()).t()
+
+
+def off_by_one(x: Tensor, dim: Any, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    dims = [one - 1 if one < 0 and x.dim() > 1 else one for one in dim or []]
+    return aten.mean.dim(x, dims, keepdim, dtype=dtype)
+
+
+def halves(x: Tensor, y: Tensor) -> Tensor:
+    total = torch.zeros(x.shape[0], y.shape[1], dtype=x.dtype)
+    for k in range(x.shape[1]):
+        total = total + x[:, k : k + 1] * y[k : k + 1]
+    return total
+
+
+def scribbling(x: Tensor) -> Tensor:
+    made = torch.exp(x)
+    x.zero_()
+    return made
+
+
+def raising(x: Tensor) -> Tensor:
+    raise RuntimeError("device lost")
+
+
+def relu_of_nan() -> None:
+    x = torch.tensor([1.0, float("nan"), -1.0], requires_grad=True)
+    (F.relu(x * 2) + 1).sum().backward()
+
+
+def half_matrices() -> None:
+    x = torch.randn(4, 900, generator=torch.Generator().manual_seed(0)).half()
+    torch.mm(x.abs(), x.t().abs())
+
+
+def row_means() -> None:
+    x = torch.arange(12.0).view(3, 4).requires_grad_()
+    (x * x).mean(-1, keepdim=True).expand(3, 4).exp().mean().backward()
+
+
+def positions() -> None:
+    torch.manual_seed(0)
+    x, places = torch.randn(2, 3, 4), torch.randn(3, 4, requires_grad=True)
+    F.layer_norm(F.gelu(x) + places, [4]).square().mean().backward()
+
+
+def exponents() -> None:
+    torch.nn.functional.elu(torch.linspace(-1, 1, 5)).sum()
+    torch.exp(torch.ones(3)).sum()
+
+
+KERNELS: dict[str, tuple[str, Any, Callable[[], Any], str]] = {
+    "wrong for negative results": ("aten.mul.Tensor", wrong_below_zero, classifier, "values"),
+    "of another dtype": ("aten.sigmoid.default", of_another_type, classifier, "dtype"),
+    "ignores alpha": (
+        "aten.add.Tensor",
+        without_alpha,
+        lambda: torch.rsub(torch.ones(3), 2, alpha=3).add(torch.ones(3), alpha=2),
+        "values",
+    ),
+    "ignores broadcasting": ("aten.add.Tensor", without_broadcasting, positions, "values"),
+    "drops NaN": ("aten.relu.default", without_nan, relu_of_nan, "values"),
+    "does not write": ("aten.copy_.default", not_written, classifier, "values"),
+    "a copy where a view is due": ("aten.view.default", a_copy, classifier, "aliasing"),
+    "other strides": ("aten.mm.default", lying_otherwise, classifier, "strides"),
+    "another dimension": ("aten.mean.dim", off_by_one, row_means, "shape"),
+    "adds up in float16": ("aten.mm.default", halves, half_matrices, "values"),
+    "writes to what it reads": ("aten.exp.default", scribbling, exponents, "values"),
+    "raises": ("aten.exp.default", raising, exponents, "error"),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_broken_kernel_is_named(name: str) -> None:
+    op, kernel, program, kind = KERNELS[name]
+    report = ed.blame(program, ed.Backend("mine", ed.core_aten(), {op: kernel}))
+    assert len(report.found) == 1, report
+    (blame,) = report.found
+    assert (blame.culprit.kind, blame.culprit.op) == ("kernel", op), blame
+    assert kernel.__name__ in blame.culprit.name
+    assert blame.culprit.difference is not None
+    assert blame.culprit.difference.kind == kind, blame
+    assert "test_blame.py" in blame.where[0]
+
+
+def test_the_first_difference_is_blamed_though_later_ones_come_of_it() -> None:
+    kernels = {"aten.mul.Tensor": wrong_below_zero, "aten.exp.default": lambda x: torch.exp(x) + 1}
+
+    def program() -> None:
+        x = torch.linspace(-1, 1, 5)
+        torch.exp(F.silu(x))  # silu is a product
+        torch.exp(x)
+
+    backend = ed.Backend("mine", ed.core_aten(), kernels)
+    assert [one.op for one in ed.blame(program, backend).found] == ["aten.silu.default"]
+    assert [one.op for one in ed.blame(program, backend, every=True).found] == ["aten.silu.default", *["aten.exp.default"] * 2]
+
+
+def test_a_kernel_within_a_gradient_is_blamed_on_the_forward_line() -> None:
+    def program() -> None:
+        x = torch.linspace(-2, 2, 9).requires_grad_()
+        y = -torch.sigmoid(x).sum()  # here
+        y.backward()
+
+    (blame,) = ed.blame(program, ed.Backend("mine", ed.core_aten(), {"aten.mul.Tensor": wrong_below_zero})).found
+    assert blame.op == "aten.sigmoid_backward.default"
+    assert "# here" in blame.where[0]
+    assert "its gradient, SigmoidBackward0" in blame.where[0]
+
+
+def test_the_program_goes_on_with_the_backends_results_where_all_differences_are_wanted() -> None:
+    seen = []
+
+    def program() -> None:
+        seen.append(torch.exp(torch.zeros(2)).tolist())
+
+    report = ed.blame(program, ed.Backend("mine", ed.core_aten(), {"aten.exp.default": lambda x: torch.exp(x) + 1}), every=True)
+    assert report
+    assert seen == [[2.0, 2.0]]
+
+
+def test_a_difference_that_comes_again_on_a_line_is_counted() -> None:
+    def program() -> None:
+        for _ in range(3):
+            torch.exp(torch.zeros(2))
+
+    (blame,) = ed.blame(program, ed.Backend("mine", ed.core_aten(), {"aten.exp.default": lambda x: x + 2}), every=True).found
+    assert blame.times == 3
+    assert "3 times on this line" in str(blame)
+
+
+def test_a_kernel_that_is_wrong_now_and_then_is_called_unsteady() -> None:
+    calls = [0]
+
+    def kernel(x: Tensor) -> Tensor:
+        calls[0] += 1
+        return torch.exp(x) + (calls[0] == 1)
+
+    (blame,) = ed.blame(lambda: torch.exp(torch.zeros(2)), ed.Backend("mine", ed.core_aten(), {"aten.exp.default": kernel})).found
+    assert blame.culprit.kind == "unsteady"
+    assert not blame.reproducer
+
+
+def test_what_a_compile_hook_made_is_blamed_where_its_kernels_are_right() -> None:
+    def hook(graph: Any, inputs: Any) -> Any:
+        return lambda *tensors: [one * 1.01 for one in graph(*tensors)]
+
+    x = torch.linspace(-1, 1, 6)
+
+    def program() -> None:
+        for _ in range(40):
+            F.gelu(x)
+
+    backend = ed.Backend("mine", ed.core_aten() - ["aten.gelu"], compile=hook)
+    (blame,) = ed.blame(program, backend).found
+    assert (blame.culprit.kind, blame.culprit.op) == ("program", "aten.gelu.default")
+    assert "compile hook" in blame.culprit.name
+
+
+def test_the_programs_script_is_not_what_catches_the_end_and_its_clean_up_runs() -> None:
+    cleaned = []
+
+    def program() -> None:
+        try:
+            torch.exp(torch.zeros(2))
+        except Exception:  # what a training loop might do
+            cleaned.append("caught")
+        finally:
+            cleaned.append("cleaned")
+        cleaned.append("went on")
+
+    assert ed.blame(program, ed.Backend("mine", ed.core_aten(), {"aten.exp.default": lambda x: x + 2}))
+    assert cleaned == ["cleaned"]
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+# -- broken rules ---------------------------------------------------------------------------------------------------------------
+
+
+@ed.register_decomposition("aten.hardsigmoid.default")
+def wrong_hardsigmoid(x: Any) -> Any:
+    return torch.clamp(x + 3, 0, 6) / 5.99
+
+
+@ed.register_decomposition("aten.hardswish.default")
+def right_hardswish(x: Any) -> Any:
+    return x * aten.hardsigmoid.default(x)
+
+
+@ed.register_decomposition("aten.silu.default")
+def wrong_silu(x: Any) -> Any:
+    return x * torch.sigmoid(x) * 1.001
+
+
+def activations() -> None:
+    x = torch.linspace(-4, 4, 9)
+    F.gelu(x)
+    F.hardswish(x)
+    F.silu(x)
+
+
+def test_a_broken_rule_is_named() -> None:
+    (blame,) = ed.blame(activations, ed.core_aten(), rules=[wrong_silu]).found
+    assert (blame.culprit.kind, blame.culprit.op) == ("rule", "aten.silu.default")
+    assert "wrong_silu" in blame.culprit.name
+    assert blame.culprit.name.startswith("user rule ")
+
+
+def test_of_rules_within_rules_the_innermost_broken_one_is_named() -> None:
+    (blame,) = ed.blame(activations, ed.core_aten(), rules=[right_hardswish, wrong_hardsigmoid]).found
+    assert blame.op == "aten.hardswish.default"
+    assert (blame.culprit.kind, blame.culprit.op) == ("rule", "aten.hardsigmoid.default")
+    assert "wrong_hardsigmoid" in blame.culprit.name
+    assert "right_hardswish" in blame.culprit.chain[0]
+
+
+def test_of_a_broken_rule_and_a_broken_kernel_that_it_calls_the_kernel_is_named_first() -> None:
+    backend = ed.Backend("mine", ed.core_aten(), {"aten.sigmoid.default": lambda x: torch.sigmoid(x) * 1.1})
+    (blame,) = ed.blame(activations, backend, rules=[wrong_silu]).found
+    assert (blame.culprit.kind, blame.culprit.op) == ("kernel", "aten.sigmoid.default")
+
+
+def test_a_rule_that_raises_is_named() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def fails(x: Any) -> Any:
+        raise ValueError("not today")
+
+    (blame,) = ed.blame(activations, ed.core_aten(), rules=[fails]).found
+    assert (blame.difference.kind, blame.culprit.kind) == ("error", "rule")
+    assert "not today" in str(blame)
+
+
+def test_an_abandoned_rule_is_not_to_blame() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def half_way(x: Any) -> Any:
+        aten.hardsigmoid.default(x)
+        return NotImplemented
+
+    (blame,) = ed.blame(
+        lambda: F.silu(torch.ones(3)) + F.hardsigmoid(torch.ones(3)), ed.core_aten(), rules=[half_way, wrong_hardsigmoid]
+    ).found
+    assert blame.op == "aten.hardsigmoid.default"
+
+
+# -- what is not compared ---------------------------------------------------------------------------------------------------------
+
+
+def test_random_numbers_are_counted_and_not_held_to_eagers() -> None:
+    kernels = {"aten.rand.default": lambda size, **named: torch.full(size, 0.25, **named)}
+    report = ed.blame(lambda: F.dropout(torch.rand(50)), ed.Backend("mine", ed.core_aten(), kernels), every=True)
+    assert not report, report
+    assert report.drew >= 1
+
+
+def test_the_generator_is_left_as_the_backend_leaves_it() -> None:
+    def draws() -> list[Any]:
+        torch.manual_seed(3)
+        return [torch.rand(2).tolist(), F.dropout(torch.ones(8)).tolist(), torch.randn(2).tolist()]
+
+    with ed.EagerDecompMode(ed.core_aten()):
+        want = draws()
+    got: list[Any] = []
+    ed.blame(lambda: got.extend(draws()), ed.core_aten())
+    assert got == want
+
+
+def test_torchs_own_kernels_are_not_run_twice() -> None:
+    report = ed.blame(lambda: torch.ones(3) + torch.ones(3), ed.core_aten())
+    assert (report.compared, bool(report)) == (report.compared, False)
+    assert report.native >= 1
+
+
+def test_no_tensor_is_kept() -> None:
+    kept: list[Any] = []
+
+    def program() -> None:
+        x = torch.linspace(-1, 1, 50)
+        kept.append(weakref.ref(x))
+        kept.append(weakref.ref(F.silu(x)))
+
+    report = ed.blame(program, ed.Backend("mine", ed.core_aten(), {"aten.mul.Tensor": wrong_below_zero}), every=True)
+    gc.collect()
+    assert report
+    assert [one() for one in kept] == [None, None]
+
+
+# -- errors -------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_program_raises_is_raised_unless_a_difference_came_before() -> None:
+    def program() -> None:
+        torch.exp(torch.zeros(2))
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        ed.blame(program, ed.core_aten())
+    report = ed.blame(program, ed.Backend("mine", ed.core_aten(), {"aten.exp.default": lambda x: x}), every=True)
+    assert report
+    assert isinstance(report.error, KeyError)
+
+
+def test_an_error_that_eager_raises_too_is_the_programs_own() -> None:
+    with pytest.raises(RuntimeError, match="size"):
+        ed.blame(lambda: F.mse_loss(torch.ones(2, 3), torch.ones(4)), ed.core_aten())
+
+
+def test_an_op_without_a_route_raises_as_under_the_mode() -> None:
+    with pytest.raises(ed.UnsupportedOpError):
+        ed.blame(lambda: torch.linalg.eigvals(torch.eye(2)), ed.core_aten())
+
+
+# -- the report --------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_report_tells_op_line_values_and_chain() -> None:
+    report = ed.blame(classifier, ed.Backend("mine", ed.core_aten(), {"aten.mul.Tensor": wrong_below_zero}))
+    text = str(report)
+    (blame,) = report.found
+    assert blame.op in text
+    assert "to blame   the kernel of aten.mul.Tensor" in text
+    assert "ULPs" in text
+    assert "reached by" in text
+    assert str(blame.culprit.call) in text
+    told = json.loads(json.dumps(report.as_dict(), allow_nan=False))
+    assert told["found"][0]["culprit"]["op"] == "aten.mul.Tensor"
+    assert told["compared"] == report.compared
+
+
+# -- the command -------------------------------------------------------------------------------------------------------------------
+
+BROKEN = """
+import torch
+import eagerdecomp as ed
+
+def my_mul(x, y):
+    made = torch.ops.aten.mul.Tensor(x, y)
+    return torch.where(made < 0, made * 1.001, made)
+
+def my_mm(x, y):
+    made = torch.ops.aten.mm.default(x, y)
+    return made + 1.0 if made.numel() > 5000 else made
+
+backend = ed.Backend("broken", ed.core_aten(), {"aten.mul.Tensor": my_mul})
+large = ed.Backend("large", ed.core_aten(), {"aten.mm.default": my_mm})
+
+@ed.register_decomposition("aten.silu.default")
+def my_silu(x):
+    return x * torch.sigmoid(x) * 1.001
+
+nothing = 3
+"""
+
+SCRIPT = """
+import torch
+print("script begins")
+x = torch.linspace(-3, 3, 40).view(4, 10).requires_grad_()
+torch.nn.functional.silu(x).sum().backward()  # the line
+print("script ends")
+"""
+
+LARGE = "import torch\ntorch.manual_seed(0)\nx = torch.rand(90, 70)\ny = torch.mm(x, x.t())\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    (tmp_path / "large.py").write_text(LARGE, encoding="utf-8")
+    (tmp_path / "broken_backend.py").write_text(BROKEN, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "broken_backend", raising=False)
+    return tmp_path
+
+
+def run(path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False, cwd="/")
+
+
+def test_the_command_blames_and_writes_a_script_that_fails_until_the_kernel_is_mended(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["blame", "--backend", "broken_backend:backend", "--reproducer", "wrong.py", "--json", "found.json", "script.py"]
+    assert main(argv) == 1
+    out = capfd.readouterr().out
+    assert "script begins" in out
+    assert "script ends" not in out, "it was not cut short"
+    assert "script.py:5 in <module>" in out
+    assert "broken_backend.my_mul" in out
+    assert json.loads((folder / "found.json").read_text())["found"][0]["culprit"]["kind"] == "kernel"
+    failed = run(folder / "wrong.py")
+    assert failed.returncode == 1, failed.stderr
+    assert "broken_backend.my_mul" in failed.stdout
+    mended = BROKEN.replace("made * 1.001, made)", "made, made)")
+    (folder / "broken_backend.py").write_text(mended, encoding="utf-8")
+    passed = run(folder / "wrong.py")
+    assert passed.returncode == 0, passed.stdout + passed.stderr
+    assert "no difference" in passed.stdout
+
+
+def test_a_fault_of_large_inputs_alone_is_shown_by_drawn_ones(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["blame", "--backend", "broken_backend:large", "--reproducer", "wrong.py", "large.py"]) == 1
+    text = (folder / "wrong.py").read_text()
+    assert "manual_seed" in text
+    assert len(text) < 2000
+    assert run(folder / "wrong.py").returncode == 1
+
+
+def test_the_command_blames_rules(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["blame", "--rules", "broken_backend:my_silu", "--reproducer", "wrong.py", "script.py"]) == 1
+    assert "the rule of aten.silu.default: user rule broken_backend.my_silu" in capfd.readouterr().out
+    assert run(folder / "wrong.py").returncode == 1
+
+
+def test_a_sound_run_ends_with_0_and_a_failing_script_with_3(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["blame", "--ops", "core", "script.py"]) == 0
+    out = capfd.readouterr().out
+    assert "script ends" in out
+    assert "no difference from eager" in out
+    (folder / "script.py").write_text("import torch\ntorch.nn.functional.silu(torch.ones(2))\n1 / 0\n", encoding="utf-8")
+    assert main(["blame", "script.py"]) == 3
+    told = capfd.readouterr()
+    assert "ZeroDivisionError" in told.err
+    assert "2 calls compared" in told.out
+
+
+def test_with_all_the_scripts_own_error_and_what_came_before_are_told(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "script.py").write_text(SCRIPT + "raise ValueError('late')\n", encoding="utf-8")
+    assert main(["blame", "--all", "--backend", "broken_backend:backend", "script.py"]) == 1
+    told = capfd.readouterr()
+    assert "script ends" in told.out
+    assert "late" in told.err
+    assert "2 differences" in told.out or "a difference" in told.out
+
+
+def test_threads_of_the_script_are_watched_too(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = SCRIPT.replace("torch.nn.functional", "import threading\nthread = threading.Thread(target=lambda: torch.nn.functional")
+    text = text.replace(".backward()  # the line", ")\nthread.start()\nthread.join()")
+    (folder / "script.py").write_text(text, encoding="utf-8")
+    assert main(["blame", "--backend", "broken_backend:backend", "script.py"]) == 1
+    assert "in <lambda>" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["blame"], "needs a script"),
+        (["blame", "--backend", "broken_backend", "script.py"], "module:name"),
+        (["blame", "--backend", "broken_backend:bakend", "script.py"], "did you mean backend"),
+        (["blame", "--backend", "broken_backend:nothing", "script.py"], "not an eagerdecomp.Backend"),
+        (["blame", "--rules", "broken_backend:nothing", "script.py"], "not a rule"),
+        (["blame", "--backend", "broken_backend:backend", "--ops", "core", "script.py"], "choose one"),
+        (["blame", "--reproducer", "no/such/x.py", "script.py"], "cannot be written"),
+        (["blame", "no_such.py"], "no_such.py"),
+    ],
+)
+def test_a_mistake_is_a_line_or_two_and_ends_with_2(
+    argv: list[str], words: str, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    told = capfd.readouterr()
+    assert words in told.err
+    assert len(told.err.splitlines()) <= 2

@@ -1,0 +1,174 @@
+"""Judging: what counts as eager's result, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from eagerdecomp.judging import Difference, difference
+from eagerdecomp.observing import copied, observe
+
+aten = torch.ops.aten
+
+
+def judged(op: Any, kernel: Callable[..., Any], *args: Any, values: bool = True, **kwargs: Any) -> Difference | None:
+    """How a kernel's call differs from eager's."""
+    before = copied(op._schema.name, args, kwargs)
+    _, want = observe(op, *copied(op._schema.name, args, kwargs))
+    _, have = observe(kernel, *copied(op._schema.name, args, kwargs))
+    return difference(op, *before, want, have, op, values=values)
+
+
+def found(op: Any, kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Difference:
+    told = judged(op, kernel, *args, **kwargs)
+    assert told is not None
+    return told
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def by_order(x: Tensor, dim: Any, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """A sum that adds one after the other."""
+    total = torch.zeros_like(x.select(dim[0], 0))
+    for part in x.unbind(dim[0]):
+        total = total + part
+    return total
+
+
+def test_the_same_result_is_no_difference() -> None:
+    assert judged(aten.add.Tensor, aten.add.Tensor, randn(3, 4), randn(4), alpha=2) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_another_order_of_adding_is_rounding_even_where_terms_cancel(dtype: torch.dtype) -> None:
+    x = randn(1000, 8, dtype=dtype)
+    x = torch.cat([x, -x + randn(1000, 8, dtype=dtype, seed=1) * 1e-5])
+    assert judged(aten.sum.dim_IntList, by_order, x, [0]) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_sum_kept_in_a_half_type_is_no_rounding(dtype: torch.dtype) -> None:
+    assert found(aten.sum.dim_IntList, by_order, randn(2000, 8, dtype=dtype), [0]).kind == "values"
+
+
+def test_a_result_rounded_once_from_float32_is_eagers() -> None:
+    def silu(x: Tensor) -> Tensor:
+        return (x.float() * torch.sigmoid(x.float())).half()
+
+    assert judged(aten.silu.default, silu, randn(1000, dtype=torch.float16)) is None
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-9, 1e-30, 1e20])
+def test_a_percent_is_wrong_whatever_the_size_of_the_numbers(scale: float) -> None:
+    told = found(aten.mul.Tensor, lambda x, y: x * y * 1.01, randn(50) * scale, torch.ones(50))
+    assert told.kind == "values"
+    assert told.wrong == told.of == 50
+    assert told.off == pytest.approx(abs(told.expected) * 0.01, rel=1e-3)
+
+
+def test_one_element_among_many_is_found_and_told() -> None:
+    def kernel(x: Tensor) -> Tensor:
+        made = x.exp()
+        made[2, 3] = torch.nextafter(made[2, 3], torch.tensor(9.0)) * 1.001
+        return made
+
+    told = found(aten.exp.default, kernel, randn(5, 6))
+    assert (told.index, told.wrong, told.of) == ((2, 3), 1, 30)
+    assert told.expected == pytest.approx(randn(5, 6)[2, 3].exp().item())
+    assert told.ulps is not None
+    assert 1000 < told.ulps < 20000
+    assert "at [2, 3]" in str(told)
+    assert "ULPs" in str(told)
+
+
+def test_a_float64_kernel_that_computes_in_float32_is_wrong() -> None:
+    assert found(aten.exp.default, lambda x: x.float().exp().double(), randn(50, dtype=torch.float64)).kind == "values"
+
+
+def test_nan_and_infinity_must_be_where_eager_has_them() -> None:
+    x = torch.tensor([1.0, float("nan"), float("inf"), -float("inf")])
+    assert judged(aten.relu.default, lambda x: x.clamp(min=0), x) is None
+    assert found(aten.relu.default, lambda x: x.clamp(min=0).nan_to_num(0.0), x).index == (1,)
+    assert found(aten.neg.default, lambda x: x, x).wrong == 3
+    assert found(aten.exp.default, lambda x: x.exp() + float("nan"), randn(3)).got != 0
+
+
+def test_what_eager_overflows_may_be_finite_if_it_is_the_true_value_and_nothing_else() -> None:
+    x = torch.tensor([3e38, -3e38, 1.0])
+    assert judged(aten.mean.default, lambda x: x.double().mean().float(), torch.tensor([3e38, 3e38])) is None
+    assert found(aten.mul.Tensor, lambda x, y: (x * y).clamp(-3e38, 3e38), x, torch.tensor(2.0)).wrong == 2
+
+
+def test_zeros_may_have_either_sign_and_whole_numbers_must_be_eagers() -> None:
+    assert judged(aten.neg.default, lambda x: -x + 0.0, torch.zeros(3)) is None
+    told = found(aten.add.Tensor, lambda x, y: x + y + 1, torch.arange(4), torch.arange(4))
+    assert (told.expected, told.got, told.allowed) == (0, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("op", "kernel", "args", "kind"),
+    [
+        (aten.exp.default, lambda x: x.exp().double(), (randn(3),), "dtype"),
+        (aten.sum.dim_IntList, lambda x, dim: x.sum(dim, keepdim=True), (randn(3, 4), [1]), "shape"),
+        (aten.mm.default, lambda x, y: (y.t() @ x.t()).t(), (randn(3, 4), randn(4, 5)), "strides"),
+        (aten.t.default, lambda x: x.t().clone(), (randn(3, 4),), "aliasing"),
+        (aten.clone.default, lambda x: x, (randn(3, 4),), "aliasing"),
+        (aten.slice.Tensor, lambda x, *_: x[1:3], (torch.ones(4, 4), 0, 0, 2), "aliasing"),
+        (aten.add_.Tensor, lambda x, y: x + y, (randn(3), randn(3)), "aliasing"),
+        (aten.add_.Tensor, lambda x, y: x, (randn(3), randn(3)), "values"),
+        (aten.exp.default, lambda x: [x.exp()], (randn(3),), "nesting"),
+        (aten.exp.default, lambda x: x.nonsense(), (randn(3),), "error"),
+        (aten.mm.default, lambda x, y: x, (randn(3, 4), randn(3, 4)), "error"),
+        (aten._local_scalar_dense.default, lambda x: 2.0, (torch.ones(()),), "values"),
+    ],
+)
+def test_the_kind_of_a_difference(op: Any, kernel: Any, args: Any, kind: str) -> None:
+    assert found(op, kernel, *args).kind == kind
+
+
+def test_an_argument_that_is_only_read_must_not_be_written() -> None:
+    def kernel(x: Tensor, y: Tensor) -> Tensor:
+        made = x * y
+        y.zero_()
+        return made
+
+    told = found(aten.mul.Tensor, kernel, randn(3), randn(3, seed=1))
+    assert told.what == "argument other afterwards, which the op only reads"
+
+
+def test_an_in_place_op_that_does_not_write_is_told_by_its_argument() -> None:
+    told = found(aten.zero_.default, lambda x: x, randn(3))
+    assert told.kind == "values"
+
+
+def test_strides_of_dimensions_of_one_do_not_count() -> None:
+    assert judged(aten.exp.default, lambda x: torch.empty_strided((1, 3), (7, 1)).copy_(x.exp()), randn(1, 3)) is None
+
+
+def test_memory_that_nobody_filled_is_held_to_its_looks_alone() -> None:
+    assert judged(aten.empty_like.default, lambda x: torch.full_like(x, 3.0), randn(3)) is None
+    assert found(aten.empty_like.default, lambda x: torch.zeros(4), randn(3)).kind == "shape"
+
+
+def test_equal_values_may_be_found_at_another_place() -> None:
+    def last(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        values, places = x.flip(dim).max(dim, keepdim=keepdim)
+        return values, x.shape[dim] - 1 - places
+
+    x = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 0.0]])
+    assert judged(aten.max.dim, last, x, 1) is None
+    assert judged(aten.max.dim, last, x, 1, True) is None
+    assert found(aten.max.dim, lambda x, dim: (last(x, dim)[0], last(x, dim)[1] * 0), x, 1).what == "result 1"
+
+
+def test_of_what_drew_random_numbers_only_new_nan_counts() -> None:
+    draw: Any = lambda shape, **_: torch.full(shape, 0.5)  # noqa: E731
+    assert judged(aten.rand.default, draw, [3], values=False) is None
+    assert found(aten.rand.default, lambda shape: torch.full(shape, float("nan")), [3], values=False).kind == "values"
+    assert found(aten.rand.default, lambda shape: torch.full(shape, 0.5).double(), [3], values=False).kind == "dtype"

@@ -1,0 +1,54 @@
+"""Copies of a call's arguments, and what a call left behind."""
+
+from __future__ import annotations
+
+import torch
+
+from eagerdecomp.observing import copied, observe
+
+aten = torch.ops.aten
+
+
+def test_copies_have_the_values_strides_and_sharing_of_what_they_copy() -> None:
+    base = torch.arange(24.0)
+    x, y, z = base[4:16].view(3, 4).t(), base[:12], torch.randn(2, 1).expand(2, 3)
+    (cx, cy, cz, again), named = copied("aten::cat", [x, y, z, x], {"n": [x, 2]})
+    for one, copy in ((x, cx), (y, cy), (z, cz)):
+        assert torch.equal(one, copy)
+        assert one.stride() == copy.stride()
+        assert one.untyped_storage().data_ptr() != copy.untyped_storage().data_ptr()
+    assert again is cx
+    assert named["n"][0] is cx
+    cy.zero_()
+    assert torch.equal(cx, torch.where(x < 12, 0.0, x)), "what shares memory does not share it in the copies"
+
+
+def test_a_small_part_of_a_large_memory_is_copied_alone_unless_the_op_reads_around_it() -> None:
+    part = torch.randn(1000)[10:12]
+    (copy,), _ = copied("aten::exp", [part], {})
+    assert copy.untyped_storage().nbytes() == 8
+    assert torch.equal(copy, part)
+    (whole,), _ = copied("aten::as_strided", [part], {})
+    assert whole.storage_offset() == 10
+
+
+def test_conj_and_neg_bits_are_copied_as_bits() -> None:
+    x = torch.randn(3, dtype=torch.complex64)
+    (conj, neg), _ = copied("aten::mul", [x.conj(), x.conj().imag], {})
+    assert conj.is_conj()
+    assert neg.is_neg()
+    assert torch.equal(conj, x.conj())
+    assert torch.equal(neg, x.conj().imag)
+
+
+def test_what_a_call_left_behind_tells_objects_views_and_offsets() -> None:
+    x = torch.arange(6.0)
+    _, seen = observe(lambda x: [x, x[2:], x + 1], [x], {})
+    assert list(seen.same) == [0, -1, -1]
+    assert list(seen.shares) == [((0, 0),), ((0, 8),), ()]
+
+
+def test_an_error_is_part_of_what_a_call_left_behind() -> None:
+    answer, seen = observe(aten.mm.default, [torch.ones(2, 3), torch.ones(2, 3)], {})
+    assert answer is None
+    assert isinstance(seen.error, RuntimeError)
