@@ -41,7 +41,8 @@ table.sorted{width:100%}.sorted thead th{background:var(--raised)}
 .sorted th[scope=row]{white-space:normal}.sorted tr[hidden]{display:none!important}
 @media(min-width:60em){.sorted th[scope=row],.sorted td:last-child{min-width:21em}}
 @media(max-width:60em){.sorted,.sorted tbody,.sorted td,.sorted th{display:block}.sorted tr{display:flex;
-flex-wrap:wrap;gap:.1em 1.2em;padding:.5em 0;border-bottom:1px solid var(--line)}.sorted td,.sorted th{border:0;padding:0;text-align:left;white-space:normal}
+flex-wrap:wrap;gap:.1em 1.2em;padding:.5em 0;border-bottom:1px solid var(--line)}
+.sorted td,.sorted th{border:0;padding:0;text-align:left;white-space:normal}
 .sorted thead tr{padding:.5em;background:var(--raised)}.sorted td:empty{display:none}
 .sorted th[scope=row],.sorted td:last-child{flex:1 0 100%}.sorted td{background:none}
 .sorted td::before{content:attr(data-label)' ';color:var(--quiet)}}

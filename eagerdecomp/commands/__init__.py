@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eagerdecomp.commands import bench, blame, demo, explain, opset, plan, run, trace
+from eagerdecomp.commands import bench, blame, demo, explain, opset, plan, report, run, trace
 from eagerdecomp.commands.command import Command
 
 __all__ = ["COMMANDS"]
@@ -10,6 +10,7 @@ __all__ = ["COMMANDS"]
 COMMANDS: tuple[Command, ...] = (
     demo.COMMAND,
     run.COMMAND,
+    report.COMMAND,
     explain.COMMAND,
     plan.COMMAND,
     trace.COMMAND,

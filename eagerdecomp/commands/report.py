@@ -1,0 +1,73 @@
+"""The command ``eagerdecomp report``: the page of a record."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+from eagerdecomp.commands.command import Command, UsageError, add_json, output_file, shown
+from eagerdecomp.digest import Digest
+from eagerdecomp.errors import RecordError
+from eagerdecomp.record import Record
+from eagerdecomp.reportpage import page
+
+__all__ = ["COMMAND"]
+
+_EPILOG = """examples:
+  eagerdecomp run --record run.json train.py         makes the record
+  eagerdecomp report run.json                        writes run.html beside it, and tells the most of it in a few lines
+  eagerdecomp report run.json --html /tmp/slow.html
+  eagerdecomp report run.json --json - | jq '.ops[:3]'
+
+The page needs no other file and no network. It shows which ops were called and what reached the backend for each, time and calls by
+op and by source line, hits and misses of the cache over time, each miss with its reason, and what opens the ops without a route.
+With --json and without --html no page is written.
+
+exit codes: 0 success; 2 the command line or the record is wrong, or a file cannot be written; 130 interrupted (Ctrl-C)"""
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("record", metavar="RECORD", help="a file that eagerdecomp run --record wrote")
+    parser.add_argument("--html", metavar="FILE", help="write the page there (default: beside the record, as .html)")
+    add_json(parser, "what the record comes to")
+
+
+def _run(args: argparse.Namespace) -> int:
+    digest = Digest(_record(args.record))
+    html = args.html or (None if args.json else _beside(args.record))
+    for option, name in (("--html", html), ("--json", args.json)):
+        if name not in (None, "-") and Path(name).resolve() == Path(args.record).resolve():
+            raise UsageError(f"{option} {name}: that is the record")
+    with output_file("--html", html) as write_html, output_file("--json", args.json) as write_json:
+        if html is not None:
+            write_html(page(digest))
+        if args.json is not None:
+            write_json(json.dumps(digest.as_dict(), indent=2) + "\n")
+        if html != "-":
+            shown(args)(str(digest) + (f"\npage: {html}" if html is not None else ""))
+    return 0
+
+
+def _record(name: str) -> Record:
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{name}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{name}: it is not UTF-8 text") from None
+    try:
+        return Record.from_json(text)
+    except RecordError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _beside(name: str) -> str:
+    stem, ending = os.path.splitext(name)
+    return f"{name}.html" if ending == ".html" else f"{stem}.html"
+
+
+COMMAND = Command(
+    "report", "a recorded run as a page: ops and what they became, time, cache, misses, gaps", _configure, _run, _EPILOG
+)

@@ -1,0 +1,262 @@
+"""What a record comes to: its calls by op, by source line and by kernel reached; as values, as JSON and in a few lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from eagerdecomp.htmlpages import count_text, duration_text
+from eagerdecomp.planner import is_plumbing_name
+from eagerdecomp.record import Record
+from eagerdecomp.recorded import Flow, Line, Site, Unsupported
+
+__all__ = ["Counts", "Digest", "LineRow", "OpRow", "Wanted", "file_name", "place_text"]
+
+_SHOWN = 5  # names in a line
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Calls summed up; the fields are those of `Site`."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    kernel_seconds: float = 0.0
+    kernels: int = 0
+    direct: int = 0
+    hits: int = 0
+    misses: int = 0
+    bypassed: int = 0
+    fell_back: int = 0
+    refused: int = 0
+    failed: int = 0
+
+    @property
+    def decomposed(self) -> int:
+        """Calls that a rule ran."""
+        return self.hits + self.misses + self.bypassed
+
+
+@dataclass(frozen=True)
+class OpRow:
+    """The calls of one op: from how many lines they came, and the kernel calls that they came to."""
+
+    op: str
+    counts: Counts
+    lines: int
+    reached: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class LineRow:
+    """The calls that came from one source line, and of their time the part in its backward pass."""
+
+    line: Line
+    counts: Counts
+    backward_seconds: float
+    ops: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The fewest kernels that open a route for calls that had none, with the ops that they open."""
+
+    kernels: tuple[str, ...]
+    ops: tuple[str, ...]
+    calls: int
+
+
+@dataclass(frozen=True)
+class Digest:
+    """A record with what it adds up to."""
+
+    record: Record
+
+    @cached_property
+    def total(self) -> Counts:
+        """All calls."""
+        return _sum(self.record.sites)
+
+    @cached_property
+    def ops(self) -> tuple[OpRow, ...]:
+        """The ops called, the longest first."""
+        reached: dict[str, Counter[str]] = {}
+        for flow in self.record.flows:
+            reached.setdefault(flow.op, Counter())[flow.kernel] += flow.calls
+        rows = [
+            OpRow(op, _sum(sites), len({site.line for site in sites}), dict(reached.get(op, Counter()).most_common()))
+            for op, sites in _grouped((site.op, site) for site in self.record.sites).items()
+        ]
+        return tuple(sorted(rows, key=lambda row: (-row.counts.seconds, row.op)))
+
+    @cached_property
+    def lines(self) -> tuple[LineRow, ...]:
+        """The source lines, the longest first; the backward pass of a line counts with it."""
+        lines = self.record.lines
+        rows = []
+        for sites in _grouped((_place(lines[site.line]), site) for site in self.record.sites).values():
+            called: Counter[str] = Counter()
+            for site in sites:
+                called[site.op] += site.calls
+            forward = [lines[site.line] for site in sites if not lines[site.line].backward]
+            back = sum(site.seconds for site in sites if lines[site.line].backward)
+            rows.append(LineRow((forward or [lines[sites[0].line]])[0], _sum(sites), back, dict(called.most_common())))
+        return tuple(sorted(rows, key=lambda row: (-row.counts.seconds, row.line.file, row.line.number)))
+
+    @cached_property
+    def reached(self) -> Mapping[str, int]:
+        """Kernels of the set -> calls, the most first."""
+        return _kernels(flow for flow in self.record.flows if flow.supported)
+
+    @cached_property
+    def outside(self) -> Mapping[str, int]:
+        """Ops outside the set that ran natively all the same -> calls; without those that compute nothing."""
+        return _kernels(flow for flow in self.record.flows if not flow.supported and not is_plumbing_name(flow.kernel))
+
+    @property
+    def kernel_calls(self) -> int:
+        """Calls that reached the backend; without those that compute nothing."""
+        return sum(self.reached.values()) + sum(self.outside.values())
+
+    @cached_property
+    def wanted(self) -> tuple[Wanted, ...]:
+        """Kernels that together open all that has no route, those first that open the most ops: a greedy choice."""
+        left = [one for one in self.record.unsupported if one.openers]
+        chosen: set[str] = set()
+        rows = []
+        while left:
+            choices = {kernels: _opened(left, chosen | {*kernels}) for one in left for kernels in one.openers}
+            kernels = max(choices, key=lambda kernels: len({one.op for one in choices[kernels]}) / (len(kernels) or 1))
+            opened = choices[kernels]
+            rows.append(Wanted(kernels, tuple(dict.fromkeys(one.op for one in opened)), sum(one.calls for one in opened)))
+            chosen |= {*kernels}
+            left = [one for one in left if one not in opened]
+        return tuple(rows)
+
+    @cached_property
+    def op_names(self) -> tuple[str, ...]:
+        """The computing ops called."""
+        return tuple(sorted(row.op for row in self.ops if not is_plumbing_name(row.op)))
+
+    def place(self, number: int) -> str:
+        """A line of the record in short: ``train.py:33``, and whether the calls were of its backward pass."""
+        line = self.record.lines[number]
+        return place_text(line) + (", backward" if line.backward and line.file else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The facts as plain values for JSON."""
+        record = self.record
+        return {
+            "head": asdict(record.head),
+            "total": asdict(self.total),
+            "ops": [{"op": row.op, **asdict(row.counts), "lines": row.lines, "reached": dict(row.reached)} for row in self.ops],
+            "lines": [
+                {
+                    "file": row.line.file,
+                    "number": row.line.number,
+                    "function": row.line.function,
+                    "text": row.line.text,
+                    **asdict(row.counts),
+                    "backward_seconds": row.backward_seconds,
+                    "ops": dict(row.ops),
+                }
+                for row in self.lines
+            ],
+            "reached": dict(self.reached),
+            "outside": dict(self.outside),
+            "flows": [asdict(flow) for flow in record.flows],
+            "cache": {"bucket_seconds": record.bucket_seconds, "buckets": [asdict(bucket) for bucket in record.buckets]},
+            "misses": [self._placed(one) for one in record.misses],
+            "misses_left_out": record.misses_left_out,
+            "bypasses": [self._placed(one) for one in record.bypasses],
+            "unsupported": [self._placed(one) for one in record.unsupported],
+            "wanted": [asdict(one) for one in self.wanted],
+            "notes": list(record.notes),
+        }
+
+    def _placed(self, row: Any) -> dict[str, Any]:
+        return {**asdict(row), "line": self.place(row.line)}
+
+    def __str__(self) -> str:
+        """The facts in a few lines."""
+        head, total = self.record.head, self.total
+        lines = [
+            f"{file_name(head.script) or 'a run'} on {head.op_set}, torch {head.torch}: {duration_text(head.seconds)}",
+            f"  {_of(len(self.op_names), 'op')} called in {_of(total.calls, 'call')},"
+            f" {len(self.reached) + len(self.outside)} reached the backend in {_of(self.kernel_calls, 'kernel call')}",
+            f"  outside the set: {_outside(self.outside)}",
+            f"  cache: {_of(total.hits, 'hit')}, {_of(total.misses, 'miss', 'misses')}, {count_text(total.bypassed)} bypassed,"
+            f" {_of(self.programs, 'program')}",
+        ]
+        if self.ops and total.seconds > 0:
+            op, line = self.ops[0], self.lines[0]
+            lines.append(f"  longest op: {op.op}, {duration_text(op.counts.seconds)} in {_of(op.counts.calls, 'call')}")
+            lines.append(f"  longest line: {place_text(line.line)}, {duration_text(line.counts.seconds)}")
+        if self.record.unsupported:
+            lines.append(f"  without a route: {_some(sorted({one.op for one in self.record.unsupported}))}")
+            lines += [f"    {' and '.join(one.kernels)} would open {_some(one.ops)}" for one in self.wanted[:_SHOWN]]
+        if head.error:
+            lines.append(f"  ended by {head.error.splitlines()[0]}")
+        return "\n".join(lines)
+
+    @property
+    def programs(self) -> int:
+        """Programs that the cache held at the end."""
+        return self.record.buckets[-1].programs if self.record.buckets else 0
+
+
+def place_text(line: Line) -> str:
+    """A line in short: ``train.py:33``."""
+    if not line.file:
+        return f"{line.backward}, line unknown" if line.backward else "line unknown"
+    return f"{file_name(line.file)}:{line.number}"
+
+
+def file_name(path: str) -> str:
+    """The last part of a path."""
+    return path.replace("\\", "/").rpartition("/")[2]
+
+
+def _opened(gaps: Iterable[Unsupported], kernels: set[str]) -> list[Unsupported]:
+    return [one for one in gaps if any(kernels.issuperset(way) for way in one.openers)]
+
+
+def _place(line: Line) -> tuple[str, int, str]:
+    return line.file, line.number, "" if line.file else line.backward
+
+
+def _grouped(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+    groups: dict[Any, list[Any]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
+def _sum(sites: Iterable[Site]) -> Counts:
+    sites = list(sites)
+    return Counts(**{one.name: sum(getattr(site, one.name) for site in sites) for one in fields(Counts)})
+
+
+def _kernels(flows: Iterable[Flow]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for flow in flows:
+        found[flow.kernel] += flow.calls
+    return dict(found.most_common())
+
+
+def _of(count: int, one: str, many: str = "") -> str:
+    return f"{count_text(count)} {one if count == 1 else many or one + 's'}"
+
+
+def _some(names: Collection[str]) -> str:
+    more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(list(names)[:_SHOWN]) + more
+
+
+def _outside(outside: Mapping[str, int]) -> str:
+    if not outside:
+        return "nothing"
+    return f"{_of(len(outside), 'op')} in {_of(sum(outside.values()), 'call')}: {_some(outside)}"

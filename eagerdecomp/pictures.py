@@ -1,0 +1,214 @@
+"""The pictures of a report, as SVG for a page: which ops came to which kernels, and counts over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from eagerdecomp.htmlpages import duration_text
+
+__all__ = ["PICTURE_SCRIPT", "PICTURE_STYLE", "Ribbon", "Steps", "columns", "flow", "short_name"]
+
+PICTURE_STYLE = """
+svg{display:block;width:100%;height:auto;font:12px system-ui,sans-serif;fill:var(--ink)}svg a{fill:var(--ink)}
+.flow svg{min-width:60em}.flow .name{font:12px ui-monospace,monospace}.flow a:hover .name{text-decoration:underline}
+.flow .amount,.columns text{fill:var(--quiet)}.node rect{fill:var(--ink)}
+.ribbon{opacity:.45}.ribbon:hover,.picked .ribbon.on{opacity:.9}.picked .ribbon:not(.on){opacity:.1}
+.whole{fill:var(--blue)}.apart{fill:var(--orange)}.native{fill:var(--red)}.passed,.mixed{fill:var(--grey)}
+.key{display:inline-block;width:.9em;height:.9em;border-radius:2px;margin:0 .3em 0 1em;vertical-align:-.1em}
+.key.whole{background:var(--blue)}.key.apart{background:var(--orange)}.key.native{background:var(--red)}
+.key.passed{background:var(--grey)}.columns .frame{stroke:var(--line);fill:none}.columns figcaption{font-weight:600}
+.columns rect.hits{fill:var(--blue)}.columns rect.misses{fill:var(--orange)}.columns rect.bypassed{fill:var(--grey)}
+.columns rect.native{fill:var(--red)}.columns .programs{fill:none;stroke:var(--ink);stroke-width:1.5}figure{margin:0}
+"""
+
+# Whoever points at an op sees where its ribbons go.
+PICTURE_SCRIPT = """
+for(const svg of document.querySelectorAll('.flow svg'))for(const node of svg.querySelectorAll('.node')){
+const pick=on=>{svg.classList.toggle('picked',on);
+for(const one of svg.querySelectorAll('.ribbon'))
+one.classList.toggle('on',on&&(one.dataset.from===node.id||one.dataset.to===node.id))};
+for(const name of ['mouseenter','focusin'])node.addEventListener(name,()=>pick(true));
+for(const name of ['mouseleave','focusout'])node.addEventListener(name,()=>pick(false))}
+"""
+
+
+@dataclass(frozen=True)
+class Ribbon:
+    """From an op called to a kernel reached: how wide it is, and of which kind (a CSS class)."""
+
+    source: str
+    target: str
+    width: float
+    kind: str
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A count over time: what is counted (a CSS class), its values, and whether each stands until the next or is a column."""
+
+    kind: str
+    values: Sequence[float]
+    stands: bool = False
+
+
+# -- the flow --------------------------------------------------------------------------------------------------------
+
+_WIDTH, _EDGE, _BAR = 960, 300, 7
+_LONGEST = 30  # letters of a name that there is room for
+_AREA, _SLOT = 280, 17  # the height that all ribbons share, and what each place has beside its part of that
+
+
+@dataclass
+class _Place:
+    """An op on one side: the top of its bar, how high that is, and how much of it ribbons have taken."""
+
+    op: str
+    number: int
+    top: float
+    height: float
+    width: float
+    taken: float = 0.0
+
+
+def flow(
+    ribbons: Sequence[Ribbon], told: Callable[[float], str], *, label: str, name: str, links: Mapping[str, str], most: int = 16
+) -> str:
+    """Ops called on the left, kernels reached on the right, and ribbons between them as wide as what flows there.
+
+    The widest ``most`` of each side have a place of their own, the others one together. ``told`` says a width in words, ``links``
+    are the addresses of ops called, and ``name`` begins the ids of this picture.
+    """
+    source_of = _merged([(one.source, one.width) for one in ribbons], most)
+    target_of = _merged([(one.target, one.width) for one in ribbons], most)
+    widths: dict[tuple[str, str, str], float] = {}
+    for one in ribbons:
+        way = (source_of[one.source], target_of[one.target], one.kind)
+        widths[way] = widths.get(way, 0.0) + one.width
+    total = sum(widths.values()) or 1.0
+    sources, targets = _sums(widths, 0), _sums(widths, 1)
+    height = _AREA + _SLOT * max(len(sources), len(targets))
+    others = {*source_of.values(), *target_of.values()} - {*source_of, *target_of}
+    left = _side(sorted(sources, key=lambda op: (op in others, -sources[op], op)), sources, total, height)
+    # A kernel stands where its ribbons come from, so that few of them cross.
+    pull = {
+        op: sum(left[way[0]].top * width for way, width in widths.items() if way[1] == op) / (targets[op] or 1.0) for op in targets
+    }
+    right = _side(sorted(targets, key=lambda op: (op in others, pull[op], op)), targets, total, height)
+    drawn = "".join(_ribbons(widths, left, right, told, name))
+    nodes = "".join(_node(one, f"{name}-from-{one.number}", told, links.get(one.op), True) for one in left.values())
+    nodes += "".join(_node(one, f"{name}-to-{one.number}", told, None, False) for one in right.values())
+    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="group" aria-label="{escape(label)}">{drawn}{nodes}</svg>'
+
+
+def _merged(widths: Sequence[tuple[str, float]], most: int) -> dict[str, str]:
+    """Each op -> the name of its place: its own for the widest, one for all the others."""
+    sums: dict[str, float] = {}
+    for op, width in widths:
+        sums[op] = sums.get(op, 0.0) + width
+    ranked = sorted(sums, key=lambda op: (-sums[op], op))
+    if len(ranked) <= most + 1:
+        return {op: op for op in ranked}
+    return {op: op if place < most else f"{len(ranked) - most} others" for place, op in enumerate(ranked)}
+
+
+def _sums(widths: Mapping[tuple[str, str, str], float], end: int) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for way, width in widths.items():
+        sums[way[end]] = sums.get(way[end], 0.0) + width
+    return sums
+
+
+def _side(order: Sequence[str], sums: Mapping[str, float], total: float, height: float) -> dict[str, _Place]:
+    slot = (height - _AREA) / max(1, len(order))
+    places, top = {}, 0.0
+    for number, op in enumerate(order):
+        size = _AREA * sums[op] / total
+        places[op] = _Place(op, number, top + slot / 2, size, sums[op])
+        top += slot + size
+    return places
+
+
+def _ribbons(
+    widths: Mapping[tuple[str, str, str], float],
+    left: Mapping[str, _Place],
+    right: Mapping[str, _Place],
+    told: Callable[[float], str],
+    name: str,
+) -> Iterator[str]:
+    begin, end, middle = _EDGE + _BAR, _WIDTH - _EDGE - _BAR, _WIDTH / 2
+    starts: dict[tuple[str, str, str], float] = {}
+    for way in sorted(widths, key=lambda way: right[way[1]].top):
+        place = left[way[0]]
+        starts[way] = place.top + place.taken
+        place.taken += place.height * widths[way] / (place.width or 1.0)
+    for way in sorted(widths, key=lambda way: left[way[0]].top):
+        source, target, width = left[way[0]], right[way[1]], widths[way]
+        thick = source.height * width / (source.width or 1.0)
+        y, z = starts[way], target.top + target.taken
+        target.taken += thick
+        thick = max(thick, 0.6)  # what is there can be seen
+        yield (
+            f'<path class="ribbon {way[2]}" data-from="{name}-from-{source.number}" data-to="{name}-to-{target.number}" d="'
+            f"M{begin} {y:.1f}C{middle:g} {y:.1f} {middle:g} {z:.1f} {end} {z:.1f}v{thick:.1f}"
+            f'C{middle:g} {z + thick:.1f} {middle:g} {y + thick:.1f} {begin} {y + thick:.1f}z">'
+            f"<title>{escape(way[0])} \u2192 {escape(way[1])}: {escape(told(width))}</title></path>"
+        )
+
+
+def _node(one: _Place, node: str, told: Callable[[float], str], link: str | None, left: bool) -> str:
+    height, middle = max(one.height, 1.0), one.top + one.height / 2 + 4
+    bar = _EDGE if left else _WIDTH - _EDGE - _BAR
+    at, anchor = (_EDGE - 8, "end") if left else (_WIDTH - _EDGE + 8, "start")
+    short = escape(short_name(one.op))
+    words = [f'<tspan class="name">{short}</tspan>', f'<tspan class="amount">{escape(told(one.width))}</tspan>']
+    text = f'<text x="{at}" y="{middle:.1f}" text-anchor="{anchor}">{" ".join(reversed(words) if left else words)}</text>'
+    if link is not None:
+        text = f'<a href="#{escape(link)}">{text}</a>'
+    return (
+        f'<g class="node" id="{node}"><title>{escape(one.op)}: {escape(told(one.width))}</title>'
+        f'<rect x="{bar}" y="{one.top:.1f}" width="{_BAR}" height="{height:.1f}"/>{text}</g>'
+    )
+
+
+def short_name(op: str) -> str:
+    """``aten.gelu.default`` -> ``gelu``, and at most as long as there is room for."""
+    name = op.removeprefix("aten.").removesuffix(".default")
+    half = _LONGEST // 2
+    return name if len(name) <= _LONGEST else f"{name[: half - 1]}\u2026{name[-half:]}"
+
+
+# -- counts over time ------------------------------------------------------------------------------------------------
+
+_COLUMNS_WIDTH, _COLUMNS_HEIGHT, _TOP, _BOTTOM = 420, 130, 16, 18
+
+
+def columns(steps: Steps, starts: Sequence[float], step: float, end: float, label: str) -> str:
+    """Counts over the seconds of a run: a column for each stretch of time in which something happened, or a line of steps."""
+    high = max(steps.values, default=0.0) or 1.0
+    floor, room = _COLUMNS_HEIGHT - _BOTTOM, _COLUMNS_HEIGHT - _BOTTOM - _TOP
+    end = max(end, max(starts, default=0.0) + step) or 1.0
+
+    def x(seconds: float) -> float:
+        return _COLUMNS_WIDTH * seconds / end
+
+    if steps.stands:
+        points = "".join(
+            f"H{x(start):.1f}V{floor - room * value / high:.1f}" for start, value in zip(starts, steps.values, strict=True)
+        )
+        drawn = f'<path class="{steps.kind}" d="M0 {floor}{points}H{_COLUMNS_WIDTH}"/>'
+    else:
+        wide = max(1.0, x(step) - 0.5)
+        drawn = "".join(
+            f'<rect class="{steps.kind}" x="{x(start):.1f}" y="{floor - max(1.0, room * value / high):.1f}" width="{wide:.1f}" '
+            f'height="{max(1.0, room * value / high):.1f}"><title>{duration_text(start)}: {value:,.0f}</title></rect>'
+            for start, value in zip(starts, steps.values, strict=True)
+            if value
+        )
+    return (
+        f'<svg viewBox="0 0 {_COLUMNS_WIDTH} {_COLUMNS_HEIGHT}" role="img" aria-label="{escape(label)}">'
+        f'<path class="frame" d="M0 {floor + 0.5}H{_COLUMNS_WIDTH}M0 {_TOP - 0.5}H{_COLUMNS_WIDTH}"/>{drawn}'
+        f'<text x="0" y="{_TOP - 4}">{high:,.0f}</text><text x="0" y="{_COLUMNS_HEIGHT - 4}">0 s</text>'
+        f'<text x="{_COLUMNS_WIDTH}" y="{_COLUMNS_HEIGHT - 4}" text-anchor="end">{duration_text(end)}</text></svg>'
+    )

@@ -1,0 +1,137 @@
+"""What a record comes to: sums by op and by line, what left the set, and what would open the rest."""
+
+from __future__ import annotations
+
+import json
+
+from eagerdecomp.digest import Digest, file_name
+from eagerdecomp.record import Record
+from eagerdecomp.recorded import Bucket, Flow, Head, Line, Miss, Site, Unsupported
+
+GELU, MUL, ERF, CAT = "aten.gelu.default", "aten.mul.Tensor", "aten.erf.default", "aten.cat.default"
+
+LINES = (
+    Line("/home/me/train.py", 7, "step", "y = gelu(x)"),
+    Line("/home/me/train.py", 7, "step", "y = gelu(x)", "GeluBackward0"),
+    Line("/home/me/train.py", 9, "step", "loss.backward()"),
+    Line("", 0, "", "", "AccumulateGrad"),
+    Line("", 0, "", "", "SumBackward0"),
+)
+
+SITES = (
+    Site(GELU, 0, 4, 0.4, 0.3, 20, hits=3, misses=1),
+    Site("aten.gelu_backward.default", 1, 2, 0.6, 0.2, 8, hits=2),
+    Site(MUL, 1, 3, 0.1, 0.1, 3, direct=3),
+    Site(MUL, 2, 1, 0.05, 0.05, 1, direct=1),
+    Site(MUL, 3, 1, 0.01, 0.01, 1, direct=1),
+    Site(MUL, 4, 1, 0.02, 0.01, 1, direct=1),
+    Site("aten.linalg_eig.default", 2, 1, 0.03, 0.02, 1, fell_back=1),
+    Site("profiler._record_function_enter_new.default", 2, 5, 0.001, 0.001, 5, direct=5),
+)
+
+FLOWS = (
+    Flow(GELU, MUL, 12, 0.2),
+    Flow(GELU, ERF, 4, 0.1),
+    Flow(MUL, MUL, 6, 0.17),
+    Flow("aten.gelu_backward.default", MUL, 8, 0.2),
+    Flow("aten.linalg_eig.default", "aten.linalg_eig.default", 1, 0.02, supported=False),
+    Flow("profiler._record_function_enter_new.default", "profiler._record_function_enter_new.default", 5, 0.001, supported=False),
+)
+
+RECORD = Record(
+    Head("/home/me/train.py", op_set="OpSet(mine: 9 ops)", torch="2.13.0", seconds=2.0),
+    LINES,
+    SITES,
+    FLOWS,
+    buckets=(Bucket(0.0, 1, 10, hits=3, misses=1), Bucket(0.5, 2, 8, hits=2)),
+    bucket_seconds=0.5,
+    misses=(Miss(GELU, 0, 0.01, 0.3, "aten.gelu.default(f32[2])", "the first call of this op"),),
+)
+
+
+def gap(op: str, calls: int, *openers: tuple[str, ...]) -> Unsupported:
+    return Unsupported(op, 0, calls, True, f"{op}(f32[2])", "no route", (op,), openers[0] if openers else (), openers)
+
+
+def test_calls_of_an_op_add_up_over_its_lines() -> None:
+    rows = {row.op: row for row in Digest(RECORD).ops}
+    assert list(rows)[:2] == ["aten.gelu_backward.default", GELU]
+    assert (rows[MUL].counts.calls, rows[MUL].lines, rows[MUL].counts.direct) == (6, 4, 6)
+    assert round(rows[MUL].counts.seconds, 6) == 0.18
+    assert rows[GELU].reached == {MUL: 12, ERF: 4}
+    assert (rows[GELU].counts.decomposed, rows[MUL].counts.decomposed) == (4, 0)
+
+
+def test_a_line_has_its_backward_pass_with_it() -> None:
+    rows = Digest(RECORD).lines
+    first = rows[0]
+    assert (first.line.number, first.line.backward, first.counts.calls) == (7, "", 9)
+    assert (round(first.counts.seconds, 6), round(first.backward_seconds, 6)) == (1.1, 0.7)
+    assert first.ops == {GELU: 4, MUL: 3, "aten.gelu_backward.default": 2}
+    assert [(row.line.number, row.line.backward) for row in rows[1:]] == [(9, ""), (0, "SumBackward0"), (0, "AccumulateGrad")]
+
+
+def test_what_computes_nothing_is_not_outside_the_set() -> None:
+    digest = Digest(RECORD)
+    assert digest.outside == {"aten.linalg_eig.default": 1}
+    assert digest.reached == {MUL: 26, ERF: 4}
+    assert digest.kernel_calls == 31
+    assert len(digest.op_names) == 4
+
+
+def test_kernels_that_open_most_come_first_and_together_open_all() -> None:
+    gaps = (
+        gap("aten.stack.default", 5, ("aten.stack.default",), (CAT,)),
+        gap("aten.gelu.default", 1, ("aten.gelu.default",), (ERF,)),
+        gap("aten.hstack.default", 2, ("aten.hstack.default",), (CAT,)),
+        gap("aten.vstack.default", 3, ("aten.vstack.default",), (CAT, MUL)),
+        gap("aten.igamma.default", 9),
+    )
+    wanted = Digest(Record(RECORD.head, LINES, unsupported=gaps)).wanted
+    assert [(one.kernels, one.ops, one.calls) for one in wanted] == [
+        ((CAT,), ("aten.stack.default", "aten.hstack.default"), 7),
+        (("aten.gelu.default",), ("aten.gelu.default",), 1),
+        (("aten.vstack.default",), ("aten.vstack.default",), 3),
+    ]
+    kernels = {kernel for one in wanted for kernel in one.kernels}
+    assert all(any(kernels.issuperset(way) for way in one.openers) for one in gaps if one.openers)
+
+
+def test_the_facts_are_plain_values() -> None:
+    data = json.loads(json.dumps(Digest(RECORD).as_dict()))
+    assert data["total"]["calls"] == 18
+    assert data["ops"][1]["reached"] == {MUL: 12, ERF: 4}
+    assert data["lines"][0]["backward_seconds"] == data["ops"][0]["seconds"] + 0.1
+    assert data["misses"][0]["line"] == "train.py:7"
+    assert data["cache"]["buckets"][1]["programs"] == 2
+
+
+def test_a_few_lines_tell_the_most_of_it() -> None:
+    told = str(Digest(RECORD)).splitlines()
+    assert told[0] == "train.py on OpSet(mine: 9 ops), torch 2.13.0: 2.00 s"
+    assert told[1:4] == [
+        "  4 ops called in 18 calls, 3 reached the backend in 31 kernel calls",
+        "  outside the set: 1 op in 1 call: aten.linalg_eig.default",
+        "  cache: 5 hits, 1 miss, 0 bypassed, 2 programs",
+    ]
+    assert "longest line: train.py:7, 1.10 s" in told[5]
+
+
+def test_of_many_names_the_first_are_told() -> None:
+    gaps = tuple(gap(f"aten.op{number}.default", 1, (f"aten.op{number}.default",)) for number in range(9))
+    told = str(Digest(Record(RECORD.head, LINES, unsupported=gaps)))
+    assert "aten.op4.default, and 4 more" in told
+    assert told.count("would open") == 5
+
+
+def test_an_empty_record_has_facts_too() -> None:
+    told = str(Digest(Record(Head())))
+    assert told.splitlines()[1:] == [
+        "  0 ops called in 0 calls, 0 reached the backend in 0 kernel calls",
+        "  outside the set: nothing",
+        "  cache: 0 hits, 0 misses, 0 bypassed, 0 programs",
+    ]
+
+
+def test_names_of_files_on_both_kinds_of_systems() -> None:
+    assert [file_name(path) for path in ("/a/b.py", "C:\\a\\b.py", "b.py", "")] == ["b.py", "b.py", "b.py", ""]

@@ -1,0 +1,94 @@
+"""Pictures of a report: ribbons whose widths add up, and counts over time."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from eagerdecomp.pictures import Ribbon, Steps, columns, flow, short_name
+
+
+def drawn(ribbons: list[Ribbon], most: int = 16) -> ET.Element:
+    return ET.fromstring(flow(ribbons, lambda width: f"{width:g} calls", label="<&'\">", name="p", links={"a": "op-0"}, most=most))
+
+
+def told(svg: ET.Element, kind: str) -> list[str]:
+    return [one.findtext("title") or "" for one in svg.iter() if kind in (one.get("class") or "").split()]
+
+
+def bars(svg: ET.Element) -> dict[str, float]:
+    return {node.get("id") or "": float(node.find("rect").get("height") or 0) for node in svg if node.tag == "g"}  # type: ignore[union-attr]
+
+
+def test_each_ribbon_and_each_op_says_what_flows() -> None:
+    svg = drawn([Ribbon("a", "x", 30, "apart"), Ribbon("a", "y", 10, "apart"), Ribbon("b", "y", 60, "native")])
+    assert sorted(told(svg, "ribbon")) == ["a → x: 30 calls", "a → y: 10 calls", "b → y: 60 calls"]
+    assert sorted(told(svg, "node")) == ["a: 40 calls", "b: 60 calls", "x: 30 calls", "y: 70 calls"]
+    assert [one.get("href") for one in svg.iter("a")] == ["#op-0"]
+
+
+def test_heights_are_as_the_widths() -> None:
+    heights = bars(drawn([Ribbon("a", "x", 30, "apart"), Ribbon("a", "y", 10, "apart"), Ribbon("b", "y", 60, "native")]))
+    assert sorted(heights.values()) == pytest.approx([84, 112, 168, 196])
+
+
+def test_ribbons_begin_and_end_on_the_bars_of_their_ops() -> None:
+    svg = drawn([Ribbon(f"a{i}", f"x{j}", 1 + i * j, "apart") for i in range(5) for j in range(4)])
+    rects = {node.get("id"): node.find("rect") for node in svg if node.tag == "g"}
+    spans = {name: (float(r.get("y")), float(r.get("y")) + float(r.get("height"))) for name, r in rects.items()}  # type: ignore[union-attr,arg-type]
+    paths = list(svg.iter("path"))
+    assert len(paths) == 20
+    for path in paths:
+        start, end = re.match(r"M\S+ (\S+)C.* (\S+)v", path.get("d") or "").groups()  # type: ignore[union-attr]
+        for at, name in ((start, path.get("data-from")), (end, path.get("data-to"))):
+            low, high = spans[name]
+            assert low - 0.2 <= float(at) <= high + 0.2
+
+
+def test_the_widest_have_their_own_place_and_the_others_one() -> None:
+    svg = drawn([Ribbon(f"a{number}", "x", number + 1, "apart") for number in range(10)], most=4)
+    assert [text.split(":")[0] for text in told(svg, "node")] == ["a9", "a8", "a7", "a6", "6 others", "x"]
+    assert told(svg, "node")[4] == "6 others: 21 calls"
+
+
+def test_nothing_wide_is_drawn_all_the_same() -> None:
+    assert told(drawn([Ribbon("a", "x", 0, "whole")]), "ribbon") == ["a → x: 0 calls"]
+    assert told(drawn([]), "ribbon") == []
+
+
+@pytest.mark.parametrize("name", ["</svg><script>x()</script>", "\"'&<b>"])
+def test_names_are_escaped(name: str) -> None:
+    assert told(drawn([Ribbon(name, name, 1, "apart")]), "ribbon") == [f"{name} → {name}: 1 calls"]
+
+
+def test_short_names() -> None:
+    assert [short_name(op) for op in ("aten.gelu.default", "aten.mul.Tensor", "prims.erf.default")] == [
+        "gelu",
+        "mul.Tensor",
+        "prims.erf",
+    ]
+    long = short_name("aten._scaled_dot_product_flash_attention_for_cpu_backward.default")
+    assert len(long) <= 30
+    assert long.endswith("backward")
+
+
+def test_columns_stand_where_their_time_is_and_as_high_as_their_count() -> None:
+    svg = ET.fromstring(columns(Steps("misses", [4, 0, 2]), [0.0, 1.0, 3.0], 1.0, 4.0, "Misses <&>"))
+    rects = [(float(r.get("x") or 0), float(r.get("height") or 0)) for r in svg.iter("rect")]
+    assert [x for x, _ in rects] == [0, 315]
+    assert rects[0][1] == pytest.approx(2 * rects[1][1])
+    assert [rect.findtext("title") for rect in svg.iter("rect")] == ["0 s: 4", "3.00 s: 2"]
+    assert [text.text for text in svg.iter("text")] == ["4", "0 s", "4.00 s"]
+
+
+def test_what_stands_is_a_line() -> None:
+    svg = ET.fromstring(columns(Steps("programs", [1, 2], stands=True), [1.0, 3.0], 1.0, 4.0, "Programs"))
+    (line,) = [one.get("d") for one in svg.iter("path") if one.get("class") == "programs"]
+    assert line == "M0 112H105.0V64.0H315.0V16.0H420"
+
+
+@pytest.mark.parametrize(("values", "starts", "end"), [([], [], 0.0), ([0.0], [0.0], 0.0)])
+def test_no_time_and_no_counts_divide_nothing(values: list[float], starts: list[float], end: float) -> None:
+    assert "nan" not in columns(Steps("hits", values), starts, 0.0, end, "Hits")
