@@ -108,7 +108,7 @@ class RecordingMode(EagerDecompMode):
         before: tuple[int | None, int, int] = (None, 0, 0)
         started = now()
         try:
-            call.line = tally.line_of(sys._getframe(1))
+            call.line = tally.line_of(sys._getframe().f_back)  # None in a thread of autograd's
             if notes.timeline.takes():
                 call.text, call.slices = _told(call, args, kwargs), []
             before = _marks(self._entries.get(builtin(func)), tally.ident)
@@ -260,10 +260,22 @@ class _Notes:
         try:
             found: Tally = self._local.tally
         except AttributeError:
-            with self._lock:
-                found = self._local.tally = Tally(len(self._tallies), self.lines)
-                self._tallies.append(found)
+            found = self._local.tally = self._new_tally()
         return found
+
+    def _new_tally(self) -> Tally:
+        # Not `current_thread`, which would take a thread of autograd's into Python's list of threads for good.
+        ident = threading.get_ident()
+        name = next((thread.name for thread in threading.enumerate() if thread.ident == ident), None)
+        with self._lock:
+            # What is local to a thread that Python did not start is lost whenever it leaves Python: it is known by its name.
+            if name is None:
+                name = f"thread {threading.get_native_id()}"
+                found = next((tally for tally in self._tallies if tally.name == name), None)
+                if found is not None:
+                    return found
+            self._tallies.append(Tally(len(self._tallies), name, ident, self.lines))
+            return self._tallies[-1]
 
     def tallies(self) -> list[Tally]:
         """The counts of all threads, by their numbers."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterable
 from types import FrameType
@@ -87,14 +86,12 @@ class Tally:
         *("programs", "sites", "spent", "width"),
     )
 
-    def __init__(self, number: int, lines: UserLines) -> None:
+    def __init__(self, number: int, name: str, ident: int, lines: UserLines) -> None:
         self.number = number
+        self.name = name
+        self.ident = ident
         self.lines = lines
         self.forward = lines.of_thread()
-        self.ident = threading.get_ident()
-        # Not `current_thread`, which would take a thread of autograd's into Python's list of threads for good.
-        known = [thread.name for thread in threading.enumerate() if thread.ident == self.ident]
-        self.name = known[0] if known else f"thread {threading.get_native_id()}"
         self.call: Call | None = None
         self.calls = 0
         self.spent = 0
@@ -105,7 +102,7 @@ class Tally:
         self.programs: dict[int, tuple[int, int]] = {}
         self.bypasses: dict[tuple[Any, int, str], int] = {}
 
-    def line_of(self, frame: FrameType) -> int:
+    def line_of(self, frame: FrameType | None) -> int:
         """The number of the user's line that a call made in this frame comes from."""
         return self.lines.number_of(frame, self.forward)
 
