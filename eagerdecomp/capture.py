@@ -114,9 +114,12 @@ class _Capture:
         try:
             return self._fn(*self._args, **self._kwargs)
         except RuntimeError as error:
-            if self._sizes is None or "with symbolic sizes/strides" not in str(error):
-                raise
-            raise TraceError(f"PyTorch itself takes no symbolic sizes here: {str(error).splitlines()[0]}") from error
+            said = str(error)
+            if self._sizes is not None and "data-dependent" in said:
+                raise TraceError("something went on by the values of a tensor, which no symbolic trace can hold") from error
+            if self._sizes is not None and "with symbolic sizes/strides" in said:
+                raise TraceError(f"PyTorch itself takes no symbolic sizes here: {said.splitlines()[0]}") from error
+            raise
 
     def run(self, backend: Backend, rules: Iterable[Rule]) -> Trace:
         """Run the function and close the graph."""

@@ -162,3 +162,10 @@ def test_what_pytorch_itself_runs_on_plain_sizes_only_is_said_so() -> None:
     lstm = nn.LSTM(8, 5)
     with pytest.raises(ed.TraceError, match=r"PyTorch itself takes no symbolic sizes here: Cannot call .* symbolic sizes/strides$"):
         ed.trace(lambda x: lstm(x)[0], CORE, symbolic={"x": 1})(torch.randn(4, 3, 8))
+
+
+@pytest.mark.parametrize("fn", [lambda x: x + 1 if x.sum() > 0 else x, lambda x: x * x.max().item()], ids=["branch", "number"])
+def test_what_goes_on_by_values_has_no_symbolic_trace(fn: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(ed.TraceError, match=r"the values of a tensor, which no symbolic trace can hold$"):
+        ed.trace(fn, CORE, symbolic={"x": 0})(torch.ones(4))
+    assert torch._C._len_torch_dispatch_stack() == 0
