@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import NamedTuple
 
 from eagerdecomp.gaps import Kernel
 from eagerdecomp.htmlpages import document, name_html
 from eagerdecomp.planned import STATUSES, OpPlan
 
-__all__ = ["page"]
+__all__ = ["Sheet", "page"]
 
 _SHOWN = 6  # ops that a kernel opens, in sight
+_CALLS = 2  # examples of calls that go the same way
+
+_HEADS = "".join(f"<th scope=col>{head}</th>" for head in ("on", "call", "rule", "kernels"))
 
 _STYLE = """
 details.op{border-bottom:1px solid var(--line)}.op>summary{padding:.15em 0}.op>div{margin:.4em 0 1em 1.2em}
+.op td a,.op th a{font:13px ui-monospace,monospace}.op th{font-weight:inherit}
 .mark{display:inline-block;min-width:6.5em}.supported,.passes,.closed{color:var(--good)}.partly{color:var(--warn)}
 .missing{color:var(--bad)}.unknown,.none{color:var(--quiet)}
 """
@@ -31,8 +36,26 @@ addEventListener('hashchange',open);open();
 """
 
 
-def page(title: str, torch: str, ops: Sequence[OpPlan], kernels: Sequence[Kernel], bound: int, notes: Sequence[str]) -> str:
-    """A plan as HTML text: its ops, the kernels to write next with the bound on what any open, and what it does not know."""
+class Sheet(NamedTuple):
+    """What ops come to on one set: its name and the ops."""
+
+    op_set: str
+    ops: Sequence[OpPlan]
+
+
+def page(
+    title: str,
+    torch: str,
+    sheets: Sequence[Sheet],
+    kernels: Sequence[Kernel],
+    bound: int,
+    notes: Sequence[str],
+) -> str:
+    """A plan as HTML text: its ops, the kernels to write next with the bound on what any open, and what it does not know.
+
+    The first sheet is the plan's; those of other sets tell of its ops beside it.
+    """
+    ops = sheets[0].ops
     known = {one.op for one in ops}
     found = Counter(one.status for one in ops)
     counts = "".join(
@@ -40,7 +63,11 @@ def page(title: str, torch: str, ops: Sequence[OpPlan], kernels: Sequence[Kernel
         for status, told in STATUSES.items()
         if found[status]
     )
-    parts = "\n".join(_part(one, known) for one in ops)
+    on_others = [(sheet.op_set, {one.op: one for one in sheet.ops}) for sheet in sheets[1:]]
+    parts = "\n".join(
+        _part(one, [(sheets[0].op_set, one), *((name, there[one.op]) for name, there in on_others if one.op in there)], known)
+        for one in ops
+    )
     told = "".join(f"<p class=quiet>{escape(note)}</p>" for note in notes)
     body = (
         f"<h1>{escape(title)}</h1><p>torch {escape(torch)}</p><table>{counts}</table>{_kernels(kernels, bound, known)}"
@@ -67,21 +94,11 @@ def _kernels(kernels: Sequence[Kernel], bound: int, known: set[str]) -> str:
     )
 
 
-def _part(one: OpPlan, known: set[str]) -> str:
-    name, span = escape(one.op), ""
-    if one.kernels is not None and one.status != "supported":
-        low, high = one.kernels
-        span = f"{low} kernel call{'' if low == high == 1 else 's'}" if low == high else f"{low} to {high} kernel calls"
+def _part(one: OpPlan, on_sets: Sequence[tuple[str, OpPlan]], known: set[str]) -> str:
+    name, span = escape(one.op), _span(one)
     called = f" called {one.calls} times" if one.calls else ""
-    told = [f'<p>gradient: <span class="{one.gradient}">{one.gradient}</span> {_names(one.gradient_missing, known)}</p>']
-    if one.routes:
-        rows = "".join(
-            f"<tr><td><code>{escape(route.call) or '<i>by what it binds</i>'}</code></td><td>{escape(route.rule)}</td>"
-            f"<td>{_counted(route.kernels, known) if not route.missing else 'ends at ' + _names(route.missing, known)}</td></tr>"
-            for route in one.routes
-        )
-        heads = "".join(f"<th scope=col>{head}</th>" for head in ("call", "rule", "kernels"))
-        told.append(f"<div class=wide><table><thead><tr>{heads}</tr></thead>{rows}</table></div>")
+    rows = "".join(_on_set(op_set, there, known) for op_set, there in on_sets)
+    told = [f"<div class=wide><table><thead><tr>{_HEADS}</tr></thead>{rows}</table></div>"]
     if one.rules:
         told.append(f"<p class=quiet>rules, in order: {escape('; '.join(one.rules))}</p>")
     text = escape(f"{one.op} {one.status} gradient:{one.gradient}".lower(), quote=True)
@@ -90,6 +107,40 @@ def _part(one: OpPlan, known: set[str]) -> str:
         f'<a href="#{name}">{name_html(one.op)}</a> <span class=quiet>{span}{called}</span></summary>'
         f"<div>{''.join(told)}</div></details>"
     )
+
+
+def _span(one: OpPlan) -> str:
+    if one.kernels is None or one.status == "supported":
+        return ""
+    low, high = one.kernels
+    return f"{low} kernel call{'' if low == high == 1 else 's'}" if low == high else f"{low} to {high} kernel calls"
+
+
+def _on_set(op_set: str, one: OpPlan, known: set[str]) -> str:
+    """What an op comes to on one set: a row for each way that its calls go, the calls of each as examples."""
+    ways: dict[tuple[str, str], list[str]] = {}
+    for route in one.routes:
+        answer = f"ends at {_names(route.missing, known)}" if route.missing else _counted(route.kernels, known) or "no kernel"
+        if route.in_part:
+            answer += f"; through {_names(route.in_part, known)}: closes in part"
+        ways.setdefault((route.rule, answer), []).append(route.call)
+    lacks = f": {_names(one.gradient_missing, known)}" if one.gradient_missing else ""
+    head = (
+        f"<th scope=row rowspan={max(1, len(ways))}>{escape(op_set)}<br><span class={one.status}>{one.status}</span> "
+        f"<span class=quiet>{_span(one)}</span><br>gradient <span class={one.gradient}>{one.gradient}</span>{lacks}</th>"
+    )
+    if not ways:
+        return f"<tr>{head}<td colspan=3 class=quiet>{escape(STATUSES[one.status])}</td></tr>"
+    cells = [f"<td>{_calls(calls)}</td><td>{escape(rule)}</td><td>{answer}</td>" for (rule, answer), calls in ways.items()]
+    return "".join(f"<tr>{head if not place else ''}{cell}</tr>" for place, cell in enumerate(cells))
+
+
+def _calls(calls: Sequence[str]) -> str:
+    told = [call for call in calls if call]
+    if not told:
+        return "<i>by what its rule binds</i>"
+    more = f" <span class=quiet>and {len(told) - _CALLS} more</span>" if len(told) > _CALLS else ""
+    return "<br>".join(f"<code>{escape(call)}</code>" for call in told[:_CALLS]) + more
 
 
 def _counted(kernels: Mapping[str, int], known: set[str]) -> str:
@@ -109,4 +160,5 @@ def _folded(ops: Sequence[str], known: set[str]) -> str:
 
 
 def _linked(op: str, known: set[str]) -> str:
-    return f'<a href="#{escape(op)}">{name_html(op)}</a>' if op in known else name_html(op)
+    # Said fifty thousand times in a page: without an element of its own for the font.
+    return f'<a href="#{escape(op)}">{escape(op)}</a>' if op in known else f"<code>{escape(op)}</code>"

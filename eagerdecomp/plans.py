@@ -11,7 +11,7 @@ from typing import Any
 from eagerdecomp.errors import PlanError
 from eagerdecomp.gaps import Kernel
 from eagerdecomp.planned import STATUSES, OpPlan
-from eagerdecomp.planpage import page
+from eagerdecomp.planpage import Sheet, page
 from eagerdecomp.routes import Route
 
 __all__ = ["Comparison", "Plan"]
@@ -183,10 +183,15 @@ class Plan:
         except (ValueError, KeyError, TypeError) as error:
             raise PlanError(f"not a plan, as --json writes one: {type(error).__name__}: {error}") from None
 
-    def to_html(self) -> str:
-        """A page that needs no other file: the plan's table, and a part for each op, with ``#op`` as its address."""
+    def to_html(self, beside: Sequence[Plan] = ()) -> str:
+        """A page that needs no other file: the plan's table, and a part for each op, with ``#op`` as its address.
+
+        Args:
+            beside: plans for other sets, from which the part of each op tells what it comes to there too.
+        """
         title = f"Plan of {self.subject} on {self.op_set}"
-        return page(title, self.torch, self.ops, self.next_kernels, self.bound, self.notes)
+        sheets = [Sheet(one.op_set, one.ops) for one in (self, *beside)]
+        return page(title, self.torch, sheets, self.next_kernels, self.bound, self.notes)
 
 
 def _op_of(row: Mapping[str, Any]) -> OpPlan:

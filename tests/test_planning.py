@@ -22,13 +22,14 @@ from eagerdecomp.plans import Plan
 from eagerdecomp.routes import Route
 from eagerdecomp.tracer import tensors_in
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from conformance.cases import Case, Selection, cases, full_name, opinfos
 from conformance.judge import clone_arguments
 
 aten = torch.ops.aten
+
+ROOT = Path(__file__).resolve().parents[1]
 
 #: One part in so many of the OpInfos runs each time; the week chooses which.
 PARTS = 4
@@ -302,6 +303,28 @@ def test_the_page_has_a_part_for_each_op_and_needs_no_other_file(core: Plan) -> 
     assert {link[1:] for link in found.links if link} <= found.ids
     assert all(link.startswith("#") for link in found.links if link)
     assert not found.loads
+
+
+def test_the_page_tells_of_each_op_on_other_sets_too(core: Plan) -> None:
+    others = [ed.plan(ed.prims()), ed.plan(ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"])]
+    text = core.to_html(others)
+    part = text[text.index('id="aten.silu_backward.default"') :].split("</details>")[0]
+    rows = part.split("<th scope=row")[1:]
+    assert [row.split("<br>")[0].split(">")[-1] for row in rows] == [one.op_set for one in (core, *others)]
+    assert "own rule eagerdecomp." in rows[0]
+    assert "prims.mul.default" in rows[1]
+    assert 'ends at <a href="#aten.' in rows[2]
+    assert all("gradient <span class=" in row for row in rows)
+    assert Page(text).ids >= {one.op for one in core.ops}
+    assert len(text) < 8e6
+
+
+def test_the_command_puts_core_aten_and_prims_beside_a_set(files: Path) -> None:
+    assert main(["plan", "--ops", "few.txt", "--match", "^aten.silu.default", "--html", "plan.html"]) == 0
+    text = Path("plan.html").read_text(encoding="utf-8")
+    assert text.count("<th scope=row rowspan") == 3
+    assert "core_aten" in text
+    assert "prims.mul.default" in text
 
 
 def test_the_page_escapes_what_it_shows() -> None:

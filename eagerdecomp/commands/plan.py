@@ -12,6 +12,7 @@ from typing import Any
 from eagerdecomp.commands.command import FAILED, Command, add_json, add_ops, object_of, output_file, shown
 from eagerdecomp.errors import PlanError
 from eagerdecomp.opfile import op_set_from
+from eagerdecomp.opset import core_aten, prims
 from eagerdecomp.planning import aten_ops, plan
 from eagerdecomp.plans import Plan
 
@@ -37,7 +38,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--match", metavar="REGEX", help="only the ATen ops whose name it finds")
     parser.add_argument("--next", type=int, default=10, metavar="N", help="how many kernels to propose (default %(default)s)")
     add_json(parser, "the whole plan")
-    parser.add_argument("--html", metavar="FILE", help="write it there as a page that needs no other file")
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write it there as a page, with Core ATen and prims beside the set",
+    )
     parser.add_argument("--compare", metavar="OLD.json", help="tell what differs from a plan that --json wrote")
     parser.add_argument(
         "--require",
@@ -62,7 +67,8 @@ def _run(args: argparse.Namespace) -> int:
         shown(args)(str(made))
         write_json(made.to_json())
         if args.html:
-            write_html(made.to_html())
+            others = [plan(other, ops=wanted, model=model, kernels=0) for other in (core_aten(), prims()) if other != ops]
+            write_html(made.to_html(others))
     told = sys.stderr if args.json == "-" else sys.stdout
     if old is not None:
         print(f"\ncompared with {args.compare}:\n{made.compare(old)}", file=told)
