@@ -353,6 +353,21 @@ def test_bodies_of_higher_order_ops_are_recorded() -> None:
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
+def test_a_mode_that_cannot_be_entered_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(self: Any) -> Any:
+        raise RuntimeError("not now")
+
+    mode = ed.RecordingMode(CORE)
+    with monkeypatch.context() as patched:
+        patched.setattr(ed.EagerDecompMode, "__enter__", refuses)
+        with pytest.raises(RuntimeError, match="not now"), mode:
+            pass
+    assert torch._C._len_torch_dispatch_stack() == 0
+    with mode:
+        torch.ones(2)
+    assert sum(flow.calls for flow in mode.record().flows) == 1
+
+
 # -- backends ------------------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,94 @@
+"""Counts by thread: summed as they are, in stretches of time that grow with the run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from eagerdecomp import tallies
+from eagerdecomp.tallies import OUTCOMES, Call, Tally, Timeline, buckets_of, sites_of
+from eagerdecomp.userlines import UserLines
+
+GELU = torch.ops.aten.gelu.default
+SECOND = 1_000_000_000
+
+
+def tally(number: int = 0) -> Tally:
+    return Tally(number, f"thread {number}", number, UserLines())
+
+
+def called(into: Tally, at: int, outcome: str = "hit", line: int = 0, taken: int = 1000) -> None:
+    call = Call(GELU)
+    call.line = line
+    into.settle(call, OUTCOMES.index(outcome), taken, at)
+
+
+def test_stretches_grow_with_the_run_and_lose_nothing() -> None:
+    one = tally()
+    for second in range(10_000):
+        called(one, second * SECOND, "miss" if second < 5 else "hit")
+    buckets, seconds = buckets_of([one], 0)
+    assert len(buckets) <= 256
+    assert sum(bucket.calls for bucket in buckets) == 10_000
+    assert buckets[0].misses == 5
+    assert seconds * 256 >= 10_000 > seconds * 128
+    assert [round(bucket.start / seconds) for bucket in buckets] == list(range(len(buckets)))
+
+
+def test_threads_with_stretches_of_other_lengths_are_summed() -> None:
+    short, long = tally(0), tally(1)
+    called(short, SECOND // 2)
+    for second in range(100):
+        called(long, second * SECOND, "direct")
+    buckets, seconds = buckets_of([short, long], 0)
+    assert sum(bucket.calls for bucket in buckets) == 101
+    (holding,) = [bucket for bucket in buckets if bucket.hits]
+    assert holding.start <= 0.5 < holding.start + seconds
+
+
+def test_a_stretch_tells_what_the_cache_held_at_its_end() -> None:
+    one = tally()
+    for second, programs in ((0, 4), (10, 7), (20, None), (30, 6)):
+        called(one, second * SECOND)
+        if programs is not None:
+            one.held(programs, second * SECOND)
+    assert [bucket.programs for bucket in buckets_of([one], 3)[0]] == [4, 7, 7, 6]
+    assert [bucket.programs for bucket in buckets_of([tally()], 3)[0]] == []
+    quiet = tally()
+    called(quiet, 0)
+    assert [bucket.programs for bucket in buckets_of([quiet], 3)[0]] == [3]
+
+
+def test_sites_of_all_threads_are_summed_and_the_longest_comes_first() -> None:
+    one, other = tally(0), tally(1)
+    called(one, 0, line=1, taken=10)
+    called(one, 0, line=2, taken=50)
+    called(other, 0, "failed", line=1, taken=10)
+    first, second = sites_of([one, other])
+    assert (first.line, first.calls, first.seconds) == (2, 1, 50e-9)
+    assert (second.line, second.calls, second.hits, second.failed, second.seconds) == (1, 2, 1, 1, 20e-9)
+
+
+def test_sites_beyond_the_bound_are_counted_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tallies, "_MOST_SITES", 3)
+    one = tally()
+    for line in range(10):
+        called(one, 0, line=100 + line)
+    assert sum(site.calls for site in sites_of([one])) == 10
+    assert len(sites_of([one])) == 4
+    assert next(site.calls for site in sites_of([one]) if site.line == one.lines.other()) == 7
+
+
+def test_kernels_take_places_on_the_timeline_too() -> None:
+    one, line = tally(), Timeline(3)
+    assert line.takes()
+    call = Call(GELU)
+    call.slices = []
+    for at in range(5):
+        one.kernel(call, GELU, at, at + 1, line)
+    line.keep(call, 0, 0, 10, 1)
+    assert not line.takes()
+    (event,) = line.events_of(0)
+    assert len(event.kernels) == 2
+    assert call.kernels == 5
+    assert (call.kernel_ns, event.outcome, event.duration) == (5, "hit", 0.01)

@@ -1,0 +1,105 @@
+"""Whose a line is, and by which numbers gradients find the line of their forward call."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import sysconfig
+from types import FrameType
+
+import pytest
+import torch
+
+import eagerdecomp
+from eagerdecomp import userlines
+from eagerdecomp.userlines import ForwardLines, UserLines, is_users
+
+
+@pytest.mark.parametrize(
+    ("file", "users"),
+    [
+        (__file__, True),
+        ("<stdin>", True),
+        (f"{sysconfig.get_paths()['purelib']}/transformers/models/bert.py", True),
+        (f"{sysconfig.get_paths()['stdlib']}/site-packages/timm/layers.py", True),
+        (torch.nn.functional.__file__, False),
+        (eagerdecomp.__file__, False),
+        (contextlib.__file__, False),
+        ("<program of aten.gelu.default>", False),
+        ("<frozen importlib._bootstrap>", False),
+    ],
+)
+def test_code_of_torch_of_ours_and_of_python_is_not_the_users(file: str, users: bool) -> None:
+    assert is_users(file) == users
+
+
+def frame() -> FrameType:
+    return sys._getframe(1)
+
+
+def test_each_line_has_one_number() -> None:
+    lines = UserLines()
+    forward = lines.of_thread()
+    numbers = []
+    for _ in range(2):
+        numbers.append(lines.number_of(frame(), forward))
+        numbers.append(lines.number_of(frame(), forward))
+    assert numbers == [0, 1, 0, 1]
+    one, other = lines.lines()
+    assert one.number + 1 == other.number
+    assert one.text == "numbers.append(lines.number_of(frame(), forward))"
+    assert one.file == __file__
+
+
+def test_lines_beyond_the_bound_are_one_without_a_file() -> None:
+    lines = UserLines(limit=1)
+    forward = lines.of_thread()
+    first = lines.number_of(frame(), forward)
+    second = lines.number_of(frame(), forward)
+    third = lines.number_of(frame(), forward)
+    assert first != second == third == lines.other()
+    assert [line.file for line in lines.lines()] == [__file__, ""]
+
+
+def test_a_line_belongs_to_the_first_call_after_its_node_was_made() -> None:
+    x = torch.ones(2, requires_grad=True)
+    forward = ForwardLines()
+    forward.note(1)
+    y = torch.tanh(x)
+    forward.note(2)
+    forward.note(3)  # a call without a node
+    assert y.grad_fn is not None
+    assert forward.by_node[y.grad_fn._sequence_nr()] == 2  # type: ignore[attr-defined]
+
+
+def test_the_oldest_nodes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(userlines, "_NODES", 4)
+    forward = ForwardLines()
+    x = torch.ones(2, requires_grad=True)
+    for line in range(20):
+        torch.tanh(x)
+        forward.note(line)
+    assert len(forward.by_node) <= 4
+    assert 19 in forward.by_node.values()
+
+
+def test_a_node_that_two_threads_could_have_made_is_nobodys() -> None:
+    lines = UserLines()
+    one, other, asking = (lines.of_thread() for _ in range(3))
+    line = lines.number_of(frame(), asking)
+
+    class Node:
+        def _sequence_nr(self) -> int:
+            return 7
+
+        def name(self) -> str:
+            return "TanhBackward0"
+
+    assert lines._gradient_of(Node(), asking) == -1
+    one.by_node[7] = line
+    found = lines._gradient_of(Node(), asking)
+    assert lines.lines()[found].backward == "TanhBackward0"
+    assert lines.lines()[found].number == lines.lines()[line].number
+    other.by_node[7] = line
+    assert lines._gradient_of(Node(), asking) == -1
+    assert lines._gradient_of(Node(), one) == found
