@@ -96,8 +96,8 @@ class Preflight:
     def _refused(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> list[UnsupportedOpError] | None:
         """What `backward()` would raise; None where the op cannot run on fake tensors."""
         fakes = _Fakes(facts_of(op).is_inplace)
-        given, named = fakes.of(args), {name: fakes.of(value) for name, value in kwargs.items()}
         try:
+            given, named = fakes.of(args), {name: fakes.of(value) for name, value in kwargs.items()}
             if result is None:
                 answer = op(*given, **named)
             else:
