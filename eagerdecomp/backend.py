@@ -92,13 +92,21 @@ def _kernels_of(ops: OpSet, kernels: Mapping[OpLike, Kernel]) -> dict[OpOverload
     return found
 
 
-def as_backend(supported: Backend | OpSet | Iterable[OpLike], kernels: Mapping[OpLike, Kernel] | None = None) -> Backend:
-    """The backend itself, or an anonymous one around an op set; `kernels` adds to, and wins over, those it has."""
+def as_backend(
+    supported: Backend | OpSet | Iterable[OpLike], kernels: Mapping[OpLike, Kernel] | None = None, keep: Iterable[OpLike] = ()
+) -> Backend:
+    """The backend itself, or an anonymous one around an op set; `kernels` adds to, and wins over, those it has; `keep` adds ops."""
     if not isinstance(supported, Backend):
-        return Backend("anonymous", supported, kernels)
+        supported = Backend("anonymous", supported)
+    added = resolve_ops(keep)
+    if any(op not in supported.ops for op in added):
+        widened = supported.ops | added
+        supported = Backend(supported.name, widened, _merged(supported.kernels), supported.compile, supported.device_type)
     if not kernels:
         return supported
-    merged: dict[OpLike, Kernel] = {}
-    for op, kernel in (*supported.kernels.items(), *_kernels_of(supported.ops, kernels).items()):
-        merged[op] = kernel
+    merged = _merged(supported.kernels, _kernels_of(supported.ops, kernels))
     return Backend(supported.name, supported.ops, merged, supported.compile, supported.device_type)
+
+
+def _merged(*several: Mapping[OpOverload, Kernel]) -> dict[OpLike, Kernel]:
+    return {op: kernel for kernels in several for op, kernel in kernels.items()}

@@ -30,6 +30,7 @@ def trace(
     supported_ops: Backend | OpSet | Iterable[OpLike],
     *,
     rules: Iterable[Rule] = (),
+    keep: Iterable[OpLike] = (),
     symbolic: Mapping[str, int | Sequence[int]] | None = None,
 ) -> Callable[..., torch.fx.GraphModule]:
     """``trace(fn, ops)(*args)``: run `fn` once in `EagerDecompMode`, and answer what reached the backend as a `GraphModule`.
@@ -52,12 +53,16 @@ def trace(
         fn: a function or module.
         supported_ops: as for `EagerDecompMode`.
         rules: as for `EagerDecompMode`.
+        keep: as for `EagerDecompMode`: composites that are to be single nodes. A random one that needs a gradient is in parts, so
+            that both passes have the same mask.
         symbolic: placeholder -> dimension, or dimensions, whose size stays a symbol, as in ``{"x": 0}`` for the batch of argument
             `x`; equal sizes share one. `fn` then runs on fake tensors, without a kernel, so nothing it reads may depend on values.
     """
 
     def traced(*args: Any, **kwargs: Any) -> torch.fx.GraphModule:
-        return _Capture(fn, args, kwargs, symbolic or {}).run(as_backend(supported_ops), rules)
+        return _Capture(fn, args, kwargs, symbolic or {}).run(as_backend(supported_ops, keep=named), rules, named)
+
+    named = tuple(keep)
 
     return traced
 
@@ -121,11 +126,11 @@ class _Capture:
                 raise TraceError(f"PyTorch itself takes no symbolic sizes here: {said.splitlines()[0]}") from error
             raise
 
-    def run(self, backend: Backend, rules: Iterable[Rule]) -> Trace:
+    def run(self, backend: Backend, rules: Iterable[Rule], keep: Iterable[OpLike]) -> Trace:
         """Run the function and close the graph."""
         kernels: dict[OpLike, Any] = {op: functools.partial(self._noter.note, op, kernel) for op, kernel in backend.kernels.items()}
         heard = Backend(backend.name, backend.ops, kernels, None, backend.device_type)
-        mode = _Attributing(heard, rules=tuple(rules), cache=ProgramCache())
+        mode = _Attributing(heard, rules=tuple(rules), cache=ProgramCache(), keep=keep)
         mode.noter = self._noter
         with ExitStack() as stack:
             stack.callback(self._noter.give_back_gradients)
@@ -161,6 +166,7 @@ class _Capture:
 class _Attributing(EagerDecompMode):
     """The mode, which also says which op of the program is under way."""
 
+    _tracing = True
     noter: Noter
 
     def __torch_dispatch__(

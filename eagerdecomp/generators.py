@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-__all__ = ["drawing_from", "takes_generator"]
+__all__ = ["drawing_again", "drawing_from", "states_of", "takes_generator"]
 
 _exchange = threading.RLock()
 
@@ -45,6 +45,32 @@ def drawing_from(generator: torch.Generator | None, device: torch.device | str |
 def takes_generator(*args: Any, generator: torch.Generator | None = None, **kwargs: Any) -> bool:
     """Whether a call names its generator: the exchange of states is then an effect that no program can hold."""
     return generator is not None
+
+
+def states_of(tensors: Iterable[torch.Tensor]) -> list[tuple[torch.Generator, torch.Tensor]]:
+    """The default generators that kernels on these tensors may draw from, the CPU's too, each with its state."""
+    found = {"cpu": torch.default_generator}
+    for device in {tensor.device for tensor in tensors}:
+        if device.type not in ("cpu", "meta") and getattr(torch.get_device_module(device), "default_generators", None):
+            found[str(device)] = _default_generator(device)
+    return [(generator, generator.get_state()) for generator in found.values()]
+
+
+@contextmanager
+def drawing_again(states: Sequence[tuple[torch.Generator, torch.Tensor]] | None) -> Iterator[None]:
+    """While held, default generators draw what they drew after these states; then they go on from where they were."""
+    if states is None:
+        yield
+        return
+    with _exchange:
+        kept = [(generator, generator.get_state()) for generator, _ in states]
+        try:
+            for generator, state in states:
+                generator.set_state(state)
+            yield
+        finally:
+            for generator, state in kept:
+                generator.set_state(state)
 
 
 def _default_generator(device: torch.device) -> torch.Generator:

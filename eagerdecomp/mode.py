@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,11 +12,15 @@ from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.engine import Engine, OnUnsupported
 from eagerdecomp.explanation import Explanation
-from eagerdecomp.opset import OpLike, OpSet
+from eagerdecomp.keeping import kept_of
+from eagerdecomp.opset import OpLike, OpSet, core_aten
 from eagerdecomp.preflight import Preflight
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.stats import Stats
 from eagerdecomp.tracer import desugars_first
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["EagerDecompMode"]
 
@@ -31,14 +35,24 @@ class EagerDecompMode(DispatchMode):
             counts it, and warns once per op.
         rules: your own decompositions (`register_decomposition`); each comes before all others for its op.
         cache: where programs are kept; by default modes with an equal backend and rules share one.
+        keep: composite ops that are to reach the backend whole, in training too, and are in the set by it: eager takes `linear`,
+            `layer_norm` or `scaled_dot_product_attention` apart in C++, before a mode can see them, except in inference mode. Those
+            of `supported_ops` are kept without being named here; of Core ATen's, which eager turns into others of it, the ones that
+            the backend brings a kernel for. See below.
         preflight: refuse in the forward pass what could not be differentiated on the set: a call on tensors that require a gradient
             raises `UnsupportedGradientError` where its gradient has no route, before it runs. Judged is this very call, on fake
             tensors, once for a kind of call, which takes milliseconds. A call whose gradient nothing needs is refused too: make it
             under `torch.no_grad()`. Not judged: the sum of gradients that meet at one tensor, a user's `torch.autograd.Function`,
             gradients by `torch.func`, sparse tensors. Of several results it is enough that one can be differentiated.
 
+    A kept op's gradient is that of PyTorch's composition, which backward runs anew, on ops of the set: it can be differentiated as
+    often. Random ops draw their numbers again; a kernel that draws others than the composition does by the same generator raises in
+    backward. While such a mode is entered, in any thread, the op has a kernel in PyTorch's dispatcher, through which calls of other
+    threads pass on to the composition. Some calls come in parts still: under `torch.func` and forward-mode AD; under an autocast
+    without a rule for the op; of a random op that needs a gradient while it is traced. Ops that answer views cannot be kept.
+
     Raises:
-        OpSetError: for an unknown op name, or a kernel for an op outside the set.
+        OpSetError: for an unknown op name, a kernel for an op outside the set, or an op that cannot be kept.
         RuleError: for two rules for one op.
         ValueError: for `preflight` with ``on_unsupported="fallback"``, by which every gradient can be computed.
 
@@ -46,6 +60,7 @@ class EagerDecompMode(DispatchMode):
     """
 
     supports_higher_order_operators = True
+    _tracing = False  # whether what runs is written down to be run again
 
     # Dynamo compiles regions under the mode with the mode off and runs them with it on; otherwise it skips them for good.
     @classmethod
@@ -60,19 +75,37 @@ class EagerDecompMode(DispatchMode):
         on_unsupported: OnUnsupported = "error",
         rules: Iterable[Rule] = (),
         cache: ProgramCache | None = None,
+        keep: Iterable[OpLike] = (),
         preflight: bool = False,
     ) -> None:
         super().__init__()
         if preflight and on_unsupported == "fallback":
             raise ValueError('preflight=True refuses what on_unsupported="fallback" would run natively: ask for one of them')
-        backend, rules = as_backend(supported_ops, kernels), tuple(rules)
+        keep = tuple(keep)
+        backend, rules = as_backend(supported_ops, kernels, keep), tuple(rules)
         watch = Preflight(backend, rules).watch if preflight else None
         self._engine = Engine(backend, rules, cache, on_unsupported, watch)
         self.backend = self._engine.backend
         self.cache = self._engine.cache
         self.on_unsupported = on_unsupported
+        self.kept = kept_of(backend, keep, core_aten(), tracing=self._tracing)
         self._runtime = self._engine.runtime
         self._entries = self._runtime.entries
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if self.kept is not None:
+            try:
+                self.kept.install()
+            except BaseException:
+                super().__exit__()
+                raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        if self.kept is not None:
+            self.kept.remove()
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None

@@ -17,6 +17,7 @@ PACKAGE = Path(eagerdecomp.__file__).parent
 #: that is not named by itself. ARCHITECTURE.md says in a line what each is.
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
+        "_dispatcher",
         "_torch",
         "bench",
         "bench.fresh",
@@ -105,7 +106,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bench.rivals",
         "routes",
     ),
-    ("decomps", "compiler", "diagnosis", "gaps", "planned", "rehearsal", "reportpage", "summary"),
+    ("decomps", "compiler", "diagnosis", "gaps", "keeping", "planned", "rehearsal", "reportpage", "summary"),
     ("modelcalls", "planpage", "report"),
     ("explaining", "plans", "replaying", "runtime"),
     ("engine", "planning"),

@@ -14,7 +14,16 @@ from typing import Any
 import pytest
 import torch
 
-from eagerdecomp import _torch
+from eagerdecomp import _dispatcher, _torch
+from eagerdecomp._dispatcher import (
+    autocast_is_on,
+    below_autograd,
+    device_key,
+    functional_trace_active,
+    is_transforming,
+    own_device_types,
+    registered,
+)
 from eagerdecomp._torch import (
     BACKWARD_CODE,
     FUNCTION_PLACES,
@@ -89,8 +98,9 @@ def depth() -> int:
 
 def test_every_name_has_a_test() -> None:
     tested = {name for name in globals() if name.startswith("test_")}
-    missing = [name for name in _torch.__all__ if not any(one.startswith(f"test_{name.lower()}_") for one in tested)]
-    assert missing == [], "these names of eagerdecomp/_torch.py have no test here"
+    names = (*_torch.__all__, *_dispatcher.__all__)
+    missing = [name for name in names if not any(one.startswith(f"test_{name.lower()}_") for one in tested)]
+    assert missing == [], "these names of eagerdecomp/_torch.py or _dispatcher.py have no test here"
 
 
 # -- operators ----------------------------------------------------------------------------------------------------------------
@@ -699,3 +709,85 @@ def test_profiler_is_on_while_one_is_entered() -> None:
 def test_nothing_here_is_left_behind() -> None:
     gc.collect()
     assert depth() == 0
+
+
+def test_below_autograd_a_composite_reaches_a_mode_whole_and_no_gradient_is_recorded() -> None:
+    x, weight = torch.ones(2, 3), torch.ones(4, 3, requires_grad=True)
+    with Seen() as seen, below_autograd():
+        out = aten.linear(x, weight)
+    assert seen.ops == [aten.linear.default]
+    assert not out.requires_grad
+
+
+def test_registered_kernels_stand_until_they_are_undone() -> None:
+    def kernel(*args: Any) -> torch.Tensor:
+        return torch.zeros(7)
+
+    before = torch._C._dispatch_dump_table("aten::linear")
+    undo = registered(aten.linear.default, {"AutogradCPU": kernel, "CPU": kernel})
+    try:
+        assert aten.linear(torch.ones(2, 3), torch.ones(4, 3)).shape == (7,)
+        with pytest.raises(RuntimeError, match="already a kernel registered from python"):
+            registered(aten.linear.default, {"CPU": kernel})
+    finally:
+        undo()
+    assert torch._C._dispatch_dump_table("aten::linear") == before
+    with pytest.raises(RuntimeError):
+        registered(aten.linear.default, {"CPU": kernel, "NoSuchKey": kernel})
+    assert torch._C._dispatch_dump_table("aten::linear") == before
+
+
+def test_own_device_types_begin_with_the_cpu() -> None:
+    types = own_device_types()
+    assert types[0] == "cpu"
+    assert len(types) == len(set(types))
+    assert all(torch.device(one).type == one for one in types)
+
+
+def test_autocast_is_on_where_it_would_cast_and_not_below_where_it_did() -> None:
+    matrix, half = torch.ones(2, 2), torch.ones(2, 2, dtype=torch.bfloat16)
+    found: list[bool] = []
+
+    def noted(*args: Any, **kwargs: Any) -> torch.Tensor:
+        found.append(autocast_is_on())
+        return half
+
+    assert not autocast_is_on()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert autocast_is_on()
+        with Seen(noted):
+            torch.mm(matrix, half)
+    assert found == [False, False]
+    assert not autocast_is_on()
+
+
+def test_is_transforming_tells_transforms_and_dual_levels() -> None:
+    found: list[bool] = []
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        found.append(is_transforming())
+        return x.sum()
+
+    assert not is_transforming()
+    torch.func.grad(f)(torch.ones(2))
+    torch.vmap(f)(torch.ones(2, 2))
+    torch.func.jvp(f, (torch.ones(2),), (torch.ones(2),))
+    with torch.autograd.forward_ad.dual_level():
+        f(torch.ones(2))
+    assert found == [True] * 4
+    assert not is_transforming()
+
+
+def test_functional_trace_active_under_make_fx_alone() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    found: list[bool] = []
+    make_fx(lambda x: (found.append(functional_trace_active()), x + 1)[1])(torch.ones(2))
+    assert found == [True]
+    assert not functional_trace_active()
+
+
+def test_device_key_names_the_key_of_a_devices_kernels() -> None:
+    assert device_key("cpu") == "CPU"
+    assert device_key("cuda") == "CUDA"
+    assert device_key("nowhere") is None

@@ -1,0 +1,74 @@
+"""What the library uses of torch's private dispatcher: device keys, kernels registered for a while, what is on in this thread.
+
+As in `_torch`, each name has a test in ``tests/test_torch_private.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.autograd import forward_ad
+
+__all__ = [
+    "autocast_is_on",
+    "below_autograd",
+    "device_key",
+    "functional_trace_active",
+    "is_transforming",
+    "own_device_types",
+    "registered",
+]
+
+#: Calls of ops made while it is held go past autograd, to modes and kernels.
+below_autograd = torch._C._AutoDispatchBelowAutograd
+
+#: Whether autocast, for any device, would cast what is called here; below the key at which it has cast an op it would not.
+autocast_is_on: Callable[[], bool] = torch._C._is_any_autocast_enabled
+
+
+def device_key(device_type: str) -> str | None:
+    """The dispatch key of a device type such as ``"cpu"``; None where torch knows no such device."""
+    try:
+        return str(torch._C._dispatch_key_for_device(device_type))
+    except RuntimeError:
+        return None
+
+
+def own_device_types() -> tuple[str, ...]:
+    """The types of the devices at hand: the CPU, and an accelerator if there is one."""
+    accelerator = torch.accelerator.current_accelerator()
+    own = torch._C._get_privateuse1_backend_name()
+    found = ["cpu", accelerator.type if accelerator is not None else "cpu", own if own != "privateuseone" else "cpu"]
+    return tuple(dict.fromkeys(found))
+
+
+def registered(op: OpOverload, kernels: Mapping[str, Callable[..., Any]]) -> Callable[[], None]:
+    """Register kernels for an op, by dispatch key; what is answered takes them away again."""
+    library: Any = torch.library.Library(op.namespace, "IMPL")  # type: ignore[no-untyped-call]
+
+    def undo() -> None:
+        library._destroy()
+        op._dispatch_cache.clear()  # what Python's dispatcher, used with symbolic sizes, has looked up
+
+    try:
+        for key, kernel in kernels.items():
+            library.impl(op, kernel, key, allow_override=False)
+    except BaseException:
+        undo()
+        raise
+    op._dispatch_cache.clear()
+    return undo
+
+
+def is_transforming() -> bool:
+    """Whether a `torch.func` transform or forward-mode differentiation is under way in this thread."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def functional_trace_active() -> bool:
+    """Whether what runs in this thread is traced by `make_fx` or AOTAutograd."""
+    keys = torch._C._TorchDispatchModeKey
+    return any(torch._C._get_dispatch_mode(key) is not None for key in (keys.PROXY, keys.FUNCTIONAL))
