@@ -12,9 +12,9 @@ __all__ = ["Cell", "Column", "count_text", "document", "duration_text", "name_ht
 # Colours by what they mean. Every pair of text and ground has a contrast of 4.5 or more.
 _STYLE = """
 :root{color-scheme:light dark;--paper:#fff;--raised:#f6f7f9;--ink:#1c1f24;--quiet:#5f6672;--line:#dde1e7;--link:#1a56b8;
---good:#176b2c;--warn:#8a5a00;--bad:#a81c1c;--blue:#3b78c2;--orange:#d07a22;--red:#c43c3c;--grey:#9aa3b0;--tint:#cfe0f5}
+--good:#176b2c;--warn:#8a5a00;--bad:#a81c1c;--blue:#3b78c2;--orange:#d07a22;--red:#c43c3c;--rose:#f2b8b8;--grey:#9aa3b0;--tint:#cfe0f5}
 @media(prefers-color-scheme:dark){:root{--paper:#15171b;--raised:#1e2127;--ink:#e4e6ea;--quiet:#9aa2af;--line:#333842;
---link:#8ab4ff;--good:#6fcf87;--warn:#e0b050;--bad:#ff8a8a;--blue:#6aa3e8;--orange:#eba05a;--red:#f07575;--grey:#6f7888;
+--link:#8ab4ff;--good:#6fcf87;--warn:#e0b050;--bad:#ff8a8a;--blue:#6aa3e8;--orange:#eba05a;--red:#f07575;--rose:#8a4a4a;--grey:#6f7888;
 --tint:#2a4266}}
 *{box-sizing:border-box}
 body{font:14px/1.5 system-ui,sans-serif;margin:2em auto;max-width:84em;padding:0 1em;color:var(--ink);background:var(--paper);

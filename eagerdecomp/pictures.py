@@ -15,8 +15,10 @@ svg{display:block;width:100%;height:auto;font:12px system-ui,sans-serif;fill:var
 .flow svg{min-width:60em}.flow .name{font:12px ui-monospace,monospace}.flow a:hover .name{text-decoration:underline}
 .flow .amount,.columns text{fill:var(--quiet)}.node rect{fill:var(--ink)}
 .ribbon{opacity:.45}.ribbon:hover,.picked .ribbon.on{opacity:.9}.picked .ribbon:not(.on){opacity:.1}
-.whole{fill:var(--blue)}.apart{fill:var(--orange)}.native{fill:var(--red)}.passed,.mixed{fill:var(--grey)}
-.key{display:inline-block;width:.9em;height:.9em;border-radius:2px;margin:0 .3em 0 1em;vertical-align:-.1em}
+.whole{fill:var(--blue)}.apart{fill:var(--orange)}.native{fill:var(--red)}.passed{fill:var(--grey)}
+.tried{fill:var(--rose)}.key.tried{background:var(--rose)}
+.key{display:inline-block;width:.9em;height:.9em;border-radius:2px;margin-right:.3em;vertical-align:-.1em}
+.keyed{display:inline-block;margin-right:1em}
 .key.whole{background:var(--blue)}.key.apart{background:var(--orange)}.key.native{background:var(--red)}
 .key.passed{background:var(--grey)}.columns .frame{stroke:var(--line);fill:none}.columns figcaption{font-weight:600}
 .columns rect.hits{fill:var(--blue)}.columns rect.misses{fill:var(--orange)}.columns rect.bypassed{fill:var(--grey)}

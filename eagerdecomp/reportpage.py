@@ -28,7 +28,8 @@ _STYLE = """
 color:var(--ink)}nav{margin:1em 0}nav a{margin-right:1.2em}
 .small{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24em),1fr));gap:1.4em 2em}
 .tag{font-size:.85em;padding-left:.5em;white-space:nowrap}.source{display:block;color:var(--quiet);white-space:pre-wrap}
-.choice{display:flex;gap:.3em 1.4em;flex-wrap:wrap;margin:.5em 0}.choice label{cursor:pointer;margin-right:.6em}
+.choice{display:flex;gap:.3em 1.4em;flex-wrap:wrap;margin:.5em 0}
+.choice label{cursor:pointer;margin-right:.6em;display:inline-block}
 pre{background:var(--raised);border:1px solid var(--line);border-radius:6px;padding:.7em 1em;overflow-x:auto}
 pre{font:13px ui-monospace,monospace}pre.words{white-space:pre-wrap;overflow-wrap:anywhere}.columns p{margin:0 0 .4em}
 .place{white-space:nowrap}
@@ -146,6 +147,7 @@ _KINDS = {
     "whole": "run by its own kernel",
     "apart": "taken apart",
     "native": "outside the set, run natively",
+    "tried": "tried for calls that have no route",
     "passed": "passed, computes nothing",
 }
 
@@ -154,8 +156,9 @@ def _flow(digest: Digest, links: Mapping[str, str]) -> str:
     flows = digest.record.flows
     if not flows:
         return "<p>Nothing reached the backend.</p>"
-    kinds = [_kind(one.op, one.kernel, one.supported) for one in flows]
-    some = [place for place, kind in enumerate(kinds) if kind in ("apart", "native")]
+    decomposed = {row.op for row in digest.ops if row.counts.decomposed}
+    kinds = [_kind(one, one.op in decomposed) for one in flows]
+    some = [place for place, kind in enumerate(kinds) if kind in ("apart", "native", "tried")]
     ways: dict[str, tuple[str, Callable[[Flow], float], Callable[[float], str]]] = {
         "calls": ("kernel calls", lambda one: one.calls, _calls),
         "time": ("time", lambda one: one.seconds, duration_text),
@@ -168,7 +171,9 @@ def _flow(digest: Digest, links: Mapping[str, str]) -> str:
             label = f"Ops called, on the left, and kernels reached, on the right, by {told}; the table of ops says the same"
             drawn = flow(ribbons, words, label=label, name=f"{part}-{way}", links=links)
             pictures.append(f'<div class="flow wide" data-of="{part} {way}">{drawn}</div>')
-    keys = "".join(f'<span class="key {kind}"></span>{told}' for kind, told in _KINDS.items() if kind in kinds)
+    keys = " ".join(
+        f'<span class="keyed"><span class="key {kind}"></span>{told}</span>' for kind, told in _KINDS.items() if kind in kinds
+    )
     chosen = (
         _radio("part", {"changed": "ops that were taken apart or ran natively", "all": "all ops"})
         if len(parts) > 1
@@ -192,10 +197,12 @@ def _radio(name: str, choices: Mapping[str, str]) -> str:
     )
 
 
-def _kind(op: str, kernel: str, supported: bool) -> str:
-    if not supported:
-        return "passed" if is_plumbing_name(kernel) else "native"
-    return "whole" if op == kernel else "apart"
+def _kind(one: Flow, decomposed: bool) -> str:
+    if not one.supported:
+        return "passed" if is_plumbing_name(one.kernel) else "native"
+    if one.op == one.kernel:
+        return "whole"
+    return "apart" if decomposed else "tried"
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -431,7 +438,7 @@ def _counted(calls: Mapping[str, int], links: Mapping[str, str] | None = None) -
     """Names with counts: the first few, and behind a click the others."""
 
     def told(some: Iterable[str]) -> str:
-        return ", ".join(f"{_linked(op, links or {})} \u00d7{count_text(calls[op])}" for op in some)
+        return ", ".join(f"{_linked(op, links or {})}\u00a0\u00d7{count_text(calls[op])}" for op in some)
 
     names = list(calls)
     if len(names) <= _NAMES_SHOWN + 1:

@@ -68,7 +68,7 @@ def written(record: Record, folder: Path) -> Path:
 
 def words(text: str) -> str:
     """What stands in a page, without its marks."""
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", re.sub(r"<(script|style)>.*?</\1>", "", text, flags=re.DOTALL)))
+    return re.sub(r"[\s\u00a0]+", " ", re.sub(r"<[^>]*>", " ", re.sub(r"<(script|style)>.*?</\1>", "", text, flags=re.DOTALL)))
 
 
 # -- what it says ----------------------------------------------------------------------------------------------------
@@ -112,6 +112,24 @@ def test_an_empty_record_reads_well() -> None:
     ):
         assert told in said
     assert "nan" not in said.lower()
+
+
+def test_a_ribbon_is_of_the_kind_that_its_op_is() -> None:
+    flows = (*RECORD.flows, Flow("aten.linalg_eig.default", MUL, 3, 0.01))
+    text = page(Digest(dataclasses.replace(full(), flows=flows)))
+    drawn = re.search(r'data-of="all calls">(.*?)</svg>', text, re.DOTALL)
+    assert drawn is not None
+    found = {way: kind for kind, way in re.findall(r'<path class="ribbon (\w+)"[^>]*><title>(.*?):', drawn[1])}
+    eig, entered = "aten.linalg_eig.default", "profiler._record_function_enter_new.default"
+    assert found == {
+        f"{GELU} \u2192 {MUL}": "apart",
+        f"{GELU} \u2192 aten.erf.default": "apart",
+        f"{MUL} \u2192 {MUL}": "whole",
+        f"aten.gelu_backward.default \u2192 {MUL}": "apart",
+        f"{eig} \u2192 {eig}": "native",
+        f"{eig} \u2192 {MUL}": "tried",
+        f"{entered} \u2192 {entered}": "passed",
+    }
 
 
 def test_a_run_without_decomposition_has_one_picture_of_all() -> None:
