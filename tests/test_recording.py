@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 import eagerdecomp as ed
-from eagerdecomp import recording
+from eagerdecomp import recording, tallies
 from eagerdecomp.record import Line, Record, Site
 from tests.on_core import CORE
 
@@ -415,6 +415,21 @@ def test_what_the_recorder_takes_is_told_and_is_no_part_of_a_call(monkeypatch: p
         assert 0 < site.kernel_seconds < site.seconds
 
 
+def test_what_it_takes_to_count_a_kernel_is_no_part_of_the_call_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = tallies.Tally.kernel
+
+    def slowly(*args: Any) -> None:
+        time.sleep(0.05)
+        counts(*args)
+
+    monkeypatch.setattr(tallies.Tally, "kernel", slowly)
+    record, _ = recorded(lambda: [F.silu(torch.ones(3)) for _ in range(2)])
+    (site,) = sites_of(record, "aten.silu.default")
+    assert site.kernels == 4
+    assert site.seconds < record.head.seconds - 0.2
+    assert record.head.recorder_seconds > 0.3
+
+
 def test_the_timeline_is_bounded_and_says_what_it_lacks() -> None:
     def run() -> None:
         for _ in range(50):
@@ -494,5 +509,6 @@ def test_the_trace_nests_kernels_in_calls_on_the_track_of_their_thread() -> None
     assert f"{__file__}:" in gradient["args"]["line"]
     named = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert named == {1: threading.current_thread().name}
+    assert {event["tid"] for event in slices} == set(named)
     held = [event["args"]["programs"] for event in events if event["name"] == "programs held"]
     assert held == [bucket.programs for bucket in record.buckets]
