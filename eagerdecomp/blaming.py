@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -30,6 +30,9 @@ from eagerdecomp.rules import Rule, index_rules
 from eagerdecomp.sources import shipped_rules
 from eagerdecomp.tracer import desugars_first
 from eagerdecomp.userlines import ForwardLines, UserLines, is_users
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Blaming", "blame"]
 
@@ -107,6 +110,7 @@ class Blaming(DispatchMode):
         self._backend = backend
         self._options: dict[str, Any] = {"rules": rules, "on_unsupported": on_unsupported}
         self._mode = self._new_mode()
+        self.kept = self._mode.kept  # composites of the set come whole, as they do to the mode
         self._every = every
         self._repeat = _UNTIL_COMPILED if backend.compile is None else _UNTIL_FUSED
         self._reproducers = reproducers
@@ -132,6 +136,21 @@ class Blaming(DispatchMode):
         found = tuple(Blame(**{**vars(one), "times": self._times[key]}) for key, one in self._found.items())
         ops = repr(self._backend if self._backend.kernels else self._backend.ops)
         return BlameReport(found, self._compared, self._native, self._drew, dict(self._skipped), ops, error)
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if self.kept is not None:
+            try:
+                self.kept.install()
+            except BaseException:
+                super().__exit__()
+                raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        if self.kept is not None:
+            self.kept.remove()
 
     def _new_mode(self) -> EagerDecompMode:
         # With programs of its own: a fault must not come out of, or go into, what other modes keep.

@@ -234,7 +234,7 @@ class _Checking(Recorder):
         with no_current_modes():
             call = Call(op, args, kwargs)
         made = compared(call, args, kwargs, run)
-        if made.difference is not None and not self.found:
+        if made.difference is not None:
             rule, name = who()
             self.found.append(Finding(call, rule, name, made.difference, tuple(self._open)))
         if made.error is not None:

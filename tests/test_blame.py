@@ -175,6 +175,10 @@ def scribbling(x: Tensor) -> Tensor:
     return made
 
 
+def without_bias(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return x @ weight.t()
+
+
 def raising(x: Tensor) -> Tensor:
     raise RuntimeError("device lost")
 
@@ -222,6 +226,7 @@ KERNELS: dict[str, tuple[str, Any, Callable[[], Any], str]] = {
     "another dimension": ("aten.mean.dim", off_by_one, row_means, "shape"),
     "adds up in float16": ("aten.mm.default", halves, half_matrices, "values"),
     "writes to what it reads": ("aten.exp.default", scribbling, exponents, "values"),
+    "of a composite op": ("aten.linear.default", without_bias, classifier, "values"),
     "raises": ("aten.exp.default", raising, exponents, "error"),
 }
 
@@ -229,7 +234,7 @@ KERNELS: dict[str, tuple[str, Any, Callable[[], Any], str]] = {
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_broken_kernel_is_named(name: str) -> None:
     op, kernel, program, kind = KERNELS[name]
-    report = ed.blame(program, ed.Backend("mine", ed.core_aten(), {op: kernel}))
+    report = ed.blame(program, ed.Backend("mine", ed.core_aten() | [op], {op: kernel}))
     assert len(report.found) == 1, report
     (blame,) = report.found
     assert (blame.culprit.kind, blame.culprit.op) == ("kernel", op), blame
@@ -327,6 +332,14 @@ def test_the_programs_script_is_not_what_catches_the_end_and_its_clean_up_runs()
 
     assert ed.blame(program, ed.Backend("mine", ed.core_aten(), {"aten.exp.default": lambda x: x + 2}))
     assert cleaned == ["cleaned"]
+
+    def lasting() -> None:
+        try:
+            torch.exp(torch.zeros(2))
+        finally:
+            torch.exp(torch.zeros(3))
+
+    assert len(ed.blame(lasting, ed.Backend("mine", ed.core_aten(), {"aten.exp.default": lambda x: x + 2})).found) == 1
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
@@ -392,10 +405,9 @@ def test_an_abandoned_rule_is_not_to_blame() -> None:
         aten.hardsigmoid.default(x)
         return NotImplemented
 
-    (blame,) = ed.blame(
-        lambda: F.silu(torch.ones(3)) + F.hardsigmoid(torch.ones(3)), ed.core_aten(), rules=[half_way, wrong_hardsigmoid]
-    ).found
-    assert blame.op == "aten.hardsigmoid.default"
+    backend = ed.Backend("mine", ed.core_aten(), {"aten.mul.Tensor": wrong_below_zero})
+    (blame,) = ed.blame(lambda: F.silu(torch.linspace(-1, 1, 5)), backend, rules=[half_way, wrong_hardsigmoid]).found
+    assert (blame.culprit.kind, blame.culprit.op) == ("kernel", "aten.mul.Tensor")
 
 
 # -- what is not compared ---------------------------------------------------------------------------------------------------------
@@ -417,6 +429,23 @@ def test_the_generator_is_left_as_the_backend_leaves_it() -> None:
         want = draws()
     got: list[Any] = []
     ed.blame(lambda: got.extend(draws()), ed.core_aten())
+    assert got == want
+
+    def drawing(x: Tensor) -> Tensor:
+        torch.rand(1)
+        return x.exp() + 1
+
+    backend = ed.Backend("mine", ed.core_aten(), {"aten.exp.default": drawing})
+
+    def around() -> list[Any]:
+        return [torch.rand(2).tolist(), torch.exp(torch.zeros(1)).tolist(), torch.rand(2).tolist()]
+
+    torch.manual_seed(3)
+    with ed.EagerDecompMode(backend):
+        want = around()
+    torch.manual_seed(3)
+    got.clear()
+    ed.blame(lambda: got.extend(around()), backend, every=True)
     assert got == want
 
 
@@ -455,6 +484,7 @@ def test_what_the_program_raises_is_raised_unless_a_difference_came_before() -> 
     assert isinstance(report.error, KeyError)
 
 
+@pytest.mark.filterwarnings("ignore:Using a target size")
 def test_an_error_that_eager_raises_too_is_the_programs_own() -> None:
     with pytest.raises(RuntimeError, match="size"):
         ed.blame(lambda: F.mse_loss(torch.ones(2, 3), torch.ones(4)), ed.core_aten())
