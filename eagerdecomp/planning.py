@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from eagerdecomp._torch import OpOverload, is_dispatched, op_names, overload
@@ -17,7 +17,9 @@ from eagerdecomp.opset import OpLike, OpSet, infra, resolve_ops
 from eagerdecomp.planned import OpPlan
 from eagerdecomp.planner import Planner, is_plumbing_name, shipped_costs
 from eagerdecomp.plans import Plan
+from eagerdecomp.probing import with_rules
 from eagerdecomp.routes import Routes, op_named
+from eagerdecomp.rules import Rule, index_rules
 from eagerdecomp.schema import facts_of
 from eagerdecomp.sources import shipped_rules
 
@@ -37,6 +39,7 @@ def plan(
     model: Callable[[], Any] | None = None,
     kernels: int = 10,
     name: str = "",
+    rules: Iterable[Rule] = (),
 ) -> Plan:
     """What each op comes to on a set, and which kernels to write next, before anything is run.
 
@@ -50,15 +53,19 @@ def plan(
             ``return model, (x,)``, or that gives a function of no arguments which does a step. It is run on fake tensors.
         kernels: how many kernels to propose.
         name: what the plan calls the model.
+        rules: your own rules, as for `EagerDecompMode`. They are run on fake tensors, for the calls that were seen of their ops.
 
     Raises:
         OpSetError: for an op name that this torch does not have.
+        RuleError: for two rules for one op.
         PlanError: for a model that cannot run on fake tensors.
     """
     started = time.perf_counter()
     backend = as_backend(supported_ops)
-    planner = Planner(backend, {}, our_rules, shipped_rules, shipped_costs)
-    routes = Routes(planner, load_calls(), load_footprints())
+    user = index_rules(rules)
+    planner = Planner(backend, user, our_rules, shipped_rules, shipped_costs)
+    seen, unknown = with_rules(load_calls(), user.values())
+    routes = Routes(planner, seen, load_footprints())
     called = model_calls(planner, model) if model is not None else ModelCalls()
     if model is not None:
         names, subject = sorted(called.counts), name or f"what {getattr(model, '__qualname__', 'the model')} calls"
@@ -68,7 +75,7 @@ def plan(
     else:
         names, subject = [str(op) for op in aten_ops()], "all of ATen"
     routes.know(names)
-    planned = tuple(_planned(routes, op, called) for op in names)
+    planned = tuple(_planned(routes, op, called, unknown) for op in names)
     clauses = routes.clauses(routes.graph(names))
     open_ops = [one.op for one in planned if one.status in ("partly", "missing")]
     # Where a model's own calls have no route, what was seen of other calls says nothing of theirs.
@@ -82,7 +89,7 @@ def plan(
         choice.kernels,
         choice.bound,
         fewest_kernels(clauses, closed, open_ops, _rank),
-        (*called.notes, *((_SAMPLES, _KERNELS) if not all(one.exact for one in planned) else ())),
+        (*called.notes, *unknown.values(), *((_SAMPLES, _KERNELS) if not all(one.exact for one in planned) else ())),
         time.perf_counter() - started,
     )
 
@@ -93,7 +100,7 @@ def aten_ops() -> list[OpOverload]:
     return sorted((op for op in found if op is not None and is_dispatched(op)), key=str)
 
 
-def carrying_set(ops: Iterable[OpLike] | None = None, *, base: OpSet | None = None) -> SmallSet:
+def carrying_set(ops: Iterable[OpLike] | None = None, *, base: OpSet | None = None, rules: Iterable[Rule] = ()) -> SmallSet:
     """A small set of ops that, beside `base`, carries the given ones: every call seen of them closes.
 
     None of its ops can be left out, yet another set might be smaller: `SmallSet.necessary` are those that every such set holds.
@@ -101,10 +108,12 @@ def carrying_set(ops: Iterable[OpLike] | None = None, *, base: OpSet | None = No
     Args:
         ops: the ops to carry; all that eager calls for torch's operator database unless given.
         base: what the backend has anyway; `infra` unless given.
+        rules: your own rules, as for `plan`. An op whose rule could not be tried for any call is carried by itself alone.
     """
     held = infra() if base is None else base
-    planner = Planner(as_backend(held), {}, our_rules, shipped_rules, shipped_costs)
-    seen = load_calls()
+    user = index_rules(rules)
+    planner = Planner(as_backend(held), user, our_rules, shipped_rules, shipped_costs)
+    seen, _ = with_rules(load_calls(), user.values())
     routes = Routes(planner, seen, load_footprints())
     if ops is None:
         wanted = [op for op, found in seen.items() if found.eager and op_named(op) is not None]  # some are registered on first use
@@ -120,7 +129,7 @@ def carrying_set(ops: Iterable[OpLike] | None = None, *, base: OpSet | None = No
     return smallest_set(clauses, free, [op for op in wanted if not is_plumbing_name(op)], _rank)
 
 
-def _planned(routes: Routes, op: str, called: ModelCalls) -> OpPlan:
+def _planned(routes: Routes, op: str, called: ModelCalls, untried: Collection[str]) -> OpPlan:
     rules = tuple(str(rule) for rule in routes.rules(op))
     gradient, lacking = routes.gradient(op)
     calls = called.counts[op]
@@ -139,7 +148,7 @@ def _planned(routes: Routes, op: str, called: ModelCalls) -> OpPlan:
     elif op in routes.in_part:
         status = "partly"
     else:
-        status = "unknown" if rules and not routes.kinds(op) else "missing"
+        status = "unknown" if (rules and not routes.kinds(op)) or op in untried else "missing"
     return OpPlan(op, status, routes.routes(op), rules, gradient, lacking, calls)
 
 

@@ -104,6 +104,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "tracer",
         "audit",
         "bench.rivals",
+        "probing",
         "routes",
     ),
     ("decomps", "compiler", "diagnosis", "gaps", "keeping", "planned", "rehearsal", "reportpage", "summary"),

@@ -9,11 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from eagerdecomp.backend import Backend
-from eagerdecomp.commands.command import FAILED, INTERRUPTED, USAGE_ERROR, Command, UsageError, add_json, object_of, output_file
+from eagerdecomp.commands.command import (
+    FAILED,
+    INTERRUPTED,
+    USAGE_ERROR,
+    Command,
+    UsageError,
+    add_json,
+    object_of,
+    output_file,
+    rules_of,
+)
 from eagerdecomp.commands.scripts import add_module, own_words, print_last, script_of
 from eagerdecomp.opfile import NAMED_SETS, op_set_from
 from eagerdecomp.opset import OpSet
-from eagerdecomp.rules import Rule
 from eagerdecomp.runscript import run_script
 
 __all__ = ["COMMAND"]
@@ -69,7 +78,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.backend and args.ops:
         raise UsageError("--backend and --ops: choose one")
     backend = _backend(args.backend) if args.backend else op_set_from(args.ops or "core")
-    rules, one = _rules(args.rules) if args.rules else ((), False)
+    rules, one = rules_of(args.rules) if args.rules else ((), False)
     named = named_by_spec(args.backend or "", args.rules or "", ops=args.ops or "core")
     named = replace(named, rules=f"[{named.rules}]") if one else named
     watch = Blaming(backend, rules=rules, every=args.all, on_unsupported=args.on_unsupported, named=named)
@@ -97,15 +106,6 @@ def _backend(spec: str) -> Backend | OpSet:
     if not isinstance(found, (Backend, OpSet)):
         raise UsageError(f"--backend {spec}: not an eagerdecomp.Backend or OpSet, but {found!r}")
     return found
-
-
-def _rules(spec: str) -> tuple[tuple[Rule, ...], bool]:
-    """The rules that ``--rules`` names, and whether it names one alone."""
-    found = object_of("--rules", spec)
-    rules = (found,) if isinstance(found, Rule) else found
-    if not isinstance(rules, (list, tuple)) or not all(isinstance(rule, Rule) for rule in rules):
-        raise UsageError(f"--rules {spec}: not a rule of eagerdecomp.register_decomposition or a list of them, but {found!r}")
-    return tuple(rules), isinstance(found, Rule)
 
 
 COMMAND = Command(

@@ -15,6 +15,7 @@ from typing import Any
 
 from eagerdecomp.commands.colour import painted
 from eagerdecomp.opfile import NAMED_SETS
+from eagerdecomp.rules import Rule
 
 __all__ = [
     "EXIT_CODES",
@@ -29,6 +30,7 @@ __all__ = [
     "output_file",
     "positive",
     "print_whole",
+    "rules_of",
     "shown",
 ]
 
@@ -144,3 +146,16 @@ def object_of(option: str, spec: str) -> Any:
             hint = f"; did you mean {', '.join(close)}?" if close else ""
             raise UsageError(f"{option} {spec}: {module_name} has no {name}{hint}")
     return found
+
+
+def rules_of(spec: str) -> tuple[tuple[Rule, ...], bool]:
+    """The rules that ``--rules module:name`` names, and whether it names one alone.
+
+    Raises:
+        UsageError: where it names nothing, or something else.
+    """
+    found = object_of("--rules", spec)
+    rules = (found,) if isinstance(found, Rule) else found
+    if not isinstance(rules, (list, tuple)) or not all(isinstance(rule, Rule) for rule in rules):
+        raise UsageError(f"--rules {spec}: not a rule of eagerdecomp.register_decomposition or a list of them, but {found!r}")
+    return tuple(rules), isinstance(found, Rule)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from eagerdecomp.commands.command import FAILED, Command, add_json, add_ops, object_of, output_file, shown
+from eagerdecomp.commands.command import FAILED, Command, add_json, add_ops, object_of, output_file, rules_of, shown
 from eagerdecomp.errors import PlanError
 from eagerdecomp.opfile import op_set_from
 from eagerdecomp.opset import core_aten, prims
@@ -35,6 +35,7 @@ exit codes: 0 success; 1 what --require asks does not hold: all ops concerned ar
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_ops(parser)
     parser.add_argument("--model", metavar="MODULE:FACTORY", help="plan for what a model calls, forward and backward")
+    parser.add_argument("--rules", metavar="MODULE:NAME", help="rules of your own: a Rule, or a list of them")
     parser.add_argument("--match", metavar="REGEX", help="only the ATen ops whose name it finds")
     parser.add_argument("--next", type=int, default=10, metavar="N", help="how many kernels to propose (default %(default)s)")
     add_json(parser, "the whole plan")
@@ -62,12 +63,15 @@ def _run(args: argparse.Namespace) -> int:
     if model is not None and not callable(model):
         raise PlanError(f"--model {args.model} is no function")
     wanted = _matching(args.match)
+    rules = rules_of(args.rules)[0] if args.rules else ()
     with output_file("--json", args.json) as write_json, output_file("--html", args.html) as write_html:
-        made = plan(ops, ops=wanted, model=model, kernels=max(0, args.next), name=f"what {args.model} calls")
+        made = plan(ops, ops=wanted, model=model, kernels=max(0, args.next), name=f"what {args.model} calls", rules=rules)
         shown(args)(str(made))
         write_json(made.to_json())
         if args.html:
-            others = [plan(other, ops=wanted, model=model, kernels=0) for other in (core_aten(), prims()) if other != ops]
+            others = [
+                plan(other, ops=wanted, model=model, kernels=0, rules=rules) for other in (core_aten(), prims()) if other != ops
+            ]
             write_html(made.to_html(others))
     told = sys.stderr if args.json == "-" else sys.stdout
     if old is not None:

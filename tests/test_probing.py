@@ -1,0 +1,123 @@
+"""Rules of users in a plan: what they call is found out for the calls that were seen of their ops, and a run comes to the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from on_core import CORE
+from opaque import OPAQUE
+
+import eagerdecomp as ed
+from eagerdecomp.calls import load_calls
+from eagerdecomp.cli import main
+from eagerdecomp.plans import Plan
+from eagerdecomp.probing import with_rules
+
+IGAMMA, GAMMAINC = "aten.igamma.default", "aten.special_gammainc.default"
+
+
+@ed.register_decomposition(IGAMMA)
+def igamma(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x * torch.sigmoid(y)
+
+
+@ed.register_decomposition("aten.silu.default")
+def silu_of_floats(x: torch.Tensor) -> Any:
+    return torch.sin(x) if x.dtype is torch.float32 else NotImplemented
+
+
+def test_a_rule_opens_its_op_and_those_that_call_it() -> None:
+    asked = [IGAMMA, GAMMAINC]
+    assert ed.plan(CORE, ops=asked).counts == {"missing": 2}
+    made = ed.plan(CORE, ops=asked, rules=[igamma])
+    assert made.counts == {"closed": 2}
+    assert made[IGAMMA].routes[0].rule.startswith("user rule ")
+    x = torch.rand(3)
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE, rules=[igamma]):
+        torch.special.gammainc(x, x)
+    assert {str(op): count for op, count in seen.ops.items()} == made[GAMMAINC].routes[0].kernels
+
+
+def test_calls_that_a_rule_leaves_go_by_the_next() -> None:
+    made = ed.plan(CORE, ops=["aten.silu.default"], rules=[silu_of_floats])["aten.silu.default"]
+    by_call = {route.call[:3]: (route.rule.split()[0], route.kernels) for route in made.routes}
+    assert by_call["f32"] == ("user", {"aten.sin.default": 1})
+    assert by_call["bf1"][0] == "own"
+
+
+def test_a_set_without_the_kernel_that_a_rule_calls_lacks_it() -> None:
+    made = ed.plan(ed.infra() | ["aten.sigmoid.default"], ops=[IGAMMA], rules=[igamma])
+    assert "aten.mul.Tensor" in made[IGAMMA].missing
+    assert ed.plan(ed.infra() | ["aten.sigmoid.default", "aten.mul.Tensor"], ops=[IGAMMA], rules=[igamma]).counts == {"closed": 1}
+
+
+def test_a_rule_for_an_op_that_was_never_seen_says_so() -> None:
+    @ed.register_decomposition(OPAQUE)
+    def opaque(x: torch.Tensor) -> torch.Tensor:
+        return x * 1
+
+    made = ed.plan(CORE, ops=[OPAQUE], rules=[opaque])
+    assert made.counts == {"unknown": 1}
+    assert any("no call of edtests.opaque.default was seen" in note for note in made.notes)
+
+
+def test_a_rule_that_cannot_be_tried_says_for_which_calls() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def by_data(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.sum().item() > 0 else x
+
+    made = ed.plan(CORE, ops=["aten.silu.default"], rules=[by_data])
+    assert any("could not be tried" in note and "by_data" in note for note in made.notes)
+    assert made.counts == {"closed": 1}  # by the rule behind it, wherever it leads
+    assert ed.plan(ed.infra(), ops=["aten.silu.default"], rules=[by_data]).counts == {"unknown": 1}
+
+
+def test_no_kernel_runs_while_a_rule_is_tried() -> None:
+    seen: list[type] = []
+
+    @ed.register_decomposition("aten.silu.default")
+    def watched(x: torch.Tensor) -> torch.Tensor:
+        seen.append(type(x))
+        return x * 2
+
+    with ed.BackendRecorder() as ran:
+        found, notes = with_rules(load_calls(), [watched])
+    assert not ran.ops
+    assert not notes
+    assert torch.Tensor not in seen
+    assert all(call.by_source["user"] == {"aten.mul.Tensor": 1} for call in found["aten.silu.default"].calls)
+    assert len(seen) == len(found["aten.silu.default"].calls)
+
+
+def test_a_small_set_goes_by_them_too() -> None:
+    assert ed.carrying_set([GAMMAINC]).necessary == ()
+    assert "aten.sigmoid.default" not in ed.carrying_set([GAMMAINC]).ops
+    found = ed.carrying_set([IGAMMA, "aten.mul.Tensor", "aten.sigmoid.default"], rules=[igamma])
+    assert IGAMMA not in found.ops
+    made = ed.plan(ed.infra() | list(found.ops), ops=[IGAMMA, "aten.mul.Tensor", "aten.sigmoid.default"], rules=[igamma])
+    assert not made.of("partly", "missing", "unknown")
+
+
+def test_the_command_takes_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "probed_rules.py").write_text(
+        "import eagerdecomp as ed\n"
+        f"@ed.register_decomposition({IGAMMA!r})\n"
+        "def igamma(x, y):\n"
+        "    return x * y\n"
+        "several = [igamma]\n"
+        "size = 3\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    asked = ["plan", "--match", "special_gammainc.default", "--require", "closed"]
+    assert main(asked) == 1
+    assert main([*asked, "--rules", "probed_rules:igamma"]) == 0
+    capsys.readouterr()
+    assert main([*asked, "--rules", "probed_rules:several", "--json", "-"]) == 0
+    assert Plan.from_json(capsys.readouterr().out).counts == {"closed": 1}
+    assert main([*asked, "--rules", "probed_rules:size"]) == 2
+    assert "not a rule" in capsys.readouterr().err
