@@ -29,19 +29,24 @@ class Comparison:
         lost: closed and do not any more.
         cheaper: fewer kernel calls at most, with both numbers.
         dearer: more of them.
+        apart: not compared, since the plans tell of different calls: those of two models, or a model's own and samples.
     """
 
     opened: tuple[str, ...]
     lost: tuple[str, ...]
     cheaper: tuple[tuple[str, int, int], ...]
     dearer: tuple[tuple[str, int, int], ...]
+    apart: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         told = [("close now", self.opened), ("close no more", self.lost)]
         counts = [("fewer kernel calls", self.cheaper), ("more kernel calls", self.dearer)]
         lines = [f"{label}: {len(ops)}{_listed(ops)}" for label, ops in told if ops]
         lines += [f"{label}: {len(ops)}{_listed([f'{op} {old} -> {new}' for op, old, new in ops])}" for label, ops in counts if ops]
-        return "\n".join(lines) or "no op differs"
+        lines = lines or ["no op differs"]
+        if self.apart:
+            lines.append(f"not compared, the plans tell of different calls: {len(self.apart)}{_listed(self.apart)}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -115,18 +120,19 @@ class Plan:
         return "\n".join(lines)
 
     def compare(self, old: Plan) -> Comparison:
-        """How this plan differs from an older one, over the ops that both hold."""
+        """How this plan differs from an older one, over the ops that both hold, and the calls that both tell of."""
         before = {one.op: one for one in old.ops}
         both = [(before[one.op], one) for one in self.ops if one.op in before]
+        apart = tuple(new.op for was, new in both if not _comparable(was, new))
+        both = [(was, new) for was, new in both if new.op not in apart]
         fine = ("supported", "passes", "closed")
-        counted = [
-            (new.op, was.kernels[1], new.kernels[1]) for was, new in both if was.kernels is not None and new.kernels is not None
-        ]
+        counted = [(new.op, *counts) for was, new in both if (counts := _most_kernels(was, new)) is not None]
         return Comparison(
             tuple(new.op for was, new in both if new.status in fine and was.status not in fine),
             tuple(new.op for was, new in both if was.status in fine and new.status not in fine),
             tuple(row for row in counted if row[2] < row[1]),
             tuple(row for row in counted if row[2] > row[1]),
+            apart,
         )
 
     def __str__(self) -> str:
@@ -192,6 +198,28 @@ class Plan:
         title = f"Plan of {self.subject} on {self.op_set}"
         sheets = [Sheet(one.op_set, one.ops) for one in (self, *beside)]
         return page(title, self.torch, sheets, self.next_kernels, self.bound, self.notes)
+
+
+def _comparable(was: OpPlan, new: OpPlan) -> bool:
+    """Whether what two plans tell of an op is about the same calls."""
+    if any(one.status in ("supported", "passes") for one in (was, new)):  # whatever the call
+        return True
+    return was.exact == new.exact and (not was.exact or bool(_calls(was) & _calls(new)))
+
+
+def _calls(one: OpPlan) -> set[str]:
+    return {route.call for route in one.routes}
+
+
+def _most_kernels(was: OpPlan, new: OpPlan) -> tuple[int, int] | None:
+    """The most kernel calls then and now, of the calls that close in both plans."""
+    if was.kernels is None or new.kernels is None:
+        return None
+    then, now = ({route.call: sum(route.kernels.values()) for route in one.routes if not route.missing} for one in (was, new))
+    if (not was.exact and not new.exact) or not then or not now:  # the same calls, or all
+        return was.kernels[1], new.kernels[1]
+    shared = then.keys() & now.keys()
+    return (max(then[call] for call in shared), max(now[call] for call in shared)) if shared else None
 
 
 def _op_of(row: Mapping[str, Any]) -> OpPlan:

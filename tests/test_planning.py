@@ -269,6 +269,21 @@ def test_plans_compare() -> None:
     assert str(old.compare(old)) == "no op differs"
 
 
+def test_only_the_calls_that_both_plans_tell_of_are_compared() -> None:
+    def shapes(*sizes: int) -> Any:
+        return lambda: lambda: [torch.nn.functional.mse_loss(torch.randn(n), torch.randn(n)) for n in sizes]
+
+    samples = ed.plan(CORE, ops=["aten.mse_loss.default"])
+    small, large, both = ed.plan(CORE, model=shapes(3)), ed.plan(CORE, model=shapes(5)), ed.plan(CORE, model=shapes(3, 5))
+    few = ed.plan(ed.infra(), model=shapes(3, 5))
+    assert small.compare(samples).apart == samples.compare(small).apart == ("aten.mse_loss.default",)
+    assert "not compared, the plans tell of different calls: 1 (aten.mse_loss.default)" in str(small.compare(samples))
+    assert "aten.mse_loss.default" in large.compare(small).apart
+    assert small.compare(both).apart == ()
+    assert "aten.mse_loss.default" in few.compare(small).lost
+    assert str(both.compare(both)) == "no op differs"
+
+
 def test_a_refusal_lists_all_ops_and_the_line_that_opens_them() -> None:
     ops = ed.infra() | ["aten.mul.Tensor"]
     asked = ["aten.silu.default", "aten.cos.default", "aten.mul_.Tensor"]
