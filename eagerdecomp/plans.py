@@ -254,7 +254,12 @@ def _by(one: OpPlan) -> str:
         return one.depends
     if one.status == "missing":
         return f"ends at {', '.join(one.missing[:_NAMES])}" if one.missing and one.missing != (one.op,) else ""
-    return ", ".join(dict.fromkeys(route.rule for route in one.routes if route.rule))
+    first: dict[str, str] = {}
+    for route in one.routes:
+        if route.rule:
+            first.setdefault(route.rule, route.call)
+    # One that depends on the call says on which.
+    return ", ".join(f"{rule} for ({call})" if call and len(first) > 1 else rule for rule, call in first.items())
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eagerdecomp._torch import OpOverload, overload
+from eagerdecomp._torch import FakeTensorMode, OpOverload, fake_tensor_log_off, overload
 from eagerdecomp.calls import SeenOp
+from eagerdecomp.calltext import parse_call
 from eagerdecomp.closing import Clauses, closure
 from eagerdecomp.footprints import Footprint, Footprints
+from eagerdecomp.opset import Predicate
 from eagerdecomp.planner import Planner, is_plumbing_name
 from eagerdecomp.rules import Rule
 from eagerdecomp.schema import facts_of, functional_twin
@@ -36,10 +38,12 @@ class Way(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """One kind of call of an op: an example ("" where only the schema tells), and the rules for it in the order they are tried."""
+    """One kind of call of an op: an example ("" where only the schema tells), the rules for it in the order they are tried, and
+    whether the backend's kernel takes it, by its predicate."""
 
     example: str
     ways: tuple[Way, ...]
+    taken: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,14 @@ class Routes:
         found = self._kinds.get(op)
         if found is None:
             found = self._kinds[op] = tuple(self._find_kinds(op))
+            when = self._predicate(op)
+            if when is not None:
+                found = self._kinds[op] = tuple(kind._replace(taken=_takes(when, kind.example)) for kind in found)
         return found
+
+    def _predicate(self, op: str) -> Predicate | None:
+        found = op_named(op)
+        return None if found is None or is_plumbing_name(op) else self._planner.decide(found).when
 
     def _find_kinds(self, op: str) -> Iterator[Kind]:
         rules = self.rules(op)
@@ -180,7 +191,11 @@ class Routes:
 
     def clauses(self, ops: Iterable[str]) -> Clauses:
         """What must close for each op to close."""
-        return {op: tuple(tuple(frozenset(way.calls) for way in kind.ways) for kind in self.kinds(op)) for op in ops}
+        taken = (frozenset[str](),)
+        return {
+            op: tuple(taken if kind.taken else tuple(frozenset(way.calls) for way in kind.ways) for kind in self.kinds(op))
+            for op in ops
+        }
 
     # -- what calls come to -----------------------------------------------------------------------------------------
 
@@ -189,6 +204,8 @@ class Routes:
         return tuple(self._route(op, kind) for kind in self.kinds(op))
 
     def _route(self, op: str, kind: Kind) -> Route:
+        if kind.taken:
+            return Route(kind.example, "the kernel, by its predicate", {}, {op: 1})
         way = self._chosen(kind)
         if way is None:
             return Route(kind.example, "", {}, {}, tuple(self._ends(op, kind)))
@@ -216,7 +233,9 @@ class Routes:
         if found is None:
             self._under_way.add(op)
             try:
-                way = next((way for kind in self.kinds(op) if (way := self._chosen(kind)) is not None), None)
+                kinds = self.kinds(op)
+                first = next((kind for kind in kinds if kind.taken or self._chosen(kind) is not None), None)
+                way = None if first is None or first.taken else self._chosen(first)
                 # One without a rule is in the set by a predicate.
                 found = self._counted[op] = Counter({op: 1}) if way is None else self._sum(way.calls)
             finally:
@@ -312,6 +331,18 @@ class Routes:
         if reached or self.in_part.issuperset(called):
             return "partly", open_ops
         return "missing", tuple(name for name in open_ops if name not in self.in_part)
+
+
+def _takes(when: Predicate, example: str) -> bool:
+    """Whether a predicate takes a call, as far as can be told of tensors without data."""
+    if not example:
+        return False
+    with fake_tensor_log_off(), FakeTensorMode():
+        try:
+            args, kwargs = parse_call(example)
+            return bool(when(*args, **kwargs))
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, NotImplementedError):
+            return False
 
 
 def _same(kept: tuple[Footprint, ...], told: list[Footprint | None]) -> bool:

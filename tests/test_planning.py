@@ -92,6 +92,23 @@ def test_an_op_whose_route_depends_on_the_call_says_on_which() -> None:
     assert "closes for (f32[10, 10])" in one.depends
 
 
+def test_a_predicate_says_for_which_calls_the_kernel_runs() -> None:
+    floats = (ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"]).with_predicate(
+        "aten.sigmoid.default", lambda x: x.dtype is torch.float32
+    )
+    made = ed.plan(floats, ops=["aten.sigmoid.default", "aten.silu.default"])
+    sigmoid, silu = made["aten.sigmoid.default"], made["aten.silu.default"]
+    assert {route.call[:4]: bool(route.missing) for route in sigmoid.routes}.items() >= {"f32[": False, "bf16": True}.items()
+    assert "not for (" in sigmoid.depends
+    assert "closes for (f32[" in sigmoid.depends
+    assert silu.depends == "through aten.sigmoid.default, which closes in part"
+    assert sigmoid.depends in str(made)
+    exact = CORE.with_predicate("aten.gelu", lambda x, approximate="none": approximate == "none")
+    told = str(ed.plan(exact, ops=["aten.gelu.default"]))
+    assert "the kernel, by its predicate for (f32[10, 10])" in told
+    assert "torch._refs.nn.functional.gelu for (f32[10, 10], approximate='tanh')" in told
+
+
 def test_the_next_kernels_open_what_the_plan_says(core: Plan) -> None:
     ops = ed.infra() | ["aten.mul.Tensor"]
     asked = ["aten.silu.default", "aten.silu_backward.default", "aten.mul_.Tensor", "aten.sigmoid.out"]
