@@ -87,6 +87,25 @@ def test_one_element_among_many_is_found_and_told() -> None:
     assert "ULPs" in str(told)
 
 
+def test_where_all_cancels_in_float64_any_rounding_is_as_good_as_eagers() -> None:
+    y = torch.softmax(randn(50, 5, dtype=torch.float64), -1)
+
+    def kernel(grad: Tensor, y: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+        return grad * y - y * (grad * y).sum(dim, keepdim=True)
+
+    args = (torch.ones_like(y), y, -1, torch.float64)
+    assert judged(aten._softmax_backward_data.default, kernel, *args) is None
+    assert found(aten._softmax_backward_data.default, lambda *given: kernel(*given) + 1e-10, *args).wrong == 250
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex32])
+def test_dtypes_that_few_kernels_take_are_judged_too(dtype: torch.dtype) -> None:
+    x = torch.tensor([1.0, 2.0]).to(dtype)
+    assert judged(aten.clone.default, lambda x: x.clone(), x) is None
+    assert found(aten.clone.default, lambda x: torch.tensor([1.0, 3.0]).to(x.dtype), x).index == (1,)
+
+
 def test_a_float64_kernel_that_computes_in_float32_is_wrong() -> None:
     assert found(aten.exp.default, lambda x: x.float().exp().double(), randn(50, dtype=torch.float64)).kind == "values"
 
