@@ -26,6 +26,7 @@ from eagerdecomp.decomps import our_rules
 from eagerdecomp.direct import path_of
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.explanation import Explanation, Step, Way, count_text
+from eagerdecomp.keeping import kept_of
 from eagerdecomp.key import Column, column_values, exact_columns, key_labels, parameter_name, program_arguments
 from eagerdecomp.opset import OpLike, OpSet, core_aten, resolve_ops
 from eagerdecomp.passes import PIPELINE
@@ -195,7 +196,10 @@ def _verdict_of_op(planner: Planner, op: OpOverload) -> str:
 
 def _notes(planner: Planner, op: OpOverload) -> list[str]:
     notes: list[str] = []
-    if is_composite(op) and not has_kernel(op, "CPU"):
+    kept = kept_of(planner.backend)
+    if kept is not None and op in kept.ops:
+        notes.append("PyTorch composes this op of others before a mode sees it, but the set holds it: it is kept whole")
+    elif is_composite(op) and not has_kernel(op, "CPU"):
         notes.append("PyTorch composes this op of others before a mode sees it, except in inference mode")
     if planner.backend.compile is not None:
         notes.append("this backend has a compile hook: linked rules of several kernels are recorded for it too")

@@ -13,7 +13,7 @@ from eagerdecomp.cache import ProgramCache
 from eagerdecomp.engine import Engine, OnUnsupported
 from eagerdecomp.explanation import Explanation
 from eagerdecomp.keeping import kept_of
-from eagerdecomp.opset import OpLike, OpSet, core_aten
+from eagerdecomp.opset import OpLike, OpSet
 from eagerdecomp.preflight import Preflight
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.stats import Stats
@@ -88,7 +88,7 @@ class EagerDecompMode(DispatchMode):
         self.backend = self._engine.backend
         self.cache = self._engine.cache
         self.on_unsupported = on_unsupported
-        self.kept = kept_of(backend, keep, core_aten(), tracing=self._tracing)
+        self.kept = kept_of(backend, keep, tracing=self._tracing)
         self._runtime = self._engine.runtime
         self._entries = self._runtime.entries
 

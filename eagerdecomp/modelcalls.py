@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from eagerdecomp._torch import DispatchMode, FakeTensorMode, OpOverload, fake_tensor_log_off
 from eagerdecomp.errors import PlanError
+from eagerdecomp.keeping import Kept, kept_of
 from eagerdecomp.key import key_or_none
 from eagerdecomp.planner import Planner
 from eagerdecomp.rehearsal import Rehearsal
@@ -37,10 +39,11 @@ class ModelCalls:
 
 
 class _Heard(DispatchMode):
-    """Hears each call before the fake tensors do."""
+    """Hears each call before the fake tensors do, composites that a mode would keep as one."""
 
-    def __init__(self, rehearsal: Rehearsal, found: ModelCalls) -> None:
+    def __init__(self, rehearsal: Rehearsal, found: ModelCalls, kept: Kept | None) -> None:
         super().__init__()
+        self.kept = kept
         self._rehearsal = rehearsal
         self._found = found
         self._met: set[Any] = set()
@@ -70,9 +73,10 @@ def model_calls(planner: Planner, factory: Callable[[], Any]) -> ModelCalls:
         PlanError: where the factory gives neither, or the model fails on fake tensors.
     """
     found = ModelCalls()
+    kept = kept_of(planner.backend)
     with fake_tensor_log_off(), FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
         step = _step_of(factory())
-        with _Heard(Rehearsal(planner), found):
+        with kept.installed() if kept is not None else nullcontext(), _Heard(Rehearsal(planner), found, kept):
             try:
                 step()
             except NotImplementedError:

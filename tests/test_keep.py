@@ -72,6 +72,7 @@ CASES: dict[str, tuple[Any, Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
     "linear without bias": (aten.linear, F.linear, ((2, 3, 4), (5, 4))),
     "linear of a transposed tensor": (aten.linear, lambda x, w: F.linear(x.t(), w), ((4, 3), (5, 4))),
     "linear of one row": (aten.linear, F.linear, ((3, 4), (4,))),
+    "linear of no rows": (aten.linear, F.linear, ((0, 4), (5, 4), (5,))),
     "layer_norm": (aten.layer_norm, lambda x, w, b: F.layer_norm(x, [4], w, b), ((3, 4), (4,), (4,))),
     "layer_norm bare": (aten.layer_norm, lambda x: F.layer_norm(x, [3, 4]), ((2, 3, 4),)),
     "rms_norm": (aten.rms_norm, lambda x, w: F.rms_norm(x, [4], w), ((3, 4), (4,))),
@@ -370,6 +371,18 @@ def test_an_in_place_op_on_a_view_reaches_its_base() -> None:
         return y, torch.autograd.grad(y.square().sum(), x)
 
     assert_same(kept(run, aten.multiply_.Scalar, times=0), run())
+
+
+def test_an_in_place_op_on_what_it_reads_is_refused_in_backward_as_in_eager() -> None:
+    def run() -> Any:
+        x = torch.linspace(-2, 2, 6).requires_grad_()
+        y = x * 2
+        aten.multiply_.Tensor(y, y)
+        return torch.autograd.grad(y.sum(), x)
+
+    for one in (run, lambda: kept(run, aten.multiply_.Tensor, times=0)):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            one()
 
 
 def test_an_answer_that_is_the_argument_is_that_in_autograd_too() -> None:
@@ -726,6 +739,27 @@ def test_gradients_are_not_lost_where_a_fall_through_with_a_body_loses_them() ->
             assert_same(way(fresh(tensors)), want)
         assert_same(way(fresh(tensors)), want)
     torch._dynamo.reset()
+
+
+# -- told beforehand ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_of_a_model_counts_the_composites_that_the_mode_would_keep() -> None:
+    ops = CORE | ["aten.linear"]
+
+    def factory() -> Any:
+        return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.SiLU(), torch.nn.Linear(4, 4)), torch.randn(3, 4)
+
+    made = ed.plan(ops, model=factory)
+    assert {one.op for one in made.ops} >= {"aten.linear.default"}
+    assert "aten.addmm.default" not in {one.op for one in made.ops}
+    assert "aten.linear.default" not in {one.op for one in ed.plan(CORE, model=factory).ops}
+
+
+def test_explain_says_of_a_composite_what_becomes_of_it() -> None:
+    tensors = leaves((3, 4), (5, 4))
+    assert "kept whole" in str(ed.explain("aten.linear", *tensors, supported_ops=CORE | ["aten.linear"]))
+    assert "except in inference mode" in str(ed.explain("aten.linear", *tensors, supported_ops=CORE))
 
 
 # -- what is registered, and its end ---------------------------------------------------------------------------------------------

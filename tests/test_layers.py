@@ -69,6 +69,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "bench.cases",
         "bench.chart",
         "rules",
+        "tying",
         "backend",
         "direct",
         "program",

@@ -1,0 +1,192 @@
+"""Tying: the gradient of a composite that ran as one op: that of torch's composition, which backward runs anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._dispatcher import autocast_is_on
+from eagerdecomp._torch import OpOverload, no_current_modes
+from eagerdecomp.errors import OpSetError
+from eagerdecomp.generators import drawing_again
+from eagerdecomp.schema import OpFacts, facts_of
+
+__all__ = ["Call", "Tie"]
+
+aten = torch.ops.aten
+
+#: From so many elements on, the results of two draws cannot be taken for one.
+_TELLING = 32
+
+
+class _Place(int):
+    """Stands for a tensor of a call, by its number."""
+
+
+class Call:
+    """A call's arguments, its tensors apart, and what else it takes to run it anew.
+
+    Attributes:
+        tensors: the tensors, in order; those that are to be saved once the op has run.
+        unread: the tensors, by number, that are kept without a look at what is written to them.
+        scratch: of those, the ones that the composition writes.
+        before: what the tensor that an in-place op writes held.
+        states: the generators' states at the call, of a random op.
+        answer: a copy of what the op answered, until its random numbers are proven.
+    """
+
+    __slots__ = ("answer", "args", "before", "kwargs", "scratch", "states", "tensors", "unread")
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.tensors: list[Tensor] = []
+        self.args = [self._taken(value) for value in args]
+        self.kwargs = {name: self._taken(value) for name, value in kwargs.items()}
+        self.unread: dict[int, Tensor] = {}
+        self.scratch: frozenset[int] = frozenset()
+        self.before: Tensor | None = None
+        self.states: Any = None
+        self.answer: Tensor | None = None
+
+    def _taken(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+            return _Place(len(self.tensors) - 1)
+        return [self._taken(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+    def numbers(self, facts: OpFacts, names: Sequence[str]) -> list[int]:
+        """The tensors of the arguments with these names, by number."""
+        found: list[int] = []
+        for name, value in (*zip((one.name for one in facts.arguments), self.args, strict=False), *self.kwargs.items()):
+            if name in names:
+                found.extend(item for item in (value if isinstance(value, list) else [value]) if type(item) is _Place)
+        return found
+
+    def filled(self, tensors: Sequence[Tensor]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments with these tensors in their places."""
+
+        def fill(value: Any) -> Any:
+            if type(value) is _Place:
+                return tensors[value]
+            return list(map(fill, value)) if isinstance(value, list) else value
+
+        return list(map(fill, self.args)), {name: fill(value) for name, value in self.kwargs.items()}
+
+
+class Tie(torch.autograd.Function):
+    """Ties what an op answered to a gradient; a subclass an op, so that `grad_fn` names it."""
+
+    op: OpOverload
+    body: Callable[..., Any]
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, proven: set[OpOverload], answers: Sequence[Any], *tensors: Tensor) -> Any:
+        ctx.call, ctx.proven = call, proven
+        ctx.set_materialize_grads(False)
+        saved: list[Any] = [None if number in call.unread else tensor for number, tensor in enumerate(tensors)]
+        if call.before is not None:
+            ctx.mark_dirty(tensors[0])
+            saved[0] = call.before
+        ctx.save_for_backward(*saved)
+        call.before = None
+        ctx.mark_non_differentiable(*(one for one in answers if isinstance(one, Tensor) and not _may_have_gradient(one)))
+        return tuple(answers)
+
+    @classmethod
+    def backward(cls, ctx: Any, *gradients: Any) -> Any:
+        call, needed = ctx.call, ctx.needs_input_grad[3:]
+        formula = _FORMULAS.get(cls.op)
+        if formula is not None and gradients[0] is not None:
+            tensors = [call.unread.get(number, saved) for number, saved in enumerate(ctx.saved_tensors)]
+            found = formula(gradients[0], tensors, needed)
+            if found is not None:
+                return (None, None, None, *found)
+        twice = torch.is_grad_enabled()
+        given: list[Any] = []
+        sources: dict[int, Tensor] = {}
+        with torch.enable_grad():
+            for number, saved in enumerate(ctx.saved_tensors):
+                tensor = call.unread.get(number, saved)
+                if number in call.scratch:
+                    tensor = tensor.detach().clone()
+                elif needed[number]:
+                    # Another tensor for each place: a tensor may stand in two, and one argument may be made of another.
+                    tensor = tensor.view_as(tensor) if twice else tensor.detach().requires_grad_()
+                    sources[number] = tensor
+                given.append(tensor)
+            if facts_of(cls.op).is_inplace:
+                given[0] = given[0].clone()
+            args, kwargs = call.filled(given)
+            with _without_autocast(given), drawing_again(call.states):
+                answer = cls.body(*args, **kwargs)
+        answers = list(answer) if isinstance(answer, (tuple, list)) else [answer]
+        if call.answer is not None:
+            _prove(cls.op, ctx.proven, call, answers[0])
+        pairs = [
+            (one, gradient)
+            for one, gradient in zip(answers, gradients, strict=True)
+            if gradient is not None and isinstance(one, Tensor) and one.requires_grad
+        ]
+        by_number: dict[int, Any] = {}
+        if pairs and sources:
+            ends, starts = [one for one, _ in pairs], [gradient for _, gradient in pairs]
+            made = torch.autograd.grad(ends, list(sources.values()), starts, create_graph=twice, allow_unused=True)
+            by_number = dict(zip(sources, made, strict=True))
+        return (None, None, None, *map(by_number.get, range(len(given))))
+
+
+def _linear_gradient(gradient: Tensor, tensors: Sequence[Tensor], needed: Sequence[bool]) -> list[Tensor | None] | None:
+    """The composition's own gradient without the product that it would compute for nothing; None for what is no plain matrix."""
+    inputs, weight = tensors[:2]
+    plain = weight.dim() == 2 <= inputs.dim() and weight.is_contiguous() and inputs.is_contiguous()
+    if not plain or weight.is_complex() or not (weight.numel() and inputs.numel()):
+        return None
+    rows = gradient.reshape(-1, weight.shape[0])
+    made: list[Tensor | None] = [
+        rows.mm(weight).view(inputs.shape) if needed[0] else None,
+        rows.t().mm(inputs.view(-1, weight.shape[1])) if needed[1] else None,
+    ]
+    if len(tensors) > 2:
+        made.append(rows.sum(0) if needed[2] else None)
+    return made
+
+
+#: Gradients by a formula of their own. It has to be differentiable, and to read of its arguments what eager's does.
+_FORMULAS: Mapping[OpOverload, Callable[[Tensor, Sequence[Tensor], Sequence[bool]], list[Tensor | None] | None]] = {
+    aten.linear.default: _linear_gradient
+}
+
+
+def _may_have_gradient(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+@contextmanager
+def _without_autocast(tensors: Sequence[Any]) -> Iterator[None]:
+    """What an op was given is cast already, and none of its parts is cast again."""
+    with ExitStack() as stack:
+        if autocast_is_on():
+            for kind in {tensor.device.type for tensor in tensors if isinstance(tensor, Tensor)}:
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+def _prove(op: OpOverload, proven: set[OpOverload], call: Call, again: Tensor) -> None:
+    """Whether a random op's kernel drew what the composition draws, which the gradient is of; asked until it is known for the op.
+
+    Raises:
+        OpSetError: where it did not: the gradient would be that of other numbers.
+    """
+    first, call.answer = call.answer, None
+    assert first is not None
+    with torch.no_grad(), no_current_modes():
+        if not torch.allclose(first.cpu().double(), again.detach().cpu().double(), rtol=0.05, atol=1e-3, equal_nan=True):
+            raise OpSetError(
+                f"keep: the kernel for {op} draws other random numbers than PyTorch's composition of it by the same generator, of "
+                "which its gradient is made: take the op out of keep and of the set, or keep what it is made of"
+            )
+        if first.numel() >= _TELLING:
+            proven.add(op)
