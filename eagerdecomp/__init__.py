@@ -8,6 +8,7 @@ from eagerdecomp.decomps.blocked_attention import blocked_attention
 from eagerdecomp.errors import (
     EagerDecompError,
     HookError,
+    InstallError,
     OpSetError,
     PlanError,
     ProgramError,
@@ -19,6 +20,7 @@ from eagerdecomp.errors import (
 from eagerdecomp.explaining import explain
 from eagerdecomp.explanation import Explanation
 from eagerdecomp.inductor import inductor_hook
+from eagerdecomp.installing import Installation, install
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.opset import OpSet, core_aten, infra, prims
 from eagerdecomp.planning import carrying_set, plan
@@ -34,6 +36,8 @@ __all__ = [
     "EagerDecompMode",
     "Explanation",
     "HookError",
+    "InstallError",
+    "Installation",
     "OpSet",
     "OpSetError",
     "OpStats",
@@ -54,6 +58,7 @@ __all__ = [
     "explain",
     "inductor_hook",
     "infra",
+    "install",
     "plan",
     "prims",
     "register_decomposition",

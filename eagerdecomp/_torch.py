@@ -42,9 +42,12 @@ __all__ = [
     "ambient_facts",
     "builtin",
     "call_at_key",
+    "close_library",
     "core_entry",
+    "device_key",
     "fake_tensor_log_off",
     "full_table",
+    "has_computed_kernel",
     "has_kernel",
     "inductor_prims",
     "has_tag",
@@ -62,6 +65,7 @@ __all__ = [
     "sdp_facts",
     "same_storage",
     "suggested_memory_format",
+    "takes_numbers",
     "tree_codegen",
     "tree_flatten",
     "with_torch_function",
@@ -155,6 +159,30 @@ def has_kernel(op: OpOverload, key: str) -> bool:
     """Whether a kernel is registered for the op directly at this dispatch key or alias key."""
     # By its name, the key would take three times as long.
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), getattr(_DispatchKey, key)))  # type: ignore[no-untyped-call]
+
+
+def has_computed_kernel(op: OpOverload, key: str) -> bool:
+    """Whether a call that reaches a dispatch key finds a kernel there: one registered at it, or a composition for every device."""
+    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(op.name(), key))  # type: ignore[no-untyped-call]
+
+
+def takes_numbers(op: OpOverload) -> bool:
+    """Whether Python code may call an op with numbers in the place of tensors."""
+    name = op._schema.name.partition("::")[2]
+    return op.namespace == "prims" or bool(torch._C._should_allow_numbers_as_tensors(name))
+
+
+def device_key(device_type: str) -> str | None:
+    """The dispatch key of a device type such as ``"cpu"``; None where torch knows no such device."""
+    try:
+        return str(torch._C._dispatch_key_for_device(device_type))
+    except RuntimeError:
+        return None
+
+
+def close_library(library: torch.library.Library) -> None:
+    """Take back all that a library registered: what was overridden acts again."""
+    library._destroy()  # type: ignore[no-untyped-call]
 
 
 def call_at_key(op: OpOverload, key: str) -> Callable[..., Any]:

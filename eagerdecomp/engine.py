@@ -40,7 +40,11 @@ class Engine:
     """
 
     def __init__(
-        self, backend: Backend, rules: Iterable[Rule] = (), cache: ProgramCache | None = None, on_unsupported: OnUnsupported = "error"
+        self,
+        backend: Backend,
+        rules: Iterable[Rule] = (),
+        cache: ProgramCache | None = None,
+        on_unsupported: OnUnsupported = "error",
     ) -> None:
         if on_unsupported not in ("error", "fallback"):
             raise ValueError(f'on_unsupported must be "error" or "fallback", not {on_unsupported!r}')

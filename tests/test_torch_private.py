@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,8 +30,11 @@ from eagerdecomp._torch import (
     ambient_facts,
     builtin,
     call_at_key,
+    close_library,
     core_entry,
+    device_key,
     full_table,
+    has_computed_kernel,
     has_kernel,
     has_tag,
     inductor_prims,
@@ -48,6 +52,7 @@ from eagerdecomp._torch import (
     same_storage,
     sdp_facts,
     suggested_memory_format,
+    takes_numbers,
     tree_codegen,
     tree_flatten,
     with_torch_function,
@@ -568,3 +573,33 @@ def test_reference_gives_an_op_expressed_by_prims() -> None:
 def test_nothing_here_is_left_behind() -> None:
     gc.collect()
     assert depth() == 0
+
+
+def test_device_key_is_the_dispatch_key_and_none_for_an_unknown_device() -> None:
+    assert device_key("cpu") == "CPU"
+    assert device_key("privateuseone") == "PrivateUse1"
+    assert device_key("nothing") is None
+
+
+def test_has_computed_kernel_counts_the_devices_own_and_those_for_every_device() -> None:
+    assert has_computed_kernel(torch.ops.aten.add.Tensor, "CPU")
+    assert has_computed_kernel(torch.ops.aten.linear.default, "PrivateUse1")
+    assert not has_computed_kernel(torch.ops.aten.add.out, "PrivateUse1")
+
+
+def test_close_library_gives_back_what_was_overridden() -> None:
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library.impl("sinc", lambda given: given + 100, "CPU")  # type: ignore[no-untyped-call]
+    assert torch.sinc(torch.zeros(())) == 100
+    close_library(library)
+    assert torch.sinc(torch.zeros(())) == 1
+
+
+def test_takes_numbers_is_where_python_takes_them_for_tensors() -> None:
+    assert takes_numbers(torch.ops.aten.mul.Tensor)
+    assert torch.ops.aten.mul.Tensor(2, torch.ones(())) == 2
+    assert not takes_numbers(torch.ops.aten.maximum.default)
+    with pytest.raises(RuntimeError):
+        torch.ops.aten.maximum.default(2, torch.ones(()))
