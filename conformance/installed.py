@@ -2,8 +2,9 @@
 
     python conformance/installed.py --ops core --match 'fft' --samples 3
 
-OpInfos are taken in lots: a lot's samples run in plain eager, then all of them again while the set is installed. What reached the
-device no mode can see here; `examples/npu` has a device that counts. Exit code 1 when any result is wrong.
+OpInfos are taken in lots: a lot's samples run in plain eager, then all of them again while the set is installed. What reaches the
+CPU's kernels no mode can see here. With ``--device npu`` they run on the device of `examples/npu`, which has no kernel outside its
+set, and are compared with plain eager on the CPU. Exit code 1 when any result is wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from conformance.cases import Case, Selection, cases, differentiable, full_name, opinfos
 from conformance.judge import Observed, differences, observe, rounding_only, stride_differences, widened
 from conformance.scoreboard import SETS, STATUSES, Progress, Row, table
-from eagerdecomp import OpSet, ProgramCache, UnsupportedOpError, install
+from eagerdecomp import Backend, ProgramCache, UnsupportedOpError, install
 
 __all__ = ["judge_lot", "main"]
 
@@ -54,14 +55,16 @@ def trials(info: Any, selection: Selection) -> Iterator[Trial]:
             yield Trial(full_name(info), number, one, backward, expected)
 
 
-def judge_lot(infos: Sequence[Any], op_set: OpSet, selection: Selection) -> list[Row]:
-    """Judge some OpInfos, with the set installed once for them."""
+def judge_lot(infos: Sequence[Any], backend: Backend, selection: Selection) -> list[Row]:
+    """Judge some OpInfos, with the backend installed once for them."""
+    device = backend.device_type or "cpu"
     all_trials = [trial for info in infos for trial in trials(info, selection)]
     answers: list[Observed | Row] = []
-    with install(op_set, "cpu", cache=ProgramCache()):
+    with install(backend, device, cache=ProgramCache()):
         for trial in all_trials:
+            call = trial.case.function, trial.case.arguments, (_Installed(),)
             try:
-                answers.append(observe(trial.case.function, trial.case.arguments, (_Installed(),), backward=trial.backward))
+                answers.append(observe(*call, backward=trial.backward, device=device))
             except UnsupportedOpError as error:
                 answers.append(Row(trial.info, "unsupported", trial.number, error.call, error.missing))
             except Exception as error:  # the border: every other failure is a counted result
@@ -102,9 +105,19 @@ def _by_rounding(trial: Trial, got: Observed) -> bool:
     return rounding_only(trial.expected, got, truth)
 
 
+def _npu() -> Backend:
+    """The example's device; to import it gives the process such a device."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "npu"))
+    import npu
+
+    backend: Backend = npu.backend
+    return backend
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
+    parser.add_argument("--device", choices=("cpu", "npu"), default="cpu", help="npu: the device of examples/npu, its own set")
     parser.add_argument("--shard", default="1/1", metavar="K/N", help="run every N-th OpInfo, from the K-th")
     parser.add_argument("--json", metavar="FILE", help="write all rows there")
     parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name it finds")
@@ -119,16 +132,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    op_set = SETS[options.ops]()
+    backend = Backend("cpu", SETS[options.ops](), device_type="cpu") if options.device == "cpu" else _npu()
     selection = Selection(options.samples, getattr(torch, options.dtype), "plain", "contiguous", options.grad)
     shard, shards = map(int, options.shard.split("/"))
     infos = opinfos(options.match)[shard - 1 :: shards]
     progress = Progress(len(infos), sys.stderr)
     rows: list[Row] = []
     for begin in range(0, len(infos), _LOT):
-        rows += judge_lot(infos[begin : begin + _LOT], op_set, selection)
+        rows += judge_lot(infos[begin : begin + _LOT], backend, selection)
         progress(len(rows), rows[-1].name)
-    print(table(rows, op_set))
+    print(table(rows, backend.ops))
     if options.json:
         Path(options.json).write_text(json.dumps([asdict(row) for row in rows], indent=1))
     return int(any(row.failed for row in rows))
