@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.testing._comparison import default_tolerances
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
+from conformance.placing import home, placed
 from eagerdecomp import BackendRecorder
 
 __all__ = ["Arguments", "Observed", "clone_arguments", "differences", "observe", "rounding_only", "stride_differences", "widened"]
@@ -101,13 +102,17 @@ def observe(
     modes: Sequence[Any] = (),
     *,
     backward: bool = False,
+    device: str = "cpu",
 ) -> Observed:
     """Call `function` under `modes` (outermost first) from a fixed seed, on copies of the arguments, and note what it did.
 
     Args:
         backward: also take the gradients of the inputs, inside the modes.
+        device: where the call is made; what is noted is brought home.
     """
     args, kwargs = clone_arguments(arguments)
+    if device != "cpu":
+        args, kwargs = placed((args, kwargs), device)
     inputs = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)]
     entered: list[Any] = []
     gradients: list[Tensor | None] = []
@@ -125,6 +130,8 @@ def observe(
     leaves, spec = tree_flatten(answer)
     shares = [tuple(i for i, given in enumerate(inputs) if _is_alias(leaf, given)) for leaf in leaves]
     same = [next((i for i, given in enumerate(inputs) if leaf is given), -1) for leaf in leaves]
+    if device != "cpu":
+        leaves, inputs, gradients = home((leaves, inputs, gradients))
     return Observed(leaves, spec, inputs, shares, same, gradients, not modes and _is_random(function, arguments))
 
 
@@ -149,7 +156,7 @@ def _cotangent(leaf: Tensor) -> Tensor:
     """Uneven on purpose: a gradient of ones hides transposed and misplaced ones. Made outside every mode, so it is not judged."""
     with torch._C._DisableTorchDispatch(), torch.no_grad():
         flat = torch.linspace(0.5, 1.5, max(1, leaf.numel()), dtype=torch.float64)[: leaf.numel()]
-        return flat.reshape(leaf.shape).to(leaf.dtype)
+        return flat.reshape(leaf.shape).to(leaf.dtype).to(leaf.device)
 
 
 def _is_alias(leaf: Any, given: Tensor) -> bool:

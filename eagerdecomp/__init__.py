@@ -10,6 +10,7 @@ from eagerdecomp.decomps.blocked_attention import blocked_attention
 from eagerdecomp.errors import (
     EagerDecompError,
     HookError,
+    InstallError,
     OpSetError,
     PlanError,
     ProgramError,
@@ -22,6 +23,7 @@ from eagerdecomp.errors import (
 from eagerdecomp.explaining import explain
 from eagerdecomp.explanation import Explanation
 from eagerdecomp.inductor import inductor_hook
+from eagerdecomp.installing import Installation, install
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.opset import OpSet, core_aten, infra, prims
 from eagerdecomp.planning import carrying_set, plan
@@ -39,6 +41,8 @@ __all__ = [
     "EagerDecompMode",
     "Explanation",
     "HookError",
+    "InstallError",
+    "Installation",
     "OpSet",
     "OpSetError",
     "OpStats",
@@ -62,6 +66,7 @@ __all__ = [
     "explain",
     "inductor_hook",
     "infra",
+    "install",
     "plan",
     "prims",
     "register_decomposition",

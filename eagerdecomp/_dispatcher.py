@@ -15,11 +15,15 @@ from torch.autograd import forward_ad
 __all__ = [
     "autocast_is_on",
     "below_autograd",
+    "close_library",
     "device_key",
+    "forget_dispatch",
     "functional_trace_active",
+    "has_computed_kernel",
     "is_transforming",
     "own_device_types",
     "registered",
+    "takes_numbers",
 ]
 
 #: Calls of ops made while it is held go past autograd, to modes and kernels.
@@ -37,6 +41,27 @@ def device_key(device_type: str) -> str | None:
         return None
 
 
+def has_computed_kernel(op: OpOverload, key: str) -> bool:
+    """Whether a call that reaches a dispatch key finds a kernel there: one registered at it, or a composition for every device."""
+    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(op.name(), key))  # type: ignore[no-untyped-call]
+
+
+def close_library(library: torch.library.Library) -> None:
+    """Take back all that a library registered: what was overridden acts again."""
+    library._destroy()  # type: ignore[no-untyped-call]
+
+
+def forget_dispatch(op: OpOverload) -> None:
+    """Let Python's dispatcher, which is used with symbolic sizes, look an op's kernels up anew."""
+    op._dispatch_cache.clear()
+
+
+def takes_numbers(op: OpOverload) -> bool:
+    """Whether Python code may call an op with numbers in the place of tensors."""
+    name = op._schema.name.partition("::")[2]
+    return op.namespace == "prims" or bool(torch._C._should_allow_numbers_as_tensors(name))
+
+
 def own_device_types() -> tuple[str, ...]:
     """The types of the devices at hand: the CPU, and an accelerator if there is one."""
     accelerator = torch.accelerator.current_accelerator()
@@ -51,7 +76,7 @@ def registered(op: OpOverload, kernels: Mapping[str, Callable[..., Any]]) -> Cal
 
     def undo() -> None:
         library._destroy()
-        op._dispatch_cache.clear()  # what Python's dispatcher, used with symbolic sizes, has looked up
+        forget_dispatch(op)
 
     try:
         for key, kernel in kernels.items():
@@ -59,7 +84,7 @@ def registered(op: OpOverload, kernels: Mapping[str, Callable[..., Any]]) -> Cal
     except BaseException:
         undo()
         raise
-    op._dispatch_cache.clear()
+    forget_dispatch(op)
     return undo
 
 

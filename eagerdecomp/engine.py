@@ -68,7 +68,7 @@ class Engine:
     def unsupported(
         self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute, native: Callable[..., Any]
     ) -> Any:
-        """What becomes of a call whose handler found no route: the op's other rules, the error, or `native`, counted, with a warning.
+        """What becomes of a call whose handler found no route: the op's other rules, the error, or `native`, counted and warned of.
 
         Raises:
             UnsupportedOpError: where nothing else was asked for.

@@ -9,6 +9,7 @@ __all__ = [
     "Attempt",
     "EagerDecompError",
     "HookError",
+    "InstallError",
     "OpSetError",
     "PlanError",
     "ProgramError",
@@ -68,6 +69,13 @@ class RecordError(EagerDecompError, ValueError):
     """A file holds no record of a run, or one of another version.
 
     Cause: a file that ``eagerdecomp run --record`` of this version did not write. Cure: record anew.
+    """
+
+
+class InstallError(EagerDecompError, ValueError):
+    """A backend cannot be installed for a device.
+
+    Cause: another is installed there, or torch knows no such device. Cure: the message says which.
     """
 
 

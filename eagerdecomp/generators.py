@@ -26,9 +26,10 @@ def drawing_from(generator: torch.Generator | None, device: torch.device | str |
         yield
         return
     asked = torch.device(device if device is not None else "cpu")
-    if generator.device.type != asked.type:
-        raise RuntimeError(f"Expected a '{asked.type}' device type for generator but found '{generator.device.type}'")
     default = _default_generator(asked)
+    # Its own type, which for a device made in Python is the CPU's: torch makes no generator for such a device.
+    if generator.device.type != default.device.type:
+        raise RuntimeError(f"Expected a '{asked.type}' device type for generator but found '{generator.device.type}'")
     if default is generator:
         yield
         return

@@ -133,6 +133,8 @@ class Runtime:
         self.planner = planner
         self._watch = watch
         self.cache = cache
+        #: Whether calls of the user's program may be of other devices than the backend's.
+        self.guarded = True
         #: op (its C function) -> entry, for calls of the user's program.
         self.entries: dict[Callable[..., Any], Entry] = {}
         self._nested: dict[Callable[..., Any], Entry] = {}
@@ -160,6 +162,9 @@ class Runtime:
                 entry = Entry(op)
                 entry.direct = self.planner.decide(op).kernel is not None or self.planner.decide(op).plumbing
                 entry.run = self._handler(op, entry)
+                device = self.planner.backend.device_type
+                if device is not None and (self.guarded or entries is self._nested):
+                    entry.run = _on_device(device, entry.run, builtin(op))
                 if self._watch is not None and entries is self.entries:
                     entry.run = self._watch(op, entry.run)
                 entries[builtin(op)] = entry
@@ -171,8 +176,7 @@ class Runtime:
         except NoRoute as failure:
             handler = _raises(failure)
             entry.routeless = True
-        device = self.planner.backend.device_type
-        return handler if device is None else _on_device(device, handler, builtin(op))
+        return handler
 
     def _link(self, op: OpOverload, entry: Entry) -> Callable[..., Any]:
         """What runs an op, its counts kept in `entry`. Raises NoRoute when no rule can be linked or recorded."""

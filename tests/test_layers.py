@@ -78,6 +78,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "key",
         "opfile",
         "record",
+        "registering",
         "tallies",
     ),
     (
@@ -113,7 +114,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("explaining", "plans", "replaying", "runtime"),
     ("engine", "planning"),
     ("preflight",),
-    ("mode",),
+    ("installing", "mode"),
     ("blaming", "capture", "demo", "recording", "bench.*"),
     ("bench.suite",),
     ("commands.*",),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,11 +19,15 @@ from eagerdecomp import _dispatcher, _torch
 from eagerdecomp._dispatcher import (
     autocast_is_on,
     below_autograd,
+    close_library,
     device_key,
+    forget_dispatch,
     functional_trace_active,
+    has_computed_kernel,
     is_transforming,
     own_device_types,
     registered,
+    takes_numbers,
 )
 from eagerdecomp._torch import (
     BACKWARD_CODE,
@@ -791,3 +796,34 @@ def test_device_key_names_the_key_of_a_devices_kernels() -> None:
     assert device_key("cpu") == "CPU"
     assert device_key("cuda") == "CUDA"
     assert device_key("nowhere") is None
+
+
+def test_has_computed_kernel_counts_the_devices_own_and_those_for_every_device() -> None:
+    assert has_computed_kernel(torch.ops.aten.add.Tensor, "CPU")
+    assert has_computed_kernel(torch.ops.aten.linear.default, "PrivateUse1")
+    assert not has_computed_kernel(torch.ops.aten.add.out, "PrivateUse1")
+
+
+def test_close_library_gives_back_what_was_overridden() -> None:
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library.impl("sinc", lambda given: given + 100, "CPU")  # type: ignore[no-untyped-call]
+    assert torch.sinc(torch.zeros(())) == 100
+    close_library(library)
+    assert torch.sinc(torch.zeros(())) == 1
+
+
+def test_takes_numbers_is_where_python_takes_them_for_tensors() -> None:
+    assert takes_numbers(torch.ops.aten.mul.Tensor)
+    assert torch.ops.aten.mul.Tensor(2, torch.ones(())) == 2
+    assert not takes_numbers(torch.ops.aten.maximum.default)
+    with pytest.raises(RuntimeError):
+        torch.ops.aten.maximum.default(2, torch.ones(()))
+
+
+def test_forget_dispatch_empties_what_was_looked_up() -> None:
+    op = torch.ops.aten.sinc.default
+    op._dispatch_cache[torch._C.DispatchKey.CPU] = lambda given: given
+    forget_dispatch(op)
+    assert not op._dispatch_cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -257,7 +257,15 @@ def _take(call: Call) -> Callable[..., Any]:
     return run
 
 
+def _put_unchecked(
+    self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
+) -> Any:
+    """What autograd calls for the gradient of indexing; unsafe ones need not be checked, and may be."""
+    return aten.index_put.default(self, indices, values, accumulate)
+
+
 RULES: tuple[Rule, ...] = (
+    own(aten._index_put_impl.default, _put_unchecked),
     linked(aten.index_add.default, _index_add),
     linked(aten.index_copy.default, _index_copy),
     linked(aten.take.default, _take),

@@ -1,0 +1,151 @@
+"""The scoreboard of the installed form: every sample eagerly, then with a set installed on the CPU, judged call by call.
+
+    python conformance/installed.py --ops core --match 'fft' --samples 3
+
+OpInfos are taken in lots: a lot's samples run in plain eager, then all of them again while the set is installed. What reaches the
+CPU's kernels no mode can see here. With ``--device npu`` they run on the device of `examples/npu`, which has no kernel outside its
+set, and are compared with plain eager on the CPU. Exit code 1 when any result is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from conformance.cases import Case, Selection, cases, differentiable, full_name, opinfos
+from conformance.judge import Observed, differences, observe, rounding_only, stride_differences, widened
+from conformance.scoreboard import SETS, STATUSES, Progress, Row, table
+from eagerdecomp import Backend, ProgramCache, UnsupportedOpError, install
+
+__all__ = ["judge_lot", "main"]
+
+_LOT = 40
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One call that eager takes, and what it did there."""
+
+    info: str
+    number: int
+    case: Case
+    backward: bool
+    expected: Observed
+
+
+def trials(info: Any, selection: Selection) -> Iterator[Trial]:
+    """The calls of one OpInfo: each sample twice, and once on other values."""
+    backward = selection.grad and differentiable(info, selection)
+    for number, (case, other) in enumerate(zip(cases(info, selection, 0), cases(info, selection, 1), strict=False)):
+        for one in (case, case, other):
+            try:
+                expected = observe(one.function, one.arguments, backward=backward)
+            except Exception:  # the border: a sample that eager rejects is none, and is not counted
+                break
+            yield Trial(full_name(info), number, one, backward, expected)
+
+
+def judge_lot(infos: Sequence[Any], backend: Backend, selection: Selection) -> list[Row]:
+    """Judge some OpInfos, with the backend installed once for them."""
+    device = backend.device_type or "cpu"
+    all_trials = [trial for info in infos for trial in trials(info, selection)]
+    answers: list[Observed | Row] = []
+    with install(backend, device, cache=ProgramCache()):
+        for trial in all_trials:
+            call = trial.case.function, trial.case.arguments, (_Installed(),)
+            try:
+                answers.append(observe(*call, backward=trial.backward, device=device))
+            except UnsupportedOpError as error:
+                answers.append(Row(trial.info, "unsupported", trial.number, error.call, error.missing))
+            except Exception as error:  # the border: every other failure is a counted result
+                words = " ".join(str(error).split())[:200]
+                answers.append(Row(trial.info, "error", trial.number, f"{type(error).__name__}: {words}"))
+    worst: dict[str, Row] = {}
+    for trial, answer in zip(all_trials, answers, strict=True):
+        row = answer if isinstance(answer, Row) else _row(trial, answer)
+        before = worst.setdefault(trial.info, row)
+        if STATUSES.index(row.status) < STATUSES.index(before.status) or (row.strides and not before.strides):
+            worst[trial.info] = row
+    return [worst.get(full_name(info), Row(full_name(info), "none")) for info in infos]
+
+
+class _Installed:
+    """Stands where a mode would: `observe` counts the draws of random ops only where there is none."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, *exc: object) -> None:
+        return
+
+
+def _row(trial: Trial, got: Observed) -> Row:
+    differing = differences(trial.expected, got)
+    if differing and not _by_rounding(trial, got):
+        return Row(trial.info, "wrong", trial.number, "; ".join(differing))
+    strides = stride_differences(trial.expected, got)
+    return Row(trial.info, "pass", trial.number, strides="; ".join(f"sample {trial.number} {one}" for one in strides))
+
+
+def _by_rounding(trial: Trial, got: Observed) -> bool:
+    try:
+        truth = observe(trial.case.function, widened(trial.case.arguments), backward=trial.backward)
+    except Exception:  # the border: not every op takes the wider dtype, and then there is nothing to compare with
+        return False
+    return rounding_only(trial.expected, got, truth)
+
+
+def _npu() -> Backend:
+    """The example's device; to import it gives the process such a device."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "npu"))
+    import npu
+
+    backend: Backend = npu.backend
+    return backend
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
+    parser.add_argument("--device", choices=("cpu", "npu"), default="cpu", help="npu: the device of examples/npu, its own set")
+    parser.add_argument("--shard", default="1/1", metavar="K/N", help="run every N-th OpInfo, from the K-th")
+    parser.add_argument("--json", metavar="FILE", help="write all rows there")
+    parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name it finds")
+    parser.add_argument("--grad", action="store_true", help="gradients too")
+    parser.add_argument("--samples", type=int, default=3, metavar="N", help="samples of each OpInfo at most; 0 for all")
+    parser.add_argument("--dtype", default="float32", help="where the op supports it; else its first")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; answers its exit code."""
+    options = _parser().parse_args(argv)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    backend = Backend("cpu", SETS[options.ops](), device_type="cpu") if options.device == "cpu" else _npu()
+    selection = Selection(options.samples, getattr(torch, options.dtype), "plain", "contiguous", options.grad)
+    shard, shards = map(int, options.shard.split("/"))
+    infos = opinfos(options.match)[shard - 1 :: shards]
+    progress = Progress(len(infos), sys.stderr)
+    rows: list[Row] = []
+    for begin in range(0, len(infos), _LOT):
+        rows += judge_lot(infos[begin : begin + _LOT], backend, selection)
+        progress(len(rows), rows[-1].name)
+    print(table(rows, backend.ops))
+    if options.json:
+        Path(options.json).write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    return int(any(row.failed for row in rows))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

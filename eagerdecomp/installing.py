@@ -1,0 +1,204 @@
+"""Installing: a backend's ops, and programs for all others, registered as kernels of its device; no mode, any thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from typing_extensions import Self
+
+from eagerdecomp._dispatcher import device_key, takes_numbers
+from eagerdecomp._torch import OpOverload, is_dispatched, op_names, overload
+from eagerdecomp.backend import Backend, Kernel, as_backend
+from eagerdecomp.cache import ProgramCache
+from eagerdecomp.engine import Engine
+from eagerdecomp.errors import InstallError
+from eagerdecomp.explanation import Explanation
+from eagerdecomp.opset import OpLike, OpSet
+from eagerdecomp.planner import is_plumbing_name
+from eagerdecomp.registering import DeviceKernels, tensor_places, without_numbers
+from eagerdecomp.rules import NoRoute, Rule
+from eagerdecomp.runtime import Entry
+from eagerdecomp.schema import is_composite
+from eagerdecomp.stats import Stats
+
+__all__ = ["Installation", "install"]
+
+#: Device type -> what is installed there; torch's dispatcher is one for the whole process.
+_installed: dict[str, Installation] = {}
+_lock = threading.RLock()
+
+
+def install(
+    backend: Backend | OpSet | Iterable[OpLike],
+    device_type: str | None = None,
+    *,
+    rules: Iterable[Rule] = (),
+    cache: ProgramCache | None = None,
+) -> Installation:
+    """Register kernels for what a device lacks: ``handle = install(backend, "npu")``, undone by ``handle.remove()``.
+
+    From then on every op on tensors of that device, in any thread and without a ``with``, runs a kernel of the set. Ops of the set
+    stay what they are and cost nothing more; a Python kernel that the `Backend` brings is registered as the device's. Every other
+    op gets a kernel that runs its decomposition, as in `EagerDecompMode`: the same rules, programs and cache. One without a route
+    raises `UnsupportedOpError`. Ops that PyTorch composes of others in C++ are left to it. Autograd, ``vmap``, forward-mode
+    gradients and autocast act above kernels, as they do for every device; what `torch.compile` compiled for itself, below.
+
+    On a device that has kernels of its own for more than the set (the CPU), what a kernel calls in turn runs natively: it is part
+    of that kernel. So is what a backend's Python kernel calls.
+
+    Args:
+        backend: a `Backend`, or a set of ops whose kernels the device has.
+        device_type: ``"cpu"``, ``"cuda"``, ``"npu"`` ...; the backend's own unless given.
+        rules, cache: as for `EagerDecompMode`.
+
+    Returns:
+        A handle, which is a context manager too: ``with install(backend, "npu"): ...``.
+
+    Raises:
+        InstallError: where the device has an installation already, or is none that torch knows.
+    """
+    given = as_backend(backend)
+    device = device_type if device_type is not None else given.device_type
+    if device is None:
+        raise InstallError('which device? install(backend, "cpu"), or a Backend with device_type=')
+    key = device_key(device)
+    if key is None:
+        raise InstallError(f"torch knows no device {device!r}; rename PrivateUse1 first: torch.utils.rename_privateuse1_backend")
+    with _lock:
+        if device in _installed:
+            raise InstallError(f"{device!r} has {_installed[device]!r} already: call remove() on its handle first")
+        made = _installed[device] = Installation(given, device, key, rules, cache)
+    return made
+
+
+class Installation:
+    """The handle of an installed backend.
+
+    Attributes:
+        backend: what is installed.
+        device_type: where.
+    """
+
+    def __init__(
+        self, backend: Backend, device_type: str, key: str, rules: Iterable[Rule] = (), cache: ProgramCache | None = None
+    ) -> None:
+        self.backend = backend
+        self.device_type = device_type
+        self._kernels = DeviceKernels(key)
+        ops = [op for op in map(overload, op_names()) if op is not None and is_dispatched(op)]
+        #: Whether the device has kernels that its backend does not speak of, as the CPU has: those run whole.
+        self._has_more = any(self._kernels.has_own(op) and op not in backend.ops for op in ops if op.namespace == "aten")
+        # Where it has not, the kernels go to the dispatcher, which also knows which tensors they are for.
+        kernels: dict[OpLike, Kernel] = dict(backend.kernels.items()) if self._has_more else {}
+        self._engine = Engine(Backend(backend.name, backend.ops, kernels, backend.compile, device_type), rules, cache)
+        self._engine.runtime.guarded = False
+        self._busy = _Busy()
+        self._late: dict[OpOverload, Callable[..., Any]] = {}
+        try:
+            for op in ops:
+                self._register(op)
+            self._kernels.register_fallback(self._met_later)
+        except BaseException:
+            self._kernels.remove()
+            raise
+
+    def __repr__(self) -> str:
+        return f"Installation({self.backend!r}, {self.device_type!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """Take every kernel away again: the device is as it was before. Does nothing the second time."""
+        with _lock:
+            if _installed.get(self.device_type) is self:
+                del _installed[self.device_type]
+            self._kernels.remove()
+
+    def stats(self) -> Stats:
+        """Counts per op since it was installed, of those that it runs: ops of the set are not its own to count."""
+        return self._engine.stats()
+
+    def why_missed(self, op: OpLike) -> str:
+        """As `EagerDecompMode.why_missed`."""
+        return self._engine.why_missed(op)
+
+    def explain(self, op: OpLike, *args: Any, **kwargs: Any) -> Explanation:
+        """As `EagerDecompMode.explain`."""
+        return self._engine.explain(op, args, kwargs)
+
+    # -- kernels -------------------------------------------------------------------------------------------------------
+
+    def _register(self, op: OpOverload) -> None:
+        """Give an op the kernel that it needs here, if any."""
+        own = self.backend.kernels.get(op)
+        if op in self.backend.ops and self.backend.ops.predicate(op) is None:
+            if own is None:
+                return
+            kernel = self._beside(op, self._kernels.native(op)) if self._has_more else own
+        elif is_plumbing_name(str(op)) or not self._runs(op):
+            return
+        else:
+            kernel = self._beside(op, self._kernels.native(op)) if self._has_more else self._kernel(op)
+        self._kernels.register(op, kernel)
+
+    def _runs(self, op: OpOverload) -> bool:
+        """Whether a call of an op gets to the device's key, and finds something there. What torch composes of others by their
+        gradients does not; to register it would take its gradient away."""
+        return self._kernels.has_own(op) or (self._kernels.native(op) is not None and not is_composite(op))
+
+    def _kernel(self, op: OpOverload) -> Callable[..., Any]:
+        """What the dispatcher runs for an op; its entry is made at the first call."""
+        entry: Entry | None = None
+        # Rules of an op that Python code may call with numbers for tensors know what to do with them.
+        places = () if takes_numbers(op) else tensor_places(op)
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            nonlocal entry
+            if places:
+                args = without_numbers(places, args)
+            if entry is None:
+                entry = self._engine.runtime.entry(op)
+            entry.calls += 1
+            try:
+                return entry.run(*args, **kwargs)
+            except NoRoute as caught:
+                failure = caught.without_frames()
+            return self._engine.unsupported(entry, args, kwargs, failure, op)
+
+        return kernel
+
+    def _beside(self, op: OpOverload, native: Callable[..., Any] | None) -> Callable[..., Any]:
+        """`_kernel` on a device that has kernels of its own: what they call in turn is theirs, and runs natively."""
+        ours, busy = self._kernel(op), self._busy
+        if native is None:
+            return ours
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            if busy.now:
+                return native(*args, **kwargs)
+            busy.now = True
+            try:
+                return ours(*args, **kwargs)
+            finally:
+                busy.now = False
+
+        return kernel
+
+    def _met_later(self, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+        """The fallback: ops without a kernel, some of them registered since."""
+        kernel = self._late.get(op)
+        if kernel is None:
+            kernel = self._late[op] = self._kernel(op)
+        return kernel(*args, **kwargs)
+
+
+class _Busy(threading.local):
+    """Whether one of our kernels is running in this thread."""
+
+    now = False

@@ -1,0 +1,31 @@
+"""A device called "npu", made in Python: kernels for Core ATen and no others. `eagerdecomp` brings it the rest of ATen.
+
+    import npu, eagerdecomp as ed
+
+    with ed.install(npu.backend, "npu"):
+        model.npu(); train(model)
+
+Importing it renames torch's PrivateUse1 device, for good: a process has one such device.
+"""
+
+from __future__ import annotations
+
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+from npu import device
+
+_setup_privateuseone_for_python_backend("npu", device)
+
+from npu import autocast, storages  # noqa: E402 - the device must have its name first
+from npu.kernels import SUPPORTED, counts, register, reset_counts  # noqa: E402
+
+register()
+autocast.register()
+storages.patch()
+
+import eagerdecomp as ed  # noqa: E402
+
+__all__ = ["backend", "counts", "reset_counts"]
+
+#: What to hand to `eagerdecomp.install`, or to `eagerdecomp.EagerDecompMode`.
+backend = ed.Backend("npu", SUPPORTED, device_type="npu")

@@ -1,0 +1,34 @@
+"""Both nets train on the device as on the CPU, by every optimizer and in every form, with kernels of the set alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import npu
+import pytest
+import torch
+import train
+
+
+@pytest.mark.parametrize("form", list(train.FORMS))
+@pytest.mark.parametrize("optimizer", list(train.OPTIMIZERS))
+@pytest.mark.parametrize("model", list(train.MODELS))
+def test_training_reaches_the_cpus_losses(model: str, optimizer: str, form: str) -> None:
+    expected = train.train(model, optimizer, "cpu", 3)
+    npu.reset_counts()
+    with train.FORMS[form]() as way:
+        losses = train.train(model, optimizer, "npu", 3)
+    assert losses == pytest.approx(expected, rel=1e-5)
+    assert expected[0] != pytest.approx(expected[-1], rel=1e-4)
+    assert way.stats().total.decomposed > 50
+    assert set(npu.counts()) <= {str(op) for op in npu.backend.ops}
+    assert way.stats().total.fell_back == 0
+
+
+def test_the_script_prints_what_it_saw(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["train.py", "--steps", "1", "--only", "conv"])
+    assert train.main() == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:7]]
+    assert {(row[1], row[2]) for row in rows} == {(one, form) for one in train.OPTIMIZERS for form in train.FORMS}
+    assert all(int(row[-2]) > 100 and row[-1] == "0" for row in rows)
+    assert torch._C._len_torch_dispatch_stack() == 0

@@ -1,0 +1,255 @@
+"""A set installed on the CPU: eager's results in every thread and without a ``with``, and a dispatcher as before afterwards."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+import eagerdecomp as ed
+from eagerdecomp.registering import without_numbers
+
+aten = torch.ops.aten
+CORE = ed.core_aten() - ["aten.gelu"]
+gelu = torch.nn.functional.gelu
+
+
+def gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    (found,) = torch.autograd.grad(function(x).sum(), x)
+    return found
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.linspace(-3, 3, 32).reshape(4, 8).requires_grad_()
+
+
+def test_every_op_outside_the_set_runs_its_program_and_gives_what_eager_gives(x: Tensor) -> None:
+    want, want_gradient = gelu(x), gradient(gelu, x)
+    with ed.install(CORE, "cpu", cache=ed.ProgramCache()) as handle:
+        for _ in range(3):
+            got, got_gradient = gelu(x), gradient(gelu, x)
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(got_gradient, want_gradient)
+    assert handle.stats()["aten.gelu.default"].decomposed == 6
+    assert handle.stats()["aten.gelu.default"].calls == 6
+
+
+def children(of: str, run: Callable[[], object]) -> list[str]:
+    """The ops that torch's profiler saw directly within calls of one."""
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        run()
+    return [child.name for event in seen.events() or () if event.name == of for child in event.cpu_children]
+
+
+def test_what_runs_within_an_op_is_of_the_set(x: Tensor) -> None:
+    detached = x.detach()
+    with ed.install(CORE, "cpu"):
+        gelu(detached)
+        inside = children("aten::gelu", lambda: gelu(detached))
+    packets = {op._schema.name for op in CORE}
+    assert set(inside) <= packets
+    assert "aten::erf" in inside
+    assert children("aten::gelu", lambda: gelu(detached)) == [], "the native kernel calls no op"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.vmap(gelu)(x),
+        lambda x: torch.func.grad(lambda one: gelu(one).sum())(x.detach()),
+        lambda x: torch.func.jvp(gelu, (x.detach(),), (torch.ones_like(x),))[1],
+        lambda x: torch.func.hessian(lambda one: gelu(one).sum())(x.detach()[0]),
+        lambda x: torch.compile(lambda one: gelu(one) * 2, backend="eager")(x),
+        lambda x: torch.compile(lambda one: gelu(one) * 2, backend="aot_eager")(x),
+        lambda x: torch.utils.checkpoint.checkpoint(gelu, x, use_reentrant=False),
+        lambda x: x.detach().clone().add_(x.detach()).mul_(2),
+        lambda x: torch.add(x.detach(), 1, out=torch.empty(4, 8)),
+    ],
+    ids=["vmap", "grad", "jvp", "hessian", "compile", "aot", "checkpoint", "in-place", "out"],
+)
+def test_what_acts_above_kernels_acts_as_ever(call: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    want = call(x)
+    with ed.install(CORE, "cpu") as handle:
+        got = call(x)
+        assert handle.stats().total.calls
+    torch.testing.assert_close(got, want)
+    assert got.stride() == want.stride()
+
+
+def test_inference_mode_runs_composites_down_to_the_set(x: Tensor) -> None:
+    with torch.inference_mode():
+        want = torch.nn.functional.layer_norm(x, (8,))
+        with ed.install(CORE - ["aten.native_layer_norm"], "cpu") as handle:
+            got = torch.nn.functional.layer_norm(x, (8,))
+    torch.testing.assert_close(got, want)
+    assert handle.stats()["aten.native_layer_norm.default"].decomposed == 1
+
+
+def test_new_threads_and_autograds_own_need_nothing(x: Tensor) -> None:
+    want = gradient(gelu, x)
+    found: list[Tensor] = []
+    with ed.install(CORE, "cpu") as handle:
+        thread = threading.Thread(target=lambda: found.append(gradient(gelu, x)))
+        thread.start()
+        thread.join()
+        assert handle.stats()["aten.gelu_backward.default"].decomposed == 1
+    torch.testing.assert_close(found[0], want)
+
+
+def test_a_training_step_outside_any_block_reaches_eagers_weights() -> None:
+    def weights(steps: int) -> list[Tensor]:
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.LayerNorm(8), torch.nn.Dropout(0.5))
+        optimizer = torch.optim.AdamW(net.parameters(), foreach=True)
+        for _ in range(steps):
+            net(torch.randn(4, 8)).square().mean().backward()
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+            optimizer.step()
+            optimizer.zero_grad()
+        return [one.detach() for one in net.parameters()]
+
+    want = weights(3)
+    handle = ed.install(CORE, "cpu")
+    try:
+        got = weights(3)
+    finally:
+        handle.remove()
+    torch.testing.assert_close(got, want)
+    assert handle.stats()["aten._foreach_lerp_.Scalar"].decomposed == 3
+
+
+def test_remove_leaves_the_dispatcher_as_it_was(x: Tensor) -> None:
+    names = torch._C._dispatch_get_all_op_names()
+    before = [torch._C._dispatch_dump(name) for name in names]
+    handle = ed.install(CORE, "cpu")
+    assert [torch._C._dispatch_dump(name) for name in names] != before
+    handle.remove()
+    handle.remove()
+    assert [torch._C._dispatch_dump(name) for name in names] == before
+    with ed.install(CORE, "cpu"):
+        gelu(x)
+    assert [torch._C._dispatch_dump(name) for name in names] == before
+
+
+def test_a_failure_half_way_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eagerdecomp.registering import DeviceKernels
+
+    names = torch._C._dispatch_get_all_op_names()
+    before = [torch._C._dispatch_dump(name) for name in names]
+    register, count = DeviceKernels.register, 0
+
+    def failing(self: DeviceKernels, op: Any, kernel: Any) -> None:
+        nonlocal count
+        count += 1
+        if count > 100:
+            raise KeyboardInterrupt
+        register(self, op, kernel)
+
+    monkeypatch.setattr(DeviceKernels, "register", failing)
+    with pytest.raises(KeyboardInterrupt):
+        ed.install(CORE, "cpu")
+    assert [torch._C._dispatch_dump(name) for name in names] == before
+    monkeypatch.undo()
+    ed.install(CORE, "cpu").remove()
+
+
+def test_a_second_installation_of_a_device_is_refused() -> None:
+    with ed.install(CORE, "cpu"), pytest.raises(ed.InstallError, match=r"'cpu' has .* already: call remove\(\)"):
+        ed.install(CORE, "cpu")
+    with pytest.raises(ed.InstallError, match="knows no device 'npux'"):
+        ed.install(CORE, "npux")
+    with pytest.raises(ed.InstallError, match="which device"):
+        ed.install(CORE)
+    with ed.install(ed.Backend("mine", CORE, device_type="cpu")) as handle:
+        assert handle.device_type == "cpu"
+
+
+def test_an_op_without_a_route_raises_with_advice() -> None:
+    given = torch.ones(3)
+    handle = ed.install(ed.infra() | ["aten.mul"], "cpu")
+    try:
+        with pytest.raises(ed.UnsupportedOpError) as caught:
+            gelu(given)
+    finally:
+        handle.remove()
+    assert caught.value.op == "aten.gelu.default"
+    assert caught.value.openers
+
+
+def test_a_kernel_of_the_backends_runs_and_what_it_calls_is_native(x: Tensor) -> None:
+    calls: list[Any] = []
+
+    def my_mul(left: Any, right: Any) -> Any:
+        calls.append(right)
+        return aten.mul.Tensor(left, right)
+
+    want = torch.nn.functional.silu(x) * 2.5
+    with ed.install(ed.Backend("mine", ed.core_aten(), kernels={"aten.mul.Tensor": my_mul}), "cpu"):
+        got = torch.nn.functional.silu(x) * 2.5
+    torch.testing.assert_close(got, want)
+    assert len(calls) == 2
+    assert calls[1] == 2.5
+
+
+def test_a_predicate_is_asked_at_each_call(x: Tensor) -> None:
+    single = ed.core_aten().with_predicate("aten.silu", lambda given: given.dtype is torch.float32)
+    want = torch.nn.functional.silu(x.double())
+    with ed.install(single, "cpu") as handle:
+        torch.nn.functional.silu(x)
+        got = torch.nn.functional.silu(x.double())
+    torch.testing.assert_close(got, want)
+    assert (handle.stats()["aten.silu.default"].direct, handle.stats()["aten.silu.default"].decomposed) == (1, 1)
+
+
+def test_an_op_registered_later_goes_by_rules_or_raises() -> None:
+    with torch.library._scoped_library("installing_late", "FRAGMENT") as library:
+        library.define("twice(Tensor given) -> Tensor")
+
+        @ed.register_decomposition("installing_late.twice")
+        def twice(given: Tensor) -> Tensor:
+            return given * 2
+
+        with ed.install(CORE, "cpu", rules=[twice]):
+            library.define("late(Tensor given) -> Tensor")
+            assert torch.equal(torch.ops.installing_late.twice(torch.ones(2)), torch.full((2,), 2.0))
+            with pytest.raises(ed.UnsupportedOpError, match=r"installing_late\.late"):
+                torch.ops.installing_late.late(torch.ones(2))
+
+
+def test_a_mode_sees_whole_ops_and_both_agree(x: Tensor) -> None:
+    want = gelu(x)
+    with ed.install(CORE, "cpu"), ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+        got = gelu(x)
+    torch.testing.assert_close(got, want)
+    assert not seen.outside(CORE)
+
+
+def test_other_devices_are_left_alone() -> None:
+    with ed.install(CORE, "cpu") as handle:
+        gelu(torch.ones(3, device="meta"))
+        assert "aten.gelu.default" not in handle.stats().ops
+        assert handle.explain("aten.gelu").op == "aten.gelu.default"
+
+
+@given(
+    dtype=st.sampled_from([torch.float16, torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64]),
+    size=st.sampled_from([(), (3,)]),
+    number=st.one_of(st.integers(-3, 3), st.floats(-3, 3, width=32), st.booleans(), st.just(1.1), st.just(2j)),
+)
+def test_a_number_made_a_tensor_promotes_as_a_number_does(dtype: torch.dtype, size: tuple[int, ...], number: Any) -> None:
+    warnings.filterwarnings("ignore", "ComplexHalf")
+    tensor = torch.ones(size).to(dtype)
+    _, made = without_numbers((0, 1), (tensor, number))
+    want, got = tensor * number, tensor * made
+    assert got.dtype is want.dtype
+    loose = dtype is torch.float16 and not size  # there the number itself is rounded
+    torch.testing.assert_close(got, want, rtol=1e-3 if loose else 0, atol=0)
