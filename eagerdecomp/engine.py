@@ -12,18 +12,38 @@ from eagerdecomp.cache import ProgramCache, shared_cache
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.explaining import explain_on, one_overload
 from eagerdecomp.explanation import Explanation
+from eagerdecomp.key import key_or_none
 from eagerdecomp.opset import OpLike, resolve_ops
 from eagerdecomp.planner import Planner, shipped_costs
 from eagerdecomp.report import unsupported_error
 from eagerdecomp.rules import NoRoute, Rule, index_rules
 from eagerdecomp.runtime import Entry, Runtime, Watch
-from eagerdecomp.schema import writes_several
+from eagerdecomp.schema import arguments_of, writes_several
 from eagerdecomp.sources import shipped_rules
 from eagerdecomp.stats import Stats
 
 __all__ = ["Engine", "OnUnsupported"]
 
 OnUnsupported: TypeAlias = Literal["error", "fallback"]
+
+#: Kinds of calls without a route, of one op, that are remembered at most.
+_REMEMBERED = 256
+
+
+class _MetBefore(NoRoute):
+    """No route for a call of a kind for which one was sought before."""
+
+
+def _unless_vain(op: OpOverload, run: Callable[..., Any], vain: dict[Any, NoRoute]) -> Callable[..., Any]:
+    """What runs an op, but for calls of a kind that has no route."""
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        met = vain.get(key_or_none(op, arguments_of(op, args, kwargs)))
+        if met is not None:
+            raise _MetBefore(met.op, met.attempts)
+        return run(*args, **kwargs)
+
+    return checked
 
 
 class Engine:
@@ -62,6 +82,7 @@ class Engine:
         self.planner = Planner(backend, user, our_rules, shipped_rules, shipped_costs)
         self.runtime = Runtime(self.planner, self.cache, owner, watch)
         self._warned: set[OpOverload] = set()
+        self._vain: dict[OpOverload, dict[Any, NoRoute]] = {}
         self.heard: Callable[[Entry, Sequence[Any], dict[str, Any], NoRoute], None] | None = None
         self.frames = 2
 
@@ -75,13 +96,15 @@ class Engine:
         """
         # An op that writes several tensors may have written some of them: to run it again would write those twice.
         begun = writes_several(entry.op) and not entry.routeless
-        if entry.others and not begun:
+        if entry.others and not begun and not isinstance(failure, _MetBefore):
             try:
                 return self.runtime.by_others(entry, args, kwargs)
             except NoRoute:
                 pass  # told below by what the first rule met
         if self.on_unsupported == "error" or begun:
             raise unsupported_error(self.planner, entry.op, args, kwargs, failure)
+        if not isinstance(failure, _MetBefore):
+            self._remember(entry, args, kwargs, failure)
         entry.fell_back += 1
         if self.heard is not None:
             self.heard(entry, args, kwargs, failure)
@@ -90,6 +113,22 @@ class Engine:
             words = f"{entry.op} has no route to {self.backend.ops!r} and runs natively"
             warnings.warn(words, UserWarning, stacklevel=self.frames + 1)
         return native(*args, **kwargs)
+
+    def _remember(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute) -> None:
+        """Let later calls like this one, which runs natively, leave the search for a route out. What is not ours may ask more of a
+        call than its kind."""
+        if self.planner.has_user_rules or self.backend.ops.has_predicates:
+            return
+        key = key_or_none(entry.op, arguments_of(entry.op, args, kwargs))
+        if key is None:
+            return
+        vain = self._vain.get(entry.op)
+        if vain is None:
+            vain = self._vain[entry.op] = {}
+            entry.run = _unless_vain(entry.op, entry.run, vain)
+        if len(vain) >= _REMEMBERED:
+            vain.clear()
+        vain[key] = failure
 
     def stats(self) -> Stats:
         """Counts per op since the engine was made."""

@@ -82,6 +82,11 @@ class OpSet:
         added = resolve_ops([op])
         return self._make(self._ops.union(added), {**self._predicates, **dict.fromkeys(added, when)}, self._label)
 
+    @property
+    def has_predicates(self) -> bool:
+        """Whether any op is supported for some calls only."""
+        return bool(self._predicates)
+
     def predicate(self, op: OpOverload) -> Predicate | None:
         """The predicate of `op`, or None where every call of it is supported."""
         return self._predicates.get(op)

@@ -339,6 +339,32 @@ def test_a_call_without_a_route_keeps_nothing_of_its_caller_alive(on_unsupported
     assert left() is None
 
 
+def test_what_falls_back_is_not_tried_again_for_calls_of_its_kind() -> None:
+    op_set = ed.infra() | ["aten.permute", "aten.unsqueeze"]
+    x = torch.rand(2, 3)
+    counts = []
+    mode = ed.EagerDecompMode(op_set, on_unsupported="fallback", cache=ed.ProgramCache())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for given in (x, x, x.double(), x.double()):
+            with ed.BackendRecorder() as seen, mode:
+                got = torch.linalg.vector_norm(given, dim=1)
+            torch.testing.assert_close(got, given.square().sum(1).sqrt())
+            counts.append(sum(seen.ops.values()))
+    assert counts[1] == counts[3] == 1, "the native call alone"
+    assert mode.stats()["aten.linalg_vector_norm.default"].fell_back == 4
+
+
+def test_a_predicate_is_asked_again_where_a_call_fell_back() -> None:
+    op_set = (ed.infra() | ["aten.sinc"]).with_predicate("aten.sinc", lambda given: given.storage_offset() == 0)
+    base = torch.rand(6)
+    with warnings.catch_warnings(), ed.EagerDecompMode(op_set, on_unsupported="fallback", cache=ed.ProgramCache()) as mode:
+        warnings.simplefilter("ignore")
+        for given in (base[3:], base[:3], base[3:]):
+            torch.testing.assert_close(torch.sinc(given), torch.sin(torch.pi * given) / (torch.pi * given))
+    assert mode.stats()["aten.sinc.default"].fell_back == 2
+
+
 def test_an_op_that_has_begun_to_write_a_list_is_not_run_again() -> None:
     op_set = CORE.with_predicate("aten.mul.Tensor", when=lambda x, y: x.dtype is torch.float32)
     op_set = op_set.with_predicate("aten.mul.Scalar", when=lambda x, y: x.dtype is torch.float32)
