@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp.bench import cold, fused, growth, kernels, memory, models, ops, plans, threads, writeback
+from eagerdecomp.bench import cold, fused, growth, installs, kernels, memory, models, ops, plans, threads, writeback
 from eagerdecomp.bench.chart import svg
 from eagerdecomp.bench.figures import Section, Settings, markdown, section_json
 
@@ -29,6 +29,7 @@ SECTIONS: dict[str, Callable[[Settings, Callable[[str], None]], Section]] = {
     "growth": growth.measure,
     "threads": threads.measure,
     "plan": plans.measure,
+    "install": installs.measure,
 }
 
 FULL = Settings(quick=False, rounds=11, seconds=0.003)

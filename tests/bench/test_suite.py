@@ -29,6 +29,7 @@ ROWS = {
     "fused": {"call", "size", "times", "ratios"},
     "growth": {"length", "rate", "ours", "noop", "programs"},
     "threads": {"threads", "times", "programs"},
+    "install": {"op", "decomposed", "times"},
     "plan": {"set", "seconds", "supported", "closed"},
 }
 
