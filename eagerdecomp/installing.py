@@ -15,6 +15,7 @@ from eagerdecomp.cache import ProgramCache
 from eagerdecomp.engine import Engine
 from eagerdecomp.errors import InstallError
 from eagerdecomp.explanation import Explanation
+from eagerdecomp.keeping import keep_everywhere, kept_of
 from eagerdecomp.opset import OpLike, OpSet
 from eagerdecomp.planner import is_plumbing_name
 from eagerdecomp.registering import DeviceKernels, tensor_places, without_numbers
@@ -36,6 +37,7 @@ def install(
     *,
     rules: Iterable[Rule] = (),
     cache: ProgramCache | None = None,
+    keep: Iterable[OpLike] = (),
 ) -> Installation:
     """Register kernels for what a device lacks: ``handle = install(backend, "npu")``, undone by ``handle.remove()``.
 
@@ -51,15 +53,17 @@ def install(
     Args:
         backend: a `Backend`, or a set of ops whose kernels the device has.
         device_type: ``"cpu"``, ``"cuda"``, ``"npu"`` ...; the backend's own unless given.
-        rules, cache: as for `EagerDecompMode`.
+        rules, cache, keep: as for `EagerDecompMode`. A composite of the set, or of `keep`, runs whole, in training too.
 
     Returns:
         A handle, which is a context manager too: ``with install(backend, "npu"): ...``.
 
     Raises:
         InstallError: where the device has an installation already, or is none that torch knows.
+        OpSetError: for an op that cannot be kept.
     """
-    given = as_backend(backend)
+    keep = tuple(keep)
+    given = as_backend(backend, None, keep)
     device = device_type if device_type is not None else given.device_type
     if device is None:
         raise InstallError('which device? install(backend, "cpu"), or a Backend with device_type=')
@@ -69,7 +73,7 @@ def install(
     with _lock:
         if device in _installed:
             raise InstallError(f"{device!r} has {_installed[device]!r} already: call remove() on its handle first")
-        made = _installed[device] = Installation(given, device, key, rules, cache)
+        made = _installed[device] = Installation(given, device, key, rules, cache, keep)
     return made
 
 
@@ -82,7 +86,13 @@ class Installation:
     """
 
     def __init__(
-        self, backend: Backend, device_type: str, key: str, rules: Iterable[Rule] = (), cache: ProgramCache | None = None
+        self,
+        backend: Backend,
+        device_type: str,
+        key: str,
+        rules: Iterable[Rule] = (),
+        cache: ProgramCache | None = None,
+        keep: Iterable[OpLike] = (),
     ) -> None:
         self.backend = backend
         self.device_type = device_type
@@ -92,14 +102,18 @@ class Installation:
         self._has_more = any(self._kernels.has_own(op) and op not in backend.ops for op in ops if op.namespace == "aten")
         # Where it has not, the kernels go to the dispatcher, which also knows which tensors they are for.
         kernels: dict[OpLike, Kernel] = dict(backend.kernels.items()) if self._has_more else {}
-        self._engine = Engine(Backend(backend.name, backend.ops, kernels, backend.compile, device_type), rules, cache)
+        here = Backend(backend.name, backend.ops, kernels, backend.compile, device_type)
+        self._engine = Engine(here, rules, cache)
         self._engine.runtime.guarded = False
         self._busy = _Busy()
         self._late: dict[OpOverload, Callable[..., Any]] = {}
+        kept = kept_of(Backend(backend.name, backend.ops, dict(backend.kernels.items()), None, device_type), keep)
+        self._let_go: Callable[[], None] | None = None
         try:
             for op in ops:
                 self._register(op)
             self._kernels.register_fallback(self._met_later)
+            self._let_go = keep_everywhere(kept, device_type) if kept is not None else None
         except BaseException:
             self._kernels.remove()
             raise
@@ -118,6 +132,9 @@ class Installation:
         with _lock:
             if _installed.get(self.device_type) is self:
                 del _installed[self.device_type]
+            if self._let_go is not None:
+                self._let_go()
+                self._let_go = None
             self._kernels.remove()
 
     def stats(self) -> Stats:

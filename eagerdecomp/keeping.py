@@ -48,7 +48,7 @@ from eagerdecomp.schema import OpFacts, facts_of, is_composite
 from eagerdecomp.tracer import desugars_first
 from eagerdecomp.tying import Call, Tie
 
-__all__ = ["Kept", "kept_of"]
+__all__ = ["Kept", "keep_everywhere", "kept_of"]
 
 aten = torch.ops.aten
 
@@ -73,6 +73,10 @@ _DRAWS_BY = ("p", "dropout", "dropout_p", "train", "training")
 
 #: Composites whose parts draw other numbers than they do on sets without their parts: no set implies them.
 _NAMED_ALONE = frozenset({"aten::rrelu", "aten::rrelu_"})
+
+#: Composites whose gradient torch knows by a formula, where a device has a kernel for them. Those of `linear` and `matmul` call ops
+#: that no such device need have.
+_DERIVED = frozenset({"aten::mish_backward", "aten::native_channel_shuffle", "aten::silu_backward"})
 
 #: Ops about a tensor's place in autograd, not its values.
 _ABOUT_AUTOGRAD = frozenset(f"aten::{name}" for name in ("_backward", "data", "requires_grad_", "retain_grad", "set_", "set_data"))
@@ -204,10 +208,12 @@ def _install(op: OpOverload, device_type: str) -> None:
         raise OpSetError(f"keep: torch knows no device type {device_type!r}, on which {op} could be kept")
     if has_kernel(op, f"Autograd{key}"):
         raise OpSetError(f"keep: someone else has registered a kernel for {op} at Autograd{key}, which takes every call of it")
-    if has_kernel(op, key):  # the device's own, for which autograd leaves the op whole
-        _installed[place] = _Installed(1, lambda: None)
-        return
-    _installed[place] = _Installed(1, registered(op, {f"Autograd{key}": _kernel(op), key: _native(op)}))
+    kernels = {f"Autograd{key}": _kernel(op), key: _native(op)}
+    if has_kernel(op, key):  # the device's own, for which autograd leaves the op whole: by its formula, or without a gradient
+        del kernels[key]
+        if op._schema.name in _DERIVED:
+            kernels.clear()
+    _installed[place] = _Installed(1, registered(op, kernels))
 
 
 @functools.cache
@@ -239,13 +245,29 @@ def _remove(op: OpOverload, device_type: str) -> None:
         found.undo()
 
 
+#: Device type -> what is kept on it in every thread.
+_everywhere: dict[str, Kept] = {}
+
+
+def keep_everywhere(kept: Kept, device_type: str) -> Callable[[], None]:
+    """Keep ops on a device in every thread, without a mode; what is answered ends it."""
+    kept.install()
+    _everywhere[device_type] = kept
+
+    def undo() -> None:
+        del _everywhere[device_type]
+        kept.remove()
+
+    return undo
+
+
 def _keeper(own: Callable[..., Any]) -> Kept | None:
-    """What the innermost mode of this thread that keeps an op keeps; None where there is no such mode."""
+    """What the innermost mode of this thread that keeps an op keeps, or an installation; None where there is neither."""
     for mode in reversed(mode_stack()):
         kept: Kept | None = getattr(mode, "kept", None)
         if kept is not None and own in kept.builtins:
             return kept
-    return None
+    return next((kept for kept in _everywhere.values() if own in kept.builtins), None)
 
 
 # -- the kernel at the autograd key --------------------------------------------------------------------------------------------

@@ -200,6 +200,50 @@ def test_a_kernel_of_the_backends_runs_and_what_it_calls_is_native(x: Tensor) ->
     assert calls[1] == 2.5
 
 
+def test_a_composite_with_a_kernel_runs_whole_with_its_gradient_in_every_thread(x: Tensor) -> None:
+    linear, calls = torch.nn.Linear(8, 8), []
+
+    def my_linear(given: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        calls.append(given.shape)
+        found: Tensor = aten.linear.default(given, weight, bias)
+        return found
+
+    def gradients() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(linear(x).square().sum(), [x, *linear.parameters()])
+
+    names = torch._C._dispatch_get_all_op_names()
+    before = [torch._C._dispatch_dump(name) for name in names]
+    want, found = gradients(), []
+    with ed.install(ed.Backend("mine", CORE | ["aten.linear"], kernels={"aten.linear": my_linear}), "cpu"):
+        found.append(gradients())
+        assert len(calls) == 1, "once forward; backward has the gradient of the composition"
+        thread = threading.Thread(target=lambda: found.append(gradients()))
+        thread.start()
+        thread.join()
+        assert len(calls) == 2
+        with torch.inference_mode():
+            linear(x)
+        assert len(calls) == 3
+        wide = linear.double()
+        assert torch.autograd.gradgradcheck(wide, (torch.rand(2, 8, dtype=torch.float64, requires_grad=True),))
+    for got in found:
+        torch.testing.assert_close(got, want)
+    assert [torch._C._dispatch_dump(name) for name in names] == before
+
+
+def test_composites_named_to_be_kept_are_and_views_are_refused() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    norm = torch.nn.LayerNorm(8)
+    with ed.install(CORE, "cpu", keep=["aten.layer_norm"]):
+        graph = make_fx(norm)(torch.rand(2, 8))
+    assert [node.target for node in graph.graph.nodes if node.op == "call_function"] == [aten.layer_norm.default]
+    assert aten.layer_norm.default not in [node.target for node in make_fx(norm)(torch.rand(2, 8)).graph.nodes]
+    with pytest.raises(ed.OpSetError, match="answers a view"):
+        ed.install(CORE, "cpu", keep=["aten.chunk"])
+    ed.install(CORE, "cpu").remove()
+
+
 def test_a_predicate_is_asked_at_each_call(x: Tensor) -> None:
     single = ed.core_aten().with_predicate("aten.silu", lambda given: given.dtype is torch.float32)
     want = torch.nn.functional.silu(x.double())
