@@ -31,6 +31,12 @@ class DeviceKernels:
         """Whether the device has a kernel of its own for an op; what torch composes for every device is none."""
         return has_kernel(op, self._key)
 
+    def lacks(self, op: OpOverload) -> bool:
+        """Whether nothing runs an op on this device: neither a kernel of its own, nor torch's for every device. Torch's for a
+        functional op that is written by its ``out=`` form is none, since that is another op of the device."""
+        by_out = has_kernel(op, "CompositeExplicitAutogradNonFunctional")
+        return not self.has_own(op) and (by_out or not has_computed_kernel(op, self._key))
+
     def native(self, op: OpOverload) -> Callable[..., Any] | None:
         """What runs an op on this device so far, to be called still when it is overridden; None where nothing does.
 

@@ -116,6 +116,77 @@ def test_removing_leaves_the_device_as_it_was(x: Tensor) -> None:
         aten.gelu_backward(x.npu(), x.npu())
 
 
+def test_ops_of_the_set_are_left_as_they_are() -> None:
+    named = [op.name() for op in npu.backend.ops]
+    before = [torch._C._dispatch_dump(name) for name in named]
+    with ed.install(npu.backend, "npu"):
+        assert [torch._C._dispatch_dump(name) for name in named] == before
+
+
+# -- other backends on the device ----------------------------------------------------------------------------------------
+
+
+def test_an_op_of_the_set_without_a_kernel_says_so(x: Tensor) -> None:
+    there = x.npu()
+    with ed.install(npu.backend.ops | ["aten.silu", "aten.complex.default", "aten.erfinv"], "npu"):
+        for missing in (F.silu, torch.erfinv):
+            with pytest.raises(ed.InstallError, match=r"is in OpSet.*, but 'npu' has no kernel for it; register one, give it"):
+                missing(there)
+        with pytest.raises(ed.InstallError, match=r"complex.* leads back to itself on 'npu'"):
+            torch.complex(there, there)
+        torch.testing.assert_close(F.gelu(there).cpu(), F.gelu(x))
+
+
+def test_a_kernel_that_the_backend_brings_is_the_devices(x: Tensor) -> None:
+    calls = []
+
+    def silu(given: Tensor) -> Tensor:
+        calls.append(given.shape)
+        return given * torch.sigmoid(given)
+
+    def gradient(given: Tensor) -> Tensor:
+        given = given.detach().requires_grad_()
+        return torch.autograd.grad(F.silu(given).sum(), given)[0]
+
+    there = x.npu()
+    with ed.install(ed.Backend("mine", npu.backend.ops | ["aten.silu"], kernels={"aten.silu.default": silu}), "npu"):
+        torch.testing.assert_close(F.silu(there).cpu(), F.silu(x))
+        torch.testing.assert_close(gradient(there).cpu(), gradient(x))
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("brought", [False, True])
+def test_a_predicate_chooses_between_kernel_and_program(brought: bool, x: Tensor) -> None:
+    calls = []
+
+    def relu(given: Tensor) -> Tensor:
+        calls.append(given.dtype)
+        return given * (given > 0)
+
+    some = npu.backend.ops.with_predicate("aten.relu.default", lambda given: given.dtype is torch.float32)
+    backend = ed.Backend("mine", some, kernels={"aten.relu.default": relu} if brought else {})
+    single, double = x.npu(), x.double().npu()
+    with ed.install(backend, "npu") as handle:
+        npu.reset_counts()
+        assert torch.equal(torch.relu(single).cpu(), torch.relu(x))
+        assert torch.equal(torch.relu(double).cpu(), torch.relu(x.double()))
+        counted = npu.counts()
+    assert calls == ([torch.float32] if brought else [])
+    assert counted.get("aten.relu.default", 0) == (0 if brought else 1)
+    assert handle.stats()["aten.relu.default"].decomposed == 1
+
+
+def test_a_kernel_for_what_torch_composes_takes_no_gradient_away(x: Tensor) -> None:
+    def gradient(x: Tensor) -> Tensor:
+        weight = torch.ones(2, 4, device=x.device, requires_grad=True)
+        return torch.autograd.grad(F.linear(x, weight).square().sum(), weight)[0].cpu()
+
+    backend = ed.Backend("mine", npu.backend.ops | ["aten.linear"], kernels={"aten.linear": lambda *args: args[0] @ args[1].t()})
+    with ed.install(backend, "npu"):
+        got = gradient(x.npu())
+    torch.testing.assert_close(got, gradient(x))
+
+
 # -- tensors -----------------------------------------------------------------------------------------------------------
 
 
