@@ -40,6 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "ratios",
         "recorded",
         "runscript",
+        "scaffold",
         "sizes",
         "spelling",
     ),

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from eagerdecomp.commands import bench, demo, explain, opset, plan, run
+from eagerdecomp.commands import bench, demo, explain, new_backend, opset, plan, run
 from eagerdecomp.commands.command import Command
 
 __all__ = ["COMMANDS"]
 
-COMMANDS: tuple[Command, ...] = (demo.COMMAND, run.COMMAND, explain.COMMAND, plan.COMMAND, opset.COMMAND, bench.COMMAND)
+COMMANDS: tuple[Command, ...] = (
+    demo.COMMAND,
+    run.COMMAND,
+    explain.COMMAND,
+    plan.COMMAND,
+    opset.COMMAND,
+    new_backend.COMMAND,
+    bench.COMMAND,
+)
