@@ -148,7 +148,7 @@ class Installation:
         always = supported and self.backend.ops.predicate(op) is None
         if always and own is None:
             return self._absent(op) if self._kernels.lacks(op) else None
-        if own is None and (is_plumbing_name(str(op)) or not self._runs(op)):
+        if own is None and (is_plumbing_name(str(op)) or not self._kernels.runs(op)):
             return None
         # What torch composes of others has its gradient of theirs, unless the device has a kernel for it; with one it loses it.
         if is_composite(op) and not self._kernels.has_own(op):
@@ -157,10 +157,6 @@ class Installation:
             return own
         # A kernel that a predicate chooses is called by the op itself.
         return self._beside(op, self._kernels.native(op)) if self._has_more or supported else self._kernel(op)
-
-    def _runs(self, op: OpOverload) -> bool:
-        """Whether a call of an op finds something at the device's key."""
-        return self._kernels.has_own(op) or self._kernels.native(op) is not None
 
     def _kernel(self, op: OpOverload) -> Callable[..., Any]:
         """What the dispatcher runs for an op; its entry is made at the first call."""

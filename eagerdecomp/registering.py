@@ -31,18 +31,22 @@ class DeviceKernels:
         """Whether the device has a kernel of its own for an op; what torch composes for every device is none."""
         return has_kernel(op, self._key)
 
+    def runs(self, op: OpOverload) -> bool:
+        """Whether a call of an op finds something to run on this device."""
+        return has_computed_kernel(op, self._key)
+
     def lacks(self, op: OpOverload) -> bool:
         """Whether nothing runs an op on this device: neither a kernel of its own, nor torch's for every device. Torch's for a
         functional op that is written by its ``out=`` form is none, since that is another op of the device."""
         by_out = has_kernel(op, "CompositeExplicitAutogradNonFunctional")
-        return not self.has_own(op) and (by_out or not has_computed_kernel(op, self._key))
+        return not self.has_own(op) and (by_out or not self.runs(op))
 
     def native(self, op: OpOverload) -> Callable[..., Any] | None:
         """What runs an op on this device so far, to be called still when it is overridden; None where nothing does.
 
         It runs below autograd, and must be called with tensors of this device.
         """
-        if not has_computed_kernel(op, self._key):
+        if not self.runs(op):
             return None
         call = torch.library.get_kernel(op, self._key).call_boxed
         keys = torch._C.DispatchKeySet(getattr(torch.DispatchKey, self._key))

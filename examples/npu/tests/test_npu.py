@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import re
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import npu
@@ -353,6 +355,8 @@ def test_autocast_and_gradient_scaling(installed: Any, x: Tensor) -> None:
 def test_loaders_default_device_threads_and_transforms(installed: Any, x: Tensor) -> None:
     loader = DataLoader(TensorDataset(x), batch_size=2, num_workers=1)
     assert sum(rows.npu().sum().item() for (rows,) in loader) == pytest.approx(x.sum().item())
+    there = DataLoader(TensorDataset(x.npu()), batch_size=2, num_workers=1, timeout=60)
+    assert [rows.is_npu for (rows,) in there] == [True, True]
     with torch.device("npu"):
         assert torch.zeros(2).is_npu
         assert nn.Linear(2, 2).weight.is_npu
@@ -379,6 +383,26 @@ def test_gradients_of_gradients_and_of_writes_to_views(installed: Any, x: Tensor
     torch.testing.assert_close(grads(x.npu()), grads(x))
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiled_functions_run_on_the_device(backend: str, installed: Any, x: Tensor) -> None:
+    def step(x: Tensor) -> Tensor:
+        return F.gelu(x).mul(2).sum()
+
+    given, there = x.clone().requires_grad_(), x.npu().requires_grad_()
+    step(given).backward()
+    torch.compile(step, backend=backend)(there).backward()
+    torch.testing.assert_close(there.grad.cpu(), given.grad)
+    assert installed.stats()["aten.gelu_backward.default"].calls == 1
+
+
+def test_the_readmes_example_runs() -> None:
+    text = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    npu.reset_counts()
+    exec(compile(block, "README", "exec"), {})
+    assert npu.counts()["aten.bmm.default"] > 0
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
@@ -388,12 +412,15 @@ def test_gradients_of_gradients_and_of_writes_to_views(installed: Any, x: Tensor
         (lambda x: x.untyped_storage().resize_(1000), NotImplementedError, "resizePrivateUse1Bytes"),
         (lambda x: x.numpy(), TypeError, "Use Tensor.cpu"),
         (lambda x: torch.from_dlpack(x), ValueError, "npu for Dlpack"),
+        (lambda x: x.untyped_storage()._share_fd_cpu_(), RuntimeError, "only available on CPU"),
+        (lambda x: torch.UntypedStorage(2, device="npu:1"), RuntimeError, "there is one npu"),
+        (lambda x: torch.as_strided(x, (100,), (1,)), RuntimeError, "out of bounds"),
+        (lambda x: torch._C._acc.create_empty_tensor((2,), torch.float32) + 1, RuntimeError, "not resizable"),
         (lambda x: x.to_sparse(), ed.UnsupportedOpError, "_to_sparse"),
         (lambda x: torch.empty(2, device="npu:1"), RuntimeError, "there is one npu"),
         (lambda x: torch.npu.set_device(1), RuntimeError, "there is one npu"),
         (lambda x: torch.utils.rename_privateuse1_backend("other"), RuntimeError, "already been set"),
     ],
-    ids=["generator", "pinned", "loader", "storage", "numpy", "dlpack", "sparse", "second", "current", "rename"],
 )
 def test_what_python_cannot_do_raises(call: Callable[[Tensor], Any], error: type[Exception], words: str, installed: Any) -> None:
     with pytest.raises(error, match=words):
