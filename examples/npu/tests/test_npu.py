@@ -157,6 +157,24 @@ def test_a_kernel_that_the_backend_brings_is_the_devices(x: Tensor) -> None:
     assert len(calls) == 2
 
 
+def test_a_device_may_have_kernels_that_its_backend_does_not_speak_of(x: Tensor) -> None:
+    def silu(given: Tensor) -> Tensor:
+        return given * torch.sigmoid(given)
+
+    def exp2(given: Tensor) -> Tensor:
+        return given.mul(0.6931471805599453).exp()
+
+    there = x.npu()
+    backend = ed.Backend("mine", npu.backend.ops | ["aten.silu.default"], kernels={"aten.silu.default": silu})
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("exp2", exp2, "PrivateUse1")
+        with ed.install(backend, "npu") as handle:
+            torch.testing.assert_close(F.silu(there).cpu(), F.silu(x))
+            torch.testing.assert_close(F.gelu(there * 2).cpu(), F.gelu(x * 2))
+            torch.testing.assert_close(torch.exp2(there).cpu(), torch.exp2(x))
+            assert handle.stats()["aten.exp2.default"].calls == 1
+
+
 @pytest.mark.parametrize("brought", [False, True])
 def test_a_predicate_chooses_between_kernel_and_program(brought: bool, x: Tensor) -> None:
     calls = []
