@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from conformance.cases import Case, Selection, cases, differentiable, full_name, opinfos
 from conformance.judge import Observed, differences, observe, rounding_only, stride_differences, widened
+from conformance.placing import home
 from conformance.scoreboard import SETS, STATUSES, Progress, Row, table
 from eagerdecomp import Backend, ProgramCache, UnsupportedOpError, install
 
 __all__ = ["judge_lot", "main"]
 
 _LOT = 40
+
+#: Ops that want all but their first argument on the CPU, wherever that is.
+_NUMBERS_ON_CPU = ("tensor_split",)
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,10 @@ def judge_lot(infos: Sequence[Any], backend: Backend, selection: Selection) -> l
     answers: list[Observed | Row] = []
     with install(backend, device, cache=ProgramCache()):
         for trial in all_trials:
-            call = trial.case.function, trial.case.arguments, (_Installed(),)
+            function = _first_alone(trial.case.function) if trial.info in _NUMBERS_ON_CPU else trial.case.function
             try:
-                answers.append(observe(*call, backward=trial.backward, device=device))
+                got = observe(function, trial.case.arguments, (_Installed(),), backward=trial.backward, device=device)
+                answers.append(got)
             except UnsupportedOpError as error:
                 answers.append(Row(trial.info, "unsupported", trial.number, error.call, error.missing))
             except Exception as error:  # the border: every other failure is a counted result
@@ -77,6 +82,10 @@ def judge_lot(infos: Sequence[Any], backend: Backend, selection: Selection) -> l
         if STATUSES.index(row.status) < STATUSES.index(before.status) or (row.strides and not before.strides):
             worst[trial.info] = row
     return [worst.get(full_name(info), Row(full_name(info), "none")) for info in infos]
+
+
+def _first_alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda first, *others, **named: function(first, *home(others), **home(named))
 
 
 class _Installed:

@@ -30,6 +30,8 @@ __all__ = ["Installation", "install"]
 _installed: dict[str, Installation] = {}
 _lock = threading.RLock()
 
+_GIVE_KERNEL = "register one, give it to the Backend (kernels=), or take the op out of the set"
+
 
 def install(
     backend: Backend | OpSet | Iterable[OpLike],
@@ -59,7 +61,8 @@ def install(
         A handle, which is a context manager too: ``with install(backend, "npu"): ...``.
 
     Raises:
-        InstallError: where the device has an installation already, or is none that torch knows.
+        InstallError: where the device has an installation already, or is none that torch knows. Later, by a call that comes to an
+            op of the set for which the device has no kernel.
         OpSetError: for an op that cannot be kept.
     """
     keep = tuple(keep)
@@ -101,13 +104,15 @@ class Installation:
         #: Whether the device has kernels that its backend does not speak of, as the CPU has: those run whole.
         self._has_more = any(self._kernels.has_own(op) and op not in backend.ops for op in ops if op.namespace == "aten")
         # Where it has not, the kernels go to the dispatcher, which also knows which tensors they are for.
-        kernels: dict[OpLike, Kernel] = dict(backend.kernels.items()) if self._has_more else {}
+        given = backend.kernels.items()
+        kernels: dict[OpLike, Kernel] = {op: own for op, own in given if self._has_more or backend.ops.predicate(op) is not None}
         here = Backend(backend.name, backend.ops, kernels, backend.compile, device_type)
         self._engine = Engine(here, rules, cache)
         self._engine.runtime.guarded = False
         self._busy = _Busy()
         self._late: dict[OpOverload, Callable[..., Any]] = {}
         kept = kept_of(Backend(backend.name, backend.ops, dict(backend.kernels.items()), None, device_type), keep)
+        self._kept = frozenset(kept.ops if kept is not None else ())
         self._let_go: Callable[[], None] | None = None
         try:
             for op in ops:
@@ -153,21 +158,24 @@ class Installation:
 
     def _register(self, op: OpOverload) -> None:
         """Give an op the kernel that it needs here, if any."""
-        own = self.backend.kernels.get(op)
-        if op in self.backend.ops and self.backend.ops.predicate(op) is None:
-            if own is None:
-                return
-            kernel = self._beside(op, self._kernels.native(op)) if self._has_more else own
-        elif is_plumbing_name(str(op)) or not self._runs(op):
-            return
-        else:
-            kernel = self._beside(op, self._kernels.native(op)) if self._has_more else self._kernel(op)
-        self._kernels.register(op, kernel)
+        kernel = self._needed(op)
+        if kernel is not None:
+            self._kernels.register(op, kernel)
 
-    def _runs(self, op: OpOverload) -> bool:
-        """Whether a call of an op gets to the device's key, and finds something there. What torch composes of others by their
-        gradients does not; to register it would take its gradient away."""
-        return self._kernels.has_own(op) or (self._kernels.native(op) is not None and not is_composite(op))
+    def _needed(self, op: OpOverload) -> Callable[..., Any] | None:
+        own, supported = self.backend.kernels.get(op), op in self.backend.ops
+        always = supported and self.backend.ops.predicate(op) is None
+        if always and own is None:
+            return self._absent(op) if self._kernels.lacks(op) else None
+        if own is None and (is_plumbing_name(str(op)) or not self._kernels.runs(op)):
+            return None
+        # What torch composes of others has its gradient of theirs, which a kernel takes away, unless the op is kept.
+        if is_composite(op) and not self._kernels.has_own(op) and op not in self._kept:
+            return None
+        if always and not self._has_more:
+            return own
+        # A kernel that a predicate chooses is called by the op itself.
+        return self._beside(op, self._kernels.native(op)) if self._has_more or supported else self._kernel(op)
 
     def _kernel(self, op: OpOverload) -> Callable[..., Any]:
         """What the dispatcher runs for an op; its entry is made at the first call."""
@@ -186,7 +194,21 @@ class Installation:
                 return entry.run(*args, **kwargs)
             except NoRoute as caught:
                 failure = caught.without_frames()
+            except RecursionError:
+                # As `complex.default`, which torch composes of the `complex.out` that a rule makes of it.
+                raise InstallError(
+                    f"{op} leads back to itself on {self.device_type!r}: an op of the set that it comes to has no kernel of the"
+                    f" device's own, and torch's calls {op}; {_GIVE_KERNEL}"
+                ) from None
             return self._engine.unsupported(entry, args, kwargs, failure, op)
+
+        return kernel
+
+    def _absent(self, op: OpOverload) -> Callable[..., Any]:
+        """What runs an op of the set that the device has no kernel for; torch's own, where it has one, would ask for another op."""
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            raise InstallError(f"{op} is in {self.backend.ops!r}, but {self.device_type!r} has no kernel for it; {_GIVE_KERNEL}")
 
         return kernel
 
@@ -211,7 +233,7 @@ class Installation:
         """The fallback: ops without a kernel, some of them registered since."""
         kernel = self._late.get(op)
         if kernel is None:
-            kernel = self._late[op] = self._kernel(op)
+            kernel = self._late[op] = self._absent(op) if op in self.backend.ops else self._kernel(op)
         return kernel(*args, **kwargs)
 
 

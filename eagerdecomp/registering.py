@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._dispatcher import close_library, forget_dispatch, has_computed_kernel
-from eagerdecomp._torch import OpOverload, has_kernel
+from eagerdecomp._torch import OpOverload, has_kernel, is_dispatched, op_names, overload
 from eagerdecomp.schema import facts_of
 
 __all__ = ["DeviceKernels", "tensor_places", "without_numbers"]
@@ -28,17 +28,27 @@ class DeviceKernels:
         self._key = key
         self._libraries: dict[str, torch.library.Library] = {}
         self._ops: list[OpOverload] = []
+        self._by_out = _written_by_out()  # before anything is registered
 
     def has_own(self, op: OpOverload) -> bool:
         """Whether the device has a kernel of its own for an op; what torch composes for every device is none."""
         return has_kernel(op, self._key)
+
+    def runs(self, op: OpOverload) -> bool:
+        """Whether a call of an op finds something to run on this device."""
+        return has_computed_kernel(op, self._key)
+
+    def lacks(self, op: OpOverload) -> bool:
+        """Whether nothing runs an op on this device: neither a kernel of its own, nor torch's for every device. Torch's for a
+        functional op that is written by its ``out=`` form is none, since that is another op of the device."""
+        return not self.has_own(op) and (op in self._by_out or not self.runs(op))
 
     def native(self, op: OpOverload) -> Callable[..., Any] | None:
         """What runs an op on this device so far, to be called still when it is overridden; None where nothing does.
 
         It runs below autograd, and must be called with tensors of this device.
         """
-        if not has_computed_kernel(op, self._key):
+        if self.lacks(op):
             return None
         call = torch.library.get_kernel(op, self._key).call_boxed
         keys = torch._C.DispatchKeySet(getattr(torch.DispatchKey, self._key))
@@ -73,6 +83,14 @@ class DeviceKernels:
         if found is None:
             found = self._libraries[namespace] = torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
         return found
+
+
+@functools.cache
+def _written_by_out() -> frozenset[OpOverload]:
+    """Functional and in-place ops that torch runs on a device by their ``out=`` form there, unless it has a kernel for them: the
+    structured ones, which the CPU has. Others of that key are compositions."""
+    ops = (op for op in map(overload, op_names()) if op is not None and is_dispatched(op))
+    return frozenset(op for op in ops if has_kernel(op, "CompositeExplicitAutogradNonFunctional") and has_kernel(op, "CPU"))
 
 
 def tensor_places(op: OpOverload) -> tuple[int, ...]:

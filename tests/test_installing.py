@@ -277,6 +277,14 @@ def test_a_mode_sees_whole_ops_and_both_agree(x: Tensor) -> None:
     assert not seen.outside(CORE)
 
 
+def test_an_op_of_the_set_that_torch_composes_of_others_runs(x: Tensor) -> None:
+    given = x.detach()
+    want = torch.slice_scatter(given, torch.zeros(4, 2), 1, 0, 2)
+    with ed.install(CORE, "cpu"):
+        assert torch.equal(torch.slice_scatter(given, torch.zeros(4, 2), 1, 0, 2), want)
+        assert torch.equal(torch.select_scatter(given, torch.zeros(8), 0, 1)[1], torch.zeros(8))
+
+
 def test_other_devices_are_left_alone() -> None:
     with ed.install(CORE, "cpu") as handle:
         gelu(torch.ones(3, device="meta"))

@@ -41,6 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "ratios",
         "recorded",
         "runscript",
+        "scaffold",
         "sizes",
         "spelling",
     ),

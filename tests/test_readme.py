@@ -68,7 +68,7 @@ def test_ci_refuses_a_readme_without_one_such_line(tmp_path: Path, count: int) -
 
 
 def test_every_command_in_it_exists(capsys: pytest.CaptureFixture[str]) -> None:
-    used = {match for block in blocks("sh") for match in re.findall(r"\beagerdecomp (\w+)", block)}
+    used = {match for block in blocks("sh") for match in re.findall(r"\beagerdecomp ([a-z][\w-]*)", block)}
     assert used
     assert used <= {command.name for command in COMMANDS}
     for name in sorted(used):

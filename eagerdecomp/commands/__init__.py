@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eagerdecomp.commands import bench, blame, demo, explain, opset, plan, report, run, trace
+from eagerdecomp.commands import bench, blame, demo, explain, new_backend, opset, plan, report, run, trace
 from eagerdecomp.commands.command import Command
 
 __all__ = ["COMMANDS"]
@@ -16,5 +16,6 @@ COMMANDS: tuple[Command, ...] = (
     trace.COMMAND,
     blame.COMMAND,
     opset.COMMAND,
+    new_backend.COMMAND,
     bench.COMMAND,
 )

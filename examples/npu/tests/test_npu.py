@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import re
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import npu
@@ -114,6 +116,95 @@ def test_removing_leaves_the_device_as_it_was(x: Tensor) -> None:
     assert torch.equal((x.npu() * 2).cpu(), x * 2)
     with pytest.raises(NotImplementedError):
         aten.gelu_backward(x.npu(), x.npu())
+
+
+def test_ops_of_the_set_are_left_as_they_are() -> None:
+    named = [op.name() for op in npu.backend.ops]
+    before = [torch._C._dispatch_dump(name) for name in named]
+    with ed.install(npu.backend, "npu"):
+        assert [torch._C._dispatch_dump(name) for name in named] == before
+
+
+# -- other backends on the device ----------------------------------------------------------------------------------------
+
+
+def test_an_op_of_the_set_without_a_kernel_says_so(x: Tensor) -> None:
+    there = x.npu()
+    with ed.install(npu.backend.ops | ["aten.silu.default", "aten.complex.default", "aten.erfinv"], "npu"):
+        for missing in (F.silu, torch.erfinv):
+            with pytest.raises(ed.InstallError, match=r"is in OpSet.*, but 'npu' has no kernel for it; register one, give it"):
+                missing(there)
+        with pytest.raises(ed.InstallError, match=r"complex.* leads back to itself on 'npu'"):
+            torch.complex(there, there)
+        torch.testing.assert_close(F.gelu(there).cpu(), F.gelu(x))
+
+
+def test_a_kernel_that_the_backend_brings_is_the_devices(x: Tensor) -> None:
+    calls = []
+
+    def silu(given: Tensor) -> Tensor:
+        calls.append(given.shape)
+        return given * torch.sigmoid(given)
+
+    def gradient(given: Tensor) -> Tensor:
+        given = given.detach().requires_grad_()
+        return torch.autograd.grad(F.silu(given).sum(), given)[0]
+
+    there = x.npu()
+    with ed.install(ed.Backend("mine", npu.backend.ops | ["aten.silu"], kernels={"aten.silu.default": silu}), "npu"):
+        torch.testing.assert_close(F.silu(there).cpu(), F.silu(x))
+        torch.testing.assert_close(gradient(there).cpu(), gradient(x))
+    assert len(calls) == 2
+
+
+def test_a_device_may_have_kernels_that_its_backend_does_not_speak_of(x: Tensor) -> None:
+    def silu(given: Tensor) -> Tensor:
+        return given * torch.sigmoid(given)
+
+    def exp2(given: Tensor) -> Tensor:
+        return given.mul(0.6931471805599453).exp()
+
+    there = x.npu()
+    backend = ed.Backend("mine", npu.backend.ops | ["aten.silu.default"], kernels={"aten.silu.default": silu})
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("exp2", exp2, "PrivateUse1")
+        with ed.install(backend, "npu") as handle:
+            torch.testing.assert_close(F.silu(there).cpu(), F.silu(x))
+            torch.testing.assert_close(F.gelu(there * 2).cpu(), F.gelu(x * 2))
+            torch.testing.assert_close(torch.exp2(there).cpu(), torch.exp2(x))
+            assert handle.stats()["aten.exp2.default"].calls == 1
+
+
+@pytest.mark.parametrize("brought", [False, True])
+def test_a_predicate_chooses_between_kernel_and_program(brought: bool, x: Tensor) -> None:
+    calls = []
+
+    def relu(given: Tensor) -> Tensor:
+        calls.append(given.dtype)
+        return given * (given > 0)
+
+    some = npu.backend.ops.with_predicate("aten.relu.default", lambda given: given.dtype is torch.float32)
+    backend = ed.Backend("mine", some, kernels={"aten.relu.default": relu} if brought else {})
+    single, double = x.npu(), x.double().npu()
+    with ed.install(backend, "npu") as handle:
+        npu.reset_counts()
+        assert torch.equal(torch.relu(single).cpu(), torch.relu(x))
+        assert torch.equal(torch.relu(double).cpu(), torch.relu(x.double()))
+        counted = npu.counts()
+    assert calls == ([torch.float32] if brought else [])
+    assert counted.get("aten.relu.default", 0) == (0 if brought else 1)
+    assert handle.stats()["aten.relu.default"].decomposed == 1
+
+
+def test_a_kernel_for_what_torch_composes_takes_no_gradient_away(x: Tensor) -> None:
+    def gradient(x: Tensor) -> Tensor:
+        weight = torch.ones(2, 4, device=x.device, requires_grad=True)
+        return torch.autograd.grad(F.linear(x, weight).square().sum(), weight)[0].cpu()
+
+    backend = ed.Backend("mine", npu.backend.ops | ["aten.linear"], kernels={"aten.linear": lambda *args: args[0] @ args[1].t()})
+    with ed.install(backend, "npu"):
+        got = gradient(x.npu())
+    torch.testing.assert_close(got, gradient(x))
 
 
 # -- tensors -----------------------------------------------------------------------------------------------------------
@@ -282,6 +373,8 @@ def test_autocast_and_gradient_scaling(installed: Any, x: Tensor) -> None:
 def test_loaders_default_device_threads_and_transforms(installed: Any, x: Tensor) -> None:
     loader = DataLoader(TensorDataset(x), batch_size=2, num_workers=1)
     assert sum(rows.npu().sum().item() for (rows,) in loader) == pytest.approx(x.sum().item())
+    there = DataLoader(TensorDataset(x.npu()), batch_size=2, num_workers=1, timeout=60)
+    assert [rows.is_npu for (rows,) in there] == [True, True]
     with torch.device("npu"):
         assert torch.zeros(2).is_npu
         assert nn.Linear(2, 2).weight.is_npu
@@ -308,6 +401,26 @@ def test_gradients_of_gradients_and_of_writes_to_views(installed: Any, x: Tensor
     torch.testing.assert_close(grads(x.npu()), grads(x))
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiled_functions_run_on_the_device(backend: str, installed: Any, x: Tensor) -> None:
+    def step(x: Tensor) -> Tensor:
+        return F.gelu(x).mul(2).sum()
+
+    given, there = x.clone().requires_grad_(), x.npu().requires_grad_()
+    step(given).backward()
+    torch.compile(step, backend=backend)(there).backward()
+    torch.testing.assert_close(there.grad.cpu(), given.grad)
+    assert installed.stats()["aten.gelu_backward.default"].calls == 1
+
+
+def test_the_readmes_example_runs() -> None:
+    text = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    npu.reset_counts()
+    exec(compile(block, "README", "exec"), {})
+    assert npu.counts()["aten.bmm.default"] > 0
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
@@ -317,12 +430,15 @@ def test_gradients_of_gradients_and_of_writes_to_views(installed: Any, x: Tensor
         (lambda x: x.untyped_storage().resize_(1000), NotImplementedError, "resizePrivateUse1Bytes"),
         (lambda x: x.numpy(), TypeError, "Use Tensor.cpu"),
         (lambda x: torch.from_dlpack(x), ValueError, "npu for Dlpack"),
+        (lambda x: x.untyped_storage()._share_fd_cpu_(), RuntimeError, "only available on CPU"),
+        (lambda x: torch.UntypedStorage(2, device="npu:1"), RuntimeError, "there is one npu"),
+        (lambda x: torch.as_strided(x, (100,), (1,)), RuntimeError, "out of bounds"),
+        (lambda x: torch._C._acc.create_empty_tensor((2,), torch.float32) + 1, RuntimeError, "not resizable"),
         (lambda x: x.to_sparse(), ed.UnsupportedOpError, "_to_sparse"),
         (lambda x: torch.empty(2, device="npu:1"), RuntimeError, "there is one npu"),
         (lambda x: torch.npu.set_device(1), RuntimeError, "there is one npu"),
         (lambda x: torch.utils.rename_privateuse1_backend("other"), RuntimeError, "already been set"),
     ],
-    ids=["generator", "pinned", "loader", "storage", "numpy", "dlpack", "sparse", "second", "current", "rename"],
 )
 def test_what_python_cannot_do_raises(call: Callable[[Tensor], Any], error: type[Exception], words: str, installed: Any) -> None:
     with pytest.raises(error, match=words):
