@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import OpOverload, call_at_key, core_entry, full_table, has_kernel, reference, without_disabling
+from eagerdecomp._tables import core_entry, full_table, reference, without_disabling
+from eagerdecomp._torch import OpOverload, call_at_key, has_kernel
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.layouts import LAYOUTS, laid_out
 from eagerdecomp.refusals import refusing

@@ -17,7 +17,8 @@ from compare import outcome, significant_strides
 from on_core import CORE, check
 from torch import Tensor
 
-from eagerdecomp._torch import full_table, overload, same_storage
+from eagerdecomp._tables import full_table
+from eagerdecomp._torch import overload, same_storage
 from eagerdecomp.faults import FAULTS, Fault, unused_entries
 from eagerdecomp.sources import shipped_rules
 

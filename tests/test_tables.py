@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from eagerdecomp import decomps, faults, key, layouts, planner, refusals, tracer
-from eagerdecomp._torch import full_table, op_names, overload
+from eagerdecomp._tables import full_table
+from eagerdecomp._torch import op_names, overload
 from eagerdecomp.decomps import FAMILIES, lengths, our_rules
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.opset import INFRA_NAMES, resolve_ops

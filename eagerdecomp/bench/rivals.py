@@ -13,7 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
-from eagerdecomp._torch import DispatchMode, OpOverload, TorchDispatchMode, builtin, full_table
+from eagerdecomp._tables import full_table
+from eagerdecomp._torch import DispatchMode, OpOverload, TorchDispatchMode, builtin
 from eagerdecomp.codegen import generate
 from eagerdecomp.program import KernelCall, Program, Slot, check
 

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import full_table, reference, same_storage
+from eagerdecomp._tables import full_table, reference
+from eagerdecomp._torch import same_storage
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.writeback import can_cast
 

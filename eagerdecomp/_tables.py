@@ -1,0 +1,87 @@
+"""torch's own decompositions, found by its private names: the whole table, the Core ATen part, the references.
+
+As in `_torch`, each name has a test in ``tests/test_torch_private.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from inspect import isfunction
+from types import CellType, FunctionType
+from typing import Any
+
+import torch
+from torch._compile import _disable_dynamo
+from torch._ops import OpOverload
+
+__all__ = ["core_entry", "full_table", "reference", "without_disabling"]
+
+_DispatchKey = torch._C.DispatchKey
+
+
+@functools.cache
+def full_table() -> Mapping[Any, Callable[..., Any]]:
+    """torch's whole decomposition table, refs included."""
+    from torch._decomp import decomposition_table
+
+    return decomposition_table
+
+
+#: The code of every wrapper that `torch._disable_dynamo` makes.
+_DISABLING = _disable_dynamo(lambda: None).__code__
+
+
+@functools.cache
+def without_disabling(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function as it is without `torch._disable_dynamo` around it, or around what its other decorators hold.
+
+    Nearly every reference is wrapped so, and the first call of one imports `torch._dynamo`, which takes a second. Dynamo meets no
+    rule of ours that it could trace: it skips our modes and what they call.
+    """
+    if not isinstance(function, FunctionType) or function.__closure__ is None:
+        return function
+    held = dict(zip(function.__code__.co_freevars, function.__closure__, strict=True))
+    if function.__code__ is _DISABLING:
+        return without_disabling(held["fn"].cell_contents)
+    if not hasattr(function, "__wrapped__"):  # no decorator's work
+        return function
+    inside = {name: without_disabling(cell.cell_contents) for name, cell in held.items() if isfunction(cell.cell_contents)}
+    if all(found is held[name].cell_contents for name, found in inside.items()):
+        return function
+    cells = tuple([CellType(inside[name]) if name in inside else cell for name, cell in held.items()])
+    copy = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return functools.update_wrapper(copy, function)
+
+
+def reference(name: str) -> Callable[..., Any]:
+    """A function of `torch._refs`, which expresses an op by prims."""
+    import torch._refs
+
+    found: Callable[..., Any] = getattr(torch._refs, name)
+    return found
+
+
+@functools.cache
+def _core_functions() -> Mapping[Any, Callable[..., Any]]:
+    from torch._decomp import _core_aten_decompositions_post_autograd
+
+    return _core_aten_decompositions_post_autograd()
+
+
+def core_entry(op: OpOverload) -> Callable[..., Any] | None:
+    """What torch's Core ATen decompositions hold for an op, if it is a Python function.
+
+    The other half of `torch._decomp.core_aten_decompositions` is the C++ kernels of composite ops, each as it stands (`call_at_key`
+    runs it); to make that table takes 80 ms, and its ``get`` always answers None.
+    """
+    found = _core_functions().get(op)
+    if found is None and _DispatchKey.CompositeImplicitAutograd in op.py_kernels:
+        from torch._export.utils import _is_preservable_cia_op
+        from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS
+
+        kernel = op.py_kernels[_DispatchKey.CompositeImplicitAutograd]
+        if callable(kernel) and _is_preservable_cia_op(op) and op not in PRESERVED_ATEN_CIA_OPS:
+            found = kernel
+    return found
