@@ -436,12 +436,18 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "import torch\n"
         "def mlp():\n"
         "    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.SiLU()), torch.randn(2, 4)\n"
-        "size = 3\n",
+        "size = 3\n"
+        "def broken():\n"
+        "    raise ValueError('no such net\\nof any size')\n"
+        "def mismatched():\n"
+        "    return torch.randn(2) + torch.randn(3)\n",
         encoding="utf-8",
     )
+    (tmp_path / "unreadable_nets.py").write_text("import torch\nnet = torch.nn.(\n", encoding="utf-8")
     (tmp_path / "few.txt").write_text("@infra\naten.mul.Tensor\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "planned_nets", raising=False)  # that of an earlier test
     return tmp_path
 
 
@@ -481,6 +487,9 @@ def test_the_command_writes_and_compares(files: Path, capsys: pytest.CaptureFixt
         (["--model", "no_such_module:mlp"], "cannot be imported"),
         (["--model", "planned_nets:mlpp"], "did you mean mlp?"),
         (["--model", "planned_nets:size"], "is no function"),
+        (["--model", "planned_nets:broken"], "--model planned_nets:broken fails: ValueError: no such net (planned_nets.py:6)\n"),
+        (["--model", "planned_nets:mismatched"], "(planned_nets.py:8)\n"),
+        (["--model", "unreadable_nets:net"], "importing unreadable_nets fails: SyntaxError: invalid syntax (unreadable_nets.py:2)"),
         (["--compare", "few.txt"], "not a plan"),
         (["--compare", "nosuch.json"], "cannot be read"),
         (["--require", "no-worse"], "needs --compare"),

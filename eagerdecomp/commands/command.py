@@ -7,6 +7,7 @@ import difflib
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from eagerdecomp.commands.colour import painted
+from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.opfile import NAMED_SETS
 from eagerdecomp.rules import Rule
+from eagerdecomp.userlines import is_users
 
 __all__ = [
     "EXIT_CODES",
@@ -26,6 +29,8 @@ __all__ = [
     "UsageError",
     "add_json",
     "add_ops",
+    "called",
+    "fault_in_words",
     "object_of",
     "output_file",
     "positive",
@@ -138,6 +143,8 @@ def object_of(option: str, spec: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except ImportError as error:
         raise UsageError(f"{option} {spec}: cannot be imported: {error}") from None
+    except Exception as error:  # the module is the user's, and may raise anything
+        raise UsageError(f"{option} {spec}: importing {module_name} fails: {fault_in_words(error)}") from error
     for part in name.split("."):
         inside = [known for known in dir(found) if not known.startswith("_")]
         found = getattr(found, part, None)
@@ -146,6 +153,34 @@ def object_of(option: str, spec: str) -> Any:
             hint = f"; did you mean {', '.join(close)}?" if close else ""
             raise UsageError(f"{option} {spec}: {module_name} has no {name}{hint}")
     return found
+
+
+def called(option: str, spec: str, factory: Callable[[], Any]) -> Any:
+    """What the function answers that ``--option module:name`` names.
+
+    Raises:
+        UsageError: where it raises; errors of the library's own pass.
+    """
+    try:
+        return factory()
+    except EagerDecompError:
+        raise
+    except Exception as error:  # the function is the user's, and may raise anything
+        raise UsageError(f"{option} {spec} fails: {fault_in_words(error)}") from error
+
+
+def fault_in_words(error: BaseException) -> str:
+    """What the user's code raised, in a line: ``TypeError: no such thing (nets.py:12)``, where the line is the last of theirs."""
+    words = [line for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        words, place = [error.msg], (error.filename, error.lineno)
+    else:
+        theirs = [(one.filename, one.lineno) for one in traceback.extract_tb(error.__traceback__) if is_users(one.filename)]
+        place = theirs[-1] if theirs else ("", None)
+    file, line = place
+    inside = Path(file).is_relative_to(Path.cwd()) if file else False
+    where = f" ({Path(file).relative_to(Path.cwd()) if inside else file}:{line})" if file else ""
+    return f"{type(error).__name__}{': ' + words[0].strip() if words else ''}{where}"
 
 
 def rules_of(spec: str) -> tuple[tuple[Rule, ...], bool]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-from eagerdecomp.commands.command import FAILED, Command, add_json, add_ops, object_of, output_file, rules_of, shown
+from eagerdecomp.commands.command import FAILED, Command, add_json, add_ops, called, object_of, output_file, rules_of, shown
 from eagerdecomp.errors import PlanError
 from eagerdecomp.opfile import op_set_from
 from eagerdecomp.opset import core_aten, prims
@@ -62,15 +63,16 @@ def _run(args: argparse.Namespace) -> int:
     model = object_of("--model", args.model) if args.model else None
     if model is not None and not callable(model):
         raise PlanError(f"--model {args.model} is no function")
+    factory = functools.partial(called, "--model", args.model, model) if model is not None else None
     wanted = _matching(args.match)
     rules = rules_of(args.rules)[0] if args.rules else ()
     with output_file("--json", args.json) as write_json, output_file("--html", args.html) as write_html:
-        made = plan(ops, ops=wanted, model=model, kernels=max(0, args.next), name=f"what {args.model} calls", rules=rules)
+        made = plan(ops, ops=wanted, model=factory, kernels=max(0, args.next), name=f"what {args.model} calls", rules=rules)
         shown(args)(str(made))
         write_json(made.to_json())
         if args.html:
             others = [
-                plan(other, ops=wanted, model=model, kernels=0, rules=rules) for other in (core_aten(), prims()) if other != ops
+                plan(other, ops=wanted, model=factory, kernels=0, rules=rules) for other in (core_aten(), prims()) if other != ops
             ]
             write_html(made.to_html(others))
     told = sys.stderr if args.json == "-" else sys.stdout
