@@ -20,7 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     named = {command.name: command for command in COMMANDS}.get(words[0]) if words else None
     own = 1 + named.own_words(words[1:]) if named else len(words)
-    args = _parser().parse_args(words[:own])
+    args, unknown = _parser().parse_known_args(words[:own])
+    if unknown:
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     args.rest = words[own + (words[own : own + 1] == ["--"]) :]
     command: Command = args.command
     try:
@@ -56,5 +58,5 @@ def _parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         command.configure(sub)
-        sub.set_defaults(command=command)
+        sub.set_defaults(command=command, parser=sub)
     return parser

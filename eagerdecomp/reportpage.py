@@ -181,8 +181,8 @@ def _flow(digest: Digest, links: Mapping[str, str]) -> str:
     )
     form = f'<form class="choice" hidden>{chosen}{_radio("way", {name: "by " + way[0] for name, way in ways.items()})}</form>'
     return (
-        "<p>On the left what the program called, on the right what the backend was given for it; the wider, the more."
-        f' Point at an op to follow it.</p>{form}<p class="quiet">{keys}</p>{"".join(pictures)}'
+        "<p>On the left what the program called, on the right what the backend was given for it; widths and numbers, on both"
+        f' sides, are of kernel calls. Point at an op to follow it.</p>{form}<p class="quiet">{keys}</p>{"".join(pictures)}'
     )
 
 
@@ -222,7 +222,7 @@ def _ops(digest: Digest, links: Mapping[str, str]) -> str:
         Column("reached the backend as"),
     ]
     rows = [_op(row, longest) for row in digest.ops]
-    more = "Time per call is a mean; what a call takes beside its kernels is the way through the mode, and recording at its misses."
+    more = "Time per call is a mean; beside its kernels it holds the way through the mode, recording at its misses, and preflight."
     return f'<p class="quiet">{more}</p>' + table("Time by op", heads, rows, by=2, ids=[links[row.op] for row in digest.ops])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 import eagerdecomp as ed
+import eagerdecomp_script
 from eagerdecomp.cli import COMMANDS, main
 from eagerdecomp.opfile import parse_ops
 
@@ -272,3 +274,20 @@ def test_a_reader_that_has_read_enough_is_no_error() -> None:
     listing.stdout.close()
     assert listing.stderr is not None
     assert (listing.wait(), listing.stderr.read()) == (0, b"")
+
+
+def test_a_wrong_option_shows_the_usage_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["explain", "aten.silu", "--nonsense"])
+    assert left.value.code == 2
+    err = capsys.readouterr().err
+    assert "usage: eagerdecomp explain" in err
+    assert "unrecognized arguments: --nonsense" in err
+
+
+def test_ctrl_c_while_the_package_is_imported_ends_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise KeyboardInterrupt\n", encoding="utf-8")
+    code = "import sys; from eagerdecomp_script import main; sys.exit(main())"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(eagerdecomp_script.__file__).parent)])}
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "interrupted\n")

@@ -40,7 +40,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--record", metavar="FILE", help="write what the run did there, by op and source line; eagerdecomp report shows it"
     )
     parser.add_argument("--perfetto", metavar="FILE", help="write its timeline there, for ui.perfetto.dev and chrome://tracing")
-    parser.add_argument("--baseline", action="store_true", help="run the script in plain eager first, and tell both times")
+    parser.add_argument("--baseline", action="store_true", help="run the script once more, in plain eager, and tell both times")
     parser.add_argument(
         "--no-record",
         action="store_true",
@@ -73,8 +73,8 @@ _EPILOG = f"""examples:
 
 Options go before the script; all after it is the script's own. The table goes to stdout, after the script's own output.
 Python threads that the script starts are brought to the set too, and so are forked children, which print no table of their
-own; spawned processes are not. --baseline runs the script once more, in plain eager: output dropped, stdin empty, but its
-other effects happen twice.
+own; spawned processes are not. --json - comes after the script's own output too: give a FILE to a program that reads it.
+--baseline runs the script once more, later, in plain eager: output dropped, stdin empty, but its other effects happen twice.
 --record and --perfetto write their files however the script ends, by an error or Ctrl-C too. They make a run up to twice as long,
 the smaller its tensors the more. What is kept is bounded, however long the run: the first {_TIMELINE:,} calls and kernel calls
 ({_LONG_TIMELINE:,} with --perfetto) one by one, all others as sums.
@@ -100,7 +100,7 @@ def _run(args: argparse.Namespace) -> int:
         output_file("--record", args.record) as write_record,
         output_file("--perfetto", args.perfetto) as write_trace,
     ):
-        plain, notes = _baseline(script) if args.baseline else (None, [])
+        notes: list[str] = []
         mode: EagerDecompMode
         if args.record is None and args.perfetto is None:
             mode = EagerDecompMode(ops, on_unsupported=args.on_unsupported, preflight=args.preflight)
@@ -118,6 +118,9 @@ def _run(args: argparse.Namespace) -> int:
         outcome = run_script(script, inside, full_trace=args.full_trace)
         if os.getpid() != process:
             return outcome.exit_code  # a child that the script forked, and that left it by sys.exit
+        # After it: whoever comes first pays for what is not yet in memory.
+        plain, failed = _baseline(script) if args.baseline else (None, [])
+        notes += failed
         if args.baseline and seen is not None:
             notes.append("the time under the mode includes recording what reached the backend; --no-record leaves that out")
         if isinstance(mode, RecordingMode):
