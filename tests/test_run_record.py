@@ -77,7 +77,14 @@ def test_the_record_is_written_however_the_script_ends(script: Path, tmp_path: P
 
 
 def test_ctrl_c_ends_the_run_and_leaves_the_record(script: Path, tmp_path: Path) -> None:
-    script.write_text(STEP + "print('ready', flush=True)\nimport time\ntime.sleep(600)\n", encoding="utf-8")
+    # Whoever started the tests in the background may have left SIGINT ignored, which children inherit.
+    waiting = """
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+print('ready', flush=True)
+time.sleep(600)
+"""
+    script.write_text(STEP + waiting, encoding="utf-8")
     target = tmp_path / "run.json"
     command = [sys.executable, "-m", "eagerdecomp", "run", "--quiet", "--record", str(target), str(script)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
