@@ -33,7 +33,7 @@ from eagerdecomp.demo import _Run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from conformance.cases import Selection, cases, differentiable, opinfos
+from conformance.cases import Selection, cases, differentiable, full_name, opinfos
 from conformance.judge import clone_arguments, differences, observe, rounding_only, stride_differences, widened
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -50,7 +50,7 @@ SILENT = {
 }
 
 #: One part in so many of the OpInfos runs each time; the week chooses which.
-PARTS = 64
+PARTS = 96
 
 #: So many calls of a kernel are held for an OpInfo in one dtype and layout.
 MOST = 12
@@ -207,6 +207,47 @@ def test_every_kernel_is_eager_s(part: int) -> None:
 
 def _but_samples(selection: Selection) -> dict[str, Any]:
     return {"dtype": selection.dtype, "layout": selection.layout, "grad": selection.grad}
+
+
+# -- and what is made of them -------------------------------------------------------------------------------------
+
+
+def wrong(infos: Sequence[Any]) -> tuple[list[str], int]:
+    """What goes wrong for samples of OpInfos on the backend, gradients too, and how many were right."""
+    found, right = [], 0
+    for info in infos:
+        selection = Selection(samples=2, grad=True)
+        mode, backward = ed.EagerDecompMode(BACKEND, cache=ed.ProgramCache()), differentiable(info, selection)
+        for case in cases(info, selection, 0):
+            kind, expected = outcome(lambda: observe(case.function, case.arguments, backward=backward))  # noqa: B023 - at once
+            if kind == "error":
+                continue
+            kind, got = outcome(lambda: observe(case.function, case.arguments, [mode], backward=backward))  # noqa: B023 - at once
+            if kind == "error":
+                refused = isinstance(got, ed.UnsupportedOpError) or "numpy backend has no torch.complex32" in str(got)
+                found += [] if refused else [f"{full_name(info)}: {got!r}"]
+                continue
+            differing = differences(expected, got)
+            if differing:
+                kind, truth = outcome(lambda: observe(case.function, widened(case.arguments), backward=backward))  # noqa: B023
+                differing = [] if kind == "value" and rounding_only(expected, got, truth) else differing
+            found += [f"{full_name(info)}: {'; '.join(differing)}"] if differing else []
+            right += not differing
+    return found, right
+
+
+def test_a_rotating_part_of_the_op_database_is_right_on_it() -> None:
+    week = datetime.date.today().isocalendar().week
+    found, right = wrong(opinfos()[week % PARTS :: PARTS])
+    assert found == []
+    assert right > 0
+
+
+@pytest.mark.slow
+def test_the_op_database_is_right_on_it() -> None:
+    found, right = wrong(opinfos())
+    assert found == []
+    assert right > 1200
 
 
 # -- every kernel, by calls written here --------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -91,13 +92,17 @@ def _blocks(uniform: Array) -> Array:
     return np.stack([length * np.cos(turn), length * np.sin(turn)], axis=1).reshape(-1)
 
 
+_one_at_a_time = threading.Lock()
+
+
 @contextmanager
 def _twister() -> Iterator[_Twister]:
-    held = torch.default_generator.get_state()
-    twister = _Twister(memory(held).tobytes())
-    yield twister
-    memory(held)[...] = np.frombuffer(twister.state(), np.uint8)
-    torch.default_generator.set_state(held)
+    with _one_at_a_time:  # two threads that took the same state would draw the same numbers
+        held = torch.default_generator.get_state()
+        twister = _Twister(memory(held).tobytes())
+        yield twister
+        memory(held)[...] = np.frombuffer(twister.state(), np.uint8)
+        torch.default_generator.set_state(held)
 
 
 def _shaped(size: Sequence[int], dtype: torch.dtype | None, draw: Callable[[_Twister, int, torch.dtype], Array]) -> Tensor:
