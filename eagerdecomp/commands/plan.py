@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from eagerdecomp.allowlist import allowlist_of, opinfos
 from eagerdecomp.commands.command import FAILED, Command, add_json, add_ops, called, object_of, output_file, rules_of, shown
 from eagerdecomp.errors import PlanError
 from eagerdecomp.opfile import op_set_from
 from eagerdecomp.opset import core_aten, prims
 from eagerdecomp.planning import aten_ops, plan
 from eagerdecomp.plans import Plan
+from eagerdecomp.progress import Progress
 
 __all__ = ["COMMAND"]
 
@@ -25,6 +27,7 @@ _EPILOG = """examples:
   eagerdecomp plan --ops prims --match 'gelu|silu'   some ops, each with its kernel calls, rule and gradient
   eagerdecomp plan --ops my_ops.txt --model nets:gpt --require closed
   eagerdecomp plan --ops my_ops.txt --json new.json --compare old.json --require no-worse
+  eagerdecomp plan --ops my_ops.txt --allowlist closure.py      the names that torch's own device tests take as op_allowlist
 
 --model module:factory names a function without arguments that gives a module and its inputs (return model, (x,)), or a function
 that does a step. It runs on fake tensors: no kernel runs, forward or backward, and weights take no memory.
@@ -47,6 +50,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--compare", metavar="OLD.json", help="tell what differs from a plan that --json wrote")
     parser.add_argument(
+        "--allowlist", metavar="FILE", help="write there, as Python, which OpInfos of torch's tests stay on the set"
+    )
+    parser.add_argument(
         "--require",
         choices=("closed", "gradients", "no-worse"),
         help="exit with 1 unless every op closes, or its gradient too, or no op of --compare's plan closes no more",
@@ -59,6 +65,8 @@ def _run(args: argparse.Namespace) -> int:
         raise PlanError("--require no-worse needs --compare OLD.json")
     if args.model and args.match:
         raise PlanError("--model and --match: choose one")
+    if args.allowlist and (args.model or args.match):
+        raise PlanError("--allowlist needs a plan of all of ATen: leave out --model and --match")
     old = _older(args.compare) if args.compare else None
     model = object_of("--model", args.model) if args.model else None
     if model is not None and not callable(model):
@@ -75,6 +83,8 @@ def _run(args: argparse.Namespace) -> int:
                 plan(other, ops=wanted, model=factory, kernels=0, rules=rules) for other in (core_aten(), prims()) if other != ops
             ]
             write_html(made.to_html(others))
+    if args.allowlist:
+        _write_allowlist(args.allowlist, made)
     told = sys.stderr if args.json == "-" else sys.stdout
     if old is not None:
         print(f"\ncompared with {args.compare}:\n{made.compare(old)}", file=told)
@@ -85,6 +95,21 @@ def _run(args: argparse.Namespace) -> int:
     if refusal:
         print(f"\n{refusal}", file=sys.stderr)
     return FAILED if refusal else 0
+
+
+def _write_allowlist(name: str, made: Plan) -> None:
+    with output_file("--allowlist", name) as write:
+        infos = opinfos()
+        progress = Progress(len(infos), sys.stderr)
+        try:
+            found = allowlist_of(made, infos, step=progress.step)
+        finally:
+            progress.close()
+        write(found.source())
+        print(
+            f"{len(found.forward)} of {len(infos)} OpInfos stay on the set, {len(found.gradients)} with their gradients",
+            file=sys.stderr,
+        )
 
 
 def _matching(expression: str | None) -> list[Any] | None:

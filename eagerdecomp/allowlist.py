@@ -1,0 +1,157 @@
+"""Allowlists: which of PyTorch's own operator tests stay on a set, by a plan, for the tests that it instantiates for a device.
+
+``torch.testing``'s device tests take names of `OpInfo`s (``set_test_configs(op_allowlist=...)``). An OpInfo calls any number of
+ATen's ops; which, is seen by running its first samples natively on the CPU, backward too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.errors import PlanError
+from eagerdecomp.footprints import torch_release
+from eagerdecomp.plans import Plan
+
+__all__ = ["Allowlist", "allowlist_of", "opinfos"]
+
+_SAMPLES = 6
+_CLOSED = ("supported", "passes", "closed")
+
+#: Samples are of the first of these that an OpInfo has.
+_DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bfloat16, torch.bool)
+
+#: What eager raises of samples that the CPU does not take.
+_REFUSED = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, AttributeError)
+
+
+@dataclass(frozen=True)
+class Allowlist:
+    """OpInfos by full name.
+
+    Attributes:
+        op_set: what the set calls itself.
+        forward: those whose calls all close.
+        gradients: of those, the ones whose backward closes too, or that have none.
+        left_out: the others, each with the ops that do not close, forward or backward; with none where the CPU ran no sample of it.
+    """
+
+    op_set: str
+    forward: tuple[str, ...]
+    gradients: tuple[str, ...]
+    left_out: Mapping[str, tuple[str, ...]]
+
+    def source(self) -> str:
+        """A Python module that holds it."""
+        return "\n".join(
+            [
+                f'"""The OpInfos of torch {torch_release()} whose calls close on {self.op_set}, as `eagerdecomp plan` found them.',
+                "",
+                "    from torch.testing._internal.common_device_type import PrivateUse1TestBase",
+                "",
+                "    PrivateUse1TestBase.set_test_configs(op_allowlist=GRADIENTS)  # before the tests are instantiated",
+                "",
+                f"Seen were the first {_SAMPLES} samples of each, in float32 where it has that, as the CPU runs them.",
+                '"""',
+                "",
+                "#: What they call closes.",
+                *_frozen("FORWARD", self.forward),
+                "",
+                "#: And what their backward calls.",
+                *_frozen("GRADIENTS", self.gradients),
+                "",
+                "#: The others, and what does not close.",
+                "LEFT_OUT = {",
+                *(f"    {json.dumps(name)}: {json.dumps(ops)}," for name, ops in self.left_out.items()),
+                "}",
+                "",
+            ]
+        )
+
+
+def _frozen(name: str, members: Sequence[str]) -> list[str]:
+    return [f"{name} = frozenset(", "    {", *(f"        {json.dumps(member)}," for member in members), "    }", ")"]
+
+
+def opinfos() -> list[Any]:
+    """torch's operator database, as its own tests use it.
+
+    Raises:
+        PlanError: where a package that torch's tests need is not installed.
+    """
+    try:
+        from torch.testing._internal.common_methods_invocations import op_db
+    except ImportError as error:
+        raise PlanError(f"an allowlist needs what torch's own tests need: pip install {error.name}") from None
+    return [info for info in op_db if not info.name.startswith("jiterator")]  # those compile CUDA source
+
+
+def allowlist_of(plan: Plan, infos: Sequence[Any] | None = None, *, step: Callable[[int], None] = lambda done: None) -> Allowlist:
+    """Which OpInfos stay on the set of a plan of all of ATen.
+
+    Args:
+        plan: the plan. An op that it does not hold does not close.
+        infos: the OpInfos; torch's whole database unless given.
+        step: told how many are done.
+    """
+    closed = {one.op for one in plan.of(*_CLOSED)}
+    forward, gradients, left_out = [], [], {}
+    for done, info in enumerate(opinfos() if infos is None else infos, 1):
+        calls = _calls(info)
+        bad, bad_backward = ({str(op) for op in ops} - closed for ops in calls or ((), ()))
+        if calls is not None and not bad:
+            forward.append(info.full_name)
+            if not bad_backward:
+                gradients.append(info.full_name)
+        if calls is None or bad or bad_backward:
+            left_out[info.full_name] = tuple(sorted(bad | bad_backward))
+        step(done)
+    return Allowlist(plan.op_set, tuple(forward), tuple(gradients), left_out)
+
+
+def _calls(info: Any) -> tuple[set[OpOverload], set[OpOverload]] | None:
+    """The ops that an OpInfo's samples call, forward and backward; None where the CPU runs none of them."""
+    forward, backward, ran = BackendRecorder(), BackendRecorder(), False
+    dtype = next((dtype for dtype in _DTYPES if dtype in info.dtypes), None)
+    if dtype is None:
+        return None
+    differentiated = bool(info.supports_autograd) and (dtype.is_floating_point or dtype.is_complex)
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        # Not `info.sample_inputs`, which looks through the whole call stack for each sample.
+        samples = info.sample_inputs_func(info, "cpu", dtype, differentiated)
+        for sample in itertools.islice(samples, _SAMPLES):
+            given = [sample.input, list(sample.args), sample.kwargs]
+            leaves = [tensor for tensor in _tensors(given) if tensor.is_leaf and tensor.requires_grad]
+            try:
+                with forward:
+                    answer = sample.output_process_fn_grad(info(sample.input, *sample.args, **sample.kwargs))
+                ran = True
+                ends = [tensor for tensor in _tensors(answer) if tensor.requires_grad]
+                if ends and leaves:
+                    ones = [torch.ones_like(end) for end in ends]
+                    with backward:
+                        torch.autograd.grad(ends, leaves, ones, allow_unused=True)
+            except _REFUSED:
+                continue  # what torch's tests skip on the CPU
+    return (set(forward.ops), set(backward.ops)) if ran else None
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))

@@ -1,0 +1,115 @@
+"""A backend whose kernels are not made of torch: they compute with NumPy, on the CPU.
+
+It needs NumPy: ``pip install eagerdecomp[numpy]``.
+
+    from eagerdecomp.backends.numpy import BACKEND
+
+    with EagerDecompMode(BACKEND):
+        ...
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+try:
+    import numpy as np
+except ImportError as error:
+    raise ImportError("eagerdecomp.backends.numpy computes with NumPy: pip install 'eagerdecomp[numpy]'", name="numpy") from error
+
+from eagerdecomp.backend import Backend
+from eagerdecomp.backends.numpy import (
+    activations,
+    drawing,
+    elementwise,
+    indexing,
+    making,
+    norms,
+    products,
+    reductions,
+    scattering,
+    views,
+    windows,
+)
+from eagerdecomp.backends.numpy.refused import check
+from eagerdecomp.opset import OpSet, infra, resolve_ops
+
+__all__ = ["BACKEND", "FAMILIES", "PLUMBING"]
+
+#: The families, each a table from an op's name to its kernel.
+FAMILIES: dict[str, dict[str, Callable[..., Any]]] = {
+    "elementwise": elementwise.KERNELS,
+    "activations": activations.KERNELS,
+    "reductions": reductions.KERNELS,
+    "views": views.KERNELS,
+    "making": making.KERNELS,
+    "indexing": indexing.KERNELS,
+    "scattering": scattering.KERNELS,
+    "products": products.KERNELS,
+    "windows": windows.KERNELS,
+    "norms": norms.KERNELS,
+    "drawing": drawing.KERNELS,
+}
+
+
+def _kernel(op: Any, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel as the mode calls it: without NumPy's warnings, and refusing by torch's kinds of errors."""
+
+    @functools.wraps(kernel)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            check(name, args)
+            with np.errstate(all="ignore"):
+                return kernel(*args, **kwargs)
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            told = _meta_error(op, args, kwargs)
+            ours = isinstance(error, (RuntimeError, IndexError))
+            if told is not None and (not ours or type(told) is type(error)):
+                raise told from None
+            if ours:
+                raise
+            kind = NotImplementedError if isinstance(error, TypeError) else RuntimeError
+            raise kind(f"{op}: {error}") from error
+
+    return run
+
+
+def _meta_error(op: Any, args: Any, kwargs: Any) -> Exception | None:
+    """The error in which the call ends on tensors without data: torch's checks of shapes and dtypes are there too."""
+
+    def bare(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+        return torch.device("meta") if isinstance(value, torch.device) else value
+
+    try:
+        op(*tree_map(bare, args), **tree_map(bare, kwargs))
+    except (RuntimeError, IndexError) as error:
+        return error
+    except (TypeError, ValueError):  # one of Python's own: no word of eager's
+        return None
+    return None
+
+
+def _kernels() -> dict[Any, Callable[..., Any]]:
+    found: dict[Any, Callable[..., Any]] = {}
+    for family in FAMILIES.values():
+        for name, kernel in family.items():
+            (op,) = resolve_ops([f"aten.{name}" if "." in name else f"aten.{name}.default"])
+            found[op] = _kernel(op, name, kernel)
+    return found
+
+
+_KERNELS = _kernels()
+
+#: Ops of the set that stay torch's: they hand out memory, or describe memory anew, and compute nothing.
+PLUMBING = OpSet(set(infra() | ["aten.as_strided.default"]) - set(_KERNELS), label="plumbing")
+
+#: The backend: an op set, and a kernel for each op of it that computes.
+BACKEND = Backend("numpy", OpSet([*_KERNELS, *PLUMBING], label="numpy"), _KERNELS)

@@ -1,0 +1,238 @@
+"""Tensors seen as NumPy arrays, and results: torch holds the memory, NumPy computes in it.
+
+A result's memory is asked of torch (`aten.empty_strided`), as a device asks its allocator, so that a result can be resized, shared
+and laid out like any tensor. NumPy sees the memory by its address: no copy, and no op that a recorder would have to be told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp.layouts import all_row_major, iterator_strides
+from eagerdecomp.promotion import promoted
+from eagerdecomp.strides import in_order, is_dense, memory_order
+
+__all__ = [
+    "Array",
+    "COMPUTED_IN",
+    "Number",
+    "alike",
+    "allocate",
+    "common",
+    "compute",
+    "floating",
+    "formatted",
+    "give",
+    "is_floating",
+    "memory",
+    "read",
+    "store",
+]
+
+aten = torch.ops.aten
+
+#: What a type checker knows of arrays and of Python's numbers is less than kernels for every dtype would have to tell it.
+Array: TypeAlias = Any
+Number: TypeAlias = Any
+
+#: The dtype by which NumPy sees a tensor's memory. NumPy has no bfloat16: its bits are moved by `_from_bits` and `_to_bits`.
+_SEEN_AS: dict[torch.dtype, np.dtype[Any]] = {
+    torch.bool: np.dtype(np.bool_),
+    torch.uint8: np.dtype(np.uint8),
+    torch.uint16: np.dtype(np.uint16),
+    torch.uint32: np.dtype(np.uint32),
+    torch.uint64: np.dtype(np.uint64),
+    torch.int8: np.dtype(np.int8),
+    torch.int16: np.dtype(np.int16),
+    torch.int32: np.dtype(np.int32),
+    torch.int64: np.dtype(np.int64),
+    torch.float16: np.dtype(np.float16),
+    torch.bfloat16: np.dtype(np.uint16),
+    torch.float32: np.dtype(np.float32),
+    torch.float64: np.dtype(np.float64),
+    torch.complex64: np.dtype(np.complex64),
+    torch.complex128: np.dtype(np.complex128),
+}
+
+#: The dtype that values of a torch dtype are computed in: half types in float32, rounded once at the end, as eager does.
+COMPUTED_IN: dict[torch.dtype, np.dtype[Any]] = {
+    **_SEEN_AS,
+    torch.float16: np.dtype(np.float32),
+    torch.bfloat16: np.dtype(np.float32),
+}
+
+
+class _Address:
+    """Memory as NumPy's array protocol describes it; an array made of it keeps it, and with it the tensor."""
+
+    def __init__(self, tensor: Tensor, seen: np.dtype[Any]) -> None:
+        self.tensor = tensor
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (tensor.data_ptr(), False),
+            "shape": tuple(tensor.shape),
+            "typestr": seen.str,
+            "strides": tuple(step * seen.itemsize for step in tensor.stride()),
+        }
+
+
+def memory(tensor: Tensor) -> Array:
+    """The tensor's own memory as an array: what is written to one is in the other. bfloat16 is seen as its bits."""
+    seen = _SEEN_AS.get(tensor.dtype)
+    if seen is None or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        raise NotImplementedError(f"the numpy backend has no {tensor.dtype} on {tensor.device} ({tensor.layout})")
+    if not tensor.numel():
+        return np.empty(tuple(tensor.shape), seen)
+    return np.asarray(_Address(tensor, seen))
+
+
+def read(operand: Tensor | Number, dtype: torch.dtype | None = None) -> Array:
+    """An operand's values, converted to `dtype` where given, in the type that they are computed in. A view where it can be one."""
+    if not isinstance(operand, Tensor):
+        return _number(operand, dtype)
+    values = memory(operand)
+    if operand.dtype is torch.bfloat16:
+        values = _from_bits(values)
+    elif operand.dtype is torch.float16:
+        values = values.astype(np.float32)
+    if operand.is_conj():
+        values = values.conj()
+    if operand.is_neg():
+        values = np.negative(values)
+    if dtype is None or dtype is operand.dtype:
+        return values
+    values = _converted(values, COMPUTED_IN[dtype])
+    if dtype in (torch.float16, torch.bfloat16):  # promoted first, then computed
+        values = read(give(values, dtype))
+    return values
+
+
+def _number(value: Number, dtype: torch.dtype | None) -> Array:
+    if dtype is None:
+        return np.asarray(value)
+    if isinstance(value, complex) and not dtype.is_complex:
+        raise RuntimeError("value cannot be converted to type double without overflow")
+    target = COMPUTED_IN[dtype]
+    if target.kind in "iu" and not isinstance(value, bool):
+        most = int(np.iinfo(target).max)
+        least = -most if target.kind == "u" else -most - 1  # a byte takes -1 for 255
+        if not least <= value <= most:
+            raise RuntimeError(f"value cannot be converted to type {target}_t without overflow")
+        value = int(value) & most if target.kind == "u" else int(value)
+    return np.asarray(value).astype(target)
+
+
+def store(tensor: Tensor, values: Array | Number) -> Tensor:
+    """Write values into the tensor's memory, converted to its dtype."""
+    values = np.asarray(values)
+    if tensor.is_conj():
+        values = values.conj()
+    if tensor.is_neg():
+        values = np.negative(values)
+    if tensor.dtype is torch.bfloat16:
+        values = _to_bits(_converted(values, np.dtype(np.float32)))
+    elif tensor.dtype is torch.float16 and values.dtype.kind not in "b":
+        values = _converted(values, np.dtype(np.float32))
+    room = memory(tensor)
+    room[...] = _converted(values, room.dtype)
+    return tensor
+
+
+def _converted(values: Array, dtype: np.dtype[Any]) -> Array:
+    if values.dtype == dtype:
+        return values
+    if values.dtype.kind == "c" and dtype.kind != "c":
+        values = values != 0 if dtype.kind == "b" else values.real
+    if values.dtype.kind == "f" and dtype.kind in "iu" and dtype.itemsize < 4:
+        values = values.astype(np.int64)  # by way of int64, as C++ does where torch does: -1.0 is 255 as a byte
+    return values.astype(dtype)
+
+
+def _from_bits(bits: Array) -> Array:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _to_bits(values: Array) -> Array:
+    """float32 to bfloat16, rounded to the nearest, to even where two are."""
+    bits = np.ascontiguousarray(values).view(np.uint32).reshape(values.shape)
+    rounded = ((bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
+
+
+# -- results ------------------------------------------------------------------------------------------------------
+
+
+def allocate(shape: Sequence[int], dtype: torch.dtype, order: Sequence[int] | None = None) -> Tensor:
+    """A tensor of unset values, row-major, or with its dimensions in this order in memory, from the outermost to the innermost."""
+    return _empty(shape, dtype, in_order(shape, range(len(shape)) if order is None else order))
+
+
+def _empty(shape: Sequence[int], dtype: torch.dtype, strides: Sequence[int]) -> Tensor:
+    made: Tensor = aten.empty_strided.default(list(shape), list(strides), dtype=dtype, device="cpu")
+    return made
+
+
+def alike(x: Tensor, dtype: torch.dtype, memory_format: torch.memory_format | None = None) -> Tensor:
+    """Memory laid out as ``empty_like`` would."""
+    preserving = memory_format in (None, torch.preserve_format)
+    if preserving and x.is_contiguous():
+        return allocate(x.shape, dtype)
+    if preserving and is_dense(x):
+        return _empty(x.shape, dtype, x.stride())
+    return allocate(x.shape, dtype, memory_order(x, None if preserving else memory_format))
+
+
+def give(values: Array | Number, dtype: torch.dtype, operands: Sequence[Any] = ()) -> Tensor:
+    """A new tensor of these values: row-major, or laid out as ATen lays the result of an elementwise op of these operands."""
+    values = np.asarray(values)
+    tensors = [operand for operand in operands if isinstance(operand, Tensor)]
+    if all_row_major(tensors):
+        return store(allocate(values.shape, dtype), values)
+    return store(_empty(values.shape, dtype, iterator_strides(values.shape, tensors)), values)
+
+
+def formatted(values: Array, dtype: torch.dtype, *givers: Tensor) -> Tensor:
+    """A new tensor of these values: channels last where one of the givers is, else row-major."""
+    last = (torch.channels_last, torch.channels_last_3d)
+    if not any(one.dim() == values.ndim and suggested_memory_format(one) in last for one in givers):
+        return give(values, dtype)
+    return store(allocate(values.shape, dtype, [0, *range(2, values.ndim), 1]), values)
+
+
+def compute(function: Callable[..., Any], operands: Sequence[Any], dtype: torch.dtype, given: torch.dtype | None = None) -> Tensor:
+    """An elementwise function of operands (tensors and numbers), computed in `dtype`, given as `given` or the same."""
+    return give(function(*(read(operand, dtype) for operand in operands)), given or dtype, operands)
+
+
+# -- dtypes -------------------------------------------------------------------------------------------------------
+
+
+def is_floating(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def floating(dtype: torch.dtype) -> torch.dtype:
+    """What functions of real numbers give: the default dtype for integers."""
+    return dtype if is_floating(dtype) else torch.get_default_dtype()
+
+
+def common(*operands: Tensor | Number) -> torch.dtype:
+    """The dtype that operands are computed in: the tensors', unless a number is of a higher kind."""
+    tensors = [operand for operand in operands if isinstance(operand, Tensor)]
+    found = promoted(tensors) if tensors else torch.bool
+    for operand in operands:
+        if isinstance(operand, Tensor):
+            continue
+        if isinstance(operand, complex) and not found.is_complex:
+            found = torch.complex128 if torch.float64 in (found, torch.get_default_dtype()) else torch.complex64
+        elif isinstance(operand, float) and not is_floating(found):
+            found = torch.get_default_dtype()
+        elif isinstance(operand, int) and not isinstance(operand, bool) and found is torch.bool:
+            found = torch.int64
+    return found

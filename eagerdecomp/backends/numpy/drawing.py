@@ -1,0 +1,157 @@
+"""Random ops: torch's own generator, run by NumPy.
+
+NumPy has the Mersenne Twister that torch's CPU generator is. A draw takes the state out of `torch.default_generator`, runs it in
+NumPy, and puts it back: under `torch.manual_seed` runs repeat, `get_rng_state` and `set_rng_state` hold, draws of torch's own and
+ours can be mixed, and `rand`, `randn` and `randperm` are the very numbers that eager draws.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eagerdecomp.backends.numpy.arrays import Array, give, memory, read, store
+
+__all__ = ["KERNELS"]
+
+#: torch's state: seed, how many numbers are left, whether it is seeded, the place of the next, 624 words, and a kept normal number.
+_HEAD, _WORDS = struct.Struct("<QiiQ"), 624
+_TAIL = struct.Struct("<dddi4xfi")
+
+#: The digits of a uniform number, and of how many bits one is made. Half types are drawn in float32 and rounded.
+_DIGITS = {torch.float16: (24, 32), torch.bfloat16: (24, 32), torch.float32: (24, 32), torch.float64: (53, 64)}
+
+
+class _Twister:
+    """The generator's state while NumPy runs it."""
+
+    def __init__(self, state: bytes) -> None:
+        self.seed, left, self.seeded, place = _HEAD.unpack_from(state)
+        words = np.frombuffer(state, np.uint64, _WORDS, _HEAD.size)
+        self.tail = list(_TAIL.unpack_from(state, _HEAD.size + 8 * _WORDS))
+        self.bits = np.random.MT19937()
+        self.bits.state = {
+            "bit_generator": "MT19937",
+            "state": {"key": words.astype(np.uint32), "pos": _WORDS if left == 1 else place},
+        }
+
+    def state(self) -> bytes:
+        inner = self.bits.state["state"]
+        place = int(inner["pos"])
+        head = _HEAD.pack(self.seed, 1 if place == _WORDS else _WORDS + 1 - place, self.seeded, place)
+        return head + inner["key"].astype(np.uint64).tobytes() + _TAIL.pack(*self.tail)
+
+    def words(self, count: int, bits: int = 32) -> Array:
+        if bits == 32:
+            return self.bits.random_raw(count)
+        pairs = self.bits.random_raw(2 * count).reshape(count, 2)
+        return (pairs[:, 0] << np.uint64(32)) | pairs[:, 1]
+
+    def uniform(self, count: int, dtype: torch.dtype) -> Array:
+        """Numbers from 0 to 1, 1 excluded."""
+        digits, bits = _DIGITS[dtype]
+        drawn = self.words(count, bits) & np.uint64((1 << digits) - 1)
+        return drawn.astype(np.float64) * 2.0**-digits
+
+    def normal(self, count: int, dtype: torch.dtype) -> Array:
+        """Box and Muller's way: of few numbers one pair after the other, of many in blocks of 16, the last of which may overlap."""
+        if count < 16:
+            return np.array([self._one_normal() for _ in range(count)])
+        whole = count // 16 * 16
+        # Half types draw block by block; the others draw a number for each element first.
+        made = np.zeros(count)
+        drawn = whole if dtype.itemsize == 2 else count
+        made[:drawn] = self.uniform(drawn, dtype)
+        made[:whole] = _blocks(made[:whole])
+        if whole != count:
+            made[count - 16 :] = _blocks(self.uniform(16, dtype))
+        return made
+
+    def _one_normal(self) -> float:
+        """`normal_distribution<double>`, which keeps the second of each pair."""
+        if self.tail[3]:
+            self.tail[3] = 0
+            return float(self.tail[1])
+        angle, radius = self.uniform(2, torch.float64)
+        length, turn = math.sqrt(-2 * math.log1p(-radius)), 2 * math.pi * angle
+        self.tail[1], self.tail[3] = length * math.sin(turn), 1
+        return length * math.cos(turn)
+
+
+def _blocks(uniform: Array) -> Array:
+    first, second = uniform.reshape(-1, 2, 8).transpose(1, 0, 2)
+    length, turn = np.sqrt(-2 * np.log(1 - first)), 2 * math.pi * second
+    return np.stack([length * np.cos(turn), length * np.sin(turn)], axis=1).reshape(-1)
+
+
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def _twister() -> Iterator[_Twister]:
+    with _one_at_a_time:  # two threads that took the same state would draw the same numbers
+        held = torch.default_generator.get_state()
+        twister = _Twister(memory(held).tobytes())
+        yield twister
+        memory(held)[...] = np.frombuffer(twister.state(), np.uint8)
+        torch.default_generator.set_state(held)
+
+
+def _shaped(size: Sequence[int], dtype: torch.dtype | None, draw: Callable[[_Twister, int, torch.dtype], Array]) -> Tensor:
+    dtype = dtype or torch.get_default_dtype()
+    if dtype not in _DIGITS:
+        raise NotImplementedError(f"\"check_uniform_bounds\" not implemented for '{dtype}'")
+    with _twister() as twister:
+        return give(draw(twister, math.prod(size), dtype).reshape(tuple(size)), dtype)
+
+
+def _rand(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+    made = _shaped(size, dtype, _Twister.uniform)
+    if made.dtype.itemsize == 2:  # what is rounded up to 1 is given as 0
+        values = read(made)
+        store(made, np.where(values == 1, 0, values))
+    return made
+
+
+def _randn(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+    dtype = dtype or torch.get_default_dtype()
+    if dtype.is_complex:  # of variance 1 altogether
+        parts = read(_shaped([*size, 2], dtype.to_real(), _Twister.normal)) * math.sqrt(0.5)
+        return give(parts[..., 0] + 1j * parts[..., 1], dtype)
+    return _shaped(size, dtype, _Twister.normal)
+
+
+def _randperm(n: int, *, dtype: torch.dtype | None = torch.int64, **_: Any) -> Tensor:
+    if n < 0:
+        raise RuntimeError(f"n must be non-negative, got{n}")
+    made = list(range(n))
+    with _twister() as twister:
+        for place, drawn in enumerate(twister.words(max(n - 1, 0)).tolist()):
+            other = place + drawn % (n - place)
+            made[place], made[other] = made[other], made[place]
+    return give(np.array(made, np.int64), dtype or torch.int64)
+
+
+def _dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    if not 0 <= p <= 1:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p}")
+    if not x.numel():  # eager answers the input itself, and a mask of its dtype
+        return x, give(np.ones(tuple(x.shape)), x.dtype)
+    values = read(x)
+    if train is False or not p:
+        return give(values, x.dtype, [x]), give(np.ones(values.shape, bool), torch.bool, [x])
+    with _twister() as twister:
+        mask = (twister.uniform(x.numel(), torch.float64) < 1 - p).reshape(values.shape)
+    scale = 1 / (1 - p) if p < 1 else 0.0
+    return give(values * mask * np.asarray(scale, values.dtype), x.dtype, [x]), give(mask, torch.bool)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {"native_dropout": _dropout, "rand": _rand, "randn": _randn, "randperm": _randperm}

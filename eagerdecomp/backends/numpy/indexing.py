@@ -1,0 +1,195 @@
+"""Picking elements by indices, and placing some by several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eagerdecomp.backends.numpy.arrays import Array, allocate, give, read, store
+from eagerdecomp.backends.numpy.reductions import axis
+from eagerdecomp.layouts import iterator_strides
+
+__all__ = ["KERNELS", "like_operand", "places_along", "same_rank"]
+
+aten = torch.ops.aten
+
+Indices = Sequence["Tensor | None"]
+
+
+def _checked(index: Array, size: int, what: str = "index") -> Array:
+    """The index, refused where it is out of range: NumPy takes negative ones from the end, as some ops do and others do not."""
+    if index.size and (index.min() < 0 or index.max() >= size):
+        worst = index.min() if index.min() < 0 else index.max()
+        raise RuntimeError(f"{what} {worst} is out of bounds for dimension with size {size}")
+    return index
+
+
+# -- along one dimension ------------------------------------------------------------------------------------------
+
+
+def places_along(index: Tensor, along: int, size: int) -> tuple[Array, ...]:
+    """An index along one dimension as one for each: every place keeps its own along the others."""
+    values = _checked(read(index), size)
+    grid = list(np.ogrid[tuple(slice(extent) for extent in index.shape)])
+    grid[along] = values
+    return tuple(grid)
+
+
+def _gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    along = axis(dim, x.dim())
+    if not index.numel():
+        return give(np.empty(tuple(index.shape)), x.dtype)
+    same_rank("gather", x, index)
+    values = read(x)
+    if not x.dim():
+        _checked(read(index), 1)
+        return give(np.broadcast_to(values, tuple(index.shape)), x.dtype)
+    if not index.dim():
+        return give(values[_checked(read(index), values.shape[0])], x.dtype)
+    for one in range(x.dim()):
+        if one != along and index.shape[one] > x.shape[one]:
+            raise RuntimeError(f"index {list(index.shape)} is larger than {list(x.shape)} apart from dimension {along}")
+    return give(values[places_along(index, along, x.shape[along])], x.dtype)
+
+
+def same_rank(name: str, x: Tensor, index: Tensor) -> None:
+    if index.dtype not in (torch.int64, torch.int32):
+        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index")
+    if max(x.dim(), 1) != max(index.dim(), 1):
+        raise RuntimeError("Index tensor must have the same number of dimensions as input tensor")
+
+
+def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    along = axis(dim, x.dim())
+    if index.dim() > 1:
+        raise IndexError("index_select(): Index is supposed to be a vector")
+    if index.dtype not in (torch.int32, torch.int64):
+        raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
+    places = read(index).reshape(-1)
+    if places.size and (places.min() < 0 or places.max() >= (x.shape[along] if x.dim() else 1)):
+        raise IndexError("index out of range in self")
+    if not x.dim():
+        return give(read(x), x.dtype)
+    return give(np.take(read(x), places, axis=along), x.dtype)
+
+
+# -- by several indices -------------------------------------------------------------------------------------------
+
+
+def _indices(x: Tensor, indices: Indices) -> tuple[Any, ...]:
+    """As NumPy takes them: its rule for where the indexed dimensions go is ATen's."""
+    made: list[Any] = []
+    dim = 0
+    for index in indices:
+        if index is None:
+            made.append(slice(None))
+            dim += 1
+            continue
+        if index.dtype in (torch.bool, torch.uint8):
+            mask = read(index, torch.bool)
+            if mask.shape != tuple(x.shape[dim : dim + mask.ndim]) or dim + mask.ndim > x.dim():
+                raise IndexError(f"The shape of the mask {list(mask.shape)} does not match {list(x.shape)} at index {dim}")
+            made += np.nonzero(mask) if mask.ndim else [np.zeros(int(mask), np.int64)]
+            dim += mask.ndim
+            continue
+        if index.dtype not in (torch.int64, torch.int32):
+            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+        made.append(read(index, torch.int64))
+        dim += 1
+    if len(made) > max(x.dim(), 1):
+        raise IndexError(f"too many indices for tensor of dimension {x.dim()}")
+    return tuple(made)
+
+
+def _index(x: Tensor, indices: Indices) -> Tensor:
+    if not x.dim():
+        mask = bool(read(indices[0], torch.bool)) if indices and indices[0] is not None else True
+        return give(read(x)[np.newaxis][: int(mask)] if indices and indices[0] is not None else read(x), x.dtype)
+    places = _indices(x, indices)
+    values = read(x)[places]
+    return store(allocate(values.shape, x.dtype, _order_of_indexed(x, places, values.shape)), values)
+
+
+def _order_of_indexed(x: Tensor, places: tuple[Any, ...], shape: Sequence[int]) -> Sequence[int] | None:
+    """How what indexing gives lies in memory, as ATen finds it: those of `x` with the index's dimensions as if expanded."""
+    if x.is_contiguous():
+        return None
+    indexed = [dim for dim, place in enumerate(places) if not isinstance(place, slice)]
+    before = [dim for dim in range(x.dim()) if dim not in indexed]
+    together = indexed == list(range(indexed[0], indexed[-1] + 1)) if indexed else True
+    position = indexed[0] if indexed and together else 0
+    new = len(shape) - len(before)
+    strides = [x.stride(dim) for dim in before]
+    strides[position:position] = [0] * new
+    found = iterator_strides(shape, [aten.as_strided.default(x, list(shape), strides)])
+    return sorted(range(len(shape)), key=lambda dim: -found[dim])
+
+
+def like_operand(x: Tensor) -> Tensor:
+    """Memory laid out as that of an elementwise result of `x`."""
+    return give(np.empty(tuple(x.shape)), x.dtype, [x])
+
+
+def _index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = False) -> Tensor:
+    if values.dtype is not x.dtype:
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, not {x.dtype} and {values.dtype}")
+    wide = np.array(read(x))
+    target = wide if x.dim() else wide.reshape(1)
+    places = _indices(x, indices) if x.dim() else (read(indices[0], torch.bool).reshape(1),)
+    given = read(values)
+    wanted = target[places].shape
+    given = given.reshape(given.shape[max(0, given.ndim - len(wanted)) :])
+    if accumulate:
+        np.add.at(target, places, given)
+    else:
+        target[places] = given
+    return store(like_operand(x), wide)
+
+
+def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    if x.dtype is not source.dtype:
+        raise RuntimeError(f"masked_scatter: expected self and source to have same dtypes but got {x.dtype} and {source.dtype}")
+    if mask.dtype is not torch.bool:
+        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.dtype}")
+    shape = np.broadcast_shapes(tuple(x.shape), tuple(mask.shape))
+    values = np.array(np.broadcast_to(read(x), shape))
+    where = np.broadcast_to(read(mask), shape)
+    count = int(where.sum())
+    if source.numel() < count:
+        raise RuntimeError("Number of elements of source < number of ones in mask")
+    values[where] = read(source).reshape(-1)[:count]
+    return give(values, x.dtype)
+
+
+def _nonzero(x: Tensor) -> Tensor:
+    values = read(x)
+    found = np.argwhere(values != 0) if x.dim() else np.empty((int(bool(values)), 0), np.int64)
+    places = give(found.T, torch.int64)  # eager's result is the transpose of a row-major one
+    made: Tensor = torch.ops.aten.as_strided.default(places, list(found.shape), [1, max(found.shape[0], 1)])
+    return made
+
+
+def _embedding(
+    weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> Tensor:
+    if weight.dim() != 2:
+        raise RuntimeError("'weight' must be 2-D")
+    places = read(indices)
+    if places.size and (places.min() < 0 or places.max() >= weight.shape[0]):
+        raise IndexError("index out of range in self")
+    return give(read(weight)[places], weight.dtype)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "embedding": _embedding,
+    "gather": _gather,
+    "index.Tensor": _index,
+    "index_put": _index_put,
+    "index_select": _index_select,
+    "masked_scatter": _masked_scatter,
+    "nonzero": _nonzero,
+}

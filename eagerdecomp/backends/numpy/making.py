@@ -1,0 +1,157 @@
+"""What makes and copies tensors: fills, ranges, copies, conversions, and the read of one number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp.backends.numpy.arrays import Number, alike, allocate, common, formatted, give, read, store
+from eagerdecomp.backends.numpy.reductions import axes, axis
+
+__all__ = ["KERNELS"]
+
+aten = torch.ops.aten
+
+
+def _dtype_of(value: Number) -> torch.dtype:
+    if isinstance(value, bool):
+        return torch.bool
+    if isinstance(value, int):
+        return torch.int64
+    if isinstance(value, complex):
+        return torch.complex128 if torch.get_default_dtype() is torch.float64 else torch.complex64
+    return torch.get_default_dtype()
+
+
+def _here(device: Any) -> None:
+    if device is not None and torch.device(device).type != "cpu":
+        raise NotImplementedError(f"the numpy backend makes no tensor on {device}")
+
+
+def _full(size: Sequence[int], value: Number, *, dtype: torch.dtype | None = None, device: Any = None, **_: Any) -> Tensor:
+    _here(device)
+    dtype = dtype or _dtype_of(value)
+    return store(allocate(size, dtype), read(value, dtype))
+
+
+def _scalar_tensor(value: Number, *, dtype: torch.dtype | None = None, device: Any = None, **_: Any) -> Tensor:
+    return _full([], value, dtype=dtype or torch.get_default_dtype(), device=device)
+
+
+def _full_like(
+    x: Tensor,
+    value: Number,
+    *,
+    dtype: torch.dtype | None = None,
+    memory_format: torch.memory_format | None = None,
+    device: Any = None,
+    **_: Any,
+) -> Tensor:
+    _here(device)
+    dtype = dtype or x.dtype
+    return store(alike(x, dtype, memory_format), read(value, dtype))
+
+
+def _fill(x: Tensor, value: Number) -> Tensor:
+    return _full_like(x, value)
+
+
+def _clone(x: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
+    return store(alike(x, x.dtype, memory_format), read(x))
+
+
+def _to_copy(
+    x: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    memory_format: torch.memory_format | None = None,
+    **others: Any,
+) -> Tensor:
+    if (device is not None and torch.device(device).type != "cpu") or x.device.type != "cpu":
+        made: Tensor = aten._to_copy.default(x, dtype=dtype, device=device, memory_format=memory_format, **others)
+        return made  # between devices: torch's
+    return store(alike(x, dtype or x.dtype, memory_format), read(x))
+
+
+def _copied_into(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    if (target.device.type, source.device.type) != ("cpu", "cpu"):
+        made: Tensor = aten.copy_.default(target, source, non_blocking)
+        return made
+    return store(target, read(source))  # NumPy sees where the two overlap
+
+
+def _copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    return store(alike(x, x.dtype), read(source))
+
+
+def _arange(
+    start: Number, end: Number, step: Number = 1, *, dtype: torch.dtype | None = None, device: Any = None, **_: Any
+) -> Tensor:
+    _here(device)
+    whole = all(isinstance(one, int) for one in (start, end, step))
+    dtype = dtype or (torch.int64 if whole else torch.get_default_dtype())
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if (step > 0 and start > end) or (step < 0 and start < end):
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    if not all(math.isfinite(one) for one in (start, end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if not dtype.is_floating_point:
+        first, last, by = int(start), int(end), int(step)
+        count = -(-(last - first) // by) if whole or dtype is torch.int64 else math.ceil((end - start) / step)
+        return give(first + by * np.arange(count, dtype=np.int64), dtype)
+    count = math.ceil((end - start) / step)
+    return give(start + step * np.arange(count, dtype=np.float64), dtype)
+
+
+def _item(x: Tensor) -> Number:
+    found: Number = read(x).flat[0].item()
+    return found
+
+
+def _flip(x: Tensor, dims: Sequence[int]) -> Tensor:
+    return store(alike(x, x.dtype), np.flip(read(x), axes(list(dims), x.dim(), none_is_all=False)))
+
+
+def _repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
+    if len(repeats) < x.dim():
+        raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
+    return give(np.tile(read(x), tuple(repeats)), x.dtype)
+
+
+def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    if not tensors:
+        raise RuntimeError("torch.cat(): expected a non-empty list of Tensors")
+    dtype = common(*tensors)
+    joined = [one for one in tensors if one.dim() != 1 or one.shape[0]]  # of old, empty vectors fit everything
+    if not joined:
+        return give(np.empty(0), dtype)
+    if not joined[0].dim():
+        raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated")
+    values = np.concatenate([read(one, dtype) for one in joined], axis=axis(dim, joined[0].dim()))
+    formats = {suggested_memory_format(one) for one in joined}
+    return formatted(values, dtype, joined[0]) if len(formats) == 1 else give(values, dtype)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "_local_scalar_dense": _item,
+    "_to_copy": _to_copy,
+    "arange.start_step": _arange,
+    "cat": _cat,
+    "clone": _clone,
+    "copy": _copy,
+    "copy_": _copied_into,
+    "fill.Scalar": _fill,
+    "flip": _flip,
+    "full": _full,
+    "full_like": _full_like,
+    "repeat": _repeat,
+    "scalar_tensor": _scalar_tensor,
+}

@@ -1,0 +1,185 @@
+"""Normalizations, forward and backward, computed in float64 and rounded once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp.backends.numpy.arrays import Array, formatted, give, read, store
+from eagerdecomp.spelling import not_implemented
+
+__all__ = ["KERNELS"]
+
+
+def _wide(x: Tensor | None, *shape: int) -> Array | None:
+    """In float64, of this shape where one is given; None stays None."""
+    if x is None:
+        return None
+    values = read(x).astype(np.float64)
+    return values.reshape(shape) if shape else values
+
+
+def _need(x: Tensor, *shape: int) -> Array:
+    found = _wide(x, *shape)
+    assert found is not None
+    return found
+
+
+def _statistics(values: Array, over: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
+    """Mean, variance and one over the deviation."""
+    mean = values.mean(axis=over, keepdims=True)
+    variance = ((values - mean) ** 2).mean(axis=over, keepdims=True)
+    return mean, variance, 1 / np.sqrt(variance + eps)
+
+
+def _scaled(values: Array, weight: Array | None, bias: Array | None) -> Array:
+    values = values if weight is None else values * weight
+    return values if bias is None else values + bias
+
+
+def _kept_in(x: Tensor, weight: Tensor | None) -> torch.dtype:
+    """The dtype of what is kept for the backward: float32 beside half inputs whose weights are float32."""
+    return torch.float32 if weight is not None and weight.dtype is torch.float32 else x.dtype
+
+
+def _layer_norm(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    inner = len(normalized_shape)
+    if list(x.shape[x.dim() - inner :]) != list(normalized_shape) or inner < 1:
+        raise RuntimeError(f"Given normalized_shape={list(normalized_shape)}, got input of size {list(x.shape)}")
+    values = _need(x)
+    over = tuple(range(x.dim() - inner, x.dim()))
+    mean, _, scale = _statistics(values, over, eps)
+    kept = _kept_in(x, weight)
+    made = _scaled((values - mean) * scale, _wide(weight), _wide(bias))
+    return give(made, x.dtype), give(mean, kept), give(scale, kept)
+
+
+def _layer_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, ...]:
+    inner = len(normalized_shape)
+    over, batch = tuple(range(x.dim() - inner, x.dim())), tuple(range(x.dim() - inner))
+    gradient, scale = _need(grad), _need(rstd)
+    normal = (_need(x) - _need(mean)) * scale
+    through = gradient if weight is None else gradient * _need(weight)
+    of_input = scale * (
+        through - through.mean(axis=over, keepdims=True) - normal * (through * normal).mean(axis=over, keepdims=True)
+    )
+    return (
+        give(of_input, x.dtype) if output_mask[0] else None,
+        give((gradient * normal).sum(axis=batch), weight.dtype) if output_mask[1] and weight is not None else None,
+        give(gradient.sum(axis=batch), weight.dtype if weight is not None else x.dtype)
+        if output_mask[2] and bias is not None
+        else None,
+    )
+
+
+def _group_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hxw: int, group: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    if not x.is_contiguous(memory_format=suggested_memory_format(x)):
+        raise RuntimeError("Expected X.is_contiguous(memory_format) to be true, but got false.")
+    values = _need(x).reshape(n, group, -1)
+    mean, _, scale = _statistics(values, (2,), eps)
+    normal = ((values - mean) * scale).reshape(n, c, hxw)
+    made = _scaled(normal, _wide(weight, c, 1), _wide(bias, c, 1)).reshape(tuple(x.shape))
+    kept = _kept_in(x, weight)
+    return give(made, x.dtype, [x]), give(mean[..., 0], kept), give(scale[..., 0], kept)
+
+
+def _group_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    n: int,
+    c: int,
+    hxw: int,
+    group: int,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, ...]:
+    gradient = _need(grad).reshape(n, c, hxw)
+    scale = _need(rstd, n, group, 1)
+    normal = (_need(x).reshape(n, group, -1) - _need(mean, n, group, 1)) * scale
+    through = (gradient if weight is None else gradient * _need(weight, c, 1)).reshape(n, group, -1)
+    of_input = scale * (through - through.mean(2, keepdims=True) - normal * (through * normal).mean(2, keepdims=True))
+    kept = weight.dtype if weight is not None else x.dtype
+    return (
+        give(of_input.reshape(tuple(x.shape)), x.dtype, [x]) if output_mask[0] else None,
+        give((gradient * normal.reshape(n, c, hxw)).sum((0, 2)), kept) if output_mask[1] else None,
+        give(gradient.sum((0, 2)), kept) if output_mask[2] else None,
+    )
+
+
+def _normalized(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Array, scale: Array) -> Tensor:
+    shape = (-1, *[1] * (x.dim() - 2))
+    normal = (_need(x) - mean.reshape(shape)) * scale.reshape(shape)
+    return formatted(_scaled(normal, _wide(weight, *shape), _wide(bias, *shape)), x.dtype, x)
+
+
+def _batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    if not x.dtype.is_floating_point:
+        raise not_implemented("batch_norm", x.dtype)
+    kept = _kept_in(x, weight)
+    if not training:
+        assert running_mean is not None
+        assert running_var is not None
+        made = _normalized(x, weight, bias, _need(running_mean), 1 / np.sqrt(_need(running_var) + eps))
+        return made, give(np.empty(0), kept), give(np.empty(0), kept)
+    values = _need(x)
+    over = (0, *range(2, x.dim()))
+    mean, variance, scale = (one.reshape(-1) for one in _statistics(values, over, eps))
+    count = math.prod(x.shape[one] for one in over)
+    if running_mean is not None:
+        store(running_mean, (1 - momentum) * _need(running_mean) + momentum * mean)
+    if running_var is not None:
+        store(running_var, (1 - momentum) * _need(running_var) + momentum * np.divide(variance * count, count - 1))
+    return _normalized(x, weight, bias, mean, scale), give(mean, kept), give(scale, kept)
+
+
+def _batch_norm_no_training(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor, momentum: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _batch_norm(x, weight, bias, running_mean, running_var, False, momentum, eps)
+
+
+def _batch_norm_no_stats(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _batch_norm(x, weight, bias, None, None, True, momentum, eps)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "_native_batch_norm_legit": _batch_norm,
+    "_native_batch_norm_legit.no_stats": _batch_norm_no_stats,
+    "_native_batch_norm_legit_no_training": _batch_norm_no_training,
+    "native_group_norm": _group_norm,
+    "native_group_norm_backward": _group_norm_backward,
+    "native_layer_norm": _layer_norm,
+    "native_layer_norm_backward": _layer_norm_backward,
+}

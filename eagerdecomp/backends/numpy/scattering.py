@@ -1,0 +1,114 @@
+"""Placing elements: along a dimension by an index, in a slice, in a table of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eagerdecomp.backends.numpy.arrays import Array, Number, give, read, store
+from eagerdecomp.backends.numpy.indexing import like_operand, places_along, same_rank
+from eagerdecomp.backends.numpy.reductions import axis
+from eagerdecomp.backends.numpy.views import selected, sliced
+
+__all__ = ["KERNELS"]
+
+aten = torch.ops.aten
+
+_COMBINED: dict[str, Callable[..., Any]] = {
+    "add": np.add.at,
+    "sum": np.add.at,
+    "multiply": np.multiply.at,
+    "prod": np.multiply.at,
+    "amax": np.maximum.at,
+    "amin": np.minimum.at,
+    "mean": np.add.at,
+}
+
+
+def _scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | Number, reduce: str = "", include_self: bool = True) -> Tensor:
+    """`x` with the source's elements placed along a dimension, or combined with what is there."""
+    along = axis(dim, x.dim())
+    wide = np.array(read(x))  # half types are added up in float32 and rounded once
+    if index.numel():
+        same_rank("scatter", x, index)
+        if isinstance(source, Tensor) and source.dtype is not x.dtype:
+            raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
+        target = wide.reshape(wide.shape or (1,))
+        spread = index.reshape(1) if not index.dim() else index
+        places = places_along(spread, along, target.shape[along])
+        given = read(source, x.dtype)
+        given = given.reshape(1) if isinstance(source, Tensor) and not source.dim() else given
+        if given.ndim:
+            given = given[tuple(slice(extent) for extent in spread.shape)]
+        _combine(target, places, given, reduce, include_self)
+    return give(wide, x.dtype)
+
+
+def _combine(target: Array, places: tuple[Array, ...], given: Array, reduce: str, include_self: bool) -> None:
+    if not reduce:
+        target[places] = given
+        return
+    if target.dtype == np.bool_ and reduce in ("add", "sum", "mean"):
+        reduce = "amax"
+    if not include_self:
+        least = {"sum": 0, "mean": 0, "prod": 1, "amax": _bound(target.dtype, -1), "amin": _bound(target.dtype, 1)}
+        target[places] = least[reduce]
+    _COMBINED[reduce](target, places, given)
+    if reduce == "mean":
+        count = np.full(target.shape, int(include_self))
+        np.add.at(count, places, 1)
+        count = np.maximum(count, 1)
+        target[...] = target / count if target.dtype.kind in "fc" else np.floor_divide(target, count)
+
+
+def _bound(dtype: np.dtype[Any], side: int) -> Any:
+    if dtype.kind == "b":
+        return side > 0
+    if dtype.kind == "f":
+        return side * np.inf
+    return np.iinfo(dtype).max if side > 0 else np.iinfo(dtype).min
+
+
+def _scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Tensor:
+    return _scatter(x, dim, index, src, reduce, include_self)
+
+
+def _embedding_backward(grad: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool) -> Tensor:
+    places = read(indices).reshape(-1)
+    rows = read(grad).reshape(places.size, grad.shape[-1])
+    kept = places != padding_idx
+    if scale_grad_by_freq:
+        rows = rows / np.bincount(places, minlength=num_weights)[places][:, None]
+    summed = np.zeros((num_weights, grad.shape[-1]), rows.dtype)
+    np.add.at(summed, places[kept], rows[kept])
+    return give(summed, grad.dtype)
+
+
+def _placed(cut: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def run(x: Tensor, src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        # Eager keeps the strides as they are, gaps included, unless places share memory.
+        kept = 0 not in x.stride()
+        room = aten.empty_strided.default(x.shape, x.stride(), dtype=x.dtype, device="cpu") if kept else like_operand(x)
+        whole = store(room, read(x))
+        part = cut(whole, *args, **kwargs)
+        if part.shape != src.shape:
+            raise RuntimeError(f"expected src to have a size equal to the slice of self: {list(src.shape)} for {list(part.shape)}")
+        store(part, read(src))
+        return whole
+
+    return run
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "embedding_dense_backward": _embedding_backward,
+    "scatter.src": _scatter,
+    "scatter.value": _scatter,
+    "scatter_add": lambda x, dim, index, src: _scatter(x, dim, index, src, "add"),
+    "scatter_reduce.two": _scatter_reduce,
+    "select_scatter": _placed(selected),
+    "slice_scatter": _placed(sliced),
+}

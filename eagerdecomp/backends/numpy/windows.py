@@ -1,0 +1,302 @@
+"""Windows over space, and what is made of them: pools, and images folded from columns. Padding too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eagerdecomp.backends.numpy.arrays import Array, Number, alike, formatted, give, read, store
+from eagerdecomp.backends.numpy.views import sliced
+
+__all__ = ["KERNELS", "folded", "unfolded"]
+
+Sizes = Sequence[int]
+
+
+def _padded(values: Array, padding: Sizes, fill: Any) -> Array:
+    if not any(padding):
+        return values
+    still = values.ndim - len(padding)
+    return np.pad(values, [(0, 0)] * still + [(pad, pad) for pad in padding], constant_values=fill)
+
+
+def unfolded(values: Array, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, extent: Sizes, fill: Any = 0) -> Array:
+    """Every window of the last dimensions, as a view of [..., *kernel, *extent]; what reaches beyond the padding is `fill` too."""
+    values = _padded(values, padding, fill)
+    still = values.ndim - len(kernel)
+    lack = [
+        max(0, (count - 1) * step + gap * (width - 1) + 1 - size)
+        for size, count, step, gap, width in zip(values.shape[still:], extent, stride, dilation, kernel, strict=True)
+    ]
+    if any(lack):
+        values = np.pad(values, [(0, 0)] * still + [(0, more) for more in lack], constant_values=fill)
+    steps = values.strides[still:]
+    strides = [step * gap for step, gap in zip(steps, dilation, strict=True)] + [
+        step * by for step, by in zip(steps, stride, strict=True)
+    ]
+    shape = (*values.shape[:still], *kernel, *extent)
+    return np.lib.stride_tricks.as_strided(values, shape, (*values.strides[:still], *strides), writeable=False)
+
+
+def folded(columns: Array, size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes) -> Array:
+    """The transpose of `unfolded`: each element of [..., *kernel, *extent] added where it was read."""
+    dims = len(size)
+    still = columns.ndim - 2 * dims
+    kernel, extent = columns.shape[still : still + dims], columns.shape[still + dims :]
+    room = [
+        max(whole + 2 * pad, (count - 1) * step + gap * (width - 1) + 1)
+        for whole, pad, count, step, gap, width in zip(size, padding, extent, stride, dilation, kernel, strict=True)
+    ]
+    made: Array = np.zeros((*columns.shape[:still], *room), columns.dtype)
+    for place in np.ndindex(*kernel):
+        cut = tuple(
+            slice(one * gap, one * gap + (count - 1) * step + 1, step)
+            for one, gap, count, step in zip(place, dilation, extent, stride, strict=True)
+        )
+        if all(extent):
+            made[(..., *cut)] += columns[(..., *place, *[slice(None)] * dims)]
+    inner = tuple(slice(pad, pad + whole) for pad, whole in zip(padding, size, strict=True))
+    return made[(..., *inner)]
+
+
+def _each(value: Sizes | int, dims: int) -> tuple[int, ...]:
+    if isinstance(value, int):
+        return (value,) * dims
+    return tuple(value) * dims if len(value) == 1 else tuple(value)
+
+
+def _extent(size: int, width: int, step: int, pad: int, gap: int, ceil_mode: bool) -> int:
+    """How many windows fit; rounded up, none may begin beyond the padding in front."""
+    reach = size + 2 * pad - gap * (width - 1) - 1
+    count = -(-reach // step) + 1 if ceil_mode else reach // step + 1
+    if ceil_mode and (count - 1) * step >= size + pad:
+        count -= 1
+    if count < 1:
+        raise RuntimeError("pooling: Output size is too small")
+    return count
+
+
+class _Pool:
+    """A pool's numbers for `dims` dimensions of space."""
+
+    def __init__(self, x: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> None:
+        self.dims, self.kernel = dims, _each(kernel, dims)
+        self.stride = _each(stride, dims) if not isinstance(stride, int) and len(stride) else self.kernel
+        self.padding, self.dilation = _each(padding, dims), _each(dilation, dims)
+        if any(2 * pad > width for pad, width in zip(self.padding, self.kernel, strict=True)):
+            raise RuntimeError("pad should be at most half of effective kernel size")
+        if x.dim() not in (dims + 1, dims + 2):
+            raise RuntimeError(f"pooling: expected {dims + 1}D or {dims + 2}D input, but got: {list(x.shape)}")
+        self.size = tuple(x.shape[-dims:])
+        self.extent = tuple(
+            _extent(*one, ceil_mode) for one in zip(self.size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        )
+
+    def windows(self, values: Array, fill: Any) -> Array:
+        """[..., *extent, kernel as one]."""
+        cut = unfolded(values, self.kernel, self.stride, self.padding, self.dilation, self.extent, fill)
+        still = cut.ndim - 2 * self.dims
+        order = [*range(still), *range(still + self.dims, cut.ndim), *range(still, still + self.dims)]
+        return cut.transpose(order).reshape(*values.shape[: -self.dims], *self.extent, math.prod(self.kernel))
+
+    def counted(self, include_pad: bool, divisor: int | None) -> Array:
+        """By what the sum of each window is divided."""
+        if divisor is not None:
+            if not divisor:
+                raise RuntimeError("divisor must be not zero")
+            return np.asarray(float(divisor))
+        inside = np.pad(np.ones(self.size), [(pad, pad) for pad in self.padding], constant_values=float(include_pad))
+        free = _Free(self)
+        return free.windows(inside).sum(-1)
+
+
+class _Free:
+    """The same windows over values that are padded already."""
+
+    def __init__(self, pool: _Pool) -> None:
+        self.pool = pool
+
+    def windows(self, values: Array) -> Array:
+        pool = self.pool
+        cut = unfolded(values, pool.kernel, pool.stride, [0] * pool.dims, pool.dilation, pool.extent)
+        return cut.transpose([*range(pool.dims, cut.ndim), *range(pool.dims)]).reshape(*pool.extent, -1)
+
+
+def _average(dims: int) -> Callable[..., Tensor]:
+    def run(
+        x: Tensor,
+        kernel: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        pool = _Pool(x, dims, kernel, stride, padding, 1, ceil_mode)
+        summed = pool.windows(read(x), 0).sum(-1, dtype=np.float64)
+        made = summed / pool.counted(count_include_pad, divisor_override)
+        return give(made, x.dtype) if dims == 3 else formatted(made, x.dtype, x)
+
+    return run
+
+
+def _average_backward(
+    grad: Tensor,
+    x: Tensor,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
+    pool = _Pool(x, 2, kernel, stride, padding, 1, ceil_mode)
+    shared = read(grad) / pool.counted(count_include_pad, divisor_override)
+    columns = np.broadcast_to(shared[..., None, None, :, :], (*x.shape[:-2], *pool.kernel, *pool.extent))
+    return formatted(folded(columns, pool.size, pool.stride, pool.padding, pool.dilation), x.dtype, x)
+
+
+def _largest(dims: int) -> Callable[..., tuple[Tensor, Tensor]]:
+    def run(
+        x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        pool = _Pool(x, dims, kernel, stride, padding, dilation, ceil_mode)
+        values = read(x)
+        least = -np.inf if values.dtype.kind == "f" else np.iinfo(values.dtype).min
+        cut = pool.windows(values, least)
+        numbers = pool.windows(np.arange(math.prod(pool.size)).reshape(pool.size), -1)
+        # Of equal ones the first inside, and of NaN the last, as eager's loop leaves it.
+        inside = np.broadcast_to(numbers >= 0, cut.shape)
+        key = np.where(inside, cut, least)
+        first = np.argmax((key == key.max(-1, keepdims=True)) & inside, axis=-1)
+        nan = np.isnan(key) if values.dtype.kind == "f" else np.zeros(key.shape, bool)
+        last = key.shape[-1] - 1 - np.argmax(nan[..., ::-1], axis=-1)
+        place = np.where(nan.any(-1), last, first)[..., None]
+        found = np.take_along_axis(cut, place, -1)[..., 0]
+        return (
+            formatted(found, x.dtype, x),
+            formatted(np.take_along_axis(np.broadcast_to(numbers, cut.shape), place, -1)[..., 0], torch.int64, x),
+        )
+
+    return run
+
+
+def _largest_backward(
+    grad: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: Tensor
+) -> Tensor:
+    planes = math.prod(x.shape[:-2])
+    made = np.zeros((planes, math.prod(x.shape[-2:])), read(grad).dtype)
+    places = read(indices).reshape(planes, -1)
+    np.add.at(made, (np.arange(planes)[:, None], places), read(grad).reshape(planes, -1))
+    return formatted(made.reshape(tuple(x.shape)), x.dtype, x)
+
+
+def _adaptive_windows(size: int, count: int) -> list[slice]:
+    return [slice(one * size // count, -(-(one + 1) * size // count)) for one in range(count)]
+
+
+def _adaptive(dims: int) -> Callable[[Tensor, Sizes], Tensor]:
+    def run(x: Tensor, output_size: Sizes) -> Tensor:
+        values = read(x).astype(np.float64)
+        for place, count in enumerate(_each(output_size, dims)):
+            turned = np.moveaxis(values, values.ndim - dims + place, 0)
+            means = [turned[window].mean(0) for window in _adaptive_windows(len(turned), count)]
+            made = np.stack(means) if means else np.empty((0, *turned.shape[1:]))
+            values = np.moveaxis(made, 0, values.ndim - dims + place)
+        return give(values, x.dtype) if dims == 3 else formatted(values, x.dtype, x)
+
+    return run
+
+
+def _adaptive_backward(grad: Tensor, x: Tensor) -> Tensor:
+    values = read(grad).astype(np.float64)
+    for along in (values.ndim - 2, values.ndim - 1):
+        turned = np.moveaxis(values, along, 0)
+        made = np.zeros((x.shape[along], *turned.shape[1:]))
+        for one, window in enumerate(_adaptive_windows(len(made), len(turned))):
+            made[window] += turned[one] / (window.stop - window.start)
+        values = np.moveaxis(made, 0, along)
+    return formatted(values, x.dtype, x)
+
+
+def _col2im(x: Tensor, output_size: Sizes, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Tensor:
+    extent = [
+        (size + 2 * pad - gap * (width - 1) - 1) // step + 1
+        for size, pad, gap, width, step in zip(output_size, padding, dilation, kernel, stride, strict=True)
+    ]
+    columns = read(x).reshape(*x.shape[:-2], x.shape[-2] // math.prod(kernel), *kernel, *extent)
+    return give(folded(columns, output_size, stride, padding, dilation), x.dtype)
+
+
+# -- padding ------------------------------------------------------------------------------------------------------
+
+
+def _pairs(pad: Sizes) -> list[tuple[int, int]]:
+    """ATen names the last dimension first."""
+    return [(pad[place], pad[place + 1]) for place in range(len(pad) - 2, -2, -2)]
+
+
+def _constant_pad(x: Tensor, pad: Sizes, value: Number = 0) -> Tensor:
+    if len(pad) % 2 or len(pad) > 2 * x.dim():
+        raise RuntimeError("Length of pad must be even and no more than twice the number of dimensions of the input.")
+    widths = [(0, 0)] * (x.dim() - len(pad) // 2) + _pairs(pad)
+    shape = [size + sum(pair) for size, pair in zip(x.shape, widths, strict=True)]
+    if min(shape, default=0) < 0:
+        raise RuntimeError(f"The input size {list(x.shape)}, plus padding {list(pad)}, resulted in a negative output size")
+    made = np.full(shape, read(value, x.dtype))
+    into = tuple(slice(max(low, 0), size - max(high, 0)) for (low, high), size in zip(widths, shape, strict=True))
+    cut = tuple(slice(max(-low, 0), size - max(-high, 0)) for (low, high), size in zip(widths, x.shape, strict=True))
+    made[into] = read(x)[cut]
+    if max(pad, default=0) <= 0:
+        cropped = x
+        for along, part in enumerate(cut):
+            cropped = sliced(cropped, along, part.start, part.stop)
+        return store(alike(cropped, x.dtype), made)
+    return formatted(made, x.dtype, x)
+
+
+def _pad_by(place: Callable[[Array, int], Array], farthest: Callable[[int], float]) -> Callable[[Tensor, Sizes], Tensor]:
+    """Padding with the tensor's own elements: `place` says which, for places before 0 and beyond the end."""
+
+    def run(x: Tensor, padding: Sizes) -> Tensor:
+        values = read(x)
+        still = x.dim() - len(padding) // 2
+        for along, (low, high) in enumerate(_pairs(padding), still):
+            size = values.shape[along]
+            wanted = np.arange(-low, size + high)
+            if wanted.size < 1 or not size or max(low, high) > farthest(size):
+                raise RuntimeError(f"padding {list(padding)} does not fit an input of {list(x.shape)}")
+            values = np.take(values, place(wanted, size), axis=along)
+        return formatted(values, x.dtype, x)
+
+    return run
+
+
+_reflected = _pad_by(lambda place, size: size - 1 - np.abs(size - 1 - np.abs(place)), lambda size: size - 1)
+_replicated = _pad_by(lambda place, size: np.clip(place, 0, size - 1), lambda size: math.inf)
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "_adaptive_avg_pool2d": _adaptive(2),
+    "_adaptive_avg_pool2d_backward": _adaptive_backward,
+    "_adaptive_avg_pool3d": _adaptive(3),
+    "adaptive_avg_pool1d": _adaptive(1),
+    "avg_pool1d": _average(1),
+    "avg_pool2d": _average(2),
+    "avg_pool2d_backward": _average_backward,
+    "avg_pool3d": _average(3),
+    "col2im": _col2im,
+    "constant_pad_nd": _constant_pad,
+    "max_pool2d_with_indices": _largest(2),
+    "max_pool2d_with_indices_backward": _largest_backward,
+    "max_pool3d_with_indices": _largest(3),
+    "reflection_pad1d": _reflected,
+    "reflection_pad2d": _reflected,
+    "reflection_pad3d": _reflected,
+    "replication_pad2d": _replicated,
+    "replication_pad3d": _replicated,
+}

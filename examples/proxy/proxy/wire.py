@@ -1,0 +1,86 @@
+"""What crosses the socket: a message is one frame of JSON, then as many frames of raw bytes as it says; README tells what it holds.
+
+Nothing is pickled, so neither side can make the other run what it was not asked for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["from_bytes", "pack", "receive", "send", "to_bytes", "unpack"]
+
+_KINDS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
+
+
+def send(connection: Connection, message: dict[str, Any], frames: Sequence[bytes] = ()) -> None:
+    """Send one message."""
+    connection.send_bytes(json.dumps({**message, "frames": len(frames)}).encode())
+    for frame in frames:
+        connection.send_bytes(frame)
+
+
+def receive(connection: Connection) -> tuple[dict[str, Any], list[bytes]]:
+    """Wait for one message."""
+    message: dict[str, Any] = json.loads(connection.recv_bytes())
+    return message, [connection.recv_bytes() for _ in range(message["frames"])]
+
+
+def pack(value: Any, describe: Callable[[Tensor], dict[str, Any]]) -> Any:
+    """A value as JSON has it; tensors by what `describe` says of them.
+
+    Raises:
+        TypeError: for what cannot cross, such as a generator.
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [pack(item, describe) for item in value]
+    if isinstance(value, Tensor):
+        return {"tensor": describe(value)}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, torch.device):
+        return {"device": value.type}
+    for kind, of_torch in _KINDS.items():
+        if isinstance(value, of_torch):
+            return {kind: str(value).removeprefix("torch.")}
+    raise TypeError(f"{type(value).__name__} cannot be sent to another process")
+
+
+def unpack(value: Any, tensor: Callable[[dict[str, Any]], Tensor], device: str) -> Any:
+    """What `pack` packed; devices are those of this side."""
+    if isinstance(value, list):
+        return [unpack(item, tensor, device) for item in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, held),) = value.items()
+    if kind == "tensor":
+        return tensor(held)
+    if kind == "complex":
+        return complex(*held)
+    if kind == "device":
+        return torch.device(device)
+    found = getattr(torch, held)
+    if not isinstance(found, _KINDS[kind]):
+        raise TypeError(f"{held} is no {kind}")
+    return found
+
+
+def to_bytes(tensor: Tensor) -> bytes:
+    """The elements of a CPU tensor, by rising indices."""
+    tensor = tensor.resolve_conj().resolve_neg().contiguous()
+    return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size()) if tensor.numel() else b""
+
+
+def from_bytes(frame: bytes, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
+    """A contiguous CPU tensor of these elements."""
+    if not frame:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(bytearray(frame), dtype=dtype).reshape(shape)

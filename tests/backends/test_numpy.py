@@ -1,0 +1,534 @@
+"""The numpy backend: each kernel is its op, as eager computes it, and no arithmetic of torch's runs where it stands in."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import functools
+import math
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from calls_of_kernels import CALLS, ONE, TWO, WITH_NUMBER
+from compare import outcome
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
+
+import eagerdecomp as ed
+from eagerdecomp._torch import DispatchMode
+from eagerdecomp.backends.numpy import BACKEND, FAMILIES, PLUMBING
+from eagerdecomp.backends.numpy.activations import erf
+from eagerdecomp.backends.numpy.arrays import memory
+from eagerdecomp.calltext import parse_call
+from eagerdecomp.demo import _Run
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from conformance.cases import Selection, cases, differentiable, full_name, opinfos
+from conformance.judge import clone_arguments, differences, observe, rounding_only, stride_differences, widened
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+aten = torch.ops.aten
+
+#: All that may reach torch beside what passes on any backend (profiler ranges and the like): nothing of it computes.
+SILENT = {
+    "aten.as_strided.default",
+    "aten.detach.default",
+    "aten.empty.memory_format",
+    "aten.empty_strided.default",
+    "aten.lift_fresh.default",
+}
+
+#: One part in so many of the OpInfos runs each time; the week chooses which.
+PARTS = 96
+
+#: So many calls of a kernel are held for an OpInfo in one dtype and layout.
+MOST = 12
+
+
+# -- each kernel is its op ----------------------------------------------------------------------------------------
+
+#: Of several equal elements, eager's kernels are free which to name: their places are looked up instead of compared.
+UNORDERED = {"aten.sort.default", "aten.topk.default"}
+
+#: Eager's own results follow no rule here, each with the reason.
+FREE = {"aten.native_dropout.default": "eager draws its mask by MKL's generator"}
+
+HELD_DTYPES = {
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+}
+
+
+def faults(op: Any, arguments: Any) -> list[str]:
+    """Every way in which a kernel's call differs from eager's."""
+    kernel = BACKEND.kernels[op]
+    try:
+        expected = observe(op, arguments)
+    except Exception as refused:  # the border: what eager refuses, the kernel has to refuse
+        try:
+            observe(kernel, arguments)
+        except type(refused):
+            return []
+        except Exception as other:
+            return [f"raises {other!r} where eager raises {refused!r}"]
+        return [f"takes what eager refuses: {refused}"]
+    try:
+        got = observe(kernel, arguments)
+    except Exception as error:
+        return [f"raises {error!r}"]
+    if str(op) in UNORDERED:
+        values, places = got.leaves
+        dim = next((arg for arg in arguments[0][1:] if type(arg) is int), -1)
+        dim = arguments[0][2] if op is aten.topk.default and len(arguments[0]) > 2 else -1 if op is aten.topk.default else dim
+        picked = torch.gather(arguments[0][0].detach(), dim, places) if values.dim() else values
+        if not torch.equal(torch.nan_to_num(picked), torch.nan_to_num(values)):
+            return ["the places are not those of the values"]
+        expected.leaves[1] = got.leaves[1]
+    found = differences(expected, got)
+    if found and rounding_only(expected, got, observe(op, widened(arguments))):
+        found = []
+    return found + stride_differences(expected, got)
+
+
+class Held(DispatchMode):
+    """Holds each kernel of the backend to eager's, for the first calls that come by after each `restart`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+        self.faults: dict[str, str] = {}
+        self._lately: Counter[str] = Counter()
+
+    def restart(self) -> None:
+        self._lately.clear()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = str(func)
+        if func in BACKEND.kernels and self._lately[name] < MOST and name not in FREE and _holdable((args, kwargs)):
+            self.calls[name] += 1
+            self._lately[name] += 1
+            state = torch.get_rng_state()
+            found = faults(func, (args, kwargs))
+            torch.set_rng_state(state)
+            if found:
+                self.faults.setdefault(name, f"{'; '.join(found)} for {_shown((args, kwargs))}"[:600])
+        return func(*args, **kwargs)
+
+
+def _holdable(arguments: Any) -> bool:
+    leaves = tree_flatten(arguments)[0]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    return torch.complex32 not in leaves and all(
+        one.device.type == "cpu" and one.layout is torch.strided and one.dtype in HELD_DTYPES for one in tensors
+    )
+
+
+def _shown(arguments: Any) -> str:
+    def one(value: Any) -> str:
+        if isinstance(value, Tensor):
+            return f"{value.dtype} {tuple(value.shape)} strides {value.stride()}"
+        return f"[{', '.join(map(one, value))}]" if isinstance(value, (list, tuple)) else repr(value)
+
+    return one(arguments[0]) + "".join(f", {name}={one(value)}" for name, value in arguments[1].items())
+
+
+def held(infos: Sequence[Any], selections: Sequence[Selection]) -> Held:
+    """The samples of these OpInfos, brought to the backend's set, each kernel call that they come to held to eager's."""
+    seen = Held()
+    for info in infos:
+        for selection in selections:
+            if selection.dtype not in info.dtypes:
+                continue
+            seen.restart()
+            mode = ed.EagerDecompMode(BACKEND.ops)
+            backward = selection.grad and differentiable(info, selection)
+            for case in cases(info, selection, 0):
+                try:
+                    with seen, mode:
+                        _call(case, backward)
+                except Exception:  # the border: what eager refuses, or has no route, still came by up to there
+                    continue
+    return seen
+
+
+def _call(case: Any, backward: bool) -> None:
+    args, kwargs = clone_arguments(case.arguments)
+    answer = case.function(*args, **kwargs)
+    if backward:
+        wanted = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, Tensor) and one.requires_grad]
+        outputs = [one for one in tree_flatten(answer)[0] if isinstance(one, Tensor) and one.requires_grad]
+        if wanted and outputs:
+            torch.autograd.grad(outputs, wanted, [torch.ones_like(one) for one in outputs], allow_unused=True)
+
+
+FORWARD = [
+    Selection(samples=2, grad=True),
+    Selection(samples=2, layout="permuted"),
+    *(Selection(samples=1, layout="gapped", dtype=dtype) for dtype in (torch.int64, torch.bool, torch.float64)),
+    *(Selection(samples=1, dtype=dtype) for dtype in (torch.bfloat16, torch.float16, torch.complex64)),
+]
+
+
+def test_a_rotating_part_of_the_kernels_calls_is_eager_s() -> None:
+    week = datetime.date.today().isocalendar().week
+    seen = held(opinfos()[week % PARTS :: PARTS], FORWARD)
+    assert seen.calls.total() > 50
+    assert seen.faults == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(8))
+def test_every_kernel_is_eager_s(part: int) -> None:
+    seen = held(opinfos()[part::8], [Selection(samples=one.samples * 2, **_but_samples(one)) for one in FORWARD])
+    assert seen.faults == {}
+
+
+def _but_samples(selection: Selection) -> dict[str, Any]:
+    return {"dtype": selection.dtype, "layout": selection.layout, "grad": selection.grad}
+
+
+# -- and what is made of them -------------------------------------------------------------------------------------
+
+
+def wrong(infos: Sequence[Any]) -> tuple[list[str], int]:
+    """What goes wrong for samples of OpInfos on the backend, gradients too, and how many were right."""
+    found, right = [], 0
+    for info in infos:
+        selection = Selection(samples=2, grad=True)
+        mode, backward = ed.EagerDecompMode(BACKEND, cache=ed.ProgramCache()), differentiable(info, selection)
+        for case in cases(info, selection, 0):
+            kind, expected = outcome(lambda: observe(case.function, case.arguments, backward=backward))  # noqa: B023 - at once
+            if kind == "error":
+                continue
+            kind, got = outcome(lambda: observe(case.function, case.arguments, [mode], backward=backward))  # noqa: B023 - at once
+            if kind == "error":
+                refused = isinstance(got, ed.UnsupportedOpError) or "numpy backend has no torch.complex32" in str(got)
+                found += [] if refused else [f"{full_name(info)}: {got!r}"]
+                continue
+            differing = differences(expected, got)
+            if differing:
+                kind, truth = outcome(lambda: observe(case.function, widened(case.arguments), backward=backward))  # noqa: B023
+                differing = [] if kind == "value" and rounding_only(expected, got, truth) else differing
+            found += [f"{full_name(info)}: {'; '.join(differing)}"] if differing else []
+            right += not differing
+    return found, right
+
+
+def test_a_rotating_part_of_the_op_database_is_right_on_it() -> None:
+    week = datetime.date.today().isocalendar().week
+    found, right = wrong(opinfos()[week % PARTS :: PARTS])
+    assert found == []
+    assert right > 0
+
+
+@pytest.mark.slow
+def test_the_op_database_is_right_on_it() -> None:
+    found, right = wrong(opinfos())
+    assert found == []
+    assert right > 1200
+
+
+# -- every kernel, by calls written here --------------------------------------------------------------------------
+
+
+def calls_of(name: str) -> list[str]:
+    if name in CALLS:
+        return CALLS[name]
+    packet, _, overload = name.partition(".")
+    tensors = [str(one.type) for one in getattr(getattr(aten, packet), overload or "default")._schema.arguments]
+    return WITH_NUMBER if tensors[1:2] == ["number"] else TWO if tensors[1:2] == ["Tensor"] else ONE
+
+
+def values(sizes: tuple[int, ...], strides: tuple[int, ...] | None, dtype: torch.dtype) -> Tensor:
+    """Small numbers, some equal, with NaN and infinities where there is room."""
+    count = math.prod(sizes)
+    numbers = torch.randint(0, 2 if dtype is torch.bool else 4, (count,)).to(dtype)
+    if dtype.is_floating_point or dtype.is_complex:
+        numbers = torch.randn(count, dtype=dtype) * 2
+        if count >= 10 and SPECIAL:
+            numbers[:4] = torch.tensor([math.nan, math.inf, -math.inf, -0.0], dtype=dtype)
+            numbers[5] = numbers[6]
+    dense = numbers.reshape(sizes)
+    if strides is None:
+        return dense
+    room = torch.zeros(1 + sum((size - 1) * step for size, step in zip(sizes, strides, strict=True)), dtype=dtype)
+    if 0 in strides:
+        return room.copy_(dense.flatten()[: len(room)]).as_strided(sizes, strides)
+    return room.as_strided(sizes, strides).copy_(dense)
+
+
+SPECIAL = True
+
+#: There sums run in another order than eager's and meet other zeros, so that what infinities leave is another NaN; and eager's GELU
+#: of infinity is NaN.
+FINITE = {"gelu", *FAMILIES["products"], *FAMILIES["norms"], *FAMILIES["drawing"]}
+
+NAMES = [name for family in FAMILIES.values() for name in family]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kernel_is_eager_s(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "SPECIAL", name not in FINITE)
+    packet, _, overload = name.partition(".")
+    op = getattr(getattr(aten, packet), overload or "default")
+    torch.manual_seed(0)
+    taken = 0
+    for text in calls_of(name):
+        arguments = parse_call(text, values)
+        found = faults(op, arguments)
+        assert found == [], f"{name}({text}): {found}"
+        taken += outcome(lambda: op(*clone_arguments(arguments)[0], **arguments[1]))[0] == "value"  # noqa: B023 - called at once
+    assert taken, "eager takes none of these calls"
+
+
+# -- it trains, and torch computes nothing ------------------------------------------------------------------------
+
+
+class Beside:
+    """The mode with a recorder outside it, entered as one."""
+
+    def __init__(self) -> None:
+        self.seen = ed.BackendRecorder()
+        self.mode = ed.EagerDecompMode(BACKEND)
+        self._entered = ExitStack()
+
+    def __enter__(self) -> None:
+        self._entered.enter_context(self.seen)
+        self._entered.enter_context(self.mode)
+
+    def __exit__(self, *exc: object) -> None:
+        self._entered.close()
+
+    def computed(self) -> set[str]:
+        """What reached torch and is neither silent nor plumbing on any backend."""
+        return set(map(str, self.seen.ops)) - SILENT - set(map(str, self.seen.plumbing(BACKEND.ops)))
+
+
+def test_the_demonstration_trains_to_eager_s_losses_without_arithmetic_of_torch_s() -> None:
+    codes = np.random.default_rng(0).integers(0, 40, 4000).cumsum() % 37
+    beside = Beside()
+    plain, ours = (_Run(codes.tolist(), 37, 0, inside) for inside in (nullcontext(), beside))
+    for _ in range(3):
+        plain.step()
+        ours.step()
+    assert ours.losses == pytest.approx(plain.losses, abs=1e-4)
+    assert plain.losses[-1] < plain.losses[0]
+    assert beside.computed() == set()
+    assert beside.mode.stats().total.fell_back == 0
+
+
+class Convolutional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(2, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6)
+        self.second, self.groups = nn.Conv2d(6, 8, 3, stride=2, groups=2), nn.GroupNorm(2, 8)
+        self.up = nn.ConvTranspose2d(8, 3, 2, stride=2)
+        self.out = nn.Linear(3, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.norm(self.first(x))), 2)
+        x = self.up(F.silu(self.groups(self.second(x))))
+        return self.out(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.lstm, self.out = nn.Embedding(9, 6), nn.LSTM(6, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states, _ = self.lstm(self.table((x[:, 0, 0] * 3).abs().long().clamp(max=8)).transpose(0, 1))
+        return self.out(states[-1])
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(200, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, functools.partial(torch.optim.AdamW, eps=1e-2)])
+@pytest.mark.parametrize("make", [perceptron, Convolutional, Recurrent])
+def test_small_nets_train_to_eager_s_weights(make: Callable[[], nn.Module], optimizer: Any) -> None:
+    torch.manual_seed(1)
+    net = make()
+    batches = [(torch.randn(6, 2, 10, 10), torch.randint(0, 4, (6,))) for _ in range(4)]
+
+    def train(trained: nn.Module) -> tuple[list[float], list[Tensor]]:
+        stepping = optimizer(trained.parameters(), lr=0.05, foreach=True)
+        losses = []
+        for images, classes in batches:
+            stepping.zero_grad()
+            loss = F.cross_entropy(trained(images), classes)
+            loss.backward()
+            stepping.step()
+            losses.append(loss.item())
+        return losses, [one.detach() for one in (*trained.parameters(), *trained.buffers())]
+
+    wanted, theirs = train(copy.deepcopy(net))
+    beside = Beside()
+    with beside:
+        losses, weights = train(net)
+    assert losses == pytest.approx(wanted, abs=1e-4)
+    for one, other in zip(weights, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-3)
+    assert beside.computed() == set()
+
+
+def test_a_kernel_of_torch_s_among_them_would_be_seen() -> None:
+    beside = Beside()
+    with_one = ed.Backend("mixed", BACKEND.ops, {op: kernel for op, kernel in BACKEND.kernels.items() if op is not aten.mul.Tensor})
+    beside.mode = ed.EagerDecompMode(with_one)
+    with beside:
+        torch.ones(3) * torch.ones(3)
+    assert beside.computed() == {"aten.mul.Tensor"}
+
+
+# -- memory -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", sorted(HELD_DTYPES, key=str))
+def test_an_array_is_the_tensor_s_memory(dtype: torch.dtype) -> None:
+    tensor = torch.zeros(3, 4, dtype=dtype).t()[1:]
+    before = tensor.clone()
+    memory(tensor)[0, 2] = 1
+    assert not torch.equal(tensor, before)
+    assert memory(tensor).shape == (3, 3)
+
+
+def test_an_array_outlives_its_tensor() -> None:
+    array = memory(torch.arange(1000))
+    torch.zeros(1000)
+    assert array.tolist() == list(range(1000))
+
+
+def test_bfloat16_is_rounded_as_torch_rounds() -> None:
+    patterns = torch.randint(-(2**31), 2**31 - 1, (20_000,), dtype=torch.int32).view(torch.float32)
+    got = BACKEND.kernels[aten._to_copy.default](patterns, dtype=torch.bfloat16)
+    torch.testing.assert_close(got, patterns.bfloat16(), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(3, device="meta"),
+        lambda: torch.zeros(3, 3).to_sparse(),
+        lambda: torch.zeros(2, dtype=torch.complex32),
+        lambda: torch.zeros(2, dtype=torch.float8_e4m3fn),
+    ],
+)
+def test_what_numpy_cannot_see_is_refused(make: Callable[[], Tensor]) -> None:
+    with pytest.raises(NotImplementedError, match="numpy backend has no torch"):
+        memory(make())
+
+
+def test_results_can_be_resized_like_any_tensor() -> None:
+    made = BACKEND.kernels[aten.add.Tensor](torch.ones(2), 1)
+    assert made.resize_(100).shape == (100,)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.ones(3, dtype=torch.bool).neg(),
+        lambda: torch.ones(3, dtype=torch.bool).fmod(True),
+        lambda: torch.ones(2).sum(3),
+    ],
+)
+def test_refusals_are_in_eager_s_words(call: Callable[[], Tensor]) -> None:
+    _, want = outcome(call)
+    with ed.EagerDecompMode(BACKEND):
+        _, got = outcome(call)
+    assert type(got) is type(want)
+    assert str(got).splitlines()[0] == str(want).splitlines()[0]
+
+
+def test_erf_is_python_s() -> None:
+    x = np.concatenate([np.linspace(-7, 7, 2001), [math.inf, -math.inf, 1e-300, -0.0]])
+    assert np.abs(erf(x) - [math.erf(one) for one in x]).max() <= 2.3e-16
+    assert math.isnan(erf(np.array([math.nan]))[0])
+
+
+# -- random numbers -----------------------------------------------------------------------------------------------
+
+
+def drawn(run: Callable[[], Tensor], seed: int = 5) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(seed)
+    return run(), torch.get_rng_state()
+
+
+@pytest.mark.parametrize("count", [1, 3, 16, 17, 623, 624, 2000])
+def test_draws_are_eager_s_and_leave_eager_s_state(count: int) -> None:
+    def draws() -> Tensor:
+        return torch.cat([torch.rand(count), torch.randn(count), torch.randperm(count).float(), torch.randn(3), torch.rand(2)])
+
+    want, state = drawn(draws)
+    with ed.EagerDecompMode(BACKEND):
+        got, ours = drawn(draws)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=2e-6)
+    assert torch.equal(ours, state)
+
+
+def test_dropout_follows_the_seed_the_state_and_its_chance() -> None:
+    dropout = BACKEND.kernels[aten.native_dropout.default]
+    x = torch.ones(40_000)
+    (first, state), (again, _), (other, _) = (drawn(lambda: dropout(x, 0.3, True)[0], seed) for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert first.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
+    kept = (first != 0).double().mean().item()
+    assert abs(kept - 0.7) < 5 * math.sqrt(0.21 / len(x))
+    torch.set_rng_state(state)
+    second = dropout(x, 0.3, True)[1]
+    torch.set_rng_state(state)
+    assert torch.equal(dropout(x, 0.3, True)[1], second)
+    assert not torch.equal(second, first != 0)
+
+
+# -- the set ------------------------------------------------------------------------------------------------------
+
+
+def test_every_op_of_the_set_has_a_kernel_or_is_plumbing() -> None:
+    assert set(BACKEND.kernels) | set(PLUMBING) == set(BACKEND.ops)
+    assert set(BACKEND.kernels) & set(PLUMBING) == set()
+    assert set(PLUMBING) <= set(ed.infra() | ["aten.as_strided"])
+    assert set(BACKEND.ops) <= set(ed.core_aten())
+    assert len(BACKEND.kernels) == sum(map(len, FAMILIES.values())) == 180
+
+
+def test_what_the_set_carries_is_no_less_than_was_counted() -> None:
+    counts = ed.plan(BACKEND).counts
+    assert counts["supported"] + counts["closed"] >= 2007
+
+
+def test_the_module_says_what_to_install_where_numpy_is_missing() -> None:
+    code = "import sys; sys.modules['numpy'] = None\nimport eagerdecomp\nimport eagerdecomp.backends.numpy"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ImportError: eagerdecomp.backends.numpy computes with NumPy: pip install 'eagerdecomp[numpy]'" in done.stderr
+
+
+def test_the_library_does_not_import_numpy_s_backend() -> None:
+    code = "import sys, eagerdecomp, eagerdecomp.backends; print('eagerdecomp.backends.numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,131 @@
+"""torch's own device tests, told by a plan which operators stay on a set, run on those and no others."""
+
+from __future__ import annotations
+
+import unittest
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import eagerdecomp as ed
+from eagerdecomp.allowlist import allowlist_of, opinfos
+from eagerdecomp.cli import main
+
+CORE = ed.core_aten()
+
+#: The others: no route (linalg.eig), a backward without one, no float dtype, nothing called, a variant of its own name.
+SOME = ["add", "nn.functional.gelu", "linalg.eig", "bitwise_and", "positive", "div.floor_rounding", "nn.functional.mish", "matmul"]
+
+
+@pytest.fixture(scope="module")
+def infos() -> list[Any]:
+    found = [info for info in opinfos() if info.full_name in SOME]
+    assert len(found) == len(SOME)
+    return found
+
+
+@pytest.fixture(scope="module")
+def plan() -> ed.Plan:
+    return ed.plan(CORE)
+
+
+def read(source: str) -> dict[str, Any]:
+    namespace: dict[str, Any] = {}
+    exec(compile(source, "allowlist", "exec"), namespace)
+    return namespace
+
+
+def test_an_opinfo_stays_if_all_that_it_calls_closes(plan: ed.Plan, infos: list[Any]) -> None:
+    found = allowlist_of(plan, infos)
+    assert set(found.forward) == set(SOME) - {"linalg.eig"}
+    assert found.gradients == found.forward
+    assert found.left_out == {"linalg.eig": ("aten.linalg_eig.default",)}
+    without = allowlist_of(ed.plan(CORE - ["aten.tanh", "aten.log1p", "aten.exp", "aten.erf"]), infos)
+    assert {"nn.functional.gelu", "nn.functional.mish"} <= set(without.left_out)
+
+
+def test_a_backward_that_does_not_close_leaves_the_forward_in(infos: list[Any]) -> None:
+    few = ed.infra() | [
+        "aten.mm",
+        "aten.bmm",
+        "aten.mv",
+        "aten.dot",
+        "aten.gelu.default",
+        "aten.view",
+        "aten.expand",
+        "aten.unsqueeze",
+    ]
+    gelu = [info for info in infos if info.full_name == "nn.functional.gelu"]
+    found = allowlist_of(ed.plan(few), gelu)
+    assert found.forward == ("nn.functional.gelu",)
+    assert found.gradients == ()
+    assert found.left_out == {"nn.functional.gelu": ("aten.gelu_backward.default",)}
+
+
+def test_what_a_plan_does_not_hold_does_not_close(infos: list[Any]) -> None:
+    found = allowlist_of(ed.plan(CORE, ops=["aten.add.Tensor"]), infos)
+    assert set(found.forward) == {"add", "positive"}
+
+
+def test_random_state_and_warnings_are_left_alone(plan: ed.Plan, infos: list[Any]) -> None:
+    before = torch.get_rng_state()
+    allowlist_of(plan, infos[:2])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_progress_is_told(plan: ed.Plan, infos: list[Any]) -> None:
+    done: list[int] = []
+    allowlist_of(plan, infos[:3], step=done.append)
+    assert done == [1, 2, 3]
+
+
+def test_torchs_device_tests_run_over_the_closure_alone(plan: ed.Plan, infos: list[Any]) -> None:
+    from torch.testing._internal.common_device_type import CPUTestBase, instantiate_device_type_tests, ops
+    from torch.testing._internal.common_utils import TestCase
+
+    written = read(allowlist_of(plan, infos).source())
+
+    class TestOnTheSet(TestCase):
+        @ops(infos, allowed_dtypes=(torch.float32, torch.int64))
+        def test_it_is_eager(self, device: str, dtype: torch.dtype, op: Any) -> None:
+            for sample in op.sample_inputs(device, dtype):
+                want = op(sample.input, *sample.args, **sample.kwargs)
+                with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+                    got = op(sample.input, *sample.args, **sample.kwargs)
+                torch.testing.assert_close(got, want)
+                assert not seen.outside(CORE)
+
+    scope = {"TestOnTheSet": TestOnTheSet}
+    CPUTestBase.set_test_configs(op_allowlist=written["GRADIENTS"])
+    try:
+        instantiate_device_type_tests(TestOnTheSet, scope, only_for="cpu")
+        suite = unittest.defaultTestLoader.loadTestsFromTestCase(scope["TestOnTheSetCPU"])
+        names = {test.id().rpartition(".")[2] for test in suite}  # type: ignore[union-attr]
+        result = unittest.TestResult()
+        suite.run(result)
+    finally:
+        CPUTestBase.set_test_configs()
+    assert {name.removeprefix("test_it_is_eager_").partition("_cpu_")[0] for name in names} == {
+        info.formatted_name for info in infos if info.full_name != "linalg.eig"
+    }
+    assert (result.errors, result.failures, result.skipped) == ([], [], [])
+    assert result.testsRun == len(names) > len(infos)
+
+
+def test_the_command_writes_it(infos: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr("eagerdecomp.commands.plan.opinfos", lambda: infos)
+    assert main(["plan", "--allowlist", str(tmp_path / "closure.py")]) == 0
+    written = read((tmp_path / "closure.py").read_text(encoding="utf-8"))
+    assert written["FORWARD"] == set(SOME) - {"linalg.eig"}
+    assert written["LEFT_OUT"] == {"linalg.eig": ["aten.linalg_eig.default"]}
+    assert "core_aten" in written["__doc__"]
+    assert "7 of 8 OpInfos stay on the set, 7 with their gradients" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("other", [["--match", "gelu"], ["--model", "nets:gpt"]])
+def test_the_command_wants_a_plan_of_all_of_aten(other: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--allowlist", str(tmp_path / "closure.py"), *other]) == 2
+    assert "all of ATen" in capsys.readouterr().err
+    assert not (tmp_path / "closure.py").exists()
