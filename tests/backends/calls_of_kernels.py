@@ -417,5 +417,10 @@ CALLS: dict[str, list[str]] = {
     ],
 }
 
+for _name, _list in (("Tensor", TWO), ("Scalar", WITH_NUMBER)):
+    for _packet in ("add", "sub"):
+        _by_name = [f"{one}, alpha={alpha}" for one in _list for alpha in (2, -0.5)]
+        CALLS[f"{_packet}.{_name}"] = [*_list, *_by_name] if _name == "Tensor" else [*_list, *(f"{one}, 2" for one in _list)]
+
 for _name in ("amax", "amin"):
     CALLS[_name] = [*REDUCED, "f32[3, 4]", "f32[0]"]

@@ -121,7 +121,7 @@ def _scaled(function: Function) -> Function:
             raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")
         if isinstance(alpha, float) and not dtype.is_floating_point and not dtype.is_complex:
             raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
-        if alpha == 1:
+        if alpha == 1 and not dtype.is_complex:  # eager multiplies complex numbers by 1, which makes infinities NaN
             return compute(function, [x, y], dtype)
         scale = read(alpha, dtype)
         return compute(lambda a, b: function(a, scale * b), [x, y], dtype)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from eagerdecomp.backends.numpy.arrays import Array, Number, allocate, formatted, give, read, store
 from eagerdecomp.backends.numpy.windows import folded, unfolded
+from eagerdecomp.spelling import not_implemented
 from eagerdecomp.strides import in_order
 
 __all__ = ["KERNELS"]
@@ -34,7 +35,7 @@ def _check(name: str, dims: int, x: Tensor, y: Tensor) -> None:
     if x.dtype is not y.dtype:
         raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {x.dtype} != {y.dtype}")
     if x.dtype is torch.bool:
-        raise RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Bool'")
+        raise not_implemented("addmm_impl_cpu_", x.dtype)
     if x.shape[-1] != y.shape[-2] or x.shape[:-2] != y.shape[:-2]:
         raise RuntimeError(f"{name}: shapes cannot be multiplied ({_by(x)} and {_by(y)})")
 
