@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -348,6 +349,19 @@ def tree_codegen(names: list[str], in_spec: Any, out_spec: Any) -> Any:
     return _PyTreeCodeGen(_PyTreeInfo(names, in_spec, out_spec))
 
 
+#: What torch calls a function of sizes in its analysis, the function, and how many of the operands it takes.
+_SIZE_FUNCTIONS: tuple[tuple[str, Callable[..., Any], int], ...] = (
+    ("to_dtype", torch.sym_float, 1),
+    ("minimum", torch.sym_min, 2),
+    ("maximum", torch.sym_max, 2),
+    ("floor_to_int", math.floor, 1),
+    ("ceil_to_int", math.ceil, 1),
+    ("trunc_to_int", math.trunc, 1),
+    ("round_to_int", round, 1),
+    ("sqrt", torch._sym_sqrt, 1),  # type: ignore[attr-defined]
+)
+
+
 class Sizes:
     """Sizes of one run on fake tensors that stay symbols.
 
@@ -397,15 +411,22 @@ class Sizes:
         from torch.utils._sympy.reference import PythonReferenceAnalysis
 
         class Analysis(PythonReferenceAnalysis):
+            """Calls as nodes, where torch's own ask what their operands are, which a gradient's pass leaves unanswered."""
+
             @staticmethod
-            def int_truediv(a: Any, b: Any) -> Any:  # torch's asks what its operands are
+            def int_truediv(a: Any, b: Any) -> Any:
                 return a / b
 
+        def as_call(function: Callable[..., Any], count: int) -> staticmethod[..., Any]:
+            return staticmethod(lambda *args: tracer.create_proxy("call_function", function, args[:count], {}))
+
+        tracer = GraphAppendingTracer(graph)
+        for name, function, count in _SIZE_FUNCTIONS:
+            setattr(Analysis, name, as_call(function, count))
         expression = Sizes.expression(size)
         if expression.is_number:
-            return size.node.int_() if isinstance(size, torch.SymInt) else size.node.float_()
+            return int(expression) if isinstance(size, torch.SymInt) else float(expression)
         if expression not in known:
-            tracer = GraphAppendingTracer(graph)
             for symbol in sorted(expression.free_symbols, key=str):
                 if symbol not in known:
                     known[symbol] = leaf(symbol)
@@ -423,11 +444,21 @@ class Sizes:
         """Whether a size may stand where a number or a symbol was; `symbols` collects what each symbol is."""
         if not isinstance(wanted, torch.SymInt):
             return bool(wanted == found)
-        expression = self.expression(wanted)
+        expression = wanted.node._expr  # as it was made: `expr` is in terms of other sizes, once the run tied it to them
         if expression.is_Symbol:
             return symbols.setdefault(expression, found) == found
         return bool(expression.subs(symbols) == found)
 
-    def broken(self, symbols: Mapping[Any, int]) -> str:
-        """What the run went by that does not hold for these sizes; "" where everything does."""
-        return next((str(guard.expr) for guard in self._env.guards if not guard.expr.subs(symbols)), "")
+    def broken(self, symbols: Mapping[Any, int], names: Mapping[Any, str]) -> str:
+        """What the run went by that does not hold for these sizes, whose names are given too; "" where everything does."""
+        for guard in self._env.guards:
+            if not guard.expr.subs(symbols):
+                told = guard.expr.xreplace({symbol: type(symbol)(name) for symbol, name in names.items() if symbol is not None})
+                return f"{told.lhs} {told.rel_op} {told.rhs}" if hasattr(told, "rel_op") else str(told)
+        return ""
+
+    @staticmethod
+    def symbol(size: Any) -> Any:
+        """The symbol that a size was made; None for a number or an expression."""
+        expression = size.node._expr if isinstance(size, torch.SymInt) else None
+        return expression if expression is not None and expression.is_Symbol else None

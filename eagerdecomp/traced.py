@@ -30,7 +30,12 @@ class Trace(torch.fx.GraphModule):
         def checked(self: Trace, *args: Any, **kwargs: Any) -> Any:
             _check_inputs(placeholders, tree_flatten((args, kwargs))[0], self.meta.get("sizes"))
             with torch.no_grad():
-                return forward(self, *args, **kwargs)
+                try:
+                    return forward(self, *args, **kwargs)
+                except ZeroDivisionError:
+                    if self.meta.get("sizes") is None:
+                        raise
+                    raise TraceError("a number computed of the sizes divides by zero for these: trace it anew") from None
 
         cls.forward = checked
         return made
@@ -52,6 +57,7 @@ def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Size
     if len(given) != len(placeholders):
         return  # the call itself says what is missing
     symbols: dict[Any, int] = {}
+    names: dict[Any, str] = {}
     for node, value in zip(placeholders, given, strict=True):
         want = node.meta.get("val")
         if want is None:
@@ -63,6 +69,8 @@ def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Size
                 like = ours == theirs
             elif like and sizes is not None:
                 like = all(sizes.fits(one, other, symbols) for one, other in zip(ours, theirs, strict=True))
+                for dim, one in enumerate(want.shape):
+                    names.setdefault(sizes.symbol(one), f"{node.name}.shape[{dim}]")
         else:
             like = type(want) is type(value) and bool(want == value)
         if not like:
@@ -70,7 +78,7 @@ def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Size
         twin = node.meta.get("same_as")
         if twin is not None and value is not given[twin]:
             raise TraceError(f"{node.name} was the same tensor as {placeholders[twin].name} when the graph was made: trace it anew")
-    if sizes is not None and (broken := sizes.broken(symbols)):
+    if sizes is not None and (broken := sizes.broken(symbols, names)):
         raise TraceError(f"the graph holds only where {broken}: trace it anew")
 
 

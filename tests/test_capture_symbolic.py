@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -149,6 +150,96 @@ def test_what_is_computed_of_an_open_size_is_computed_anew(fn: Callable[[Tensor]
     for batch in (4, 8, 11):  # one of them the size of another dimension
         x = torch.randn(batch, 8)
         assert_same(graph(x), plain(run(x)))
+
+
+def randoms(shape: Sequence[int], classes: int) -> Tensor:
+    return torch.randint(0, classes, tuple(shape)) if classes else torch.randn(*shape)
+
+
+#: A loss, and of each of its inputs the shape for a size, how many classes it holds (0: floats), and which dimensions are symbols.
+LOSSES: dict[str, tuple[Callable[..., Tensor], list[tuple[Callable[[int], Sequence[int]], int, Sequence[int]]]]] = {
+    "tokens": (
+        lambda x, t: F.cross_entropy(x.flatten(0, -2), t),
+        [(lambda n: (n, 6, 8), 0, [0]), (lambda n: (6 * n,), 8, [0])],
+    ),
+    "tokens, of texts of any length": (
+        lambda x, t: F.cross_entropy(x.flatten(0, -2), t),
+        [(lambda n: (n, n + 3, 8), 0, [0, 1]), (lambda n: (n * (n + 3),), 8, [0])],
+    ),
+    "shifted tokens": (
+        lambda x, t: F.cross_entropy(x[:, :-1].reshape(-1, 8), t[:, 1:].reshape(-1), ignore_index=0),
+        [(lambda n: (n, 6, 8), 0, [0]), (lambda n: (n, 6), 8, [0])],
+    ),
+    "flat target": (
+        lambda x, t: F.binary_cross_entropy_with_logits(x.flatten(), t.sigmoid()),
+        [(lambda n: (n, 4), 0, [0]), (lambda n: (4 * n,), 0, [0])],
+    ),
+    "every second": (
+        lambda x, y: (x[::2] * y).sum(0),
+        [(lambda n: (2 * n, 4), 0, [0]), (lambda n: (n, 4), 0, [0])],
+    ),
+    "twice the rows": (
+        lambda x, y: torch.cat([x, y]).softmax(0)[:, 0],
+        [(lambda n: (n, 4), 0, [0]), (lambda n: (2 * n, 4), 0, [0])],
+    ),
+    "sums of two sizes": (
+        lambda x, y, z: torch.cat([x, y]) * z,
+        [(lambda n: (n, 4), 0, [0]), (lambda n: (n + 1, 4), 0, [0]), (lambda n: (2 * n + 1, 4), 0, [0])],
+    ),
+    "pairs": (
+        lambda x, y: F.cross_entropy(x @ y.t() / x.shape[1] ** 0.5, torch.arange(x.shape[0])),
+        [(lambda n: (n, 4), 0, [0]), (lambda n: (n, 4), 0, [0])],
+    ),
+    "margins": (F.multi_margin_loss, [(lambda n: (n, 4), 0, [0]), (lambda n: (n,), 4, [0])]),
+    "three quarters": (lambda x: x[: math.floor(x.shape[0] * 0.75)].square(), [(lambda n: (2 * n, 4), 0, [0])]),
+    "a root of the size": (lambda x: x.square().sum(0) / x.shape[0] ** 0.5, [(lambda n: (n, 4), 0, [0])]),
+    "the larger size": (lambda x: x / torch.sym_max(x.shape[0] - 3, 1), [(lambda n: (n, 4), 0, [0])]),
+    "halves": (lambda x: torch.stack([half.exp() for half in x.chunk(2)]), [(lambda n: (2 * n, 4), 0, [0])]),
+    "gates": (lambda x: F.glu(x, 0), [(lambda n: (2 * n, 4), 0, [0])]),
+    "spread": (lambda x: x.std(0) + x.var((0, 1)), [(lambda n: (n, 3, 4), 0, [0])]),
+    "norms of each": (F.instance_norm, [(lambda n: (n, 4, 5), 0, [0])]),
+    "windows": (lambda x: F.avg_pool2d(F.max_pool2d(x, 2), 2), [(lambda n: (2, 3, 4 * n, 4 * n), 0, [2, 3])]),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_and_its_gradient_hold_for_the_size_traced_and_for_others(name: str) -> None:
+    loss, given = LOSSES[name]
+    torch.manual_seed(0)
+    names = [f"given{number}" for number in range(len(given))]
+
+    def step(**inputs: Tensor) -> list[Tensor]:
+        leaves = {key: value.detach().requires_grad_(value.is_floating_point()) for key, value in inputs.items()}
+        answer = loss(*leaves.values())
+        wanted = [value for value in leaves.values() if value.requires_grad]
+        return [answer, *torch.autograd.grad(answer.square().sum(), wanted)]
+
+    def inputs(size: int) -> dict[str, Tensor]:
+        return {key: randoms(shape(size), classes) for key, (shape, classes, _) in zip(names, given, strict=True)}
+
+    symbolic = {key: dims for key, (_, _, dims) in zip(names, given, strict=True)}
+    graph = ed.trace(step, CORE, symbolic=symbolic)(**inputs(4))
+    for size in (4, 2, 3, 7):
+        values = inputs(size)
+        assert_same(graph(**values), plain(step(**values)))
+
+
+def test_sizes_that_do_not_belong_together_are_told_by_the_inputs_names() -> None:
+    graph = ed.trace(lambda x, t: F.cross_entropy(x.flatten(0, -2), t), CORE, symbolic={"x": 0, "t": 0})(
+        torch.randn(2, 3, 4), torch.randint(0, 4, (6,))
+    )
+    with pytest.raises(ed.TraceError, match=r"holds only where 3\*x\.shape\[0\] == t\.shape\[0\]: trace it anew"):
+        graph(torch.randn(2, 3, 4), torch.randint(0, 4, (7,)))
+
+
+def test_a_number_of_the_sizes_that_python_cannot_compute_is_refused() -> None:
+    def step(x: Tensor) -> Any:
+        leaf = x.detach().requires_grad_()
+        return torch.autograd.grad(leaf.std(), leaf)
+
+    graph = ed.trace(step, CORE, symbolic={"x": 0})(torch.randn(4))
+    with pytest.raises(ed.TraceError, match="divides by zero for these"):
+        graph(torch.randn(1))
 
 
 def test_a_size_of_one_is_no_symbol_where_it_is_traced_and_fits_where_it_is_run() -> None:

@@ -6,6 +6,7 @@ Every test says in its message what the library relied on; mend it in `eagerdeco
 from __future__ import annotations
 
 import gc
+import math
 import sys
 import threading
 import warnings
@@ -572,10 +573,54 @@ def test_sizes_stay_symbols_become_nodes_and_hold_later_sizes_to_what_was_gone_b
     assert sizes.fits(x.shape[0], 3, symbols)
     assert not sizes.fits(x.shape[0], 2, symbols)
     assert sizes.fits(4, 4, symbols)
-    assert sizes.broken(symbols) == ""
+    assert sizes.broken(symbols, {}) == ""
     assert x.shape[0] > 5
-    assert sizes.broken(symbols)
-    assert not sizes.broken(dict.fromkeys(symbols, 7))
+    assert sizes.broken(symbols, {sizes.symbol(x.shape[0]): "x.shape[0]"}) == "x.shape[0] > 5"
+    assert not sizes.broken(dict.fromkeys(symbols, 7), {})
+
+
+def test_a_size_that_follows_from_another_keeps_its_own_symbol() -> None:
+    sizes = Sizes()
+    x, y = sizes.fake(torch.ones(6), (0,)), sizes.fake(torch.ones(12), (0,))
+    own = sizes.symbol(y.shape[0])
+    with sizes.mode:
+        torch.cat([x, x]).add(y)
+    assert Sizes.expression(y.shape[0]) != own, "torch no longer writes a size as a multiple of another: use `expression`"
+    symbols: dict[Any, int] = {}
+    assert sizes.fits(x.shape[0], 3, symbols)
+    assert sizes.fits(y.shape[0], 7, symbols)
+    assert sizes.broken(symbols, {})
+    assert not sizes.broken({**symbols, own: 6}, {})
+    assert sizes.symbol(y.shape[0] + 1) is None
+    assert sizes.symbol(3) is None
+
+
+@pytest.mark.parametrize(
+    ("compute", "expected"),
+    [
+        (lambda size: torch.sym_float(size) * 2.5, 12.5),
+        (lambda size: torch.sym_min(size, 3), 3),
+        (lambda size: torch.sym_max(size, 3), 5),
+        (lambda size: math.floor(size * 0.75), 3),
+        (lambda size: math.ceil(size * 0.75), 4),
+        (lambda size: round(size * 0.75), 4),
+        (lambda size: size**0.5, math.sqrt(5)),
+        (lambda size: size / 2, 2.5),
+    ],
+)
+def test_functions_of_sizes_become_nodes_without_torch_functions_too(compute: Callable[[Any], Any], expected: float) -> None:
+    sizes, graph = Sizes(), torch.fx.Graph()
+    x = sizes.fake(torch.ones(6), (0,))
+    given = graph.placeholder("x")
+
+    def leaf(symbol: Any) -> torch.fx.Node:
+        node = graph.call_function(aten.sym_size.int, (given, 0))
+        node.meta["val"] = x.shape[0]
+        return node
+
+    with torch._C.DisableTorchFunction():  # as in a gradient's pass
+        graph.output(Sizes.node_of(compute(x.shape[0]), graph, {}, leaf))
+    assert torch.fx.GraphModule(torch.nn.Module(), graph)(torch.ones(5)) == expected
 
 
 def test_suggested_memory_format_is_channels_last_where_the_strides_are() -> None:

@@ -353,10 +353,10 @@ def _half(x: Tensor, dim: int) -> int:
         raise RuntimeError("glu does not support 0-dimensional tensors")
     if not -rank <= dim < rank:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
-    half, odd = divmod(x.size(dim), 2)
-    if odd:
-        raise RuntimeError(f"Halving dimension must be even, but dimension {dim % rank} is size {x.size(dim)}")
-    return half
+    size = x.size(dim)
+    if size % 2:
+        raise RuntimeError(f"Halving dimension must be even, but dimension {dim % rank} is size {size}")
+    return size // 2
 
 
 def _glu(call: Call) -> Callable[..., Any]:

@@ -246,7 +246,7 @@ def _glu_backward(call: Call) -> Callable[..., Any]:
         dtype, rank, shape = self.dtype, self.dim(), list(self.shape)
         if dtype not in _FULL or grad_output.dtype is not dtype or not -rank <= dim < rank or not self.numel():
             return others(grad_output, self, dim)
-        half, odd = divmod(shape[dim], 2)
+        half, odd = shape[dim] // 2, shape[dim] % 2  # sizes may be symbols, which take no divmod
         shape[dim] = half
         if odd or list(grad_output.shape) != shape:
             return others(grad_output, self, dim)

@@ -87,7 +87,7 @@ def _split(call: Call) -> Callable[..., Any]:
         if split_size <= 0 or not -rank <= dim < rank:
             return others(self, split_size, dim)
         size = self.size(dim)
-        whole, rest = divmod(size, split_size)
+        whole, rest = size // split_size, size % split_size  # sizes may be symbols, which take no divmod
         return split_with_sizes(self, [split_size] * whole + ([rest] if rest or not size else []), dim)
 
     return run
