@@ -29,7 +29,11 @@ _NAMES: dict[str, Any] = {
     "nan": math.nan,
 }
 # Text in quotes, or empty brackets behind a dtype or other brackets, which Python does not read.
-_EMPTY_SIZES = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|(?<=[\w\]])\[\s*\]")
+_QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
+_EMPTY_SIZES = re.compile(_QUOTED + r"|(?<=[\w\]])\[\s*\]")
+# Text in quotes, with or without an end, a bracket, or what begins a comment.
+_BRACKETS = re.compile(_QUOTED + r"|['\"].*|[\[\](){}#]", re.DOTALL)
+_CLOSING = {"[": "]", "(": ")", "{": "}"}
 
 
 class CallTextError(ValueError):
@@ -73,23 +77,46 @@ class _Reader:
     def call(self) -> tuple[list[Any], dict[str, Any]]:
         if not self._text.strip():
             return [], {}
+        self._match_brackets()
         source = "f(" + _EMPTY_SIZES.sub(self._filled, " ".join(self._text.splitlines())) + ")"
         try:
+            self._bytes = source.encode()
             tree = ast.parse(source, mode="eval").body
         except SyntaxError as error:
-            raise self._fault((error.offset or 1) - 1, (error.msg or "cannot be read").partition(". Perhaps")[0]) from None
+            why = error.msg or "cannot be read"
+            why = "a comma is missing" if "forgot a comma" in why else re.split(r"[.,] perhaps", why, flags=re.IGNORECASE)[0]
+            raise self._fault((error.offset or 1) - 1, why) from None
         except (ValueError, MemoryError, RecursionError):
             raise CallTextError("cannot be read") from None
-        if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.end_col_offset != len(source.encode()):
+        if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.end_col_offset != len(self._bytes):
             raise CallTextError("cannot be read as the arguments of one call")
         named: dict[str, Any] = {}
         for keyword in tree.keywords:
             if keyword.arg is None:
-                raise self._fault(keyword.value.col_offset, "arguments are given by position or name, not by **")
+                raise self._fault_at(keyword.value.col_offset, "arguments are given by position or name, not by **")
             if keyword.arg in named:
-                raise self._fault(keyword.col_offset, f"{keyword.arg} is given twice")
+                raise self._fault_at(keyword.col_offset, f"{keyword.arg} is given twice")
             named[keyword.arg] = self._value(keyword.value)
         return [self._value(node) for node in tree.args], named
+
+    def _match_brackets(self) -> None:
+        """Raise where brackets do not match: Python would tell of the ones around all that it reads."""
+        opened: list[int] = []
+        for match in _BRACKETS.finditer(self._text):
+            if match[0] in _CLOSING:
+                opened.append(match.start())
+            elif match[0] == "#":
+                raise self._fault_in_text(match.start(), "a call has no comments")
+            elif match[0] in "])}":
+                if not opened:
+                    raise self._fault_in_text(match.start(), f"{match[0]!r} was never opened")
+                due = _CLOSING[self._text[opened[-1]]]
+                if match[0] != due:
+                    begun = f"{self._text[opened[-1]]!r} at column {opened[-1] + 1}"
+                    raise self._fault_in_text(match.start(), f"{due!r} is due, for the {begun}")
+                opened.pop()
+        if opened:
+            raise self._fault_in_text(opened[-1], f"{self._text[opened[-1]]!r} is never closed")
 
     def _filled(self, match: re.Match[str]) -> str:
         if match[0][0] != "[":
@@ -98,7 +125,13 @@ class _Reader:
         return "[()" + match[0][1:]
 
     def _fault(self, offset: int, why: str) -> CallTextError:
-        offset = max(offset - 2 - 2 * sum(place < offset for place in self._added), 0)
+        return self._fault_in_text(max(offset - 2 - 2 * sum(place < offset for place in self._added), 0), why)
+
+    def _fault_at(self, byte: int | None, why: str) -> CallTextError:
+        """A fault where Python's tree says that something is: it counts bytes."""
+        return self._fault(len(self._bytes[:byte].decode()), why)
+
+    def _fault_in_text(self, offset: int, why: str) -> CallTextError:
         place = self._text[offset : offset + 24]
         where = f"at column {offset + 1}, {place!r}" if place else "at its end"
         return CallTextError(f"{where}: {why}")
@@ -114,10 +147,12 @@ class _Reader:
             return self._tensor(node)
         if isinstance(node, (ast.UnaryOp, ast.BinOp)):
             return self._number(node)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+            raise self._fault_at(node.func.end_col_offset, "strides stand in brackets, as in f32[4, 4][1, 4]")
         name = self._name(node)
         if name in _NAMES:
             return _NAMES[name]
-        raise self._fault(node.col_offset, "not a tensor such as f32[8, 64], a literal, or a name of torch's")
+        raise self._fault_at(node.col_offset, "not a tensor such as f32[8, 64], a literal, or a name of torch's")
 
     def _name(self, node: ast.expr) -> str:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
@@ -131,25 +166,25 @@ class _Reader:
         dtype = _DTYPES.get(self._name(inner.value))
         if dtype is None:
             shown = ", ".join(SHORT_DTYPES.values())
-            raise self._fault(inner.value.col_offset, f"not a dtype; they are {shown}, or torch's own names")
+            raise self._fault_at(inner.value.col_offset, f"not a dtype; they are {shown}, or torch's own names")
         sizes = self._sizes(inner.slice)
         if strides is not None and len(strides) != len(sizes):
-            raise self._fault(node.slice.col_offset, f"{len(strides)} strides for {len(sizes)} dimensions")
+            raise self._fault_at(node.slice.col_offset, f"{len(strides)} strides for {len(sizes)} dimensions")
         try:
             return self._make(sizes, strides, dtype)
         except (RuntimeError, NotImplementedError, OverflowError) as error:
-            raise self._fault(node.col_offset, f"no such tensor can be made: {str(error).splitlines()[0]}") from None
+            raise self._fault_at(node.col_offset, f"no such tensor can be made: {str(error).splitlines()[0]}") from None
 
     def _sizes(self, node: ast.expr) -> tuple[int, ...]:
         nodes = node.elts if isinstance(node, ast.Tuple) else [node]
         for one in nodes:
             if not isinstance(one, ast.Constant) or type(one.value) is not int:
-                raise self._fault(one.col_offset, "sizes and strides are whole numbers")
+                raise self._fault_at(one.col_offset, "sizes and strides are whole numbers")
         return tuple(one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, int))
 
     def _number(self, node: ast.UnaryOp | ast.BinOp) -> Any:
         """A number with a sign, or a complex one: ``-1``, ``1 + 2j``."""
-        fault = self._fault(node.col_offset, "nothing is computed here: write the number itself")
+        fault = self._fault_at(node.col_offset, "nothing is computed here: write the number itself")
         if isinstance(node, ast.UnaryOp):
             value = self._value(node.operand)
             if isinstance(node.op, ast.USub) and type(value) in (int, float, complex):

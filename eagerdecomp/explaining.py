@@ -81,15 +81,21 @@ def one_overload(op: OpLike, args: Sequence[Any] = (), kwargs: Mapping[str, Any]
         packet = found[0]._schema.name
         try:
             name = resolve_packet(packet, args, kwargs or {}) or "default"
-        except RuntimeError as error:
-            reasons = [line.strip() for line in str(error).splitlines() if line.strip()]
-            raise OpSetError(f"no overload of {op} takes these arguments: {reasons[0]}") from None
+        except RuntimeError:
+            raise OpSetError(f"no overload of {_op_name(op)} takes these arguments; there are\n{_schemas(found)}") from None
         found = [one for one in found if one._overloadname == name] or found
     else:
         found = [one for one in found if one._overloadname == "default"] or found
     if len(found) > 1 and not isinstance(op, OpOverload):
         raise OpSetError(f"{_op_name(op)} has several overloads: name one of {', '.join(map(str, found))}")
     return found[0]
+
+
+def _schemas(overloads: Sequence[OpOverload]) -> str:
+    """The schemas of overloads, a line each; those that write to `out` are counted."""
+    told = [one for one in overloads if not any(argument.is_out for argument in one._schema.arguments)]
+    lines = [f"  {one}({str(one._schema).partition('(')[2]}" for one in told]
+    return "\n".join([*lines, *([f"  and {len(overloads) - len(told)} with out="] if len(told) < len(overloads) else ())])
 
 
 def _op_name(op: OpLike) -> str:

@@ -174,7 +174,16 @@ def test_the_overload_is_the_one_that_the_arguments_choose() -> None:
     assert explained(aten.silu, "f32[2]").op == "aten.silu.default"  # type: ignore[arg-type]
     for op, text, words in (
         ("aten.add", "", "aten.add has several overloads: name one of aten.add.Tensor"),
-        ("aten.add", "f32[2]", "no overload of aten.add takes these arguments"),
+        (
+            "aten.add",
+            "f32[2]",
+            r"no overload of aten.add takes these arguments; there are\n  aten.add.Tensor\(Tensor self, Tensor other",
+        ),
+        (
+            "aten.sum",
+            "f32[2], 'x'",
+            r"there are\n(?s:.*)\n  aten.sum.default\(Tensor self, \*(?s:.*) -> Tensor\n  and 2 with out=$",
+        ),
         ("aten.silu.default", "f32[2], 3", "2 are given by position, of at most 1"),
         ("aten.silu.default", "f32[2], self=3", "self is given twice"),
         ("aten.silu.default", "f32[2], alpha=3", "it has no argument alpha"),
