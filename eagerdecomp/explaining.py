@@ -82,7 +82,7 @@ def one_overload(op: OpLike, args: Sequence[Any] = (), kwargs: Mapping[str, Any]
         try:
             name = resolve_packet(packet, args, kwargs or {}) or "default"
         except RuntimeError:
-            raise OpSetError(f"no overload of {_op_name(op)} takes these arguments; there are\n{_schemas(found)}") from None
+            raise OpSetError(f"no overload of {_op_name(op)} takes these arguments; {_schemas(found)}") from None
         found = [one for one in found if one._overloadname == name] or found
     else:
         found = [one for one in found if one._overloadname == "default"] or found
@@ -92,10 +92,15 @@ def one_overload(op: OpLike, args: Sequence[Any] = (), kwargs: Mapping[str, Any]
 
 
 def _schemas(overloads: Sequence[OpOverload]) -> str:
-    """The schemas of overloads, a line each; those that write to `out` are counted."""
+    """The schemas of overloads in words, a line each where there are several; those that write to `out` are counted."""
     told = [one for one in overloads if not any(argument.is_out for argument in one._schema.arguments)]
-    lines = [f"  {one}({str(one._schema).partition('(')[2]}" for one in told]
-    return "\n".join([*lines, *([f"  and {len(overloads) - len(told)} with out="] if len(told) < len(overloads) else ())])
+    others = [f"{len(overloads) - len(told)} with out="] if len(told) < len(overloads) else []
+    between = "\n  " if len(told) > 1 else " "
+    return "; ".join([f"there {'are' if len(told) > 1 else 'is'}" + "".join(between + _signature(one) for one in told), *others])
+
+
+def _signature(op: OpOverload) -> str:
+    return f"{op}({str(op._schema).partition('(')[2]}"
 
 
 def _op_name(op: OpLike) -> str:
