@@ -17,7 +17,17 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 from conformance.placing import home, placed
 from eagerdecomp import BackendRecorder
 
-__all__ = ["Arguments", "Observed", "clone_arguments", "differences", "observe", "rounding_only", "stride_differences", "widened"]
+__all__ = [
+    "Arguments",
+    "Observed",
+    "clone_arguments",
+    "differences",
+    "observe",
+    "only_values",
+    "rounding_only",
+    "stride_differences",
+    "widened",
+]
 
 #: Positional and keyword arguments of a call.
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
@@ -32,6 +42,9 @@ _UNINITIALISED = frozenset(
 # A gradient is a sum over many terms that may cancel, and another order of adding is as right as eager's.
 _GRADIENT_SLACK = 4
 
+
+#: What a difference of values begins with.
+_VALUES = "values differ"
 
 _WIDER = {
     torch.bfloat16: torch.float64,
@@ -216,6 +229,11 @@ def differences(expected: Observed, got: Observed) -> list[str]:
     return found
 
 
+def only_values(found: Sequence[str]) -> bool:
+    """Whether differences are of values alone, which rounding may explain, and none of kind, aliasing or place."""
+    return all(_VALUES in one for one in found)
+
+
 def _leaf_differences(what: str, want: Any, have: Any, compare_values: bool, slack: float = 1) -> list[str]:
     if not isinstance(want, Tensor) or not isinstance(have, Tensor):
         same = type(want) is type(have) and (not compare_values or want == have or want != want)
@@ -229,7 +247,7 @@ def _leaf_differences(what: str, want: Any, have: Any, compare_values: bool, sla
         rtol, atol = (slack * one for one in default_tolerances(want.dtype))
         torch.testing.assert_close(have.detach(), want.detach(), rtol=rtol, atol=atol, equal_nan=True, check_stride=False)
     except AssertionError as error:
-        return [f"{what}: {' '.join(str(error).split())[:160]}"]
+        return [f"{what}: {_VALUES}: {' '.join(str(error).split())[:160]}"]
     return []
 
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from conformance import scoreboard
 from conformance.cases import EAGER_FAULTS, LAYOUTS, Selection, opinfos
-from conformance.judge import clone_arguments, differences, observe, rounding_only, stride_differences, widened
+from conformance.judge import clone_arguments, differences, observe, only_values, rounding_only, stride_differences, widened
 from conformance.scoreboard import Journal, Row, judge_opinfo, main, table
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -205,3 +205,15 @@ def test_the_table_shows_what_is_wrong_and_what_blocks() -> None:
     assert "a (sample 3): value" in shown
     assert "1 aten.x.default" in shown
     assert shown.startswith("2 OpInfos")
+
+
+def test_rounding_excuses_values_and_nothing_else() -> None:
+    x = torch.rand(3)
+    want = observe(lambda given: given.view(3), ((x,), {}))
+    copied = observe(lambda given: given.clone(), ((x,), {}))
+    assert differences(want, copied)
+    assert not only_values(differences(want, copied)), "a view that is a copy"
+    far = observe(lambda given: given + 1, ((x,), {}))
+    near = observe(lambda given: given + 1.5, ((x,), {}))
+    assert differences(far, near)
+    assert only_values(differences(far, near))
