@@ -74,6 +74,8 @@ class BlameReport:
         skipped: calls that could not be compared, by the reason.
         op_set: what the set calls itself.
         error: what the program raised, where a difference came before it.
+        inside: how many calls came out of an `EagerDecompMode` that the program entered itself: what that makes of the program's
+            calls was not compared.
     """
 
     found: tuple[Blame, ...]
@@ -83,6 +85,7 @@ class BlameReport:
     skipped: Mapping[str, int]
     op_set: str
     error: Exception | None = None
+    inside: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.found)
@@ -90,6 +93,7 @@ class BlameReport:
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values."""
         plain: dict[str, Any] = {"op_set": self.op_set, "compared": self.compared, "native": self.native, "drew": self.drew}
+        plain["inside"] = self.inside
         plain["skipped"] = dict(self.skipped)
         plain["error"] = None if self.error is None else f"{type(self.error).__name__}: {self.error}"
         plain["found"] = [_plain(one) for one in self.found]
@@ -119,7 +123,13 @@ def _plain(one: Blame) -> dict[str, Any]:
 
 def _counts(report: BlameReport) -> Iterator[str]:
     many = f"{len(report.found)} differences" if len(report.found) > 1 else "a difference" if report.found else "no difference"
-    yield f"{many} from eager on {report.op_set}: {report.compared} calls compared"
+    if report.compared or report.found:
+        yield f"{many} from eager on {report.op_set}: {report.compared} calls compared"
+    else:
+        yield f"nothing was compared with eager on {report.op_set}"
+    if report.inside:
+        yield f"  {report.inside} calls came out of a mode that the program enters itself: what that makes of the program's calls"
+        yield "    was not compared; take it out, and name its set or backend here"
     if report.native:
         yield f"  {report.native} calls run torch's own kernel of their op, as eager does"
     if report.drew:

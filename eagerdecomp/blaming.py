@@ -59,7 +59,8 @@ def blame(
     alone.
 
     Args:
-        fn: the program; it must not enter an `EagerDecompMode` itself.
+        fn: the program. Inside an `EagerDecompMode` that it enters itself, the mode's kernel calls are what is compared, not what
+            the mode makes of the program's calls; the report says how many those were.
         supported_ops, on_unsupported: as for `EagerDecompMode`. Kernels and rules are judged: torch's own kernels are not.
         rules: as for `EagerDecompMode`.
         every: go on to the end and find every op and line that differs.
@@ -120,7 +121,7 @@ class Blaming(DispatchMode):
         self._found: dict[tuple[str, Line], Blame] = {}
         self._times: Counter[tuple[str, Line]] = Counter()
         self._skipped: Counter[str] = Counter()
-        self._compared = self._native = self._drew = 0
+        self._compared = self._native = self._drew = self._inside = 0
 
     @contextmanager
     def watching(self) -> Iterator[Blaming]:
@@ -135,7 +136,7 @@ class Blaming(DispatchMode):
         """What was found so far."""
         found = tuple(Blame(**{**vars(one), "times": self._times[key]}) for key, one in self._found.items())
         ops = repr(self._backend if self._backend.kernels else self._backend.ops)
-        return BlameReport(found, self._compared, self._native, self._drew, dict(self._skipped), ops, error)
+        return BlameReport(found, self._compared, self._native, self._drew, dict(self._skipped), ops, error, self._inside)
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -169,6 +170,7 @@ class Blaming(DispatchMode):
         line = self._lines.number_of(sys._getframe(1), self._forward_lines())
         if self._planner.decide(func).plumbing:
             return func(*args, **kwargs)
+        self._inside += _out_of_a_mode(sys._getframe(1))
         why = why_not_compared(self._planner, func, args, kwargs)
         if why or answered_by(self._planner, func, args, kwargs) is builtin(func):
             self._skipped.update([why] if why else ())
@@ -274,6 +276,16 @@ class Blaming(DispatchMode):
 def _culprit(finding: Finding) -> Culprit:
     kind = "kernel" if finding.rule is None else "rule"
     return Culprit(kind, str(finding.call.op), finding.name, finding.call.text, finding.difference, finding.chain)
+
+
+def _out_of_a_mode(frame: FrameType | None) -> bool:
+    """Whether a call is one that a mode makes in place of the program's: one that the program entered, as ours is not on by now."""
+    while frame is not None and frame.f_code is not _MODE_AT_WORK:
+        frame = frame.f_back
+    return frame is not None
+
+
+_MODE_AT_WORK = EagerDecompMode.__torch_dispatch__.__code__
 
 
 def _place(line: Line) -> str:

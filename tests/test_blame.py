@@ -108,6 +108,7 @@ def test_nothing_is_blamed_where_nothing_is_wrong(name: str) -> None:
     report = ed.blame(CLEAN[name], ed.core_aten(), every=True)
     assert not report, report
     assert report.compared > 5
+    assert report.inside == 0
 
 
 def test_kernels_of_ones_own_that_are_right_are_not_blamed() -> None:
@@ -607,6 +608,49 @@ def test_a_sound_run_ends_with_0_and_a_failing_script_with_3(folder: Path, capfd
     told = capfd.readouterr()
     assert "ZeroDivisionError" in told.err
     assert "2 calls compared" in told.out
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "absent"),
+    [
+        (
+            "with ed.EagerDecompMode(ed.core_aten()):\n    F.silu(torch.ones(3))\n",
+            "a mode that the program enters itself",
+            "no difference",
+        ),
+        (
+            "with ed.RecordingMode(ed.core_aten()):\n    F.silu(torch.ones(3, requires_grad=True)).sum().backward()\n",
+            "a mode that the program enters itself",
+            "no difference",
+        ),
+        (
+            "F.gelu(torch.ones(3), approximate='tanh')\nwith ed.EagerDecompMode(ed.core_aten()):\n    F.silu(torch.ones(3))\n",
+            "a mode that the program enters itself",
+            "nothing was compared",
+        ),
+        ("torch.tensor(3.0).exp()\n", "nothing was compared", "no difference"),
+    ],
+    ids=["mode", "recording", "in part", "native"],
+)
+def test_no_difference_is_not_claimed_where_calls_were_not_compared(
+    text: str, words: str, absent: str, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "script.py").write_text(f"import torch\nimport eagerdecomp as ed\nF = torch.nn.functional\n{text}", encoding="utf-8")
+    assert main(["blame", "script.py"]) == 4
+    out = capfd.readouterr().out
+    assert words in out
+    assert absent not in out
+
+
+def test_calls_out_of_the_programs_own_mode_are_counted_and_their_kernels_compared() -> None:
+    def program() -> None:
+        with ed.EagerDecompMode(ed.core_aten()):
+            F.silu(torch.ones(3))
+
+    report = ed.blame(program, ed.core_aten() - ["aten.sigmoid"])
+    assert report.compared == 1
+    assert report.inside == report.compared + report.native
+    assert report.as_dict()["inside"] == report.inside
 
 
 def test_with_all_the_scripts_own_error_and_what_came_before_are_told(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,7 @@ from eagerdecomp.runscript import run_script
 __all__ = ["COMMAND"]
 
 SCRIPT_FAILED = 3
+NOT_COMPARED = 4
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -62,11 +63,13 @@ _EPILOG = f"""examples:
 Every op of the script that runs more than torch's own kernel is run twice on the same inputs, by the backend and natively, and
 what both leave behind is compared: values (within rounding), NaN, dtype, shape, strides, what is a view of what, what was written.
 At the first difference the script is cut short; the op, its line, the kernel or rule to blame and a script that shows it by itself
-are printed after the script's own output. Of ops that draw random numbers, values are not compared. The script must not enter an
-EagerDecompMode itself. It takes some times as long as on the backend alone; no tensor is kept beyond its call.
+are printed after the script's own output. Of ops that draw random numbers, values are not compared, nor is what an
+EagerDecompMode that the script enters itself makes of its calls. It takes some times as long as on the backend alone; no tensor is
+kept beyond its call.
 
 exit codes: 0 no difference; {FAILED} a difference was found; {USAGE_ERROR} the command line, the backend, the rules, an op file or
 the script's name is wrong; {SCRIPT_FAILED} no difference, but the script itself ended with an error;
+{NOT_COMPARED} no difference, but no call was compared, or some came out of an EagerDecompMode that the script enters itself;
 {INTERRUPTED} interrupted (Ctrl-C)"""
 
 
@@ -98,7 +101,11 @@ def _run(args: argparse.Namespace) -> int:
                 beside.write_bytes(report.found[0].data)
     if outcome.interrupted:
         return INTERRUPTED
-    return FAILED if report else SCRIPT_FAILED if outcome.exit_code else 0
+    if report:
+        return FAILED
+    if outcome.exit_code:
+        return SCRIPT_FAILED
+    return 0 if report.compared and not report.inside else NOT_COMPARED
 
 
 def _backend(spec: str) -> Backend | OpSet:
