@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -136,13 +137,15 @@ def _explain(
     fault = _misfit(op, args, kwargs)
     if fault:
         raise OpSetError(f"{op} does not take these arguments: {fault}; it is {op._schema}")
-    values, named = _copies(op, args, kwargs)
+    values, named = _copies(args, kwargs)
     every = arguments_of(op, values, named)
     told["call"] = describe_call(op, args, dict(kwargs))
     decision = planner.decide(op)
     if decision.plumbing:
         return Explanation(verdict="passes: it computes nothing that a backend's kernels could run", **told)
     if decision.kernel is not None and (decision.when is None or decision.when(*values, **named)):
+        with torch.random.fork_rng(devices=[]):
+            _as_handled(functools.partial(decision.kernel, *values, **named))  # as eager would, it may refuse the call
         return Explanation(verdict="in the set: goes to the backend's kernel", kernels={str(op): 1}, **told)
     known = column_values(op, every, ())
     recorder = _Telling(planner.decide, op, program_arguments(op, every), call=every)
@@ -279,9 +282,9 @@ def conditions(op: OpOverload, values: Sequence[Any], columns: Mapping[Column, A
     return found
 
 
-def _copies(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments without autograd; of an op that writes, in memory of their own, shared as theirs is."""
-    writes = bool(facts_of(op).mutated)
+def _copies(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments without autograd, in memory of their own, shared as theirs is: not every write is in the schema (running
+    statistics of batch norm)."""
     storages: dict[int, torch.UntypedStorage] = {}
     tensors: dict[int, Tensor] = {}
 
@@ -292,7 +295,7 @@ def _copies(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
             return value
         if id(value) not in tensors:
             made = value.detach()
-            if writes and value.layout is torch.strided:
+            if value.layout is torch.strided:
                 owner = value.untyped_storage()
                 storage = storages.setdefault(owner._cdata, owner.clone())  # type: ignore[no-untyped-call]
                 made = made.clone().set_(storage, value.storage_offset(), value.size(), value.stride())

@@ -12,6 +12,7 @@ from eagerdecomp._torch import OpOverload
 from eagerdecomp.errors import ProgramError
 from eagerdecomp.schema import facts_of, is_composite
 from eagerdecomp.sizes import Expression
+from eagerdecomp.spelling import value_text
 
 __all__ = [
     "KernelCall",
@@ -85,7 +86,7 @@ class KernelCall:
                 yield from slots_in(named[argument.name])
 
     def __repr__(self) -> str:
-        shown = [repr(arg) for arg in self.args] + [f"{name}={value!r}" for name, value in self.kwargs]
+        shown = [value_text(arg) for arg in self.args] + [f"{name}={value_text(value)}" for name, value in self.kwargs]
         left = ", ".join("_" if slot is None else repr(slot) for slot in self.results)
         return f"{left or '_'} = {self.op}({', '.join(shown)})"
 

@@ -13,7 +13,7 @@ from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.opset import infra
 from eagerdecomp.planner import Planner
 from eagerdecomp.rules import NoRoute
-from eagerdecomp.spelling import tensor_text
+from eagerdecomp.spelling import tensor_text, value_text
 
 __all__ = ["describe_call", "unsupported_error"]
 
@@ -30,7 +30,7 @@ def _describe(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         shown = ", ".join(map(_describe, value[:8])) + (f", ... {len(value)} in all" if len(value) > 8 else "")
         return f"[{shown}]"
-    return repr(value)
+    return value_text(value)
 
 
 def unsupported_error(

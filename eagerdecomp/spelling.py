@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
-__all__ = ["SHORT_DTYPES", "dtype_text", "not_implemented", "scalar_type_name", "shape_text", "tensor_text"]
+__all__ = ["SHORT_DTYPES", "dtype_text", "not_implemented", "scalar_type_name", "shape_text", "tensor_text", "value_text"]
+
+
+def value_text(value: Any) -> str:
+    """A literal as Python spells it, but a storage by its length: torch spells out each byte."""
+    return f"storage of {value.nbytes()} bytes" if isinstance(value, torch.UntypedStorage) else repr(value)
+
 
 #: Dtypes as PyTorch's listings of graphs spell them; one that is not here by its own name.
 SHORT_DTYPES = {

@@ -291,3 +291,11 @@ def test_ctrl_c_while_the_package_is_imported_ends_without_a_traceback(tmp_path:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(eagerdecomp_script.__file__).parent)])}
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert (ended.returncode, ended.stderr) == (130, "interrupted\n")
+
+
+def test_a_stdout_that_is_closed_or_full_is_no_traceback() -> None:
+    command = f"{sys.executable} -m eagerdecomp opset core"
+    closed = subprocess.run(f"{command} >&-", shell=True, capture_output=True, text=True, check=False)
+    assert (closed.returncode, closed.stderr) == (0, "")
+    full = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True, text=True, check=False)
+    assert (full.returncode, full.stderr) == (1, "eagerdecomp opset: stdout cannot be written: No space left on device\n")

@@ -278,3 +278,23 @@ def test_a_mistake_is_a_line_or_two(argv: list[str], code: int, words: str, caps
 def test_a_call_without_a_route_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "aten.mm", "--call", "f32[2, 2], f32[2, 2]", "--ops", "infra"]) == 1
     assert "no route: aten.mm.default is not in OpSet(infra" in capsys.readouterr().out
+
+
+def test_running_statistics_which_no_schema_marks_stay_as_they_are() -> None:
+    mean, variance = torch.zeros(3), torch.ones(3)
+    ed.explain("aten.native_batch_norm", torch.randn(4, 3), None, None, mean, variance, True, 0.1, 1e-5, supported_ops=ed.prims())
+    ed.explain("aten.native_batch_norm", torch.randn(4, 3), None, None, mean, variance, True, 0.1, 1e-5)
+    assert torch.equal(mean, torch.zeros(3))
+    assert torch.equal(variance, torch.ones(3))
+
+
+def test_a_call_of_an_op_of_the_set_fails_where_eager_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "aten.add", "--call", "f32[3], f32[4]"]) == 1
+    assert "the call fails: The size of tensor a (3) must match" in capsys.readouterr().err
+    assert main(["explain", "aten.add", "--call", "f32[3], f32[3]"]) == 0
+
+
+def test_a_storage_is_told_by_its_length() -> None:
+    told = str(ed.explain("aten.as_strided_", torch.randn(300, 300), [4], [1]))
+    assert len(told) < 10_000
+    assert "storage of 360000 bytes" in told

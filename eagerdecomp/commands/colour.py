@@ -36,7 +36,7 @@ def painted(text: str, stream: TextIO | None = None) -> str:
     """The text as `stream` (stdout unless given) is to show it: in colour on a terminal, unless ``NO_COLOR`` is set (no-color.org)
     or the terminal is called dumb."""
     stream = sys.stdout if stream is None else stream
-    if not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    if stream is None or not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return "\n".join(map(_line, text.split("\n")))
 

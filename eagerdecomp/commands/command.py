@@ -7,7 +7,6 @@ import difflib
 import importlib
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from eagerdecomp.commands.colour import painted
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.opfile import NAMED_SETS
 from eagerdecomp.rules import Rule
-from eagerdecomp.userlines import is_users
+from eagerdecomp.userlines import fault_in_words
 
 __all__ = [
     "EXIT_CODES",
@@ -30,7 +29,6 @@ __all__ = [
     "add_json",
     "add_ops",
     "called",
-    "fault_in_words",
     "object_of",
     "output_file",
     "positive",
@@ -72,8 +70,10 @@ def print_whole(text: str) -> None:
     """Print a text, in colour on a terminal; a reader who stops reading early is no fault."""
     try:
         print(painted(text), flush=True)
-    except BrokenPipeError:  # whoever reads has read enough: `eagerdecomp opset core | head`
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # whoever reads has read enough: `eagerdecomp opset core | head`
+            raise UsageError(f"stdout cannot be written: {error.strerror}", FAILED) from None
 
 
 def add_ops(parser: argparse.ArgumentParser) -> None:
@@ -167,20 +167,6 @@ def called(option: str, spec: str, factory: Callable[[], Any]) -> Any:
         raise
     except Exception as error:  # the function is the user's, and may raise anything
         raise UsageError(f"{option} {spec} fails: {fault_in_words(error)}") from error
-
-
-def fault_in_words(error: BaseException) -> str:
-    """What the user's code raised, in a line: ``TypeError: no such thing (nets.py:12)``, where the line is the last of theirs."""
-    words = [line for line in str(error).splitlines() if line.strip()]
-    if isinstance(error, SyntaxError) and error.filename is not None:
-        words, place = [error.msg], (error.filename, error.lineno)
-    else:
-        theirs = [(one.filename, one.lineno) for one in traceback.extract_tb(error.__traceback__) if is_users(one.filename)]
-        place = theirs[-1] if theirs else ("", None)
-    file, line = place
-    inside = Path(file).is_relative_to(Path.cwd()) if file else False
-    where = f" ({Path(file).relative_to(Path.cwd()) if inside else file}:{line})" if file else ""
-    return f"{type(error).__name__}{': ' + words[0].strip() if words else ''}{where}"
 
 
 def rules_of(spec: str) -> tuple[tuple[Rule, ...], bool]:
