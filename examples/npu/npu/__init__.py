@@ -17,7 +17,7 @@ from npu import device
 _setup_privateuseone_for_python_backend("npu", device)
 
 from npu import autocast, storages  # noqa: E402 - the device must have its name first
-from npu.kernels import SUPPORTED, counts, register, reset_counts  # noqa: E402
+from npu.kernels import COMPOSITES, SUPPORTED, composite_kernels, counts, register, reset_counts  # noqa: E402
 
 register()
 autocast.register()
@@ -25,7 +25,10 @@ storages.patch()
 
 import eagerdecomp as ed  # noqa: E402
 
-__all__ = ["backend", "counts", "reset_counts"]
+__all__ = ["backend", "counts", "reset_counts", "whole"]
 
 #: What to hand to `eagerdecomp.install`, or to `eagerdecomp.EagerDecompMode`.
 backend = ed.Backend("npu", SUPPORTED, device_type="npu")
+
+#: The same with kernels for four composites, `linear` among them, which then reach the device in one piece, in training too.
+whole = ed.Backend("npu, composites whole", SUPPORTED | COMPOSITES, composite_kernels(), device_type="npu")

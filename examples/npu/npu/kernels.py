@@ -2,7 +2,7 @@
 
 A kernel runs the CPU's on the memory that tensors carry; a real device would launch its own here. Most are made by `_computing` and
 `_viewing`; what copies, resizes or draws by rules of its own is written out. Views that only rename (`detach`, `alias`, ...) and
-`_to_copy` torch brings for every device.
+`_to_copy` torch brings for every device. Kernels for composites are made on request: the device does not have them by itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import eagerdecomp as ed
 from npu.device import check_index, default_generators
 from npu.memory import lay, new_storage, on_cpu, on_meta, view, wrap
 
-__all__ = ["SUPPORTED", "counts", "register", "reset_counts"]
+__all__ = ["COMPOSITES", "SUPPORTED", "composite_kernels", "counts", "register", "reset_counts"]
 
 aten = torch.ops.aten
 _counts: Counter[str] = Counter()
@@ -32,6 +32,12 @@ COMPOSED = [
 
 #: Of the forms with `out=` Core ATen has one, which needs no kernel of its own.
 SUPPORTED = ed.core_aten() - COMPOSED - ["aten.atan2.out"]
+
+#: What eager takes apart in C++ before a device sees it, and a device may run in one piece; no part of `SUPPORTED`.
+COMPOSITES = [
+    *("aten.linear.default", "aten.layer_norm.default", "aten.scaled_dot_product_attention.default"),
+    "aten.silu_backward.default",
+]
 
 #: What torch brings for every device. For `detach` and `alias`, a kernel in Python would give the new tensor a Python object before
 #: autograd gives it another.
@@ -173,8 +179,28 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
     given = on_cpu(input)
     if train is False:
         return wrap(given.clone()), wrap(torch.ones_like(given, dtype=torch.bool))
+    dropped, mask = _dropped(given, p)
+    return wrap(dropped), wrap(mask)
+
+
+def _dropped(given: Tensor, p: float) -> tuple[Tensor, Tensor]:
     mask = torch.empty_like(given, dtype=torch.bool).bernoulli_(1 - p, generator=default_generators[0])
-    return wrap(given.mul(mask).mul_(1 / (1 - p) if p < 1 else 0.0)), wrap(mask)
+    return given.mul(mask).mul_(1 / (1 - p) if p < 1 else 0.0), mask
+
+
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, *args: Any, **options: Any
+) -> Tensor:
+    """The CPU's. It drops what torch's composition of it drops, which backward runs anew."""
+    op = aten.scaled_dot_product_attention.default
+    query, key, value, attn_mask = (_given(one, op) for one in (query, key, value, attn_mask))
+    if not dropout_p:
+        return wrap(op(query, key, value, attn_mask, 0.0, *args, **options))
+    one_each = torch.eye(key.shape[-2], dtype=key.dtype).expand(*key.shape[:-1], -1)
+    weights, _ = _dropped(op(query, key, one_each, attn_mask, 0.0, *args, **options).contiguous(), dropout_p)
+    if options.get("enable_gqa"):
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    return wrap(weights @ value)
 
 
 BY_HAND: dict[Any, Callable[..., Any]] = {
@@ -186,6 +212,7 @@ BY_HAND: dict[Any, Callable[..., Any]] = {
     aten.set_.source_Storage_storage_offset: set_storage_at,
     aten.set_.source_Tensor: set_tensor,
     aten.native_dropout.default: native_dropout,
+    aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
     aten.view_as_complex.default: on_meta(aten.view_as_complex.default),
     aten.view_as_real.default: on_meta(aten.view_as_real.default),
 }
@@ -196,8 +223,15 @@ _library = torch.library.Library("aten", "IMPL")
 def register() -> None:
     """Register the kernels with torch's dispatcher."""
     for op in SUPPORTED:
-        if op in TORCHS_OWN or op._schema.name.startswith("aten::sym_"):
-            continue
-        by_hand = BY_HAND.get(op)
-        made = _counted(op, by_hand) if by_hand else _viewing(op) if op.is_view else _computing(op)
-        _library.impl(op, made, "PrivateUse1")
+        if op not in TORCHS_OWN and not op._schema.name.startswith("aten::sym_"):
+            _library.impl(op, _kernel(op), "PrivateUse1")
+
+
+def composite_kernels() -> dict[Any, Callable[..., Any]]:
+    """A kernel for each of `COMPOSITES`, for a `Backend` that has them reach the device whole."""
+    return {op: _kernel(op) for op in ed.OpSet(COMPOSITES)}
+
+
+def _kernel(op: Any) -> Callable[..., Any]:
+    by_hand = BY_HAND.get(op)
+    return _counted(op, by_hand) if by_hand else _viewing(op) if op.is_view else _computing(op)

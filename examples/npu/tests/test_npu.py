@@ -207,6 +207,28 @@ def test_a_kernel_for_what_torch_composes_takes_no_gradient_away(x: Tensor) -> N
     torch.testing.assert_close(got, gradient(x))
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("dropped", [0.0, 0.3, 1.0])
+def test_attention_kept_whole_drops_in_backward_what_it_dropped(dropped: float, grouped: bool) -> None:
+    torch.manual_seed(0)
+    here = [torch.randn(2, heads, 5, 8) for heads in ([4, 2, 2] if grouped else [4, 4, 4])]
+
+    def step(device: str) -> list[Tensor]:
+        given = [one.to(device).requires_grad_() for one in here]
+        torch.manual_seed(1)
+        out = F.scaled_dot_product_attention(*given, dropout_p=dropped, is_causal=True, enable_gqa=grouped)
+        gradients = torch.autograd.grad(out.square().sum(), given, create_graph=True)
+        return [one.detach().cpu() for one in (out, *gradients, *torch.autograd.grad(gradients[0].sum(), given))]
+
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):  # the CPU's other one has no second gradient
+        want = step("cpu")
+    for way in (lambda: ed.install(npu.whole, "npu"), lambda: ed.EagerDecompMode(npu.whole)):
+        with way():
+            npu.reset_counts()
+            torch.testing.assert_close(step("npu"), want)
+        assert npu.counts()["aten.scaled_dot_product_attention.default"] == 1
+
+
 # -- tensors -----------------------------------------------------------------------------------------------------------
 
 
