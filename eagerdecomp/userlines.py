@@ -6,6 +6,8 @@ import linecache
 import os
 import sys
 import threading
+import traceback
+from pathlib import Path
 from types import CodeType, FrameType
 
 import torch
@@ -13,7 +15,7 @@ import torch
 from eagerdecomp._torch import BACKWARD_CODE, autograd_node, next_node_number, node_number
 from eagerdecomp.recorded import Line
 
-__all__ = ["ForwardLines", "UserLines"]
+__all__ = ["ForwardLines", "UserLines", "fault_in_words"]
 
 _OURS = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, torch.__file__ or ""))
 _PYTHONS = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -33,6 +35,20 @@ def is_users(file: str) -> bool:
     if file.startswith(_OURS) or file.startswith(_WRITTEN):
         return False
     return not file.startswith(_PYTHONS) or any(one in file for one in _PACKAGES)
+
+
+def fault_in_words(error: BaseException) -> str:
+    """What the user's code raised, in a line: ``TypeError: no such thing (nets.py:12)``, where the line is the last of theirs."""
+    words = [line for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        words, place = [error.msg], (error.filename, error.lineno)
+    else:
+        theirs = [(one.filename, one.lineno) for one in traceback.extract_tb(error.__traceback__) if is_users(one.filename)]
+        place = theirs[-1] if theirs else ("", None)
+    file, line = place
+    inside = Path(file).is_relative_to(Path.cwd()) if file else False
+    where = f" ({Path(file).relative_to(Path.cwd()) if inside else file}:{line})" if file else ""
+    return f"{type(error).__name__}{': ' + words[0].strip() if words else ''}{where}"
 
 
 class ForwardLines:
