@@ -41,9 +41,10 @@ def parse_ops(lines: Iterable[str], *, source: str, label: str = "") -> OpSet:
     for that whole set; ``#`` starts a comment. Nothing else is added: a file of arithmetic ops wants ``@infra``.
 
     Raises:
-        OpSetError: for a line that names no operator, with its number and close matches; for a file without any op.
+        OpSetError: for lines that name no operator, each with its number and close matches; for a file without any op.
     """
     found = OpSet()
+    wrong: list[str] = []
     for number, line in enumerate(lines, 1):
         entry = line.partition("#")[0].strip()
         if not entry:
@@ -51,7 +52,9 @@ def parse_ops(lines: Iterable[str], *, source: str, label: str = "") -> OpSet:
         try:
             found |= _included(entry) if entry.startswith("@") else OpSet([entry])
         except OpSetError as error:
-            raise OpSetError(f"{source}:{number}: {error}") from None
+            wrong.append(f"{source}:{number}: {error}")
+    if wrong:
+        raise OpSetError("\n".join(wrong))
     if not len(found):
         raise OpSetError(f"{source}: names no operator; write one a line, such as aten.add.Tensor, or @core")
     return OpSet(found, label=label)

@@ -188,40 +188,48 @@ def as_op_set(ops: OpSet | Iterable[OpLike]) -> OpSet:
 
 
 def resolve_ops(ops: Iterable[OpLike]) -> list[OpOverload]:
-    """The overloads that overloads, packets and names (``"aten.add.Tensor"``, ``"aten::add"``) stand for."""
+    """The overloads that overloads, packets and names (``"aten.add.Tensor"``, ``"aten::add"``) stand for.
+
+    Raises:
+        OpSetError: for names that this torch does not have: all of them, a line each.
+    """
     found: list[OpOverload] = []
+    unknown: list[str] = []
     for op in ops:
         if isinstance(op, OpOverload):
             found.append(op)
         elif isinstance(op, OpOverloadPacket):
             found.extend(packet_overloads(op._qualified_op_name))
         elif isinstance(op, str):
-            found.extend(_named(op))
+            named = _named(op)
+            found.extend(named)
+            unknown += [] if named else [op]
         else:
             raise OpSetError(f"not an operator: {op!r}; give an overload, a packet, or a name such as 'aten.add.Tensor'")
+    if unknown:
+        raise OpSetError("\n".join(map(_unknown, dict.fromkeys(unknown))))
     return found
 
 
+def _dotted(name: str) -> tuple[str, str]:
+    namespace, _, rest = name.strip().removeprefix("torch.ops.").replace("::", ".", 1).partition(".")
+    return namespace, rest
+
+
 def _named(name: str) -> list[OpOverload]:
-    text = name.strip().removeprefix("torch.ops.")
-    namespace, _, rest = text.replace("::", ".", 1).partition(".")
+    namespace, rest = _dotted(name)
     packet_name, _, overload_name = rest.partition(".")
     qualified = f"{namespace}::{packet_name}"
     if overload_name:
         op = overload(qualified if overload_name == "default" else f"{qualified}.{overload_name}")
-        if op is not None:
-            return [op]
-    elif packet_name:
-        found = packet_overloads(qualified)
-        if found:
-            return list(found)
-    raise OpSetError(_unknown(name, f"{namespace}.{rest}"))
+        return [] if op is None else [op]
+    return list(packet_overloads(qualified)) if packet_name else []
 
 
-def _unknown(given: str, dotted: str) -> str:
+def _unknown(given: str) -> str:
     known = {name.replace("::", ".", 1) for name in op_names()}
     known |= {name.rpartition(".")[0] if name.count(".") > 1 else name for name in known}
-    close = difflib.get_close_matches(dotted, sorted(known), n=3)
+    close = difflib.get_close_matches(".".join(_dotted(given)), sorted(known), n=3)
     hint = f"; did you mean {', '.join(close)}?" if close else "; names look like 'aten.add.Tensor'"
     return f"no operator is called {given!r} in torch {torch.__version__}{hint}"
 

@@ -47,6 +47,15 @@ def test_an_unknown_op_is_told_with_its_line_and_close_matches() -> None:
     assert len(str(caught.value).splitlines()) <= 2
 
 
+def test_every_line_that_is_wrong_is_told() -> None:
+    with pytest.raises(ed.OpSetError) as caught:
+        parse_ops(["aten.add.Tensro", "aten.mul", "aten.mull", "@cores"], source="ops.txt")
+    told = str(caught.value).splitlines()
+    assert [line.split(": ")[0] for line in told] == ["ops.txt:1", "ops.txt:3", "ops.txt:4"]
+    assert "aten.add.Tensor" in told[0].partition("did you mean")[2]
+    assert "aten.mul" in told[1].partition("did you mean")[2]
+
+
 def test_an_unknown_set_is_told_with_its_line_and_the_sets_there_are() -> None:
     with pytest.raises(ed.OpSetError, match=r"^ops\.txt:1: no set is called @cores; sets are @core, @prims, @infra$"):
         parse_ops(["@cores"], source="ops.txt")
