@@ -21,7 +21,7 @@ _EXACT = 12
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel to write, and the ops that it opens beyond those of the kernels before it."""
+    """One kernel to write, and the ops that it opens; one that waits for several kernels counts at one of them."""
 
     op: str
     opens: tuple[str, ...]
@@ -29,7 +29,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Choice:
-    """Kernels to write, in an order in which each next one opens most.
+    """Kernels to write, the one that opens most first.
 
     Attributes:
         kernels: the kernels.
@@ -79,8 +79,17 @@ def _waiting(clauses: Clauses, closed: Collection[str], wanted: Iterable[str]) -
     return found
 
 
+def _any_op(op: str) -> bool:
+    return True
+
+
 def choose_kernels(
-    clauses: Clauses, closed: Collection[str], wanted: Collection[str], count: int, avoid: Callable[[str], int]
+    clauses: Clauses,
+    closed: Collection[str],
+    wanted: Collection[str],
+    count: int,
+    avoid: Callable[[str], int],
+    may: Callable[[str], bool] = _any_op,
 ) -> Choice:
     """The kernels that open most of the wanted ops: at most so many.
 
@@ -92,29 +101,39 @@ def choose_kernels(
         wanted: the ops to be opened; those that close count for nothing.
         count: how many kernels.
         avoid: between kernels that open each other, the one with the least number is taken.
+        may: which ops, beside the wanted ones, may be proposed.
     """
     targets = frozenset(op for op in wanted if op not in closed)
     calls = _waiting(clauses, closed, targets)
     graph = Closing(calls)
-    candidates = _undominated(graph, calls, lambda op: (avoid(op), op))
+    candidates = _undominated(graph, [op for op in calls if op in targets or may(op)], lambda op: (avoid(op), op))
     chosen, bound = _share_out([_table(graph, calls, part, targets, count) for part in _parts(calls, candidates)], count)
     return Choice(_in_order(graph, chosen, targets), bound)
 
 
 def fewest_kernels(
-    clauses: Clauses, closed: Collection[str], wanted: Collection[str], avoid: Callable[[str], int]
+    clauses: Clauses,
+    closed: Collection[str],
+    wanted: Collection[str],
+    avoid: Callable[[str], int],
+    may: Callable[[str], bool] = _any_op,
+    first: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Kernels that open all the wanted ops; none of them can be left out."""
+    """Kernels that open all the wanted ops: those given `first`, and others of which none can be left out beside them."""
     targets = frozenset(op for op in wanted if op not in closed)
-    calls = _waiting(clauses, closed, targets)
+    calls = _waiting(clauses, closed, targets.union(first))
     graph = Closing(calls)
-    candidates = _undominated(graph, calls, lambda op: (avoid(op), op))
+    graph.add(first)
+    left = targets - graph.closed
+    candidates = _undominated(
+        graph, [op for op in calls if op not in graph and (op in left or may(op))], lambda op: (avoid(op), op)
+    )
     opened = {op: len(targets.intersection(graph.opened_by([op]))) for op in candidates}
     spare: set[str] = set()
-    for op in each_without(graph, sorted(candidates, key=lambda op: (opened[op], op)), spare):
+    for op in each_without(graph, sorted(candidates, key=lambda op: (opened[op], op)), spare) if candidates else ():
         if graph.holds(targets):
             spare.add(op)
-    return tuple(sorted(opened.keys() - spare, key=lambda op: (-opened[op], op)))
+    return (*first, *sorted(opened.keys() - spare, key=lambda op: (-opened[op], op)))
 
 
 def smallest_set(clauses: Clauses, base: Collection[str], wanted: Collection[str], avoid: Callable[[str], int]) -> SmallSet:
@@ -149,7 +168,7 @@ def _undominated(graph: Closing, ops: Iterable[str], rank: Callable[[str], tuple
     openers: dict[str, list[str]] = {op: [] for op in alone}
     for op, opened in alone.items():
         for other in opened:
-            if other != op:
+            if other != op and other in openers:
                 openers[other].append(op)
     return [op for op, others in openers.items() if not any(op not in alone[o] or rank(o) < rank(op) for o in others)]
 
@@ -277,7 +296,8 @@ def _share_out(parts: Sequence[_Table], count: int) -> tuple[list[str], int]:
 
 
 def _in_order(graph: Closing, kernels: Collection[str], targets: frozenset[str]) -> tuple[Kernel, ...]:
-    """The kernels, each next one that which opens most beyond those before it."""
+    """The kernels, the one that opens most first. An op that waits for several counts at the last of them, where each next one is
+    that which opens most beyond those before it."""
     told: list[Kernel] = []
     left, added = sorted(kernels), []
     while left:
@@ -287,4 +307,4 @@ def _in_order(graph: Closing, kernels: Collection[str], targets: frozenset[str])
         added += newly
         left.remove(op)
     graph.take_back(added)
-    return tuple(told)
+    return tuple(sorted(told, key=lambda kernel: -len(kernel.opens)))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from eagerdecomp._fake import fake_tensors_take_foreach
 from eagerdecomp._torch import DispatchMode, FakeTensorMode, OpOverload, fake_tensor_log_off
-from eagerdecomp.errors import PlanError
+from eagerdecomp.errors import EagerDecompError, PlanError
 from eagerdecomp.keeping import Kept, kept_of
 from eagerdecomp.key import key_or_none
 from eagerdecomp.planner import Planner
@@ -19,8 +20,12 @@ from eagerdecomp.rehearsal import Rehearsal
 from eagerdecomp.routes import Route
 from eagerdecomp.schema import arguments_of
 from eagerdecomp.tracer import tensors_in
+from eagerdecomp.userlines import fault_in_words
 
 __all__ = ["ModelCalls", "model_calls"]
+
+
+_RUNS = 3
 
 
 @dataclass
@@ -28,14 +33,31 @@ class ModelCalls:
     """What a model called.
 
     Attributes:
-        counts: op -> how often.
+        counts: op -> how often one step calls it, the most of any run.
+        making: op -> how often it is called while the model is made.
         routes: op -> what each distinct call of it comes to; None for a call of which data decides.
+        calls: op -> the arguments of each of these, beside its route.
         notes: what is not in it, and why.
+        stopped: why the first run did not come to its end; "" where it did.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
+    making: Counter[str] = field(default_factory=Counter)
     routes: dict[str, list[Route | None]] = field(default_factory=dict)
+    calls: dict[str, list[tuple[OpOverload, Sequence[Any], dict[str, Any]]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    stopped: str = ""
+
+    def ends(self, planner: Planner, ops: Iterable[str]) -> dict[str, set[str]]:
+        """Of those of the ops of which some call has no route by another planner: the ops at which their calls end."""
+        rehearsal = Rehearsal(planner)
+        found: dict[str, set[str]] = {}
+        for op in ops:
+            for call in self.calls.get(op, ()):
+                route = rehearsal.route(*call)
+                if route is not None and route.missing:
+                    found.setdefault(op, set()).update(route.missing)
+        return found
 
 
 class _Heard(DispatchMode):
@@ -44,6 +66,8 @@ class _Heard(DispatchMode):
     def __init__(self, rehearsal: Rehearsal, found: ModelCalls, kept: Kept | None) -> None:
         super().__init__()
         self.kept = kept
+        self.counts: Counter[str] = Counter()
+        self.kinds: set[Any] = set()
         self._rehearsal = rehearsal
         self._found = found
         self._met: set[Any] = set()
@@ -52,57 +76,93 @@ class _Heard(DispatchMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if isinstance(func, OpOverload):
-            self._found.counts[str(func)] += 1
+        if isinstance(func, OpOverload) and func.namespace != "prim":  # those are questions that fake tensors alone ask
+            self.counts[str(func)] += 1
             key = (func, key_or_none(func, arguments_of(func, args, kwargs)))
             if key not in self._met:
                 self._met.add(key)
+                self.kinds.add((func, *((t.dtype, tuple(t.shape)) for t in tensors_in([*args, *kwargs.values()]))))
                 self._found.routes.setdefault(str(func), []).append(self._rehearsal.route(func, args, kwargs))
+                self._found.calls.setdefault(str(func), []).append((func, args, kwargs))
         return func(*args, **kwargs)
 
 
-def model_calls(planner: Planner, factory: Callable[[], Any]) -> ModelCalls:
-    """The calls of a model's forward and backward.
+def model_calls(
+    planner: Planner, factory: Callable[[], Any], tell: Callable[[float, str], object] = lambda part, words: None
+) -> ModelCalls:
+    """The calls that make a model, and those of its forward and backward.
+
+    A step runs until no new kind of call appears, three times at most: an optimizer's first step is not like its others. A module
+    runs twice, its gradients taken away in between.
 
     Args:
         planner: decides what happens to each op.
         factory: makes, on fake tensors, a module and its inputs (a tensor, a tuple, or a dict of arguments), or a function of no
             arguments that does a step.
+        tell: is told which part is done, of 1, and what is under way.
 
     Raises:
         PlanError: where the factory gives neither, or the model fails on fake tensors.
     """
     found = ModelCalls()
     kept = kept_of(planner.backend)
-    with fake_tensor_log_off(), FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
-        step = _step_of(factory())
-        with kept.installed() if kept is not None else nullcontext(), _Heard(Rehearsal(planner), found, kept):
-            try:
-                step()
-            except NotImplementedError:
-                raise
-            except RuntimeError as error:
-                if not found.counts:
-                    raise PlanError(f"the model fails on fake tensors: {_first_line(error)}") from error
-                found.notes.append(
-                    f"the model stopped on fake tensors, so what comes after is not in the plan: {_first_line(error)}"
-                )
+    heard = _Heard(Rehearsal(planner), found, kept)
+    with (
+        fake_tensor_log_off(),
+        fake_tensors_take_foreach(),
+        FakeTensorMode(allow_non_fake_inputs=True),
+        torch.enable_grad(),
+        kept.installed() if kept is not None else nullcontext(),
+        heard,
+    ):
+        tell(0.0, "making the model")
+        step, runs = _step_of(factory())
+        found.making, heard.counts = heard.counts, Counter()
+        told: list[str] = []
+        for number in range(1, runs + 1):
+            tell(number / (runs + 1), f"step {number}" if runs == _RUNS else f"run {number}")
+            before = set(heard.kinds)
+            ended = _run(step, found, number, heard)
+            new = sorted(op for op in heard.counts if op not in found.counts)
+            if number > 1 and new:
+                told.append(f"step {number} calls what those before it do not: {', '.join(new)}")
+            found.counts |= heard.counts
+            heard.counts = Counter()
+            if not ended or (number > 1 and heard.kinds == before):
+                break
+    found.notes += told
     if not found.counts:
         raise PlanError("the model calls no operator")
     return found
 
 
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+def _run(step: Callable[[], None], found: ModelCalls, number: int, heard: _Heard) -> bool:
+    """Run a step; whether it came to its end."""
+    try:
+        step()
+    except EagerDecompError:
+        raise
+    except Exception as error:  # the model is the user's, and may raise anything
+        words = fault_in_words(error)
+        if number > 1:
+            found.notes.append(f"run {number} of the step fails, so the plan is of those before it: {words}")
+        elif not heard.counts or not isinstance(error, RuntimeError):
+            raise PlanError(f"the model fails on fake tensors: {words}") from error
+        else:
+            found.stopped = f"the model stopped on fake tensors, so what comes after is not in the plan: {words}"
+            found.notes.append(found.stopped)
+        return False
+    return True
 
 
-def _step_of(made: Any) -> Callable[[], None]:
+def _step_of(made: Any) -> tuple[Callable[[], None], int]:
+    """The step, and how often it is to run at most."""
     if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
         model, inputs = made
-        return lambda: _forward_and_backward(model, inputs)
+        return lambda: _forward_and_backward(model, inputs), 2
     if callable(made) and not isinstance(made, torch.nn.Module):
         step: Callable[[], None] = made
-        return step
+        return step, _RUNS
     raise PlanError(
         f"the factory gave {type(made).__name__}: it must give a module and its inputs, `return model, (x,)`, or a function of no "
         "arguments that does a step"
@@ -110,6 +170,10 @@ def _step_of(made: Any) -> Callable[[], None]:
 
 
 def _forward_and_backward(model: Callable[..., Any], inputs: Any) -> None:
+    given = list(inputs.values()) if isinstance(inputs, Mapping) else inputs
+    weights = model.parameters() if isinstance(model, torch.nn.Module) else ()
+    for leaf in (*weights, *tensors_in([given])):
+        leaf.grad = None
     if isinstance(inputs, Mapping):
         answer = model(**inputs)
     else:

@@ -31,7 +31,8 @@ class OpPlan:
         rules: the rules there are for it, with their sources, in the order they are tried.
         gradient: whether its backward closes too: ``closed``, ``partly``, ``missing``, ``none`` (it has none) or ``unknown``.
         gradient_missing: the ops of the backward that keep it from closing.
-        calls: how often the model calls it; 0 in a plan of ops.
+        calls: how often a step of the model calls it, at most; 0 in a plan of ops, and where only the making of the model calls it.
+        making: how often it is called while the model is made.
         exact: the routes are those of the model's own calls, not of samples.
     """
 
@@ -43,6 +44,12 @@ class OpPlan:
     gradient_missing: tuple[str, ...] = ()
     calls: int = 0
     exact: bool = False
+    making: int = 0
+
+    @property
+    def required(self) -> bool:
+        """Whether a plan may be held to it: a model can be made outside the mode, which its steps cannot."""
+        return bool(self.calls or not self.making)
 
     @property
     def kernels(self) -> tuple[int, int] | None:

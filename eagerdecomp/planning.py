@@ -40,6 +40,7 @@ def plan(
     kernels: int = 10,
     name: str = "",
     rules: Iterable[Rule] = (),
+    tell: Callable[[float, str], object] = lambda part, words: None,
 ) -> Plan:
     """What each op comes to on a set, and which kernels to write next, before anything is run.
 
@@ -50,10 +51,13 @@ def plan(
         supported_ops: the set, or a `Backend`.
         ops: the ops to plan for; all of ATen unless given.
         model: plan for what a model calls, forward and backward, instead: a function that makes a module and its inputs,
-            ``return model, (x,)``, or that gives a function of no arguments which does a step. It is run on fake tensors.
-        kernels: how many kernels to propose.
+            ``return model, (x,)``, or that gives a function of no arguments which does a step. It is run on fake tensors: a module
+            twice, a step until nothing new is called, three times at most, since optimizers begin with other calls than they go on
+            with. What is called while the model is made is told apart, and not required of the set.
+        kernels: how many kernels to propose. Those of the prims namespace are proposed for sets alone that have some.
         name: what the plan calls the model.
         rules: your own rules, as for `EagerDecompMode`. They are run on fake tensors, for the calls that were seen of their ops.
+        tell: is told, as the plan is made, which part is done, of 1, and what is under way.
 
     Raises:
         OpSetError: for an op name that this torch does not have.
@@ -61,26 +65,47 @@ def plan(
         PlanError: for a model that cannot run on fake tensors.
     """
     started = time.perf_counter()
+    tell(0.0, "reading what was seen of each op")
     backend = as_backend(supported_ops)
     user = index_rules(rules)
-    planner = Planner(backend, user, our_rules, shipped_rules, shipped_costs)
+    sources = (user, our_rules, shipped_rules, shipped_costs)
+    planner = Planner(backend, *sources)
     seen, unknown = with_rules(load_calls(), user.values())
     routes = Routes(planner, seen, load_footprints())
-    called = model_calls(planner, model) if model is not None else ModelCalls()
+    called = ModelCalls()
     if model is not None:
-        names, subject = sorted(called.counts), name or f"what {getattr(model, '__qualname__', 'the model')} calls"
+        called = model_calls(planner, model, lambda part, words: tell(0.1 + 0.4 * part, words))
+        names = sorted({*called.counts, *called.making})
+        subject = name or f"what {getattr(model, '__qualname__', 'the model')} calls"
     elif ops is not None:
         names = sorted({str(op) for op in resolve_ops(ops)})
         subject = f"{len(names)} ops"
     else:
         names, subject = [str(op) for op in aten_ops()], "all of ATen"
+    tell(0.5 if model is not None else 0.1, "what closes")
     routes.know(names)
-    planned = tuple(_planned(routes, op, called, unknown) for op in names)
-    clauses = routes.clauses(routes.graph(names))
-    open_ops = [one.op for one in planned if one.status in ("partly", "missing")]
+    found: list[OpPlan] = []
+    for number, op in enumerate(names):
+        if not number % 50:
+            tell(0.5 + 0.2 * number / len(names), "what each op comes to")
+        found.append(_planned(routes, op, called, unknown))
+    planned = tuple(found)
+    required = [one.op for one in planned if one.required]
+    open_ops = {one.op for one in planned if one.status in ("partly", "missing")}
+    wanted = open_ops.intersection(required)
     # Where a model's own calls have no route, what was seen of other calls says nothing of theirs.
-    closed = routes.closed - set(open_ops)
-    choice = choose_kernels(clauses, closed, open_ops, kernels, _rank)
+    closed = routes.closed - open_ops
+    in_gradients = {needed for op in required for needed in routes.open_in_gradient(op)}
+    clauses = routes.clauses(routes.graph([*names, *in_gradients]))
+    may, rank = (_any_op, _prims_first) if any(op.namespace == "prims" for op in backend.ops) else (_no_prim, _rank)
+    tell(0.75, "the next kernels")
+    choice = choose_kernels(clauses, closed, wanted, kernels, rank, may)
+    tell(0.85, "all kernels that are lacking")
+    to_close = fewest_kernels(clauses, closed, wanted, rank, may, [kernel.op for kernel in choice.kernels])
+    to_close = _with_rest(to_close, called, wanted, lambda more: Planner(as_backend(backend.ops | more), *sources), may)
+    tell(0.95, "all kernels that gradients lack")
+    for_gradients = fewest_kernels(clauses, closed, wanted | in_gradients, rank, may, to_close)
+    tell(1.0, "")
     return Plan(
         repr(backend.ops),
         subject,
@@ -88,10 +113,43 @@ def plan(
         planned,
         choice.kernels,
         choice.bound,
-        fewest_kernels(clauses, closed, open_ops, _rank),
-        (*called.notes, *unknown.values(), *((_SAMPLES, _KERNELS) if not all(one.exact for one in planned) else ())),
+        to_close,
+        for_gradients,
+        called.stopped,
+        (*called.notes, *_of_making(planned), *unknown.values(), *_of_samples(planned)),
         time.perf_counter() - started,
     )
+
+
+def _with_rest(
+    kernels: tuple[str, ...],
+    called: ModelCalls,
+    wanted: Iterable[str],
+    planner_with: Callable[[list[str]], Planner],
+    may: Callable[[str], bool],
+) -> tuple[str, ...]:
+    """The kernels, and what a model's own calls lack beside them: those are not the calls by which the kernels were chosen."""
+    if not called.calls:
+        return kernels
+    for last in (False, False, True):
+        ends = called.ends(planner_with(list(kernels)), wanted)
+        if not ends:
+            break
+        lacking = {end for found in ends.values() for end in found if may(end)} - {*kernels}
+        kernels = (*kernels, *sorted(lacking if lacking and not last else ends))
+    return kernels
+
+
+def _of_making(planned: Iterable[OpPlan]) -> tuple[str, ...]:
+    lacking = [one.op for one in planned if not one.required and one.status in ("partly", "missing")]
+    if not lacking:
+        return ()
+    some = ", ".join(lacking[:6]) + (f", ... {len(lacking) - 6} more" if len(lacking) > 6 else "")
+    return (f"only the making of the model calls what does not close here ({some}): make it before the mode is entered",)
+
+
+def _of_samples(planned: Iterable[OpPlan]) -> tuple[str, ...]:
+    return () if all(one.exact for one in planned) else (_SAMPLES, _KERNELS)
 
 
 def aten_ops() -> list[OpOverload]:
@@ -132,24 +190,32 @@ def carrying_set(ops: Iterable[OpLike] | None = None, *, base: OpSet | None = No
 def _planned(routes: Routes, op: str, called: ModelCalls, untried: Collection[str]) -> OpPlan:
     rules = tuple(str(rule) for rule in routes.rules(op))
     gradient, lacking = routes.gradient(op)
-    calls = called.counts[op]
+    calls, making = called.counts[op], called.making[op]
     if is_plumbing_name(op):
-        return OpPlan(op, "passes", (), (), "none", (), calls, True)
+        return OpPlan(op, "passes", (), (), "none", (), calls, True, making)
     if routes.has_kernel(op):
-        return OpPlan(op, "supported", (), rules, gradient, lacking, calls, True)
+        return OpPlan(op, "supported", (), rules, gradient, lacking, calls, True, making)
     own = called.routes.get(op, [])
     if own and None not in own:
         found = tuple(route for route in own if route is not None)
         closing = [not route.missing for route in found]
         status = "closed" if all(closing) else "partly" if any(closing) else "missing"
-        return OpPlan(op, status, found, rules, gradient, lacking, calls, True)
+        return OpPlan(op, status, found, rules, gradient, lacking, calls, True, making)
     if op in routes.closed:
         status = "closed"
     elif op in routes.in_part:
         status = "partly"
     else:
         status = "unknown" if (rules and not routes.kinds(op)) or op in untried else "missing"
-    return OpPlan(op, status, routes.routes(op), rules, gradient, lacking, calls)
+    return OpPlan(op, status, routes.routes(op), rules, gradient, lacking, calls, making=making)
+
+
+def _any_op(op: str) -> bool:
+    return True
+
+
+def _no_prim(op: str) -> bool:
+    return not op.startswith("prims.")
 
 
 def _rank(op: str) -> int:
@@ -158,3 +224,7 @@ def _rank(op: str) -> int:
     if found is None:
         return 9
     return (2 if facts_of(found).mutated else 0) + (0 if found.namespace == "aten" else 1)
+
+
+def _prims_first(op: str) -> int:
+    return _rank(op) - 2 * op.startswith("prims.")

@@ -14,7 +14,10 @@ from eagerdecomp.planned import STATUSES, OpPlan
 from eagerdecomp.planpage import Sheet, page
 from eagerdecomp.routes import Route
 
-__all__ = ["Comparison", "Plan"]
+__all__ = ["Comparison", "Plan", "REQUIREMENTS"]
+
+#: What a plan can be held to.
+REQUIREMENTS = ("closed", "gradients", "known")
 
 _SHOWN = 40
 _NAMES = 6
@@ -27,7 +30,8 @@ class Comparison:
     Attributes:
         opened: close now and did not.
         lost: closed and do not any more.
-        cheaper: fewer kernel calls at most, with both numbers.
+        cheaper: fewer kernel calls at most, over the calls that close in both, with both numbers; of ops that close in both, or in
+            neither.
         dearer: more of them.
         apart: not compared, since the plans tell of different calls: those of two models, or a model's own and samples.
     """
@@ -58,9 +62,11 @@ class Plan:
         subject: what was planned: all of ATen, some ops, or a model.
         torch: the release whose rules it is about.
         ops: the ops, by name.
-        next_kernels: the kernels to write next, each with the ops that it opens beyond those before it.
+        next_kernels: the kernels to write next, the one that opens most first; an op that waits for several counts at one of them.
         bound: no choice of as many kernels opens more ops than this.
-        to_close: kernels that open every op without a route, or with one in part.
+        to_close: kernels that open every op without a route, or with one in part; the next ones first.
+        for_gradients: kernels that do so for every gradient too: those of `to_close` first.
+        stopped: why the plan is not of the whole model; "" where it is.
         notes: what the plan does not know.
         seconds: how long it took to make.
     """
@@ -72,6 +78,8 @@ class Plan:
     next_kernels: tuple[Kernel, ...] = ()
     bound: int = 0
     to_close: tuple[str, ...] = ()
+    for_gradients: tuple[str, ...] = ()
+    stopped: str = ""
     notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
 
@@ -93,31 +101,32 @@ class Plan:
         return {status: found[status] for status in STATUSES if found[status]}
 
     def failing(self, require: str) -> tuple[OpPlan, ...]:
-        """The ops for which a requirement does not hold: ``"closed"`` (every call reaches the set) or ``"gradients"`` (and so does
-        every gradient). What is not known does not hold."""
-        bad = [one for one in self.ops if one.status in ("partly", "missing", "unknown")]
-        if require == "gradients":
-            bad += [one for one in self.ops if one not in bad and one.gradient not in ("closed", "none")]
-        elif require != "closed":
-            raise ValueError(f'require must be "closed" or "gradients", not {require!r}')
-        return tuple(bad)
+        """The ops for which a requirement does not hold.
+
+        ``"closed"``: every call that was seen reaches the set; ``"gradients"``: so does every gradient that was seen; ``"known"``:
+        ``"closed"``, and of each op some call was seen. What only the making of a model calls is required of none.
+        """
+        if require not in REQUIREMENTS:
+            raise ValueError(f"require must be one of {', '.join(REQUIREMENTS)}, not {require!r}")
+        bad = ("partly", "missing", "unknown") if require == "known" else ("partly", "missing")
+        gradients = ("partly", "missing") if require == "gradients" else ()
+        return tuple(one for one in self.ops if one.required and (one.status in bad or one.gradient in gradients))
 
     def refusal(self, require: str) -> str:
         """All ops for which a requirement does not hold, and the line that adds what they lack; "" where it holds."""
         bad = self.failing(require)
         if not bad:
-            return ""
+            return f"--require {require} does not hold: {self.stopped}" if self.stopped else ""
         lines = [f"{len(bad)} of {len(self.ops)} ops do not meet --require {require} on {self.op_set}:"]
-        for one in bad:
-            fault = one.status if one.status in ("partly", "missing", "unknown") else f"gradient {one.gradient}"
-            ends = one.missing if one.status in ("partly", "missing") else one.gradient_missing
-            why = (
-                f": ends at {', '.join(ends[:_NAMES])}" if ends and ends != (one.op,) else f": {one.depends}" if one.depends else ""
-            )
-            lines.append(f"  {one.op}: {fault}{why}")
-        if self.to_close:
-            lines += ["to open them all, add these to the set:", f"  ops | {list(self.to_close)!r}".replace("'", '"')]
-        return "\n".join(lines)
+        lines += [f"  {one.op}: {_fault(one)}" for one in bad]
+        unseen = tuple(one.op for one in self.of("unknown") if one.required)
+        add = self.for_gradients if require == "gradients" else self.to_close
+        add = (*add, *unseen) if require == "known" else add
+        if add:
+            lines += ["to open them all, add these to the set:", f"  ops | {list(add)!r}".replace("'", '"')]
+        if unseen and require != "known":
+            lines.append(f"no call was ever seen of {len(unseen)}{_listed(unseen)}: not required, unless by --require known")
+        return "\n".join([*lines, *([f"nor is it the whole: {self.stopped}"] if self.stopped else [])])
 
     def compare(self, old: Plan) -> Comparison:
         """How this plan differs from an older one, over the ops that both hold, and the calls that both tell of."""
@@ -126,7 +135,8 @@ class Plan:
         apart = tuple(new.op for was, new in both if not _comparable(was, new))
         both = [(was, new) for was, new in both if new.op not in apart]
         fine = ("supported", "passes", "closed")
-        counted = [(new.op, *counts) for was, new in both if (counts := _most_kernels(was, new)) is not None]
+        steady = [(was, new) for was, new in both if (was.status in fine) == (new.status in fine)]
+        counted = [(new.op, *counts) for was, new in steady if (counts := _most_kernels(was, new)) is not None]
         return Comparison(
             tuple(new.op for was, new in both if new.status in fine and was.status not in fine),
             tuple(new.op for was, new in both if was.status in fine and new.status not in fine),
@@ -145,11 +155,14 @@ class Plan:
         if self.next_kernels:
             opened = sum(len(kernel.opens) for kernel in self.next_kernels)
             most = "no other choice opens more" if opened >= self.bound else f"no choice opens more than {self.bound}"
-            lines += ["", f"the next {len(self.next_kernels)} kernels to write; they open {opened} ops, {most}:"]
+            lines += ["", f"the next {len(self.next_kernels)} kernels to write; they open {opened} ops, {most}"]
+            lines.append("(the one that opens most first; an op that waits for several counts at one of them):")
             lines += [f"  {kernel.op}: opens {len(kernel.opens)}{_listed(kernel.opens)}" for kernel in self.next_kernels]
-        elif not self.of("partly", "missing"):
+        elif not self.failing("closed"):
             lines += ["", "nothing is missing"]
-        rows = self.ops if len(self.ops) <= _SHOWN or self.ops[0].calls else self.of("partly")
+        of_model = any(one.calls for one in self.ops)
+        shown = [one for one in self.ops if one.status != "passes"] if of_model else self.ops
+        rows = shown if len(self.ops) <= _SHOWN or of_model else self.of("partly")
         if rows:
             lines += ["", *self.table(rows)]
         return "\n".join([*lines, "", *(f"note: {note}" for note in self.notes), f"planned in {self.seconds:.1f} s"])
@@ -184,8 +197,9 @@ class Plan:
             data = json.loads(text)
             ops = tuple(_op_of(row) for row in data["ops"])
             kernels = tuple(Kernel(row["op"], tuple(row["opens"])) for row in data["next_kernels"])
-            more = {name: tuple(data[name]) for name in ("to_close", "notes")}
-            return cls(data["op_set"], data["subject"], data["torch"], ops, kernels, data["bound"], **more, seconds=data["seconds"])
+            to_close, for_gradients, notes = (tuple(data.get(name, ())) for name in ("to_close", "for_gradients", "notes"))
+            names, stopped = (data["op_set"], data["subject"], data["torch"]), data.get("stopped", "")
+            return cls(*names, ops, kernels, data["bound"], to_close, for_gradients, stopped, notes, data["seconds"])
         except (ValueError, KeyError, TypeError) as error:
             raise PlanError(f"not a plan, as --json writes one: {type(error).__name__}: {error}") from None
 
@@ -216,10 +230,21 @@ def _most_kernels(was: OpPlan, new: OpPlan) -> tuple[int, int] | None:
     if was.kernels is None or new.kernels is None:
         return None
     then, now = ({route.call: sum(route.kernels.values()) for route in one.routes if not route.missing} for one in (was, new))
-    if (not was.exact and not new.exact) or not then or not now:  # the same calls, or all
+    if "supported" in (was.status, new.status):  # whatever the call
         return was.kernels[1], new.kernels[1]
     shared = then.keys() & now.keys()
     return (max(then[call] for call in shared), max(now[call] for call in shared)) if shared else None
+
+
+def _fault(one: OpPlan) -> str:
+    """What keeps an op from what is required of it."""
+    if one.status == "unknown":
+        return "unknown: no call of it was ever seen"
+    if one.status not in ("partly", "missing"):
+        return f"gradient {one.gradient}: {'ends at' if one.gradient == 'missing' else 'not all of'} {_some(one.gradient_missing)}"
+    if one.missing and one.missing != (one.op,):
+        return f"{one.status}: ends at {_some(one.missing)}"
+    return f"{one.status}: {one.depends}" if one.depends else one.status
 
 
 def _op_of(row: Mapping[str, Any]) -> OpPlan:
@@ -235,11 +260,12 @@ def _op_of(row: Mapping[str, Any]) -> OpPlan:
         tuple(row.get("gradient_missing", ())),
         row.get("calls", 0),
         row.get("exact", False),
+        row.get("making", 0),
     )
 
 
 def _called(one: OpPlan) -> str:
-    return f"{one.op} x{one.calls}" if one.calls else one.op
+    return f"{one.op} x{one.calls}" if one.calls else f"{one.op} (making the model)" if one.making else one.op
 
 
 def _span(one: OpPlan) -> str:
@@ -260,6 +286,10 @@ def _by(one: OpPlan) -> str:
             first.setdefault(route.rule, route.call)
     # One that depends on the call says on which.
     return ", ".join(f"{rule} for ({call})" if call and len(first) > 1 else rule for rule, call in first.items())
+
+
+def _some(ops: Sequence[str]) -> str:
+    return ", ".join(ops[:_NAMES]) + (f", ... {len(ops) - _NAMES} more" if len(ops) > _NAMES else "")
 
 
 def _listed(names: Iterable[str]) -> str:

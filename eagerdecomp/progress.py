@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-__all__ = ["Progress"]
+__all__ = ["PartDone", "Progress"]
 
 _REDRAW_SECONDS = 0.1
 _PLAIN_LINES = 10
@@ -65,6 +65,38 @@ class Progress:
         else:
             self._stream.write(line + "\n")
         self._stream.flush()
+
+
+class PartDone:
+    """Shows ``45 %  the next kernels  3 s left`` on a terminal, and nothing elsewhere.
+
+    Args:
+        stream: where the line goes; whether it is a terminal is asked of it.
+        clock: seconds, for tests.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._stream = stream if stream.isatty() else None
+        self._clock = clock
+        self._started = clock()
+        self._width = 0
+
+    def tell(self, part: float, words: str) -> None:
+        """Tell which part is done, of 1, and what is under way."""
+        elapsed = self._clock() - self._started
+        left = f"{_short(elapsed * (1 - part) / part)} left" if part > 0 and elapsed >= 1 else ""
+        self._draw("  ".join(filter(None, (f"{round(100 * part)} %", words, left))))
+
+    def clear(self) -> None:
+        """Take the line away, so that what follows starts where it stood."""
+        if self._width:
+            self._draw("")
+
+    def _draw(self, line: str) -> None:
+        if self._stream is not None:
+            self._stream.write("\r" + line.ljust(self._width) + ("" if line else "\r"))
+            self._stream.flush()
+            self._width = len(line)
 
 
 def _short(seconds: float) -> str:

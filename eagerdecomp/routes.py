@@ -157,10 +157,11 @@ class Routes:
 
     @functools.cached_property
     def _all(self) -> set[str]:
-        return self.graph([*self._seen, *self._footprints])
+        gradients = (op for seen in self._seen.values() for _, calls in seen.gradient for op in calls or ())
+        return self.graph([*self._seen, *self._footprints, *gradients])
 
     def know(self, ops: Iterable[str]) -> None:
-        """Take ops in that were never seen."""
+        """Take ops in that were never seen; before anything is asked of what closes."""
         self._all.update(self.graph(ops))
 
     # -- what closes ------------------------------------------------------------------------------------------------
@@ -312,10 +313,7 @@ class Routes:
             return "unknown", ()
         if facts_of(found).is_out:
             return "none", ()  # out= takes no part in autograd
-        seen = self._seen.get(op)
-        if (seen is None or not seen.gradient) and facts_of(found).is_inplace:
-            twin = functional_twin(found)  # its gradient is the twin's
-            seen = self._seen.get(str(twin), seen) if twin is not None else seen
+        seen = self._seen_for_gradient(op)
         if seen is None:
             return "unknown", ()
         calls = [footprint for _, footprint in seen.gradient if footprint is not None]
@@ -323,7 +321,6 @@ class Routes:
             silent = not any(kind in call.example for call in seen.calls for kind in _FLOATS)
             return ("none" if seen.gradient or silent else "unknown"), ()
         called = {name for footprint in calls for name in footprint}
-        self.know(called - self._all)
         reached = [footprint for footprint in calls if self.closed.issuperset(footprint)]
         open_ops = tuple(sorted(name for name in called if name not in self.closed))
         if not open_ops:
@@ -331,6 +328,20 @@ class Routes:
         if reached or self.in_part.issuperset(called):
             return "partly", open_ops
         return "missing", tuple(name for name in open_ops if name not in self.in_part)
+
+    def open_in_gradient(self, op: str) -> set[str]:
+        """All ops of the backward that do not close, or only in part."""
+        found = op_named(op)
+        seen = None if found is None or facts_of(found).is_out else self._seen_for_gradient(op)
+        return set() if seen is None else {name for _, calls in seen.gradient for name in calls or () if name not in self.closed}
+
+    def _seen_for_gradient(self, op: str) -> SeenOp | None:
+        seen = self._seen.get(op)
+        found = op_named(op)
+        if (seen is None or not seen.gradient) and found is not None and facts_of(found).is_inplace:
+            twin = functional_twin(found)  # its gradient is the twin's
+            return self._seen.get(str(twin), seen) if twin is not None else seen
+        return seen
 
 
 def _takes(when: Predicate, example: str) -> bool:

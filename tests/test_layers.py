@@ -18,6 +18,7 @@ PACKAGE = Path(eagerdecomp.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "_dispatcher",
+        "_fake",
         "_tables",
         "_torch",
         "backends",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from eagerdecomp.progress import Progress
+from eagerdecomp.progress import PartDone, Progress
 
 
 class Terminal(io.StringIO):
@@ -88,3 +88,25 @@ def test_closing_twice_writes_once() -> None:
     progress.close()
     progress.close()
     assert stream.getvalue().count("\n") == 1
+
+
+def test_a_part_is_told_on_a_terminal_with_the_time_left_and_taken_away_at_the_end() -> None:
+    stream, clock = Terminal(), Clock()
+    done = PartDone(stream, clock)
+    done.tell(0.0, "reading")
+    clock.now = 3.0
+    done.tell(0.75, "the rest")
+    assert stream.getvalue() == "\r0 %  reading\r75 %  the rest  1 s left"
+    done.clear()
+    assert stream.getvalue().endswith("\r" + " " * len("75 %  the rest  1 s left") + "\r")
+    before = stream.getvalue()
+    done.clear()
+    assert stream.getvalue() == before
+
+
+def test_a_part_is_not_told_where_there_is_no_terminal() -> None:
+    stream = io.StringIO()
+    done = PartDone(stream, Clock())
+    done.tell(0.5, "half")
+    done.clear()
+    assert stream.getvalue() == ""

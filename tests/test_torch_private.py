@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from eagerdecomp import _dispatcher, _tables, _torch
+from eagerdecomp import _dispatcher, _fake, _tables, _torch
 from eagerdecomp._dispatcher import (
     autocast_is_on,
     below_autograd,
@@ -869,3 +869,14 @@ def test_forget_dispatch_empties_what_was_looked_up() -> None:
     op._dispatch_cache[torch._C.DispatchKey.CPU] = lambda given: given
     forget_dispatch(op)
     assert not op._dispatch_cache
+
+
+def test_fake_tensors_take_foreach_as_others_do_while_it_is_entered() -> None:
+    from torch.utils._foreach_utils import _has_foreach_support
+
+    with _torch.FakeTensorMode():
+        fake = [torch.empty(3)]
+    assert _has_foreach_support([torch.empty(3)], torch.device("cpu"))
+    with _fake.fake_tensors_take_foreach():
+        assert _has_foreach_support(fake, torch.device("cpu"))
+    assert not _has_foreach_support(fake, torch.device("cpu"))

@@ -31,13 +31,16 @@ import eagerdecomp
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.calls import spelled
 from eagerdecomp.footprints import torch_release
+from eagerdecomp.key import key_of
+from eagerdecomp.schema import arguments_of
 from eagerdecomp.tracer import tensors_in
 
 FILE = Path(eagerdecomp.__file__).parent / "calls.json"
 
 KINDS = 8  # kinds of call kept per op
 RETYPED = 3  # calls of an op that are made in each other dtype
-DIFFERENTIATED = 6  # calls of an op that are differentiated
+DIFFERENTIATED = 24  # distinct calls of an op that are differentiated
+GRADIENTS = 12  # kinds of gradient kept per op
 DTYPES = (torch.bfloat16, torch.complex64, torch.int64, torch.bool)
 
 _REFUSED = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, NotImplementedError, AttributeError)
@@ -56,6 +59,19 @@ class CallHarvest(Harvest):
         self.gradients: dict[str, dict[Footprint | None, str]] = {}
         self.eager: set[str] = set()
         self._tried: Counter[OpOverload] = Counter()
+        self._differentiated: dict[OpOverload, set[Any]] = {}
+
+    def _run(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        # Of more calls than have their rules run: what a backward calls depends on which operands were broadcast, and the like.
+        keys = self._differentiated.setdefault(op, set())
+        try:
+            key = key_of(op, arguments_of(op, args, kwargs))
+        except TypeError:  # an argument without a key
+            return
+        if key not in keys and len(keys) < DIFFERENTIATED:
+            keys.add(key)
+            self._differentiate(op, args, kwargs)
+        super()._run(op, args, kwargs)
 
     def met(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], found: dict[str, Footprint]) -> None:
         """Take in one distinct call and what each rule that takes it called."""
@@ -63,8 +79,6 @@ class CallHarvest(Harvest):
             return
         self._keep(op, args, kwargs, found)
         self._tried[op] += 1
-        if self._tried[op] <= DIFFERENTIATED:
-            self._differentiate(op, args, kwargs)
         tensors = list(tensors_in((*args, *kwargs.values())))
         floats = any(t.dtype is torch.float32 for t in tensors)
         # Of no elements eager takes any dtype, since no kernel looks.
@@ -153,7 +167,7 @@ class CallHarvest(Harvest):
             "eager": op in self.eager,
             "footprints": [dict(footprint) for footprint in footprints],
             "calls": calls,
-            "gradient": gradient[:KINDS],
+            "gradient": gradient[:GRADIENTS],
         }
 
 

@@ -14,10 +14,10 @@ from eagerdecomp.allowlist import allowlist_of, opinfos
 from eagerdecomp.commands.command import FAILED, Command, add_json, add_ops, called, object_of, output_file, rules_of, shown
 from eagerdecomp.errors import PlanError
 from eagerdecomp.opfile import op_set_from
-from eagerdecomp.opset import core_aten, prims
+from eagerdecomp.opset import OpSet, core_aten, prims
 from eagerdecomp.planning import aten_ops, plan
-from eagerdecomp.plans import Plan
-from eagerdecomp.progress import Progress
+from eagerdecomp.plans import REQUIREMENTS, Plan
+from eagerdecomp.progress import PartDone, Progress
 
 __all__ = ["COMMAND"]
 
@@ -30,7 +30,13 @@ _EPILOG = """examples:
   eagerdecomp plan --ops my_ops.txt --allowlist closure.py      the names that torch's own device tests take as op_allowlist
 
 --model module:factory names a function without arguments that gives a module and its inputs (return model, (x,)), or a function
-that does a step. It runs on fake tensors: no kernel runs, forward or backward, and weights take no memory.
+that does a step. It runs on fake tensors: no kernel runs, forward or backward, and weights take no memory. A module runs twice, a
+step until nothing new is called (three times at most): an optimizer's second step calls other ops than its first. What the making
+of the model alone calls is told, and not required: it can be made before the mode is entered. A model that stops midway, at data
+that fake tensors lack, meets no requirement.
+
+--require closed and gradients are about the calls that were seen of each op. Of an op that is "unknown" none was: it is told apart
+and holds nothing up, unless --require known asks for a kernel of each.
 
 exit codes: 0 success; 1 what --require asks does not hold: all ops concerned are listed, with the line that adds what they lack;
 2 the command line, an op file, an older plan or the model is wrong; 130 interrupted (Ctrl-C)"""
@@ -54,8 +60,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--require",
-        choices=("closed", "gradients", "no-worse"),
-        help="exit with 1 unless every op closes, or its gradient too, or no op of --compare's plan closes no more",
+        choices=(*REQUIREMENTS, "no-worse"),
+        help="exit with 1 unless every op closes (closed), its gradient too (gradients), every op closes and some call of each was "
+        "seen (known), or no op of --compare's plan closes no more (no-worse)",
     )
 
 
@@ -74,15 +81,31 @@ def _run(args: argparse.Namespace) -> int:
     factory = functools.partial(called, "--model", args.model, model) if model is not None else None
     wanted = _matching(args.match)
     rules = rules_of(args.rules)[0] if args.rules else ()
+    others = [other for other in (core_aten(), prims()) if other != ops] if args.html else []
+    progress = PartDone(sys.stderr)
+    plans = len(others) + 1
+
+    def planned(number: int, on: OpSet, **more: Any) -> Plan:
+        words = f"set {number + 1} of {plans}: " if others else ""
+        return plan(
+            on,
+            ops=wanted,
+            model=factory,
+            rules=rules,
+            tell=lambda part, what: progress.tell((number + part) / plans, f"{words}{what}".strip()),
+            **more,
+        )
+
     with output_file("--json", args.json) as write_json, output_file("--html", args.html) as write_html:
-        made = plan(ops, ops=wanted, model=factory, kernels=max(0, args.next), name=f"what {args.model} calls", rules=rules)
+        try:
+            made = planned(0, ops, kernels=max(0, args.next), name=f"what {args.model} calls")
+            beside = [planned(number, other, kernels=0) for number, other in enumerate(others, 1)]
+        finally:
+            progress.clear()
         shown(args)(str(made))
         write_json(made.to_json())
         if args.html:
-            others = [
-                plan(other, ops=wanted, model=factory, kernels=0, rules=rules) for other in (core_aten(), prims()) if other != ops
-            ]
-            write_html(made.to_html(others))
+            write_html(made.to_html(beside))
     if args.allowlist:
         _write_allowlist(args.allowlist, made)
     told = sys.stderr if args.json == "-" else sys.stdout

@@ -1,0 +1,161 @@
+"""What a model calls: in later steps than the first too, while it is made, and on fake tensors as in eager."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+
+CORE = ed.core_aten()
+
+
+def momentum() -> Callable[[], None]:
+    model, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+def clipped() -> Callable[[], None]:
+    model, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
+
+    def step() -> None:
+        model.zero_grad()
+        model(x).sum().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+    return step
+
+
+def adam() -> Callable[[], None]:
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout()), torch.randn(2, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def eager_steps(factory: Callable[[], Callable[[], None]], steps: int) -> Counter[str]:
+    """The most calls of each op in a step of some, outside any mode."""
+    step, most = factory(), Counter[str]()
+    for _ in range(steps):
+        with ed.BackendRecorder() as seen:
+            step()
+        most |= Counter({str(op): count for op, count in seen.ops.items()})
+    return most
+
+
+@pytest.mark.parametrize("factory", [momentum, clipped, adam])
+def test_a_step_calls_what_three_eager_steps_call(factory: Any) -> None:
+    made = ed.plan(CORE, model=factory)
+    planned = {one.op: one.calls for one in made.ops if one.calls and "detach" not in one.op}
+    eager = {op: count for op, count in eager_steps(factory, 3).items() if "detach" not in op}
+    assert planned == eager
+
+
+def test_a_set_that_carries_the_first_step_alone_is_refused() -> None:
+    first = set(eager_steps(momentum, 1))
+    assert "aten.mul_.Tensor" not in first
+    made = ed.plan(ed.infra() | first, model=momentum)
+    assert [one.op for one in made.failing("closed")] == ["aten.mul_.Tensor"]
+    assert "step 2 calls what those before it do not: aten.mul_.Tensor" in made.notes
+    ops = ed.infra() | first | list(made.to_close)
+    assert not ed.plan(ops, model=momentum).refusal("closed")
+    step = momentum()
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(ops):
+        step()
+        step()
+        step()
+    assert not seen.outside(ops)
+
+
+def test_a_module_runs_twice_with_its_gradients_taken_away() -> None:
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+            self.runs = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.runs += 1
+            return x * self.weight if self.runs == 1 else torch.sin(x * self.weight)
+
+    made = ed.plan(CORE, model=lambda: (Counting(), torch.randn(3)))
+    called = {one.op: one.calls for one in made.ops if one.calls}
+    assert called["aten.sin.default"] == 1
+    assert "aten.add_.Tensor" not in called
+
+
+def test_a_step_runs_three_times_at_most() -> None:
+    runs = []
+
+    def factory() -> Callable[[], None]:
+        def step() -> None:
+            runs.append(torch.ones(len(runs) + 1) * 2)
+
+        return step
+
+    ed.plan(CORE, model=factory)
+    assert len(runs) == 3
+    runs.clear()
+    ed.plan(CORE, model=lambda: lambda: runs.append(torch.ones(3) * 2))
+    assert len(runs) == 2
+
+
+def test_what_makes_the_model_is_told_and_not_required() -> None:
+    made = ed.plan(CORE - ["aten.uniform_"] - ["aten.rand"], model=lambda: (torch.nn.Linear(3, 3), torch.ones(2, 3)))
+    uniform = made["aten.uniform_.default"]
+    assert (uniform.calls, uniform.making, uniform.required) == (0, 2, False)
+    assert made["aten.addmm.default"].required
+    assert "aten.uniform_.default (making the model)" in str(made)
+    small = ed.plan(ed.infra() | ["aten.mul.Tensor"], model=lambda: (lambda x: x * 2, torch.randn(3)))
+    assert small["aten.randn.default"].status == "missing"
+    assert small.refusal("closed") == ""
+    assert "only the making of the model calls what does not close here (aten.randn.default)" in str(small)
+    assert "nothing is missing" in str(small)
+
+
+def test_no_op_of_fake_tensors_alone_is_in_the_plan() -> None:
+    made = ed.plan(CORE, model=adam)
+    assert not [one.op for one in made.ops if one.op.startswith("prim.")]
+    assert not [line for line in str(made).splitlines() if "  passes  " in line and line.startswith("aten.")]
+
+
+def test_a_step_that_fails_is_a_fault_of_the_model_s() -> None:
+    def failing() -> Callable[[], None]:
+        def step() -> None:
+            raise KeyError("no such batch")
+
+        return step
+
+    with pytest.raises(
+        ed.PlanError, match=r"the model fails on fake tensors: KeyError: 'no such batch' \(.*test_modelcalls.py:\d+\)"
+    ):
+        ed.plan(CORE, model=failing)
+
+
+def test_a_second_step_that_fails_leaves_the_plan_of_the_first() -> None:
+    def factory() -> Callable[[], None]:
+        batches = iter([torch.randn(3)])
+        return lambda: torch.sin(next(batches))
+
+    made = ed.plan(CORE, model=factory)
+    assert made["aten.sin.default"].calls == 1
+    assert "run 2 of the step fails, so the plan is of those before it: StopIteration" in made.notes[0]
+    assert made.refusal("closed") == ""
