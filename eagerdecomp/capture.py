@@ -14,7 +14,7 @@ from torch import Tensor
 from eagerdecomp._torch import FakeTensorMode, Sizes, python_kernels, tree_codegen, tree_flatten
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.cache import ProgramCache
-from eagerdecomp.errors import TraceError
+from eagerdecomp.errors import TraceError, TraceRequestError
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.naming import argument_names, names_held, safe
 from eagerdecomp.noting import Noter
@@ -55,8 +55,9 @@ def trace(
         rules: as for `EagerDecompMode`.
         keep: as for `EagerDecompMode`: composites that are to be single nodes. A random one that needs a gradient is in parts, so
             that both passes have the same mask.
-        symbolic: placeholder -> dimension, or dimensions, whose size stays a symbol, as in ``{"x": 0}`` for the batch of argument
-            `x`; equal sizes share one. `fn` then runs on fake tensors, without a kernel, so nothing it reads may depend on values.
+        symbolic: argument -> dimension, or dimensions, whose size stays a symbol, as in ``{"x": 0}`` for the batch of `x`; equal
+            sizes share one. A tensor in a list or dict goes by its place among the argument's: ``x_0``. `fn` then runs on fake
+            tensors, without a kernel, so nothing it reads may depend on values.
     """
 
     def traced(*args: Any, **kwargs: Any) -> torch.fx.GraphModule:
@@ -83,17 +84,22 @@ class _Capture:
         top = [*args, *kwargs.values()]
         called = argument_names(fn, len(args)) + list(kwargs)
         names: list[str] = []
+        own: list[str] = []  # as the function calls them
         for name, value in zip(called, top, strict=True):
             leaves, _ = tree_flatten(value)
             whole = len(leaves) == 1 and leaves[0] is value
             names.extend(safe(name) if whole else f"{safe(name)}_{number}" for number in range(len(leaves)))
+            own.extend(name if whole else f"{name}_{number}" for number in range(len(leaves)))
         leaves, self._in_spec = tree_flatten((tuple(args), kwargs))
-        unknown = [name for name in symbolic if name not in names]
+        placed = {**{name: name for name in names}, **dict(zip(own, names, strict=True))}
+        unknown = [name for name in symbolic if name not in placed]
         if unknown:
-            raise TraceError(f"symbolic={unknown[0]!r}: no such tensor among the inputs, which are {', '.join(names) or 'none'}")
-        dims = {name: (dim,) if isinstance(dim, int) else tuple(dim) for name, dim in symbolic.items()}
+            raise TraceRequestError(
+                f"symbolic={unknown[0]!r}: no such tensor among the inputs, which are {', '.join(own) or 'none'}"
+            )
+        dims = {placed[name]: (dim,) if isinstance(dim, int) else tuple(dim) for name, dim in symbolic.items()}
         if self._sizes is not None:
-            leaves = [self._open(name, value, dims.get(name, ())) for name, value in zip(names, leaves, strict=True)]
+            leaves = [self._open(told, value, dims.get(name, ())) for told, name, value in zip(own, names, leaves, strict=True)]
         for name, value in zip(names, leaves, strict=True):
             self._noter.take(name, value)
         self._asked = [
@@ -112,7 +118,7 @@ class _Capture:
             return self._sizes.fake(value, dims)
         except (AttributeError, IndexError):
             shown = looks(value)
-            raise TraceError(f"symbolic: {name}, which is {shown}, has no dimension {', '.join(map(str, dims))}") from None
+            raise TraceRequestError(f"symbolic: {name}, which is {shown}, has no dimension {', '.join(map(str, dims))}") from None
 
     def _answer(self) -> Any:
         """What the function answers."""

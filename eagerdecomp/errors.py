@@ -16,6 +16,7 @@ __all__ = [
     "RecordError",
     "RuleError",
     "TraceError",
+    "TraceRequestError",
     "UnsupportedGradientError",
     "UnsupportedOpError",
 ]
@@ -54,6 +55,13 @@ class TraceError(EagerDecompError, ValueError):
 
     Cause: inputs of other shapes, strides, dtypes or numbers than those of the trace; data that the traced run went by and that
     differs; a size that was to stay symbolic and that something went on by. Cure: trace anew, with such inputs.
+    """
+
+
+class TraceRequestError(TraceError):
+    """A trace cannot be made as it was asked for.
+
+    Cause: `symbolic` names an input, or a dimension of one, that there is not. Cure: name one of those that the message tells of.
     """
 
 

@@ -75,6 +75,7 @@ def test_a_wrong_command_line_ends_with_2(argv: list[str], capsys: pytest.Captur
         (["run", "-m"], "name of a module"),
         (["run", "--ops", "cores", "SCRIPT"], "core, prims, infra"),
         (["run", "--ops", "BAD", "SCRIPT"], "did you mean"),
+        (["run", "--keep", "aten.linaer", "SCRIPT"], "did you mean aten.linear"),
         (["run", "--json", "no/such/folder/x.json", "SCRIPT"], "cannot be written"),
         (["opset", "cores"], "core, prims, infra"),
     ],
@@ -128,6 +129,15 @@ def test_a_set_of_one_s_own_is_the_law(script: Path, tmp_path: Path, capfd: pyte
     assert main(["run", "--ops", str(ops), "--json", str(target), str(script)]) == 0
     assert {"aten.silu.default", "aten.silu_backward.default"} <= set(json.loads(target.read_text())["calls"]["reached"])
     assert "OpSet(ops.txt" in capfd.readouterr().out
+
+
+def test_composites_named_stay_whole_and_belong_to_the_set(script: Path, tmp_path: Path) -> None:
+    script.write_text("import torch\ntorch.nn.Linear(2, 2)(torch.ones(3, 2)).sum().backward()\n", encoding="utf-8")
+    target = tmp_path / "facts.json"
+    assert main(["run", "--keep", "aten.linear,aten.dropout", "--json", str(target), str(script)]) == 0
+    facts = json.loads(target.read_text(encoding="utf-8"))
+    assert facts["calls"]["reached"]["aten.linear.default"] == 1
+    assert facts["ops_outside"] == 0
 
 
 def test_an_op_without_a_route_stops_the_script_or_is_counted(

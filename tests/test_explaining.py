@@ -263,6 +263,7 @@ def test_the_command_prints_the_tree_the_kernels_and_the_program(tmp_path: Path,
         (["aten.silu", "--call", "f32[3], 1, 2"], 2, "there is aten.silu.default(Tensor self) -> Tensor; 1 with out="),
         (["aten.add"], 2, "several overloads"),
         (["aten.silu", "--ops", "cores"], 2, "no such file"),
+        (["aten.silu", "--rules", "json:loads"], 2, "--rules json:loads: not a rule"),
         (["aten.silu", "--json", "no/such/folder/x.json", "--call", "f32[3]"], 2, "cannot be written"),
         (["aten.mse_loss", "--call", "f32[3], f32[4]"], 1, "the call fails: The size of tensor a (3)"),
     ],
@@ -273,6 +274,17 @@ def test_a_mistake_is_a_line_or_two(argv: list[str], code: int, words: str, caps
     assert words in captured.err
     assert len(captured.err.splitlines()) <= 2
     assert captured.out == ""
+
+
+def test_rules_named_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    text = 'import eagerdecomp as ed\n@ed.register_decomposition("aten.silu.default")\ndef mine(x):\n    return x * 2\n'
+    (tmp_path / "explain_rules.py").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["explain", "aten.silu", "--call", "f32[3]", "--rules", "explain_rules:mine"]) == 0
+    out = capsys.readouterr().out
+    assert "user rule explain_rules.mine" in out
+    assert "aten.sigmoid" not in out.partition("kernel calls")[2]
 
 
 def test_a_call_without_a_route_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from eagerdecomp.cli import main
 
 NETS = """
 import torch
+import eagerdecomp as ed
 
 def mlp():
     return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.SiLU()), (torch.randn(4, 8),)
@@ -25,6 +26,19 @@ def step():
 
 def number():
     return 3
+
+def broken():
+    raise ValueError("my factory is broken")
+
+def empty():
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            raise KeyError()
+    return Net(), torch.ones(2)
+
+@ed.register_decomposition("aten.silu.default")
+def hard_silu(x):
+    return x * (x > 0)
 
 def misfit():
     return torch.nn.Linear(3, 3), torch.randn(4, 8)
@@ -59,6 +73,17 @@ def test_a_size_can_stay_a_symbol(capsys: pytest.CaptureFixture[str]) -> None:
     assert 'addmm: "f32[s' in capsys.readouterr().out
 
 
+def test_composites_named_stay_whole_and_rules_named_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["trace", "trace_nets:mlp", "--json", "-", "--keep", "aten.linear, aten.relu", "--rules", "trace_nets:hard_silu"]) == 0
+    )
+    told = json.loads(capsys.readouterr().out)
+    assert told["kernels"]["aten.linear.default"] == 1
+    assert told["kernels"]["aten.gt.Scalar"] == 1
+    assert "aten.addmm.default" not in told["kernels"]
+    assert "core_aten | 3 ops" in told["op_set"], "linear and its out variant, relu's; relu itself is of the set"
+
+
 def test_a_step_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "trace_nets:step"]) == 0
     assert "return sum_1" in capsys.readouterr().out, "it returns the loss, and its backward is within"
@@ -71,7 +96,12 @@ def test_a_step_is_run_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
         (["trace_nets:nothing"], 2, "trace_nets has no nothing"),
         (["trace_nets:misfit"], 1, "mat1 and mat2 shapes cannot be multiplied"),
         (["trace_nets:mlp", "--symbolic", "x"], 2, "write NAME=DIM"),
-        (["trace_nets:mlp", "--symbolic", "y=0"], 1, "no such tensor among the inputs"),
+        (["trace_nets:mlp", "--symbolic", "y=0"], 2, "no such tensor among the inputs, which are input"),
+        (["trace_nets:mlp", "--symbolic", "input=9"], 2, "input, which is f32[4, 8][8, 1], has no dimension 9"),
+        (["trace_nets:mlp", "--keep", "aten.linaer"], 2, "did you mean aten.linear"),
+        (["trace_nets:mlp", "--rules", "trace_nets:mlp"], 2, "--rules trace_nets:mlp: not a rule"),
+        (["trace_nets:broken"], 2, "trace_nets:broken fails: ValueError: my factory is broken ("),
+        (["trace_nets:empty"], 1, "trace_nets:empty fails: KeyError ("),
         (["trace_nets:mlp", "--ops", "infra"], 1, "no route"),
     ],
 )
@@ -82,3 +112,4 @@ def test_what_cannot_be_traced_is_told_in_a_line_or_two(
     err = capsys.readouterr().err
     assert told in err
     assert "Traceback" not in err
+    assert len(err.splitlines()) <= 2 or code == 1

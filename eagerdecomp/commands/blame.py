@@ -16,6 +16,7 @@ from eagerdecomp.commands.command import (
     Command,
     UsageError,
     add_json,
+    add_rules,
     object_of,
     output_file,
     rules_of,
@@ -38,7 +39,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ops", metavar="SET", help=f"in place of --backend, a set with torch's own kernels: {names}, or a FILE (default core)"
     )
-    parser.add_argument("--rules", metavar="MODULE:NAME", help="rules of your own: a Rule, or a list of them")
+    add_rules(parser)
     parser.add_argument("--all", action="store_true", help="go on to the script's end, and tell every op and line that differs")
     parser.add_argument(
         "--on-unsupported",

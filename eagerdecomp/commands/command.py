@@ -16,6 +16,7 @@ from typing import Any
 from eagerdecomp.commands.colour import painted
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.opfile import NAMED_SETS
+from eagerdecomp.opset import resolve_ops
 from eagerdecomp.rules import Rule
 from eagerdecomp.userlines import fault_in_words
 
@@ -27,8 +28,11 @@ __all__ = [
     "Command",
     "UsageError",
     "add_json",
+    "add_keep",
     "add_ops",
+    "add_rules",
     "called",
+    "kept_ops",
     "object_of",
     "output_file",
     "positive",
@@ -82,6 +86,29 @@ def add_ops(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ops", default="core", metavar="SET", help=f"the op set: {names}, or a FILE of op names (default %(default)s)"
     )
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """The option ``--rules``, which `rules_of` reads."""
+    parser.add_argument("--rules", metavar="MODULE:NAME", help="rules of your own: a Rule, or a list of them")
+
+
+def add_keep(parser: argparse.ArgumentParser) -> None:
+    """The option ``--keep``, which `kept_ops` reads."""
+    parser.add_argument(
+        "--keep", metavar="OPS", help="composite ops that stay whole, with commas between: aten.linear,aten.layer_norm"
+    )
+
+
+def kept_ops(text: str | None) -> tuple[str, ...]:
+    """The names that ``--keep`` gives, each an op.
+
+    Raises:
+        OpSetError: where one is none.
+    """
+    names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
+    resolve_ops(names)
+    return names
 
 
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:

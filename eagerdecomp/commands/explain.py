@@ -5,7 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 
-from eagerdecomp.commands.command import EXIT_CODES, FAILED, Command, UsageError, add_json, add_ops, output_file, shown
+from eagerdecomp.commands.command import (
+    EXIT_CODES,
+    FAILED,
+    Command,
+    UsageError,
+    add_json,
+    add_ops,
+    add_rules,
+    output_file,
+    rules_of,
+    shown,
+)
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.opfile import op_set_from
 
@@ -16,6 +27,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("op", metavar="OP", help="an operator: aten.gelu_backward, aten.add.Tensor")
     parser.add_argument("--call", metavar="TEXT", help="its arguments; without them its rules are listed")
     add_ops(parser)
+    add_rules(parser)
     add_json(parser, "the explanation")
 
 
@@ -23,6 +35,7 @@ _EPILOG = f"""examples:
   eagerdecomp explain aten.gelu_backward --call "f32[8, 64], f32[8, 64], approximate='tanh'"
   eagerdecomp explain aten.native_batch_norm --call "f32[2, 3, 4], f32[3], None, f32[3], f32[3], True, 0.1, 1e-5" --ops prims
   eagerdecomp explain aten.silu --ops my_ops.txt          its rules, in the order in which they are tried
+  eagerdecomp explain aten.silu --rules my_rules:RULES    with rules of your own, which come first
 
 A tensor is a dtype with sizes, and strides if they are not row-major: f32[8, 64], bf16[3, 4][1, 3], i64[]. Everything else is
 Python's: 1, -0.5, True, None, 'tanh', [1, 2], a list of tensors, inf; or torch's: torch.float16, channels_last.
@@ -36,6 +49,7 @@ def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.explaining import explain, one_overload
 
     ops = op_set_from(args.ops)
+    rules = rules_of(args.rules)[0] if args.rules else ()
     try:
         values, named = parse_call(args.call or "")
     except CallTextError as error:
@@ -43,7 +57,7 @@ def _run(args: argparse.Namespace) -> int:
     op = one_overload(args.op, values, named)
     with output_file("--json", args.json) as write:
         try:
-            told = explain(op, *values, supported_ops=ops, **named)
+            told = explain(op, *values, supported_ops=ops, rules=rules, **named)
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
             if isinstance(error, EagerDecompError):
                 raise

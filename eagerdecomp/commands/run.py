@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from eagerdecomp.commands.command import EXIT_CODES, Command, UsageError, add_json, add_ops, output_file
+from eagerdecomp.commands.command import EXIT_CODES, Command, UsageError, add_json, add_keep, add_ops, kept_ops, output_file
 from eagerdecomp.commands.scripts import add_module, own_words, print_last, script_of
 from eagerdecomp.opfile import op_set_from
 from eagerdecomp.runscript import Script, run_script
@@ -25,6 +25,7 @@ __all__ = ["COMMAND"]
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "eagerdecomp run [options] SCRIPT [ARGS ...]\n       eagerdecomp run [options] -m MODULE [ARGS ...]"
     add_ops(parser)
+    add_keep(parser)
     parser.add_argument(
         "--on-unsupported",
         choices=("error", "fallback"),
@@ -54,7 +55,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 # Options of `run` that take the next word: those in front of the script have to be told from the script's own.
-_RUN_VALUES = frozenset({"--ops", "--on-unsupported", "--record", "--perfetto", "--json", "--plain-seconds-to"})
+_RUN_VALUES = frozenset({"--ops", "--keep", "--on-unsupported", "--record", "--perfetto", "--json", "--plain-seconds-to"})
 
 # Calls and kernel calls on the timeline: of a record, and where a trace is asked for.
 _TIMELINE, _LONG_TIMELINE = 20_000, 100_000
@@ -65,6 +66,7 @@ _EPILOG = f"""examples:
   eagerdecomp run --ops prims -m package.train     a module, brought to prims
   eagerdecomp run --ops my_ops.txt train.py        a set of your own: one op a line (aten.add.Tensor, or aten.mul
                                                    for all its overloads), # comments, @core @prims @infra include a set
+  eagerdecomp run --keep aten.linear train.py      composites that stay whole: one call each
   eagerdecomp run --on-unsupported fallback --json gaps.json train.py
   eagerdecomp run --preflight --ops my_ops.txt train.py   stops at the forward call that could not be differentiated
   eagerdecomp run --baseline --quiet --json times.json train.py
@@ -92,7 +94,7 @@ def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.mode import EagerDecompMode
     from eagerdecomp.recording import RecordingMode
 
-    ops = op_set_from(args.ops)
+    ops, keep = op_set_from(args.ops), kept_ops(args.keep)
     if args.preflight and args.on_unsupported == "fallback":
         raise UsageError("--preflight refuses what --on-unsupported fallback would run natively: ask for one of them")
     with (
@@ -103,10 +105,10 @@ def _run(args: argparse.Namespace) -> int:
         notes: list[str] = []
         mode: EagerDecompMode
         if args.record is None and args.perfetto is None:
-            mode = EagerDecompMode(ops, on_unsupported=args.on_unsupported, preflight=args.preflight)
+            mode = EagerDecompMode(ops, on_unsupported=args.on_unsupported, preflight=args.preflight, keep=keep)
         else:
             room = _TIMELINE if args.perfetto is None else _LONG_TIMELINE
-            mode = RecordingMode(ops, on_unsupported=args.on_unsupported, preflight=args.preflight, timeline=room)
+            mode = RecordingMode(ops, on_unsupported=args.on_unsupported, preflight=args.preflight, keep=keep, timeline=room)
         seen = None if args.no_record else BackendRecorder()
 
         @contextmanager
@@ -131,7 +133,7 @@ def _run(args: argparse.Namespace) -> int:
             if args.perfetto is not None:
                 write_trace(record.to_perfetto())
                 notes.append(f"timeline: {args.perfetto}; open it in https://ui.perfetto.dev")
-        facts = run_facts(ops, mode.stats(), seen, seconds=outcome.seconds, plain_seconds=plain, notes=notes)
+        facts = run_facts(mode.backend.ops, mode.stats(), seen, seconds=outcome.seconds, plain_seconds=plain, notes=notes)
         if not args.quiet and args.json != "-":
             print_last(summary_table(facts))
         about = {"script": script.name, "exit_code": outcome.exit_code}

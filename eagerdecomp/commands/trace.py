@@ -11,11 +11,27 @@ from typing import Any
 import torch
 
 from eagerdecomp.capture import trace
-from eagerdecomp.commands.command import EXIT_CODES, FAILED, Command, UsageError, add_json, add_ops, object_of, output_file, shown
-from eagerdecomp.errors import EagerDecompError
-from eagerdecomp.naming import safe
+from eagerdecomp.commands.command import (
+    FAILED,
+    INTERRUPTED,
+    USAGE_ERROR,
+    Command,
+    UsageError,
+    add_json,
+    add_keep,
+    add_ops,
+    add_rules,
+    called,
+    kept_ops,
+    object_of,
+    output_file,
+    rules_of,
+    shown,
+)
+from eagerdecomp.errors import EagerDecompError, TraceRequestError
 from eagerdecomp.opfile import op_set_from
 from eagerdecomp.tracer import tensors_in
+from eagerdecomp.userlines import fault_in_words
 
 __all__ = ["COMMAND"]
 
@@ -23,17 +39,22 @@ _EPILOG = f"""examples:
   eagerdecomp trace nets:mlp                               forward and backward of a model on Core ATen
   eagerdecomp trace nets:mlp --ops my_ops.txt --forward    the forward pass alone, on a set of your own
   eagerdecomp trace nets:mlp --symbolic x=0                the size of the first dimension of argument x stays a symbol
+  eagerdecomp trace nets:mlp --keep aten.linear,aten.layer_norm     composites as one node each
+  eagerdecomp trace nets:mlp --rules my_rules:RULES        with rules of your own
   eagerdecomp trace nets:mlp --json - | jq .kernels        how often each op reaches the backend
 
 module:factory names a function without arguments that gives a module and its inputs (return model, (x,)), or a function that does
 a step. Kernels run once, or, where a size is to stay a symbol, none do. The graph's last results are the gradients of parameters.
 
-{EXIT_CODES}; {FAILED} an op has no route to the set"""
+exit codes: 0 success; {FAILED} the model fails or cannot be traced so, or an op has no route to the set;
+{USAGE_ERROR} the command line, an op file, the rules or the factory is wrong; {INTERRUPTED} interrupted (Ctrl-C)"""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODULE:FACTORY", help="what to trace")
     add_ops(parser)
+    add_rules(parser)
+    add_keep(parser)
     parser.add_argument("--forward", action="store_true", help="no gradients")
     parser.add_argument(
         "--symbolic",
@@ -46,16 +67,20 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    rules, keep = rules_of(args.rules)[0] if args.rules else (), kept_ops(args.keep)
     ops = op_set_from(args.ops)
+    ops = ops | keep if keep else ops
     symbolic = dict(map(_dimensions, args.symbolic))
     function, given, named = _traceable(args.model, object_of("MODULE:FACTORY", args.model), forward=args.forward)
     with output_file("--json", args.json) as write:
         try:
-            graph = trace(function, ops, symbolic=symbolic or None)(*given, **named)
-        except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
+            graph = trace(function, ops, rules=rules, keep=keep, symbolic=symbolic or None)(*given, **named)
+        except TraceRequestError as error:
+            raise UsageError(f"--{error}") from None
+        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError) as error:
             if isinstance(error, EagerDecompError):
                 raise
-            raise UsageError(f"{args.model} fails: {type(error).__name__}: {str(error).splitlines()[0]}", FAILED) from None
+            raise UsageError(f"{args.model} fails: {fault_in_words(error)}", FAILED) from error
         text = graph.print_readable(print_output=False)
         kernels: dict[str, int] = {}
         for node in graph.graph.nodes:
@@ -71,14 +96,14 @@ def _dimensions(text: str) -> tuple[str, list[int]]:
     parts = dims.split(",")
     if not name or not all(part.strip().lstrip("-").isdecimal() for part in parts):
         raise UsageError(f"--symbolic {text}: write NAME=DIM, as in x=0, or x=0,1")
-    return safe(name), [int(part) for part in parts]
+    return name, [int(part) for part in parts]
 
 
 def _traceable(spec: str, factory: Any, *, forward: bool) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """A function to trace, and the arguments to trace it on."""
     if not callable(factory):
         raise UsageError(f"{spec} is no function")
-    made = factory()
+    made = called("MODULE:FACTORY", spec, factory)
     if callable(made) and not isinstance(made, torch.nn.Module):
         return made, (), {}
     if not (isinstance(made, tuple) and len(made) == 2 and callable(made[0])):
