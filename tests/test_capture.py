@@ -164,6 +164,36 @@ def test_an_optimizer_s_step_trains_on_rerun(foreach: bool) -> None:
     assert_same(list(ours.state_dict().values()), list(theirs.state_dict().values()))
 
 
+@pytest.mark.parametrize("kernel", [False, True])
+def test_adam_s_step_count_is_read_unless_the_update_is_a_kernel(kernel: bool) -> None:
+    torch.manual_seed(0)
+    model, ops = nn.Linear(4, 3), CORE | (["aten._fused_adamw_"] if kernel else [])
+    twin = copy.deepcopy(model)
+
+    def trained(model: nn.Module) -> Callable[[Tensor], None]:
+        optimizer = torch.optim.AdamW(model.parameters(), fused=kernel)
+
+        def step(x: Tensor) -> None:
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+
+        step(torch.ones(5, 4))  # makes the optimizer's state
+        return step
+
+    step, eager, x = trained(model), trained(twin), torch.randn(5, 4)
+    graph = trace(step, ops)(x)
+    eager(x)
+    if not kernel:
+        with pytest.raises(ed.TraceError, match=r"went on by 2\.0, which it read from a tensor; now it is 3\.0"):
+            graph(x)
+        return
+    for _ in range(3):
+        graph(x)
+        eager(x)
+    assert_same(list(model.parameters()), list(twin.parameters()))
+
+
 def test_writes_reach_the_inputs_and_views_share_their_memory() -> None:
     def run(x: Tensor, y: Tensor) -> Any:
         row = x[1]
@@ -364,11 +394,25 @@ def test_a_batch_that_stays_a_symbol_may_be_any(net: str) -> None:
         model.zero_grad()
 
 
+@pytest.mark.parametrize("name", ["input", "input_"])
+def test_a_symbolic_input_may_be_called_as_the_function_calls_it(name: str) -> None:
+    graph = trace(nn.Linear(4, 2), CORE, symbolic={name: 0})(torch.ones(3, 4))
+    assert graph(torch.ones(7, 4)).shape == (7, 2)
+
+    def nested(input: list[Tensor]) -> Tensor:
+        return input[0] + input[1]
+
+    graph = trace(nested, CORE, symbolic={f"{name}_0": 0, f"{name}_1": 0})([torch.ones(3), torch.ones(3)])
+    assert graph([torch.ones(5), torch.ones(5)]).tolist() == [2] * 5
+
+
 def test_a_symbolic_trace_refuses_what_cannot_be() -> None:
     with pytest.raises(ed.TraceError, match="dimension 0 of x cannot stay a symbol"):
         trace(lambda x: x.view(4, -1) if x.shape[0] == 4 else x, CORE, symbolic={"x": 0})(torch.ones(4, 3))
     with pytest.raises(ed.TraceError, match=r"symbolic='z'.*x, y"):
         trace(lambda x, y: x, CORE, symbolic={"z": 0})(torch.ones(4), torch.ones(4))
+    with pytest.raises(ed.TraceError, match=r"symbolic='z'.*input$"):
+        trace(nn.Linear(4, 4), CORE, symbolic={"z": 0})(torch.ones(4, 4))
     for bad, words in (
         ({"x": 2}, r"x, which is f32\[4\]\[1\], has no dimension 2"),
         ({"k": 0}, "k, which is 2, has no dimension 0"),

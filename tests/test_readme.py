@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,10 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+#: How comments behind a `print` begin that say what it prints; all others are what it prints, with ... for what is left out.
+ABOUT_OUTPUT = ("per op", "which fact", "ops by status", "all ops that do not close")
+
+
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
@@ -25,10 +31,18 @@ def blocks(language: str) -> list[str]:
 def test_the_examples_run_in_the_order_they_stand() -> None:
     namespace: dict[str, Any] = {}
     assert blocks("python")
+    told = 0
     for number, block in enumerate(blocks("python")):
         if "inductor_hook" in block and cpp_compiler() is None:
             continue  # there is nothing to compile with
-        exec(compile(block, f"README example {number}", "exec"), namespace)
+        with redirect_stdout(io.StringIO()) as out:
+            exec(compile(block, f"README example {number}", "exec"), namespace)
+        for output in re.findall(r"print\w*\(.*  # (.*)$", block, re.MULTILINE):
+            if not output.startswith(ABOUT_OUTPUT):
+                told += 1
+                for part in output.split("..."):
+                    assert part.strip() in " ".join(out.getvalue().split()), output
+    assert told > 3
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
