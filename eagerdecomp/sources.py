@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._tables import core_entry, full_table, reference, without_disabling
+from eagerdecomp._tables import core_entry, full_table, without_disabling
 from eagerdecomp._torch import OpOverload, call_at_key, has_kernel
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.layouts import LAYOUTS, laid_out
@@ -15,16 +15,15 @@ from eagerdecomp.refusals import refusing
 from eagerdecomp.rules import Rule
 from eagerdecomp.schema import facts_of, functional_twin, is_composite
 
-__all__ = ["UNLISTED_REFERENCES", "shipped_rules"]
+__all__ = ["shipped_rules"]
 
 aten = torch.ops.aten
 
-#: Ops whose reference torch ships but lists in no table: op -> its name in `torch._refs`. Without them a set of prims, which holds
-#: `prims.fill`, could make no tensor of zeros.
-UNLISTED_REFERENCES: dict[str, str] = {
-    "aten.fill.Scalar": "fill",
-    "aten.fill.Tensor": "fill",
-}
+
+def _fill(self: torch.Tensor, value: Any) -> Any:
+    """As torch's reference, which is in no table and refuses the numbers that eager casts to the tensor's type. Without it a set of
+    prims, which holds `prims.fill`, could make no tensor of zeros."""
+    return torch.ops.prims.fill.default(self, bool(value) if self.dtype is torch.bool else value)
 
 
 def shipped_rules(op: OpOverload) -> Iterator[Rule]:
@@ -46,8 +45,8 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
         entry = full_table().get(op)
         if entry is not None and entry is not core:
             yield _table_rule(op, entry, "table")
-        if name in UNLISTED_REFERENCES:
-            yield _table_rule(op, reference(UNLISTED_REFERENCES[name]), "refs")
+        if op is aten.fill.Scalar:
+            yield _table_rule(op, _fill, "refs")
     if has_kernel(op, "CompositeExplicitAutograd") and functional_twin(op) is None:
         kernel = refusing(name, call_at_key(op, "CompositeExplicitAutograd"))
         yield Rule(op, kernel, "explicit", f"{name} (C++ composite-explicit kernel)")

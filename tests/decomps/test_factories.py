@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from on_core import CORE, check, kernel_calls, on
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import eagerdecomp as ed
 
 aten = torch.ops.aten
 
+PRIMS = ed.prims()
 DTYPES = [None, torch.float64, torch.float16, torch.int64, torch.bool, torch.complex64]
 
 
@@ -22,6 +27,51 @@ def test_filled(make: Callable[..., Any], dtype: torch.dtype | None) -> None:
         check(make, size, dtype=dtype)
     check(make, 2, dtype=dtype, device="meta")
     check(make, -1, dtype=dtype)
+
+
+NUMBERS = [0, 1, 3, -1, 300, True, 2.5, -0.0, math.nan, math.inf, 2 + 0j, 1j]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float16, torch.float32, torch.complex64], ids=str)
+@pytest.mark.parametrize("value", NUMBERS)
+def test_numbers_are_cast_on_prims_as_by_eager(value: Any, dtype: torch.dtype) -> None:
+    like = torch.ones(3, 2, dtype=dtype).t()
+    check(torch.full, (2, 3), value, dtype=dtype, ops=PRIMS)
+    check(torch.full_like, like, value, ops=PRIMS)
+    check(torch.fill, like, value, ops=PRIMS)
+    check(lambda x: x.fill_(value), like, ops=PRIMS)
+    check(lambda x: x.new_full((2,), value), like, ops=PRIMS)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.float16, torch.complex64], ids=str)
+def test_zeros_and_ones_on_prims(dtype: torch.dtype) -> None:
+    like = torch.ones(3, 2, dtype=dtype).t()
+    for size in ((), (2, 3), (0,)):
+        check(torch.zeros, size, dtype=dtype, ops=PRIMS)
+        check(torch.ones, size, dtype=dtype, ops=PRIMS)
+        check(like.new_zeros, size, ops=PRIMS)
+        check(like.new_ones, size, ops=PRIMS)
+    check(torch.zeros_like, like, ops=PRIMS)
+    check(torch.ones_like, torch.ones(2), dtype=dtype, ops=PRIMS)
+    check(lambda x: x.zero_(), like, ops=PRIMS)
+
+
+def test_a_bool_reaches_prims_fill_as_one() -> None:
+    filled: list[Any] = []
+
+    class Numbers(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.prims.fill.default:
+                filled.append(args[1])
+            return func(*args, **(kwargs or {}))
+
+    with Numbers(), on(PRIMS):
+        torch.ones(2, dtype=torch.bool)
+    assert [value is True for value in filled] == [True]
+
+
+def test_buckets_on_prims() -> None:
+    check(torch.bucketize, torch.tensor([-1.0, 0.5, 3.0]), torch.tensor([0.0, 1.0]), ops=PRIMS | ["aten.index.Tensor"])
 
 
 def test_the_default_type_is_asked_at_every_call() -> None:
