@@ -280,7 +280,7 @@ class Recorder(DispatchMode):
             elif composed or rule.source == "user" or self._chain.holds(rule):
                 # A user's rule may also catch an error of an operator, and go by whether there was one.
                 reads.read_everything(f"runs {rule}")
-            if rule.source not in _OURS:
+            if rule.source not in _OURS or reads.everything:  # nobody would hear it: torch is given plain numbers
                 reads.read_values([*args, *kwargs.values()])
                 args, kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
         hearing = (

@@ -267,6 +267,19 @@ def test_rules_of_torchs_get_plain_numbers_and_their_shapes_are_read_whole() -> 
     assert type(seen[0]) is int
 
 
+@pytest.mark.parametrize("op", [aten.rsub.Scalar, aten.mul_.Scalar], ids=str)
+def test_sizes_are_plain_numbers_to_every_rule_once_everything_is_read(op: Any) -> None:
+    def rule(self: Tensor, other: Tensor) -> Any:
+        size = self.size(0)
+        self.data_ptr()  # from here on everything is read
+        return op(torch.clone(self), size)  # whose own rule may hand the number on in a tensor's place
+
+    recording, result = heard(rule, X, Y)
+    assert recording.program is not None
+    assert recording.columns is None
+    assert_same(result, op(X.clone(), 2))
+
+
 # -- rules of users -----------------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor
 
+import eagerdecomp as ed
+
 aten = torch.ops.aten
 BARE = CORE - ["aten._cdist_forward", "aten._pdist_forward"]
 POWERS = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, math.inf]
@@ -58,6 +60,15 @@ def test_distances_within_a_set(p: float, shape: tuple[int, int], dtype: torch.d
     check(aten._pdist_forward.default, x, p, ops=BARE)
     distances = aten._pdist_forward(x, p)
     check(aten._pdist_backward.default, torch.ones_like(distances).cumsum(0), x, p, distances)
+
+
+def test_distances_within_a_set_on_prims() -> None:
+    ops = ed.prims() | ["aten.index.Tensor", "aten.bmm.default", "aten.index_put.default"]
+    for shape in ((5, 3), (7, 2)):
+        x = rows(*shape)
+        check(F.pdist, x, ops=ops)
+        distances = F.pdist(x)
+        check(aten._pdist_backward.default, torch.ones_like(distances), x, 2.0, distances, ops=ops)
 
 
 @pytest.mark.parametrize("p", POWERS)
