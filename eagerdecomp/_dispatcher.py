@@ -5,6 +5,7 @@ As in `_torch`, each name has a test in ``tests/test_torch_private.py``.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ __all__ = [
     "below_autograd",
     "close_library",
     "device_key",
+    "falls_through",
     "forget_dispatch",
     "functional_trace_active",
     "has_computed_kernel",
@@ -46,6 +48,13 @@ def has_computed_kernel(op: OpOverload, key: str) -> bool:
     return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(op.name(), key))  # type: ignore[no-untyped-call]
 
 
+def falls_through(op: OpOverload, key: str) -> bool:
+    """Whether something is registered for the op at a dispatch key that only passes on to the next one."""
+    name: str = op.name()  # type: ignore[no-untyped-call]
+    found = torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+    return bool(found) and bool(torch._C._dispatch_kernel_for_dispatch_key_is_fallthrough(name, key))
+
+
 def close_library(library: torch.library.Library) -> None:
     """Take back all that a library registered: what was overridden acts again."""
     library._destroy()  # type: ignore[no-untyped-call]
@@ -71,7 +80,11 @@ def own_device_types() -> tuple[str, ...]:
 
 
 def registered(op: OpOverload, kernels: Mapping[str, Callable[..., Any]]) -> Callable[[], None]:
-    """Register kernels for an op, by dispatch key; what is answered takes them away again."""
+    """Register kernels for an op, by dispatch key; what is answered takes them away again. One that passes on they override.
+
+    Raises:
+        RuntimeError: where Python code has registered a kernel that does not pass on.
+    """
     library: Any = torch.library.Library(op.namespace, "IMPL")  # type: ignore[no-untyped-call]
 
     def undo() -> None:
@@ -80,7 +93,9 @@ def registered(op: OpOverload, kernels: Mapping[str, Callable[..., Any]]) -> Cal
 
     try:
         for key, kernel in kernels.items():
-            library.impl(op, kernel, key, allow_override=False)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "(?s).*[Oo]verriding a previously registered kernel")
+                library.impl(op, kernel, key, allow_override=falls_through(op, key))
     except BaseException:
         undo()
         raise

@@ -23,6 +23,7 @@ from eagerdecomp._dispatcher import (
     autocast_is_on,
     below_autograd,
     device_key,
+    falls_through,
     functional_trace_active,
     is_transforming,
     own_device_types,
@@ -206,7 +207,7 @@ def _install(op: OpOverload, device_type: str) -> None:
     key = device_key(device_type)
     if key is None:
         raise OpSetError(f"keep: torch knows no device type {device_type!r}, on which {op} could be kept")
-    if has_kernel(op, f"Autograd{key}"):
+    if has_kernel(op, f"Autograd{key}") and not falls_through(op, f"Autograd{key}"):
         raise OpSetError(f"keep: someone else has registered a kernel for {op} at Autograd{key}, which takes every call of it")
     kernels = {f"Autograd{key}": _kernel(op), key: _native(op)}
     if has_kernel(op, key):  # the device's own, for which autograd leaves the op whole: by its formula, or without a gradient

@@ -731,6 +731,12 @@ def test_gradients_are_not_lost_where_a_fall_through_with_a_body_loses_them() ->
         library.impl("linear", torch.library.fallthrough_kernel, "AutogradCPU")
         library.impl("linear", body, "CPU")
         lost = [name for name, way in ways.items() if not way(fresh(tensors))[1]]
+        fallen = table()
+        for way in ways.values():  # what only passes on is no one's gradient: ours takes its place for a while
+            torch._dynamo.reset()
+            with ed.EagerDecompMode(CORE, keep=[aten.linear]):
+                assert_same(way(fresh(tensors)), want)
+        assert table() == fallen
     torch._dynamo.reset()
     assert lost == ["mode", "compiled"]
     keeping = ed.EagerDecompMode(CORE, keep=[aten.linear])

@@ -22,6 +22,7 @@ from eagerdecomp._dispatcher import (
     below_autograd,
     close_library,
     device_key,
+    falls_through,
     forget_dispatch,
     functional_trace_active,
     has_computed_kernel,
@@ -782,6 +783,24 @@ def test_registered_kernels_stand_until_they_are_undone() -> None:
     with pytest.raises(RuntimeError):
         registered(aten.linear.default, {"CPU": kernel, "NoSuchKey": kernel})
     assert torch._C._dispatch_dump_table("aten::linear") == before
+
+
+def test_falls_through_tells_what_passes_on_and_registered_overrides_it_for_a_while() -> None:
+    op, name = aten.linear.default, "aten::linear"
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("linear", torch.library.fallthrough_kernel, "AutogradCPU")
+        library.impl("linear", lambda x, w, b=None: torch.mm(x, w.t()), "CPU")
+        before = torch._C._dispatch_dump(name)  # type: ignore[no-untyped-call]
+        assert [falls_through(op, key) for key in ("AutogradCPU", "CPU", "AutogradCUDA")] == [True, False, False]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            undo = registered(op, {"AutogradCPU": lambda x, w, b=None: x + 100})
+        assert not falls_through(op, "AutogradCPU")
+        assert torch.equal(op(torch.ones(2), torch.ones(2)), torch.full((2,), 101.0))
+        undo()
+        assert torch._C._dispatch_dump(name) == before  # type: ignore[no-untyped-call]
+        with pytest.raises(RuntimeError, match="already a kernel registered"):
+            registered(op, {"CPU": lambda x, w, b=None: x})
 
 
 def test_own_device_types_begin_with_the_cpu() -> None:

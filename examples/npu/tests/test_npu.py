@@ -207,6 +207,50 @@ def test_a_kernel_for_what_torch_composes_takes_no_gradient_away(x: Tensor) -> N
     torch.testing.assert_close(got, gradient(x))
 
 
+@pytest.mark.parametrize("falls_through", [False, True])
+def test_a_kernel_of_the_devices_own_for_a_composite_loses_no_gradient(falls_through: bool, x: Tensor) -> None:
+    """With such a kernel torch asks a backward op of the device that it need not have, or, where autograd falls through, none."""
+    calls = []
+
+    def linear(given: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        calls.append(given.shape)
+        with torch._C._AutoDispatchBelowAutograd():
+            return torch.addmm(bias, given, weight.t())
+
+    def step(device: str, linear: Callable[..., Tensor] = F.linear) -> list[Tensor]:
+        torch.manual_seed(0)
+        given = [one.to(device).requires_grad_() for one in (x.clone(), torch.randn(5, 4), torch.randn(5))]
+        out = (linear(*given) * 2).tanh()
+        wanted = given if out.requires_grad else []
+        return [one.cpu() for one in (out.detach(), *torch.autograd.grad(out, wanted, torch.ones_like(out)))] if wanted else []
+
+    def compiled(device: str) -> list[Tensor]:
+        torch._dynamo.reset()
+        return step(device, torch.compile(F.linear, backend="aot_eager"))
+
+    want = step("cpu")
+    ways = {
+        "set": lambda: ed.install(npu.backend.ops | ["aten.linear"], "npu"),
+        "keep": lambda: ed.install(npu.backend, "npu", keep=["aten.linear"]),
+        "mode": lambda: ed.EagerDecompMode(npu.backend, keep=["aten.linear"]),
+    }
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("linear", linear, "PrivateUse1")
+        if falls_through:
+            library.impl("linear", torch.library.fallthrough_kernel, "AutogradPrivateUse1")
+            with ed.install(npu.backend.ops, "npu"):
+                assert compiled("npu") == []  # the trap
+        before = torch._C._dispatch_dump("aten::linear")
+        for way in ways.values():
+            with way():
+                calls.clear()
+                torch.testing.assert_close(step("npu"), want)
+                assert len(calls) == 1
+                torch.testing.assert_close(compiled("npu"), want)
+            assert torch._C._dispatch_dump("aten::linear") == before
+    torch._dynamo.reset()
+
+
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("dropped", [0.0, 0.3, 1.0])
 def test_attention_kept_whole_drops_in_backward_what_it_dropped(dropped: float, grouped: bool) -> None:
