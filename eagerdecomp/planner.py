@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
-from eagerdecomp._torch import OpOverload, builtin
+from eagerdecomp._torch import OpOverload, before_first_call, builtin
 from eagerdecomp.backend import Backend
 from eagerdecomp.footprints import load_footprints
 from eagerdecomp.opset import OpSet, Predicate
@@ -134,6 +134,7 @@ class Planner:
         """The decision for an op. Deterministic: the rules, the op set and torch's version determine it."""
         decision = self._decisions.get(op)
         if decision is None:
+            before_first_call(op)
             decision = self._decisions[op] = self._decide(op)
         return decision
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -230,3 +231,17 @@ def test_shipped_costs_hold_the_set_at_one_call_each_and_order_its_closure() -> 
     assert costs.of("aten.silu.default") == 2
     assert costs.of("aten.silu.default") < shipped_costs(ed.core_aten() - ["aten.sigmoid"]).of("aten.silu.default")
     assert costs.of("aten.nosuch.default") == float("inf")
+
+
+def test_nobody_hears_that_prims_as_strided_reads_a_typed_storage() -> None:
+    told = vars(torch.storage._warn_typed_storage_removal)
+    before = dict(told)
+    told.clear()
+    try:
+        with warnings.catch_warnings(), ed.EagerDecompMode(ed.prims(), cache=ed.ProgramCache()):
+            warnings.simplefilter("error")
+            for _ in range(3):
+                assert torch.arange(4.0).as_strided([2], [2]).tolist() == [0, 2]
+    finally:
+        told.clear()
+        told.update(before)

@@ -47,6 +47,7 @@ from eagerdecomp._torch import (
     WeakTensor,
     ambient_facts,
     autograd_node,
+    before_first_call,
     builtin,
     call_at_key,
     has_kernel,
@@ -131,6 +132,24 @@ def test_higherorderoperator_is_the_class_of_cond_and_is_no_overload() -> None:
     assert isinstance(torch.ops.higher_order.cond, HigherOrderOperator)
     assert not isinstance(torch.ops.higher_order.cond, OpOverload)
     assert not hasattr(torch.ops.higher_order.cond, "_op"), "the mode tells higher-order ops by their missing `_op`"
+
+
+def test_prims_as_strided_still_tells_of_typed_storages_unless_that_is_taken_as_done() -> None:
+    op, told = torch.ops.prims.as_strided.default, vars(torch.storage._warn_typed_storage_removal)
+    before = dict(told)
+    told.clear()
+    try:
+        before_first_call(aten.add.Tensor)
+        with pytest.warns(UserWarning, match="TypedStorage is deprecated"):  # else `before_first_call` has nothing to do any more
+            op(torch.ones(4), [2], [2], 0)
+        told.clear()
+        before_first_call(op)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert op(torch.ones(4), [2], [2], 0).shape == (2,)
+    finally:
+        told.clear()
+        told.update(before)
 
 
 def test_builtin_is_the_c_function_behind_an_overload_and_one_per_overload() -> None:
