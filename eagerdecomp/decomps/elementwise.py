@@ -129,19 +129,17 @@ def _powers_of_two(exponent: Tensor) -> Any:
     return aten.pow.Tensor_Tensor(number_like(exponent, 2), exponent)
 
 
-def _common_integers(self: Tensor, other: Any, name: str) -> tuple[Tensor, Tensor]:
-    if not isinstance(other, Tensor):
-        other = number_like(self, other)
-    for x in (self, other):
-        if x.dtype.is_floating_point or x.dtype.is_complex or x.dtype is torch.bool:
-            raise not_implemented(f"{name}_cpu", x.dtype)
-    if self.dtype is not other.dtype:
-        dtype = promoted((self, other))
-        self, other = (x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype) for x in (self, other))
-    return self, other
+def _common_integers(self: Any, other: Any, name: str) -> list[Tensor]:
+    """Both as tensors of the type that they promote to; one may be a number, which is cut to the type's bits."""
+    dtype = torch.result_type(self, other)
+    if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
+        raise not_implemented(f"{name}_cpu", dtype)
+    device = self.device if isinstance(self, Tensor) else other.device
+    sides = (x if isinstance(x, Tensor) else aten.full.default([], x, dtype=torch.int64, device=device) for x in (self, other))
+    return [x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype) for x in sides]
 
 
-def _shift_left(self: Tensor, other: Any) -> Any:
+def _shift_left(self: Any, other: Any) -> Any:
     self, other = _common_integers(self, other, "lshift")
     bits = torch.iinfo(self.dtype).bits
     valid = aten.logical_and.default(aten.ge.Scalar(other, 0), aten.lt.Scalar(other, bits))
@@ -149,7 +147,7 @@ def _shift_left(self: Tensor, other: Any) -> Any:
     return aten.where.self(valid, moved, number_like(self, 0))
 
 
-def _shift_right(self: Tensor, other: Any) -> Any:
+def _shift_right(self: Any, other: Any) -> Any:
     self, other = _common_integers(self, other, "rshift")
     info = torch.iinfo(self.dtype)
     # Two steps, since the power of two for the last shift of a signed type does not fit it.

@@ -135,6 +135,22 @@ def test_shifts_by_every_amount(dtype: torch.dtype) -> None:
             check(run, values, amount)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int16, torch.int64, torch.float32], ids=str)
+@pytest.mark.parametrize("number", [1, 0, -5, 300, True, 2.5])
+def test_shifts_of_numbers_and_by_numbers(number: Any, dtype: torch.dtype) -> None:
+    runs: list[Callable[[torch.Tensor], Any]] = [
+        lambda x: number << x,
+        lambda x: number >> x,
+        lambda x: x << number,
+        lambda x: x >> number,
+        lambda x: torch.bitwise_left_shift(x, number),
+        lambda x: torch.bitwise_right_shift(number, x),
+    ]
+    for run in runs:
+        check(run, torch.tensor([[1, 2, 7], [0, 20, 100]]).to(dtype).t())
+        check(run, torch.tensor(3).to(dtype))
+
+
 def test_shifts_of_mixed_types_and_floats() -> None:
     check(torch.bitwise_left_shift, torch.tensor([1, 2], dtype=torch.int64), torch.tensor([40, 3], dtype=torch.uint8))
     check(torch.bitwise_right_shift, torch.tensor([1, 2], dtype=torch.int8), torch.tensor([0, 1], dtype=torch.int64))
