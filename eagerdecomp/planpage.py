@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -13,23 +14,30 @@ from eagerdecomp.planned import STATUSES, OpPlan
 
 __all__ = ["Sheet", "page"]
 
+_PLAIN = re.compile(r"[\w.]+").fullmatch
+
 _SHOWN = 6  # ops that a kernel opens, in sight
 _CALLS = 2  # examples of calls that go the same way
 
-_HEADS = "".join(f"<th scope=col>{head}</th>" for head in ("on", "call", "rule", "kernels"))
+# Tags that HTML lets out are left out: there are a hundred thousand.
+_HEADS = "<thead><tr><th>on<th>calls, by example<th>rule<th>kernels<tbody>"
 
 _STYLE = """
 details.op{border-bottom:1px solid var(--line)}.op>summary{padding:.15em 0}.op>div{margin:.4em 0 1em 1.2em}
 .op td a,.op th a{font:13px ui-monospace,monospace}.op th{font-weight:inherit}
 .mark{display:inline-block;min-width:6.5em}.supported,.passes,.closed{color:var(--good)}.partly{color:var(--warn)}
 .missing{color:var(--bad)}.unknown,.none{color:var(--quiet)}
+.call{overflow-wrap:normal}.call code{display:block;overflow-wrap:normal}.call code+code{border-top:1px dotted var(--line)}
+.call+td{min-width:14em}
 """
 
 # Without it the page shows everything all the same.
 _SCRIPT = """
+const texts=new Map();
 const box=document.getElementById('find'),found=document.getElementById('found'),parts=[...document.querySelectorAll('details.op')];
+for(const part of parts)texts.set(part,part.firstChild.textContent.toLowerCase());
 box.addEventListener('input',()=>{const wanted=box.value.toLowerCase().split(/\\s+/);let count=0;
-for(const part of parts)count+=!(part.hidden=!wanted.every(word=>part.dataset.text.includes(word)));
+for(const part of parts)count+=!(part.hidden=!wanted.every(word=>texts.get(part).includes(word)));
 found.textContent=count.toLocaleString('en')+' of '+parts.length.toLocaleString('en')+' ops'});
 const open=()=>{const part=document.getElementById(decodeURIComponent(location.hash.slice(1)));if(part)part.open=true};
 addEventListener('hashchange',open);open();
@@ -63,10 +71,11 @@ def page(
         for status, told in STATUSES.items()
         if found[status]
     )
-    on_others = [(sheet.op_set, {one.op: one for one in sheet.ops}) for sheet in sheets[1:]]
+    counts += _gradients(ops)
+    on_others = [(_short(sheet.op_set), {one.op: one for one in sheet.ops}) for sheet in sheets[1:]]
+    first = _short(sheets[0].op_set)
     parts = "\n".join(
-        _part(one, [(sheets[0].op_set, one), *((name, there[one.op]) for name, there in on_others if one.op in there)], known)
-        for one in ops
+        _part(one, [(first, one), *((name, there[one.op]) for name, there in on_others if one.op in there)], known) for one in ops
     )
     told = "".join(f"<p class=quiet>{escape(note)}</p>" for note in notes)
     body = (
@@ -88,24 +97,43 @@ def _kernels(kernels: Sequence[Kernel], bound: int, known: set[str]) -> str:
         for kernel in kernels
     )
     return (
-        f"<h2>The next {len(kernels)} kernels to write</h2><p>They open {opened} ops; {most}.</p>"
+        f"<h2>The next {len(kernels)} kernels to write</h2><p>They open {opened} ops; {most}. The one that opens most comes first; "
+        "an op that waits for several counts at one of them.</p>"
         "<div class=wide><table><thead><tr><th scope=col>kernel</th><th scope=col class=n>opens</th>"
         f"<th scope=col>ops that it opens</th></tr></thead>{rows}</table></div>"
     )
 
 
+def _gradients(ops: Sequence[OpPlan]) -> str:
+    """A row that counts them."""
+    found = Counter(one.gradient for one in ops)
+    kinds = ("closed", "partly", "missing", "none", "unknown")
+    told = ", ".join(f'<span class="{kind}">{found[kind]:,} {kind}</span>' for kind in kinds if found[kind])
+    return f'<tr><th scope="row">gradients</th><td class="n">{len(ops):,}</td><td>{told}</td></tr>'
+
+
+def _short(op_set: str) -> str:
+    """What a set calls itself, without what is said once for the page."""
+    return re.sub(r"^OpSet\((.+): \d+ ops?\)$", r"\1", op_set)
+
+
 def _part(one: OpPlan, on_sets: Sequence[tuple[str, OpPlan]], known: set[str]) -> str:
-    name, span = escape(one.op), _span(one)
-    called = f" called {one.calls} times" if one.calls else ""
-    rows = "".join(_on_set(op_set, there, known) for op_set, there in on_sets)
-    told = [f"<div class=wide><table><thead><tr>{_HEADS}</tr></thead>{rows}</table></div>"]
-    if one.rules:
-        told.append(f"<p class=quiet>rules, in order: {escape('; '.join(one.rules))}</p>")
-    text = escape(f"{one.op} {one.status} gradient:{one.gradient}".lower(), quote=True)
+    name = escape(one.op)
+    alike: dict[tuple[str, str], list[str]] = {}
+    for op_set, there in on_sets:
+        alike.setdefault(_on_set(there, known), []).append(escape(op_set))
+    rows = "".join(head.format(names="<br>".join(names)) + rest for (head, rest), names in alike.items())
+    told = f"<div class=wide><table>{_HEADS}{rows}</table></div>"
+    unused = set(one.rules) - {route.rule for _, there in on_sets for route in there.routes}
+    if unused:
+        told += f"<p class=quiet>rules, in order: {escape('; '.join(one.rules))}"
+    called = (
+        f"called {one.calls} times" if one.calls else f"called {one.making} times while the model is made" if one.making else ""
+    )
+    quiet = ", ".join(filter(None, (_span(one), called, f"gradient {one.gradient}")))
     return (
-        f'<details class="op" id="{name}" data-text="{text}"><summary><span class="mark {one.status}">{one.status}</span> '
-        f'<a href="#{name}">{name_html(one.op)}</a> <span class=quiet>{span}{called}</span></summary>'
-        f"<div>{''.join(told)}</div></details>"
+        f'<details class=op id="{name}"><summary><span class="mark {one.status}">{one.status}</span> '
+        f'<a href="#{name}">{name_html(one.op)}</a> <span class=quiet>{quiet}</span></summary><div>{told}</div></details>'
     )
 
 
@@ -116,8 +144,9 @@ def _span(one: OpPlan) -> str:
     return f"{low} kernel call{'' if low == high == 1 else 's'}" if low == high else f"{low} to {high} kernel calls"
 
 
-def _on_set(op_set: str, one: OpPlan, known: set[str]) -> str:
-    """What an op comes to on one set: a row for each way that its calls go, the calls of each as examples."""
+def _on_set(one: OpPlan, known: set[str]) -> tuple[str, str]:
+    """What an op comes to on one set: its heading, with a place for the set's name, and a row for each way that its calls go, the
+    calls of each as examples."""
     ways: dict[tuple[str, str], list[str]] = {}
     for route in one.routes:
         answer = f"ends at {_names(route.missing, known)}" if route.missing else _counted(route.kernels, known) or "no kernel"
@@ -125,22 +154,29 @@ def _on_set(op_set: str, one: OpPlan, known: set[str]) -> str:
             answer += f"; through {_names(route.in_part, known)}: closes in part"
         ways.setdefault((route.rule, answer), []).append(route.call)
     lacks = f": {_names(one.gradient_missing, known)}" if one.gradient_missing else ""
-    head = (
-        f"<th scope=row rowspan={max(1, len(ways))}>{escape(op_set)}<br><span class={one.status}>{one.status}</span> "
-        f"<span class=quiet>{_span(one)}</span><br>gradient <span class={one.gradient}>{one.gradient}</span>{lacks}</th>"
-    )
+    span = f" <span class=quiet>{_span(one)}</span>" if _span(one) else ""
+    gradient = f"gradient <span class={one.gradient}>{one.gradient}</span>{lacks}"
+    about = f"<br><span class={one.status}>{one.status}</span>{span}<br>{gradient}"
+    rows = f" rowspan={len(ways)}" if len(ways) > 1 else ""
+    head = f"<tr><th scope=row{rows}>{{names}}{about.replace('{', '{{').replace('}', '}}')}"
     if not ways:
-        return f"<tr>{head}<td colspan=3 class=quiet>{escape(STATUSES[one.status])}</td></tr>"
-    cells = [f"<td>{_calls(calls)}</td><td>{escape(rule)}</td><td>{answer}</td>" for (rule, answer), calls in ways.items()]
-    return "".join(f"<tr>{head if not place else ''}{cell}</tr>" for place, cell in enumerate(cells))
+        return head, f"<td colspan=3 class=quiet>{escape(STATUSES[one.status])}"
+    return head, "<tr>".join(
+        f"<td class=call>{_calls(calls)}<td>{escape(rule)}<td>{answer}" for (rule, answer), calls in ways.items()
+    )
 
 
 def _calls(calls: Sequence[str]) -> str:
     told = [call for call in calls if call]
     if not told:
-        return "<i>by what its rule binds</i>"
+        return "<i>any, as far as its rule tells: no example was kept</i>"
     more = f" <span class=quiet>and {len(told) - _CALLS} more</span>" if len(told) > _CALLS else ""
-    return "<br>".join(f"<code>{escape(call)}</code>" for call in told[:_CALLS]) + more
+    return "".join(f"<code>{_unbroken(escape(call))}</code>" for call in told[:_CALLS]) + more
+
+
+def _unbroken(call: str) -> str:
+    """The text of a call, which may break between its arguments and not within a shape."""
+    return re.sub(r"\[[^\[\]]*\]", lambda found: found[0].replace(", ", ",&nbsp;"), call)
 
 
 def _counted(kernels: Mapping[str, int], known: set[str]) -> str:
@@ -160,5 +196,7 @@ def _folded(ops: Sequence[str], known: set[str]) -> str:
 
 
 def _linked(op: str, known: set[str]) -> str:
-    # Said fifty thousand times in a page: without an element of its own for the font.
-    return f'<a href="#{escape(op)}">{escape(op)}</a>' if op in known else f"<code>{escape(op)}</code>"
+    # Said fifty thousand times in a page: without an element of its own for the font, and without quotes.
+    if op not in known:
+        return f"<code>{escape(op)}</code>"
+    return f"<a href=#{op}>{op}</a>" if _PLAIN(op) else f'<a href="#{escape(op)}">{escape(op)}</a>'

@@ -229,7 +229,11 @@ def _most_kernels(was: OpPlan, new: OpPlan) -> tuple[int, int] | None:
     """The most kernel calls then and now, of the calls that close in both plans."""
     if was.kernels is None or new.kernels is None:
         return None
-    then, now = ({route.call: sum(route.kernels.values()) for route in one.routes if not route.missing} for one in (was, new))
+    # A route through an op that closes in part is counted by what of it does, and says nothing of the call.
+    then, now = (
+        {route.call: sum(route.kernels.values()) for route in one.routes if not route.missing and not route.in_part}
+        for one in (was, new)
+    )
     if "supported" in (was.status, new.status):  # whatever the call
         return was.kernels[1], new.kernels[1]
     shared = then.keys() & now.keys()

@@ -75,6 +75,21 @@ def test_it_fits_its_width(page: Path, width: int) -> None:
 
 
 @needs_browser
+@pytest.mark.parametrize("width", [1280, NARROW])
+def test_a_shape_is_not_broken_and_calls_are_told_apart(page: Path, width: int) -> None:
+    ask = """for(const one of document.querySelectorAll('details'))one.open=true;
+        const calls=[...document.querySelectorAll('.call code')];const short=calls.filter(one=>one.textContent.length<12);
+        return {lines:short.map(one=>Math.round(one.getBoundingClientRect().height/18)),
+        apart:[...document.querySelectorAll('.call')].filter(one=>one.children.length>1).map(one=>
+        one.children[0].getBoundingClientRect().bottom<=one.children[1].getBoundingClientRect().top+1)}"""
+    found = visit(page, ask, width=width).answer
+    assert found["lines"]
+    assert set(found["lines"]) == {1}
+    assert found["apart"]
+    assert all(found["apart"])
+
+
+@needs_browser
 def test_it_is_dark_for_those_who_want_that(page: Path) -> None:
     ask = "return getComputedStyle(document.body).backgroundColor"
     assert visit(page, ask).answer == "rgb(255, 255, 255)"
