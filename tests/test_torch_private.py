@@ -134,7 +134,7 @@ def test_higherorderoperator_is_the_class_of_cond_and_is_no_overload() -> None:
     assert not hasattr(torch.ops.higher_order.cond, "_op"), "the mode tells higher-order ops by their missing `_op`"
 
 
-def test_prims_as_strided_still_tells_of_typed_storages_unless_that_is_taken_as_done() -> None:
+def test_before_first_call_takes_as_told_what_torch_still_tells_of_the_typed_storages_of_prims_as_strided() -> None:
     op, told = torch.ops.prims.as_strided.default, vars(torch.storage._warn_typed_storage_removal)
     before = dict(told)
     told.clear()
