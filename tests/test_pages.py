@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import runpy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,19 +21,18 @@ def test_there_are_such_pages_and_readme_leads_to_each() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_example_prints_what_stands_behind_it(page: str) -> None:
-    text = (DOCS / page).read_text(encoding="utf-8")
-    blocks = re.findall(r"^```(python|text)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+def test_every_example_prints_what_stands_behind_it_in_a_script_of_its_own(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = re.findall(r"^```(python|text)\n(.*?)^```$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert blocks[0][0] == "python"
-    namespace: dict[str, Any] = {}
-    printed = ""
-    for number, (kind, block) in enumerate(blocks):
-        if kind == "text":
-            assert printed == block, f"{page}: the output behind example {number} is another"
-            continue
-        assert not printed or blocks[number - 1][0] == "text", f"{page}: what example {number} prints stands nowhere"
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            exec(compile(block, f"{page} block {number}", "exec"), namespace)
-        printed = out.getvalue()
     assert blocks[-1][0] == "text"
+    end = "-- the end of an example --\n"
+    script = "".join(block if kind == "python" else f"print({end!r}, end='')\n" for kind, block in blocks)
+    (tmp_path / "page.py").write_text(script, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        runpy.run_path("page.py", run_name="__main__")
+    shown = [block for kind, block in blocks if kind == "text"]
+    assert out.getvalue().split(end) == [*shown, ""], page
