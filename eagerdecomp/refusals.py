@@ -198,18 +198,90 @@ def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
         )
 
 
+def _kind(side: Any) -> int:
+    """The kind of a tensor's dtype, or of a number: bools, integers, floats, complex numbers, as they promote."""
+    if isinstance(side, Tensor):
+        dtype = side.dtype
+        return 0 if dtype is torch.bool else 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1
+    return 0 if isinstance(side, bool) else 3 if isinstance(side, complex) else 2 if isinstance(side, float) else 1
+
+
+def _alpha(self: Any, other: Any, alpha: Any) -> None:
+    result, factor = max(_kind(self), _kind(other)), _kind(alpha)
+    if factor == 0 and result > 0:
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    if factor > 1 and result < 2:
+        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+    if factor > 2 and result < 3:
+        raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
+
+
+def _add(self: Any, other: Any, alpha: Any = 1) -> None:
+    _alpha(self, other, alpha)
+
+
+def _sub(self: Any, other: Any, alpha: Any = 1) -> None:
+    bools = [_kind(side) == 0 for side in (self, other)]
+    if any(bools):
+        raise RuntimeError(
+            f"Subtraction, the `-` operator, with {'two bool tensors' if all(bools) else 'a bool tensor'} is not supported. "
+            + (
+                "Use the `^` or `logical_xor()` operator instead."
+                if all(bools)
+                else "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead."
+            )
+        )
+    _alpha(self, other, alpha)
+
+
+def _pow(self: Any, exponent: Tensor) -> None:
+    if isinstance(self, bool) and exponent.dtype is torch.bool:
+        raise not_implemented("pow", torch.bool)
+
+
+def _isin(elements: Any, test_elements: Any, **options: Any) -> None:
+    for side in (elements, test_elements):
+        if isinstance(side, (bool, complex)) or (isinstance(side, Tensor) and side.dtype in _BOOL | _COMPLEX):
+            dtype = side.dtype if isinstance(side, Tensor) else torch.bool if isinstance(side, bool) else torch.complex64
+            raise RuntimeError(f"Unsupported input type encountered for isin(): {scalar_type_name(dtype)}")
+
+
+def _arange(*ends: Any, dtype: torch.dtype | None = None, **options: Any) -> None:
+    if dtype is not None and (dtype is torch.bool or dtype.is_complex):
+        raise not_implemented("arange_cpu", dtype)
+
+
+def _steps_of_bools(kernel: str) -> Check:
+    def check(start: Any, end: Any, steps: int, *more: Any, dtype: torch.dtype | None = None, **options: Any) -> None:
+        if dtype is torch.bool and steps > 1:
+            raise not_implemented(kernel, dtype)
+
+    return check
+
+
 #: What else an op asks of its arguments, as a function of them that raises eager's error.
 CHECKS: dict[str, Check] = {
+    "aten.add.Scalar": _add,
+    "aten.add.Tensor": _add,
     "aten.amax.default": _empty_dimension("amax"),
     "aten.amin.default": _empty_dimension("amin"),
+    "aten.arange.start_step": _arange,
     "aten.embedding.default": _embedding,
     "aten.index_add.default": _index_add,
     "aten.index_select.default": _index_select,
+    "aten.isin.Scalar_Tensor": _isin,
+    "aten.isin.Tensor_Scalar": _isin,
+    "aten.isin.Tensor_Tensor": _isin,
+    "aten.linspace.default": _steps_of_bools("linspace_cpu"),
+    "aten.logspace.default": _steps_of_bools("logspace_cpu"),
     "aten.masked_fill.Scalar": _masked_fill,
     "aten.narrow_copy.default": _narrow_copy,
+    "aten.pow.Scalar": _pow,
     "aten.smooth_l1_loss.default": _smooth_l1,
     "aten.split.Tensor": _split,
     "aten.stack.default": _stack,
+    "aten.sub.Scalar": _sub,
+    "aten.sub.Tensor": _sub,
     "aten.take.default": _take,
     **{
         f"aten.{name}.default": _upsampled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from compare import outcome
 from on_core import CORE, check, on_core
 
+import eagerdecomp as ed
 from eagerdecomp._torch import overload
 from eagerdecomp.refusals import REFUSED
 
@@ -103,6 +105,49 @@ def test_what_eager_refuses_is_refused(name: str, dtype: torch.dtype) -> None:
     kind, got = outcome(lambda: on_core(lambda: op(*args), CORE - {op}))
     assert (kind, type(got)) == ("error", type(want)), f"eager raised {want!r}; got {got!r}"
     assert str(got) == str(want)
+
+
+N, B, C = torch.arange(3), torch.arange(3) > 0, torch.arange(3) + 1j
+
+REFUSED_ON_PRIMS: dict[str, Callable[[], Any]] = {
+    "bools less bools": lambda: B - B,
+    "bools less integers": lambda: B - N,
+    "integers less bools": lambda: N - B,
+    "integers less a bool": lambda: N - True,
+    "a number less bools": lambda: 1 - B,
+    "in place": lambda: B.clone().sub_(1),
+    "a float times integers, taken away": lambda: torch.sub(N, N, alpha=2.5),
+    "a bool times integers": lambda: torch.add(N, N, alpha=True),
+    "a float times integers": lambda: torch.add(N, N, alpha=2.5),
+    "a complex times floats": lambda: torch.add(N * 0.5, N, alpha=2j),
+    "a bool to the power of bools": lambda: torch.pow(True, B),
+    "a range of bools": lambda: torch.arange(3, dtype=torch.bool),
+    "a range of complex numbers": lambda: torch.arange(3, dtype=torch.complex64),
+}
+REFUSED_ON_CORE: dict[str, Callable[[], Any]] = {
+    "bools among bools": lambda: torch.isin(B, B),
+    "integers among bools": lambda: torch.isin(N, B),
+    "a bool among integers": lambda: torch.isin(N, True),
+    "complex numbers": lambda: torch.isin(C, 1),
+    "steps of bools": lambda: torch.linspace(0, 1, 3, dtype=torch.bool),
+    "logarithmic steps of bools": lambda: torch.logspace(0, 1, 3, dtype=torch.bool),
+}
+
+
+@pytest.mark.parametrize("name", [*REFUSED_ON_PRIMS, *REFUSED_ON_CORE])
+def test_what_eager_refuses_by_more_than_a_dtype_is_refused(name: str) -> None:
+    run, ops = (REFUSED_ON_PRIMS[name], ed.prims()) if name in REFUSED_ON_PRIMS else (REFUSED_ON_CORE[name], CORE)
+    kind, want = outcome(run)
+    assert kind == "error", f"eager takes {name} now"
+    kind, got = outcome(lambda: on_core(run, ops))
+    assert (kind, type(got), str(got)) == ("error", type(want), str(want))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32], ids=str)
+def test_few_steps_of_bools_are_taken(dtype: torch.dtype) -> None:
+    for steps in (0, 1):
+        check(torch.linspace, 0, 1, steps, dtype=dtype)
+        check(torch.logspace, 0, 1, steps, dtype=dtype)
 
 
 def test_a_tensor_of_another_dtype_promotes_the_rest() -> None:

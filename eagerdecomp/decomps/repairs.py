@@ -32,6 +32,24 @@ def _linalg_vector_norm(
     return full_table()[aten.linalg_vector_norm.default](self, ord, dim, keepdim, dtype=dtype)
 
 
+def _add(self: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """Of bools: the shipped entry multiplies them by a number, and fails where that makes integers of them."""
+    of_bools = all(x.dtype is torch.bool if isinstance(x, Tensor) else isinstance(x, bool) for x in (self, other))
+    if not of_bools or alpha == 1 or isinstance(alpha, (float, complex)):
+        return NotImplemented
+    like = self if isinstance(self, Tensor) else other
+    sides = [x if isinstance(x, Tensor) else aten.full.default([], x, dtype=torch.bool, device=like.device) for x in (self, other)]
+    # What is added to no effect is there for its shape.
+    return aten.logical_or.default(sides[0], sides[1] if alpha else aten.logical_xor.default(sides[1], sides[1]))
+
+
+def _pow(self: Tensor, exponent: Any) -> Any:
+    """Of bools by a bool: the shipped entry counts it as an integer."""
+    if not isinstance(exponent, bool) or self.dtype is not torch.bool:
+        return NotImplemented
+    return aten.clone.default(self) if exponent else aten.full_like.default(self, True)
+
+
 def _as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
     """torch lists its reference in no table; and `prims.as_strided` multiplies the sizes up without a start, so that it fails
     where there are none."""
@@ -66,6 +84,8 @@ def _linspace(
 
 
 RULES: tuple[Rule, ...] = (
+    own(aten.add.Tensor, _add),
+    own(aten.pow.Tensor_Scalar, _pow),
     own(aten.linspace.default, _linspace),
     own(aten.as_strided.default, _as_strided),
     own(aten.view_copy.default, _view_copy),

@@ -6,6 +6,8 @@ import pytest
 import torch
 from on_core import check
 
+import eagerdecomp as ed
+
 aten = torch.ops.aten
 
 
@@ -53,3 +55,31 @@ def test_linspace_of_integers_starts_and_ends_at_integers(dtype: torch.dtype) ->
         for steps in (0, 1, 2, 3, 7, 50, 333):
             check(torch.linspace, *ends, steps, dtype=dtype)
     check(lambda out: torch.linspace(0.9, 100, 50, out=out), torch.empty(50, dtype=dtype))
+
+
+@pytest.mark.parametrize("alpha", [0, 1, 2, -1, True, False])
+def test_bools_are_added_on_prims(alpha: int | bool) -> None:
+    left, right = (
+        torch.tensor([[True, False, True], [False, False, True]]),
+        torch.tensor([[True, True, False], [False, True, False]]),
+    )
+    for x, y in (
+        (left, right),
+        (left.t(), right.t()),
+        (left[:, :1], right),
+        (left, torch.tensor(True)),
+        (torch.tensor(False), right),
+    ):
+        check(torch.add, x, y, alpha=alpha, ops=ed.prims())
+    check(torch.add, left, True, alpha=alpha, ops=ed.prims())
+    check(lambda x, y: x.add_(y, alpha=alpha), left, right, ops=ed.prims())
+    check(torch._foreach_add, [left], [right], alpha=alpha, ops=ed.prims())
+    if not isinstance(alpha, bool):
+        check(torch.add, left, torch.arange(3), alpha=alpha, ops=ed.prims())
+
+
+@pytest.mark.parametrize("exponent", [True, False, 1, 2, 2.0])
+def test_powers_of_bools_on_prims(exponent: float) -> None:
+    for x in (torch.tensor([[True, False, True]]).t(), torch.arange(3)):
+        check(torch.pow, x, exponent, ops=ed.prims())
+        check(torch._foreach_pow, [x], exponent, ops=ed.prims())
