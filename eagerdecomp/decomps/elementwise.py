@@ -131,10 +131,11 @@ def _powers_of_two(exponent: Tensor) -> Any:
 
 def _common_integers(self: Any, other: Any, name: str) -> list[Tensor]:
     """Both as tensors of the type that they promote to; one may be a number, which is cut to the type's bits."""
-    dtype = torch.result_type(self, other)
+    tensors = [x for x in (self, other) if isinstance(x, Tensor)]
+    dtype = promoted(tensors) if len(tensors) == 2 else torch.result_type(self, other)
     if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
         raise not_implemented(f"{name}_cpu", dtype)
-    device = self.device if isinstance(self, Tensor) else other.device
+    device = tensors[0].device
     sides = (x if isinstance(x, Tensor) else aten.full.default([], x, dtype=torch.int64, device=device) for x in (self, other))
     return [x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype) for x in sides]
 
