@@ -37,9 +37,10 @@ from eagerdecomp.tracer import tensors_in
 
 FILE = Path(eagerdecomp.__file__).parent / "calls.json"
 
-KINDS = 8  # kinds of call kept per op
+CALLS = 40  # distinct calls per op whose rules are run
+KINDS = 16  # kinds of call kept per op
 RETYPED = 3  # calls of an op that are made in each other dtype
-DIFFERENTIATED = 24  # distinct calls of an op that are differentiated
+DIFFERENTIATED = 40  # distinct calls of an op that are differentiated
 GRADIENTS = 12  # kinds of gradient kept per op
 DTYPES = (torch.bfloat16, torch.complex64, torch.int64, torch.bool)
 
@@ -50,6 +51,8 @@ Footprint = tuple[tuple[str, int], ...]
 
 class CallHarvest(Harvest):
     """A harvest that keeps the calls."""
+
+    most_calls = CALLS
 
     def __init__(self) -> None:
         super().__init__()
