@@ -26,6 +26,8 @@ __all__ = [
     "own_device_types",
     "registered",
     "takes_numbers",
+    "views_unknown_to_autograd",
+    "without_autocast",
 ]
 
 #: Calls of ops made while it is held go past autograd, to modes and kernels.
@@ -33,6 +35,18 @@ below_autograd = torch._C._AutoDispatchBelowAutograd
 
 #: Whether autocast, for any device, would cast what is called here; below the key at which it has cast an op it would not.
 autocast_is_on: Callable[[], bool] = torch._C._is_any_autocast_enabled
+
+
+#: Turns autocast off, for all devices, while it is held: ``with without_autocast():``.
+without_autocast = torch._C._DisableAutocast
+
+#: Keeps views that are made while it is held from counting as views for autograd.
+_ABOVE_KERNELS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+
+
+def views_unknown_to_autograd() -> Any:
+    """While it is held, views that are made are plain results for autograd: ``with views_unknown_to_autograd():``."""
+    return torch._C._ExcludeDispatchKeyGuard(_ABOVE_KERNELS)
 
 
 def device_key(device_type: str) -> str | None:

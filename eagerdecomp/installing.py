@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from typing_extensions import Self
 
-from eagerdecomp._dispatcher import device_key, takes_numbers
+from eagerdecomp._dispatcher import autocast_is_on, device_key, takes_numbers, without_autocast
 from eagerdecomp._torch import OpOverload, is_dispatched, op_names, overload
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache
@@ -35,7 +36,7 @@ _GIVE_KERNEL = "register one, give it to the Backend (kernels=), or take the op 
 
 def install(
     backend: Backend | OpSet | Iterable[OpLike],
-    device_type: str | None = None,
+    device_type: str | torch.device | None = None,
     *,
     rules: Iterable[Rule] = (),
     cache: ProgramCache | None = None,
@@ -68,11 +69,16 @@ def install(
     keep = tuple(keep)
     given = as_backend(backend, None, keep)
     device = device_type if device_type is not None else given.device_type
+    if isinstance(device, torch.device):
+        device = device.type
     if device is None:
         raise InstallError('which device? install(backend, "cpu"), or a Backend with device_type=')
-    key = device_key(device)
+    key = device_key(device) if isinstance(device, str) and device != "meta" else None
     if key is None:
-        raise InstallError(f"torch knows no device {device!r}; rename PrivateUse1 first: torch.utils.rename_privateuse1_backend")
+        raise InstallError(
+            f"{device!r} is no type of device with kernels that torch knows; write its type alone, and rename PrivateUse1 first:"
+            " torch.utils.rename_privateuse1_backend"
+        )
     with _lock:
         if device in _installed:
             raise InstallError(f"{device!r} has {_installed[device]!r} already: call remove() on its handle first")
@@ -191,6 +197,9 @@ class Installation:
                 entry = self._engine.runtime.entry(op)
             entry.calls += 1
             try:
+                if autocast_is_on():  # what the op was given is cast already, and none of its parts is cast again
+                    with without_autocast():
+                        return entry.run(*args, **kwargs)
                 return entry.run(*args, **kwargs)
             except NoRoute as caught:
                 failure = caught.without_frames()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from eagerdecomp._dispatcher import (
     is_transforming,
     own_device_types,
     registered,
+    views_unknown_to_autograd,
 )
 from eagerdecomp._torch import (
     FakeTensor,
@@ -223,11 +224,17 @@ def _native(op: OpOverload) -> Callable[..., Any]:
     body = call_at_key(op, "CompositeImplicitAutograd")
     complex_within = "fft" in op._schema.name
 
+    # What it answers is a result for autograd, though the last part be a view. What writes has its versions counted there.
+    guard: Callable[[], Any] = (
+        nullcontext if facts_of(op).mutated or op._schema.name in _HIDDEN_WRITERS else views_unknown_to_autograd
+    )
+
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if complex_within or any(map(_is_complex, args)):
-            with lazy_bits_visible():
-                return body(*args, **kwargs)
-        return body(*args, **kwargs)
+        with guard():
+            if complex_within or any(map(_is_complex, args)):
+                with lazy_bits_visible():
+                    return body(*args, **kwargs)
+            return body(*args, **kwargs)
 
     return kernel
 

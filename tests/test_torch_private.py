@@ -30,6 +30,8 @@ from eagerdecomp._dispatcher import (
     own_device_types,
     registered,
     takes_numbers,
+    views_unknown_to_autograd,
+    without_autocast,
 )
 from eagerdecomp._tables import core_entry, full_table, reference, without_disabling
 from eagerdecomp._torch import (
@@ -918,3 +920,19 @@ def test_fake_tensors_take_foreach_as_others_do_while_it_is_entered() -> None:
     with _fake.fake_tensors_take_foreach():
         assert _has_foreach_support(fake, torch.device("cpu"))
     assert not _has_foreach_support(fake, torch.device("cpu"))
+
+
+def test_without_autocast_nothing_is_cast() -> None:
+    matrix = torch.ones(2, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.mm(matrix, matrix).dtype is torch.bfloat16
+        with without_autocast():
+            assert torch.mm(matrix, matrix).dtype is torch.float32
+            assert not autocast_is_on()
+
+
+def test_views_unknown_to_autograd_are_no_views() -> None:
+    base = torch.ones(4, requires_grad=True) * 1
+    with below_autograd(), views_unknown_to_autograd():
+        assert not base.detach().view(2, 2)._is_view()
+    assert base.view(2, 2)._is_view()

@@ -364,6 +364,7 @@ RULES: tuple[Rule, ...] = (
     linked(aten.arange.start, _arange_start),
     linked(aten.t.default, _t, keeps_lazy_bits=True),
     linked(aten.transpose.int, _transpose, keeps_lazy_bits=True),
+    linked(aten.lift_fresh_copy.default, lambda call: call(aten.clone.default)),
     linked(aten._unsafe_view.default, lambda call: call(aten.view.default), keeps_lazy_bits=True),
     *tuple(
         linked(op, _restrided(view), keeps_lazy_bits=True)
