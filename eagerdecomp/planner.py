@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
@@ -124,6 +125,7 @@ class Planner:
         self._shipped = shipped
         self._costs = costs
         self._decisions: dict[OpOverload, Decision] = {}
+        self._has_prims = any(op.namespace == "prims" for op in backend.ops)
 
     @property
     def has_user_rules(self) -> bool:
@@ -160,7 +162,18 @@ class Planner:
         goes_first = first is not None and (first.source == "own" or next(ours, None) is None)
         if first is None or not goes_first or self._costs(self.backend.ops).leads_nowhere(name, first.source):
             return self._ranked(op, name)
+        if not first.linked and self._is_a_prim(name):
+            return self._ranked(op, name)
         return _InOrder((first,), functools.cache(lambda: self._ranked(op, name)[1:]))
+
+    def _is_a_prim(self, name: str) -> bool:
+        """Whether torch's table does nothing for an op but call one prim of the set, where a rule of ours takes it apart: that prim
+        is the op itself by another name, and a backend that has it gets it whole. A rule of ours that mends calls stays first."""
+        if not self._has_prims:
+            return False
+        costs = self._costs(self.backend.ops)
+        closed, kernels = costs.of_rule(name, "own")
+        return closed == 0 and math.isfinite(kernels) and costs.of_rule(name, "table") == (0, 1.0)
 
     def _ranked(self, op: OpOverload, name: str) -> tuple[Rule, ...]:
         ours, shipped = list(self._ours(op)), list(self._shipped(op))
@@ -170,6 +183,8 @@ class Planner:
 
         def rank(rule: Rule) -> tuple[int, int, float]:
             closed, kernels = costs.of_rule(name, rule.source)
+            if rule.source == "table" and self._is_a_prim(name):
+                return (0, -1, kernels)
             # Ours go first unless every call of theirs that was seen leaves the set; one written by hand before one that the schema
             # gives, seen or not: it was written because the other is longer, or wrong.
             if rule in ours:

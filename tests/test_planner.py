@@ -245,3 +245,17 @@ def test_nobody_hears_that_prims_as_strided_reads_a_typed_storage() -> None:
     finally:
         told.clear()
         told.update(before)
+
+
+def test_a_prim_of_the_set_goes_whole_before_a_rule_that_takes_the_op_apart() -> None:
+    x = torch.rand(3) + 0.5
+    for call, prim in ((torch.lgamma, "prims.lgamma.default"), (torch.exp2, "prims.exp2.default")):
+        with ed.BackendRecorder() as seen, ed.EagerDecompMode(ed.prims(), cache=ed.ProgramCache()):
+            got = call(x)
+        torch.testing.assert_close(got, call(x))
+        assert {str(op): count for op, count in seen.ops.items()} == {prim: 1}
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()):
+        torch.lgamma(x)
+    assert not seen.outside(ed.core_aten())
+    with pytest.raises(RuntimeError, match="alpha"), ed.EagerDecompMode(ed.prims()):  # what a rule of ours refuses, still
+        torch.add(torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64), alpha=1.5)
