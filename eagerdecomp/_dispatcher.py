@@ -6,7 +6,8 @@ As in `_torch`, each name has a test in ``tests/test_torch_private.py``.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ __all__ = [
     "functional_trace_active",
     "has_computed_kernel",
     "is_transforming",
+    "overriding_in_silence",
     "own_device_types",
     "registered",
     "takes_numbers",
@@ -69,6 +71,14 @@ def falls_through(op: OpOverload, key: str) -> bool:
     return bool(found) and bool(torch._C._dispatch_kernel_for_dispatch_key_is_fallthrough(name, key))
 
 
+@contextmanager
+def overriding_in_silence() -> Iterator[None]:
+    """While it is held, torch does not warn of a kernel that is registered over another."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*[Oo]verriding a previously registered kernel")
+        yield
+
+
 def close_library(library: torch.library.Library) -> None:
     """Take back all that a library registered: what was overridden acts again."""
     library._destroy()  # type: ignore[no-untyped-call]
@@ -102,13 +112,12 @@ def registered(op: OpOverload, kernels: Mapping[str, Callable[..., Any]]) -> Cal
     library: Any = torch.library.Library(op.namespace, "IMPL")  # type: ignore[no-untyped-call]
 
     def undo() -> None:
-        library._destroy()
+        close_library(library)
         forget_dispatch(op)
 
     try:
         for key, kernel in kernels.items():
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "(?s).*[Oo]verriding a previously registered kernel")
+            with overriding_in_silence():
                 library.impl(op, kernel, key, allow_override=falls_through(op, key))
     except BaseException:
         undo()

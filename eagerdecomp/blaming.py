@@ -9,16 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 
-from eagerdecomp._torch import DispatchMode, HigherOrderOperator, OpOverload, builtin, no_current_modes
+from eagerdecomp._torch import HigherOrderOperator, OpOverload, builtin, no_current_modes
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.blamed import Blame, BlameReport, Culprit
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.judging import Difference
+from eagerdecomp.keeping import KeepingMode
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.observing import Caught
 from eagerdecomp.opset import OpLike, OpSet
@@ -30,9 +31,6 @@ from eagerdecomp.rules import Rule, index_rules
 from eagerdecomp.sources import shipped_rules
 from eagerdecomp.tracer import desugars_first
 from eagerdecomp.userlines import ForwardLines, UserLines, is_users
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 __all__ = ["Blaming", "blame"]
 
@@ -80,7 +78,7 @@ class _Enough(BaseException):
     """Ends a program whose first difference is found: no error of its own, so that it catches none."""
 
 
-class Blaming(DispatchMode):
+class Blaming(KeepingMode):
     """The mode under which a program is compared with eager; arguments as for `blame`.
 
     Args:
@@ -137,21 +135,6 @@ class Blaming(DispatchMode):
         found = tuple(Blame(**{**vars(one), "times": self._times[key]}) for key, one in self._found.items())
         ops = repr(self._backend if self._backend.kernels else self._backend.ops)
         return BlameReport(found, self._compared, self._native, self._drew, dict(self._skipped), ops, error, self._inside)
-
-    def __enter__(self) -> Self:
-        super().__enter__()
-        if self.kept is not None:
-            try:
-                self.kept.install()
-            except BaseException:
-                super().__exit__()
-                raise
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        super().__exit__(*exc)
-        if self.kept is not None:
-            self.kept.remove()
 
     def _new_mode(self) -> EagerDecompMode:
         # With programs of its own: a fault must not come out of, or go into, what other modes keep.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from typing_extensions import Self
 
 from eagerdecomp._dispatcher import autocast_is_on, device_key, takes_numbers, without_autocast
 from eagerdecomp._torch import OpOverload, is_dispatched, op_names, overload
@@ -24,6 +23,9 @@ from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.runtime import Entry
 from eagerdecomp.schema import is_composite
 from eagerdecomp.stats import Stats
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Installation", "install"]
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ from eagerdecomp._dispatcher import (
     views_unknown_to_autograd,
 )
 from eagerdecomp._torch import (
+    DispatchMode,
     FakeTensor,
     OpOverload,
     builtin,
@@ -50,7 +51,10 @@ from eagerdecomp.schema import OpFacts, facts_of, is_composite
 from eagerdecomp.tracer import desugars_first
 from eagerdecomp.tying import Call, Tie
 
-__all__ = ["Kept", "keep_everywhere", "kept_of"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Kept", "KeepingMode", "keep_everywhere", "kept_of"]
 
 aten = torch.ops.aten
 
@@ -181,6 +185,27 @@ def _why_not(op: OpOverload) -> str:
     if is_plumbing_name(str(op)) or not any("Tensor" in str(returned.type) for returned in op._schema.returns):
         return "answers no tensor"
     return ""
+
+
+class KeepingMode(DispatchMode):
+    """A mode that keeps composites while it is entered: those of `kept`, which subclasses set."""
+
+    kept: Kept | None = None
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if self.kept is not None:
+            try:
+                self.kept.install()
+            except BaseException:
+                super().__exit__()
+                raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        if self.kept is not None:
+            self.kept.remove()
 
 
 # -- registrations -------------------------------------------------------------------------------------------------------------

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from eagerdecomp._torch import DispatchMode, HigherOrderOperator
+from eagerdecomp._torch import HigherOrderOperator
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.engine import Engine, OnUnsupported
 from eagerdecomp.explanation import Explanation
-from eagerdecomp.keeping import kept_of
+from eagerdecomp.keeping import KeepingMode, kept_of
 from eagerdecomp.opset import OpLike, OpSet
 from eagerdecomp.preflight import Preflight
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.stats import Stats
 from eagerdecomp.tracer import desugars_first
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 __all__ = ["EagerDecompMode"]
 
 
-class EagerDecompMode(DispatchMode):
+class EagerDecompMode(KeepingMode):
     """Brings every eager op to the ops a backend supports: ``with EagerDecompMode(core_aten()): train()``.
 
     Args:
@@ -91,21 +88,6 @@ class EagerDecompMode(DispatchMode):
         self.kept = kept_of(backend, keep, tracing=self._tracing)
         self._runtime = self._engine.runtime
         self._entries = self._runtime.entries
-
-    def __enter__(self) -> Self:
-        super().__enter__()
-        if self.kept is not None:
-            try:
-                self.kept.install()
-            except BaseException:
-                super().__exit__()
-                raise
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        super().__exit__(*exc)
-        if self.kept is not None:
-            self.kept.remove()
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None

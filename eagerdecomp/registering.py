@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from eagerdecomp._dispatcher import close_library, forget_dispatch, has_computed_kernel
+from eagerdecomp._dispatcher import close_library, forget_dispatch, has_computed_kernel, overriding_in_silence
 from eagerdecomp._torch import OpOverload, has_kernel, is_dispatched, op_names, overload
 from eagerdecomp.schema import facts_of
 
@@ -61,8 +60,7 @@ class DeviceKernels:
 
     def register(self, op: OpOverload, kernel: Callable[..., Any]) -> None:
         """Make a function the op's kernel."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "(?s).*[Oo]verriding a previously registered kernel")
+        with overriding_in_silence():
             self._library(op.namespace).impl(op, kernel, self._key)  # type: ignore[no-untyped-call]
         self._ops.append(op)
         forget_dispatch(op)

@@ -27,6 +27,7 @@ from eagerdecomp._dispatcher import (
     functional_trace_active,
     has_computed_kernel,
     is_transforming,
+    overriding_in_silence,
     own_device_types,
     registered,
     takes_numbers,
@@ -936,3 +937,13 @@ def test_views_unknown_to_autograd_are_no_views() -> None:
     with below_autograd(), views_unknown_to_autograd():
         assert not base.detach().view(2, 2)._is_view()
     assert base.view(2, 2)._is_view()
+
+
+def test_overriding_in_silence_torch_warns_of_nothing() -> None:
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    try:
+        with warnings.catch_warnings(record=True) as heard, overriding_in_silence():
+            library.impl("sinc", lambda given: given, "CPU")  # type: ignore[no-untyped-call]
+        assert not heard
+    finally:
+        close_library(library)
