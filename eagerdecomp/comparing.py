@@ -1,0 +1,289 @@
+"""Comparing: a program run on two backends side by side, every op of it on the same inputs."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import HigherOrderOperator, OpOverload, lazy_bits_visible, no_current_modes
+from eagerdecomp.backend import Backend, as_backend
+from eagerdecomp.cache import ProgramCache
+from eagerdecomp.comparison import Comparison, Divergence, Histogram, counted
+from eagerdecomp.decomps import our_rules
+from eagerdecomp.errors import OpSetError, UnsupportedOpError
+from eagerdecomp.forking import free_in_child
+from eagerdecomp.judging import Difference, difference, is_arbitrary, written_inputs
+from eagerdecomp.keeping import KeepingMode
+from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.observing import Caught, Observed, observed
+from eagerdecomp.opset import OpLike, OpSet, core_aten
+from eagerdecomp.planner import Planner, shipped_costs
+from eagerdecomp.replaying import Call, Draws, eager, why_not_compared
+from eagerdecomp.rules import Rule, index_rules
+from eagerdecomp.sources import shipped_rules
+from eagerdecomp.tracer import desugars_first
+from eagerdecomp.userlines import UserLines, places_in_words
+
+__all__ = ["Comparing", "Side", "compare"]
+
+#: A backend, a set of ops, or plain eager.
+Side: TypeAlias = "Backend | OpSet | Iterable[OpLike] | Literal['native']"
+
+
+def compare(
+    fn: Callable[[], Any],
+    first: Side,
+    second: Side,
+    *,
+    rules: Iterable[Rule] = (),
+    on_unsupported: Literal["error", "fallback"] = "error",
+) -> Comparison:
+    """Run a function on two backends, and tell which op diverges first and how far apart the values of each op are.
+
+    Each op that the function calls is made on both backends with the same inputs, so that differences do not add up, and what both
+    leave behind is compared: what rounding explains is no divergence, but counts in the ULPs. The function goes on with the first
+    one's results. Before that it is run wholly on the one and wholly on the other, which tells how far its outputs drift apart.
+
+    Args:
+        fn: the program; run three times from the same random state, so that it makes its model itself. What it answers, tensors
+            in lists, tuples and dicts, is what drifts.
+        first: a `Backend` or an op set, on the CPU, or ``"native"``, plain eager.
+        second: likewise.
+        rules: as for `EagerDecompMode`, of both.
+        on_unsupported: as for `EagerDecompMode`, of both.
+
+    Raises:
+        ValueError: for a backend of another device; `verify=` holds those to the CPU.
+        OpSetError: for a side that is none.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> def wrong(x):
+        ...     return torch.ops.aten.sigmoid(x) * 1.01
+        >>> x = torch.ones(2)
+        >>> backend = ed.Backend("mine", ed.core_aten(), kernels={"aten.sigmoid.default": wrong})
+        >>> told = ed.compare(lambda: torch.nn.functional.silu(x), backend, "native")
+        >>> bool(told)
+        True
+    """
+    rules = tuple(rules)
+    comparing = Comparing(first, second, rules=rules, on_unsupported=on_unsupported)
+    state = torch.get_rng_state()
+    outputs = []
+    for side in comparing.sides():
+        torch.set_rng_state(state)
+        with side:
+            outputs.append(_tensors(fn()))
+    torch.set_rng_state(state)
+    with Caught() as caught, comparing:
+        fn()
+    if caught.error is not None and not comparing.report():
+        raise caught.error
+    return replace(comparing.report(caught.error), drift=tuple(_drift(*outputs)))
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    value = list(value.values()) if isinstance(value, dict) else value
+    if isinstance(value, (list, tuple)):
+        return [one for item in value for one in _tensors(item)]
+    return [value] if isinstance(value, Tensor) else []
+
+
+def _drift(first: Sequence[Tensor], second: Sequence[Tensor]) -> Iterator[Histogram]:
+    found: dict[torch.dtype, Histogram] = {}
+    for number, (one, other) in enumerate(zip(first, second, strict=False)):
+        if one.dtype is other.dtype and one.shape == other.shape and one.numel():
+            made = found.setdefault(one.dtype, Histogram("outputs", str(one.dtype).removeprefix("torch.")))
+            made.calls = 1
+            made.take(*counted(one, other), f"output {number}")
+    yield from found.values()
+
+
+class Comparing(KeepingMode):
+    """The mode under which a program is run on two backends; arguments as for `compare`.
+
+    Args:
+        names: what to call the two.
+        tell: called after each call with how many were compared, and how many places diverge.
+    """
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __init__(
+        self,
+        first: Side,
+        second: Side,
+        *,
+        rules: Iterable[Rule] = (),
+        on_unsupported: Literal["error", "fallback"] = "error",
+        names: tuple[str, str] | None = None,
+        tell: Callable[[int, int], None] | None = None,
+    ) -> None:
+        super().__init__()
+        rules = tuple(rules)
+        self._made = [_made(one) for one in (first, second)]
+        for backend in self._made:
+            if backend is not None and backend.device_type not in (None, "cpu"):
+                raise ValueError(
+                    f"{backend!r} is of {backend.device_type!r}: only backends on the CPU are compared; verify= checks calls on a "
+                    "device of its own while they run"
+                )
+        self._modes = [
+            None if one is None else EagerDecompMode(one, cache=ProgramCache(), rules=rules, on_unsupported=on_unsupported)
+            for one in self._made
+        ]
+        self._names = names or _names(self._made)
+        self.kept = next((mode.kept for mode in self._modes if mode is not None and mode.kept is not None), None)
+        known = next((one for one in self._made if one is not None), None) or as_backend(core_aten())
+        self._planner = Planner(known, index_rules(rules), our_rules, shipped_rules, shipped_costs)
+        self._lock = free_in_child(threading.RLock())
+        self._lines = UserLines()
+        self._found: dict[tuple[str, tuple[str, ...]], Divergence] = {}
+        self._times: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self._histograms: dict[tuple[str, str], Histogram] = {}
+        self._skipped: Counter[str] = Counter()
+        self._compared = self._drew = 0
+        self._told = tell
+
+    def sides(self) -> list[Any]:
+        """Each backend alone: what to enter."""
+        return [nullcontext() if mode is None else mode for mode in self._modes]
+
+    @contextmanager
+    def watching(self) -> Iterator[Comparing]:
+        """The mode entered."""
+        with self:
+            yield self
+
+    def report(self, error: Exception | None = None) -> Comparison:
+        """What was found so far."""
+        found = tuple(replace(one, times=self._times[key]) for key, one in self._found.items())
+        rows = sorted(self._histograms.values(), key=lambda one: (-(one.worst_ulps or 0), -one.counts[-1], one.op))
+        return Comparison(self._names, found, tuple(rows), self._compared, self._drew, dict(self._skipped), error=error)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if types and desugars_first(types):
+            return NotImplemented
+        kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator) or self._planner.decide(func).plumbing:
+            return func(*args, **kwargs)
+        why = why_not_compared(self._planner, func, args, kwargs)
+        if why:
+            self._skipped[why] += 1
+            return self._run(0, func, types, args, kwargs)
+        with self._lock:
+            return self._side_by_side(func, types, args, kwargs)
+
+    def _run(self, side: int, op: OpOverload, types: Sequence[type], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        mode = self._modes[side]
+        return eager(op)(*args, **kwargs) if mode is None else mode.__torch_dispatch__(op, types, args, kwargs)
+
+    def _side_by_side(self, op: OpOverload, types: Sequence[type], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        with no_current_modes():
+            call, draws = Call(op, args, kwargs), Draws(op, args, kwargs)
+            copies, named = call.arguments()
+        with Caught() as second:
+            other = self._run(1, op, types, copies, named)
+        with no_current_modes():
+            drew = draws.moved()
+            draws.restore()
+        answer = None
+        with Caught() as caught:
+            answer = self._run(0, op, types, args, kwargs)
+        for error in (caught.error, second.error):
+            if isinstance(error, UnsupportedOpError):
+                raise error
+        with no_current_modes(), lazy_bits_visible():
+            drew = drew or draws.moved()
+            want = observed(answer, args, kwargs, caught.error)
+            have = observed(other if second.error is None else None, copies, named, second.error)
+            found = _apart(call, want, have, not drew)
+            self._compared += 1
+            self._drew += drew
+            if not drew and want.error is None and have.error is None:
+                self._count(call, want, have)
+            if found is not None:
+                self._tell(call, want, have, found, drew)
+            if self._told is not None:
+                self._told(self._compared, len(self._found))
+        if caught.error is not None:
+            try:
+                raise caught.error
+            finally:
+                del caught, want  # or frame and error would keep each other
+        return answer
+
+    def _count(self, call: Call, want: Observed, have: Observed) -> None:
+        """Add a call's values to the histograms, what it wrote among them."""
+        pairs = [pair for place, pair in enumerate(zip(want.leaves, have.leaves, strict=False)) if not is_arbitrary(call.op, place)]
+        written = written_inputs(call.op, *call.kept()) - set(want.same)
+        pairs += [(want.inputs[place], have.inputs[place]) for place in written]
+        met = set()
+        for one, other in pairs:
+            fits = isinstance(one, Tensor) and isinstance(other, Tensor) and one.layout is torch.strided
+            if fits and one.dtype is other.dtype and one.shape == other.shape and one.numel():
+                key = (str(call.op), str(one.dtype).removeprefix("torch."))
+                made = self._histograms.setdefault(key, Histogram(*key))
+                made.take(*counted(one, other), call.text)
+                made.calls += key not in met
+                met.add(key)
+
+    def _tell(self, call: Call, want: Observed, have: Observed, found: Difference, drew: bool) -> None:
+        number = self._lines.number_of(sys._getframe(2), self._lines.of_thread())
+        key = (str(call.op), places_in_words(self._lines.lines()[number]))
+        self._times[key] += 1
+        if key in self._found:
+            return
+        draws = Draws(call.op, *call.kept())
+        native = call.eager()
+        draws.restore()
+        wrong = [
+            name
+            for name, made in zip(self._names, (want, have), strict=True)
+            if difference(call.op, *call.kept(), native, made, eager(call.op), values=not drew) is not None
+        ]
+        self._found[key] = Divergence(str(call.op), call.text, key[1], found, tuple(wrong))
+
+
+def _apart(call: Call, want: Observed, have: Observed, values: bool) -> Difference | None:
+    """How two results differ, whichever is the wrong one: what eager is off by is allowed, so each is taken for eager's in turn."""
+    found = difference(call.op, *call.kept(), want, have, eager(call.op), values=values)
+    if found is not None:
+        return found
+    found = difference(call.op, *call.kept(), have, want, eager(call.op), values=values)
+    return None if found is None else replace(found, expected=found.got, got=found.expected)
+
+
+def _made(side: Side) -> Backend | None:
+    """The backend that a side names; None for plain eager.
+
+    Raises:
+        OpSetError: for any other name.
+    """
+    if not isinstance(side, str):
+        return as_backend(side)
+    if side == "native":
+        return None
+    close = "; did you mean 'native'?" if difflib.get_close_matches(side, ["native"]) else ""
+    raise OpSetError(f"not a side to compare: {side!r}; give a Backend, an op set, or 'native' for plain eager{close}")
+
+
+def _names(made: Sequence[Backend | None]) -> tuple[str, str]:
+    first, second = ("native" if one is None else one.name if one.name != "anonymous" else repr(one.ops) for one in made)
+    return (first, second) if first != second else (f"{first} (first)", f"{second} (second)")

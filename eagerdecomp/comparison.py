@@ -1,0 +1,227 @@
+"""Comparison: what two backends made of the same calls, as values and as text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.judging import Difference
+from eagerdecomp.observing import resolved
+
+__all__ = ["BINS", "Comparison", "Divergence", "Histogram", "counted"]
+
+#: How far apart values may be, in numbers of their dtype that lie between: the last of each bin.
+_EDGES = (0, 1, 4, 16, 64, 1024)
+BINS = ("exact", "1", "2-4", "5-16", "17-64", "65-1024", "more", "NaN in one")
+
+_BITS = {torch.float64: torch.int64, torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
+
+
+@dataclass
+class Histogram:
+    """How far apart the values of one op and dtype are, over all its calls.
+
+    Attributes:
+        op, dtype: whose.
+        calls: how many.
+        counts: values by the bins of `BINS`. Whole numbers that are not equal count as "more".
+        worst: the call whose values are furthest apart, and by how many ULPs.
+        worst_ulps: that; None where no two finite values differ.
+    """
+
+    op: str
+    dtype: str
+    calls: int = 0
+    counts: list[int] = field(default_factory=lambda: [0] * len(BINS))
+    worst: str = ""
+    worst_ulps: int | None = None
+
+    @property
+    def values(self) -> int:
+        """How many values there were."""
+        return sum(self.counts)
+
+    def take(self, counts: Sequence[int], ulps: int | None, call: str) -> None:
+        """Add what a tensor of a call came to."""
+        self.counts = [one + more for one, more in zip(self.counts, counts, strict=True)]
+        if ulps is not None and ulps > (self.worst_ulps or 0):
+            self.worst, self.worst_ulps = call, ulps
+
+
+def counted(one: Tensor, other: Tensor) -> tuple[list[int], int | None]:
+    """The values of two tensors of one dtype and shape by `BINS`, and the most ULPs that finite ones are apart."""
+    one, other = resolved(one).cpu(), resolved(other).cpu()
+    if one.dtype.is_complex:
+        one, other = torch.view_as_real(one.contiguous()), torch.view_as_real(other.contiguous())
+    counts = [0] * len(BINS)
+    bits = _BITS.get(one.dtype)
+    if bits is None:  # whole numbers and truths
+        same = int((one == other).sum())
+        counts[0], counts[-2] = same, one.numel() - same
+        return counts, None
+    equal = (one == other) | (one.isnan() & other.isnan())
+    odd = one.isnan() != other.isnan()
+    finite = ~equal & one.isfinite() & other.isfinite()
+    # In float64, whose sums of two places do not overflow; exact as far as the bins reach.
+    near, far = (_places(value[finite], bits) for value in (one, other))
+    apart = torch.where((near < 0) == (far < 0), (near - far).abs().to(torch.float64), near.abs().double() + far.abs().double())
+    edges = torch.tensor([float(edge) for edge in _EDGES], dtype=torch.float64)
+    bins = torch.bincount(torch.bucketize(apart, edges), minlength=len(_EDGES) + 1).tolist()
+    counts[0], counts[-1] = int(equal.sum()) + bins[0], int(odd.sum())
+    counts[1:-1] = bins[1:]
+    counts[-2] += int((~equal & ~odd & ~finite).sum())  # infinite in one
+    return counts, int(apart.max()) if apart.numel() else None
+
+
+def _places(values: Tensor, bits: torch.dtype) -> Tensor:
+    """The place of each number in the row of all numbers of its dtype, that of both zeros being 0."""
+    raw = values.contiguous().view(bits)
+    ordered = torch.where(raw >= 0, raw, torch.iinfo(bits).min - raw)
+    return ordered.to(torch.int64)
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """An op whose results on two backends differ beyond rounding, given the same inputs.
+
+    Attributes:
+        op, call: which, and how it was called.
+        where: the line of the program, then that of the script.
+        difference: how the second backend's result differs from the first's.
+        wrong: which of the two differs from native eager on this call: names, none where only both together pass what rounding
+            explains.
+        times: how often the op differed on this line.
+    """
+
+    op: str
+    call: str
+    where: tuple[str, ...]
+    difference: Difference
+    wrong: tuple[str, ...]
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found; true where two backends diverge. Prints as text; `markdown`, and `as_dict` for JSON.
+
+    Attributes:
+        names: what the two backends call themselves.
+        diverging: ops and lines whose results differ beyond rounding on the same inputs, in the order they were met.
+        histograms: how far apart values are, an op and dtype each, the furthest first.
+        compared: how many calls were compared.
+        drew: how many more drew random numbers: of those only dtypes, shapes and strides are compared.
+        skipped: calls that could not be compared, by the reason.
+        drift: how far apart the outputs of the whole program are, run on one backend and on the other; a dtype each. Empty where it
+            answers no tensors, or was not run so.
+        error: what the program raised after a divergence.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> x = torch.ones(2)
+        >>> told = ed.compare(lambda: torch.nn.functional.silu(x), ed.core_aten(), "native")
+        >>> bool(told)
+        False
+    """
+
+    names: tuple[str, str]
+    diverging: tuple[Divergence, ...]
+    histograms: tuple[Histogram, ...]
+    compared: int
+    drew: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    drift: tuple[Histogram, ...] = ()
+    error: Exception | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.diverging)
+
+    @property
+    def first(self) -> Divergence | None:
+        """The first op that diverges."""
+        return self.diverging[0] if self.diverging else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values."""
+        plain: dict[str, Any] = {"names": list(self.names), "compared": self.compared, "drew": self.drew, "bins": list(BINS)}
+        plain["skipped"] = dict(self.skipped)
+        plain["error"] = None if self.error is None else f"{type(self.error).__name__}: {self.error}"
+        plain["diverging"] = [{**dataclasses.asdict(one), "difference": self._differs(one)} for one in self.diverging]
+        plain["histograms"] = [dataclasses.asdict(one) for one in self.histograms]
+        plain["drift"] = [dataclasses.asdict(one) for one in self.drift]
+        return plain
+
+    def _differs(self, one: Divergence) -> str:
+        """A difference in words, the first backend's result in place of eager's."""
+        return str(one.difference).replace(", eager ", f", {self.names[0]} ", 1)
+
+    def __str__(self) -> str:
+        return "\n".join(self._text())
+
+    def _text(self) -> Iterator[str]:
+        yield self._summary()
+        yield from self._notes()
+        for number, one in enumerate(self.diverging):
+            yield f"\n{'the first to diverge' if not number else 'then'}: {one.op}{f', {one.times} times' if one.times > 1 else ''}"
+            yield from (f"  {'at' if not place else 'during':10} {line}" for place, line in enumerate(one.where))
+            yield from (f"  {'call':10} {one.call}", f"  {'differs':10} {self._differs(one)}", f"  {'wrong':10} {_wrong(one)}")
+        for title, rows in (("ULPs apart, by op", self.histograms), ("ULPs apart, the program's outputs", self.drift)):
+            if rows:
+                yield f"\n{title}"
+                yield from _table(rows)
+
+    def _summary(self) -> str:
+        one, other = self.names
+        many = len(self.diverging)
+        verdict = f"{many} ops and lines diverge" if many > 1 else "1 op and line diverges" if many else "nothing diverges"
+        return f"{verdict} between {one} and {other}: {self.compared} calls compared on the same inputs"
+
+    def _notes(self) -> Iterator[str]:
+        if self.drew:
+            yield f"  {self.drew} calls drew random numbers: their values were not compared"
+        yield from (f"  {calls} calls not compared: {reason}" for reason, calls in self.skipped.items())
+        if self.error is not None:
+            yield f"  the program raised {type(self.error).__name__}: {self.error}"
+
+    def markdown(self) -> str:
+        """The same as Markdown."""
+        lines = [self._summary(), *self._notes(), ""]
+        for one in self.diverging:
+            lines.append(f"- `{one.op}` at `{one.where[0]}`: {self._differs(one)}; wrong: {_wrong(one)}".replace("\n", " "))
+        for title, rows in (("ULPs apart, by op", self.histograms), ("ULPs apart, the program's outputs", self.drift)):
+            if rows:
+                head, *body = _cells(rows)
+                lines += ["", f"**{title}**", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+                lines += [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in body]
+        return "\n".join(lines) + "\n"
+
+
+def _wrong(one: Divergence) -> str:
+    return f"{' and '.join(one.wrong)}, beside native eager" if one.wrong else "neither by itself, beside native eager"
+
+
+def _cells(rows: Sequence[Histogram]) -> Iterator[tuple[str, ...]]:
+    yield ("op", "dtype", "calls", "values", *BINS, "worst", "its call")
+    for row in rows:
+        shares = [_share(count, row.values) for count in row.counts]
+        worst = "" if row.worst_ulps is None else str(row.worst_ulps)
+        yield (row.op, row.dtype, str(row.calls), str(row.values), *shares, worst, row.worst)
+
+
+def _share(count: int, of: int) -> str:
+    return "" if not count else f"{count / of:.2%}" if count / of >= 0.0001 else f"{count}"
+
+
+def _table(rows: Sequence[Histogram]) -> Iterator[str]:
+    cells = list(_cells(rows))
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    for row in cells:
+        first = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
+        others = [cell.rjust(width) for cell, width in zip(row[2:-1], widths[2:-1], strict=True)]
+        yield "  ".join(["", *first, *others, row[-1]]).rstrip()

@@ -1,0 +1,328 @@
+"""Accuracy: whether values are the true ones within what a spec allows."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.conformance.spec import Call, Near, tensors_of
+from eagerdecomp.observing import Caught, leaves_of, mapped, resolved
+
+__all__ = ["Off", "Truth", "is_repeated", "one_by_one", "same_bits", "values_off"]
+
+# How many of the units by which rounding an input moves a value other algorithms may be off.
+_OF_INPUTS = 16.0
+
+_WIDER = {
+    **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64),
+    torch.complex64: torch.complex128,
+    torch.complex32: torch.complex128,
+}
+
+_FLOAT32 = dict.fromkeys((torch.float16, torch.bfloat16), torch.float32)
+
+
+@dataclass(frozen=True)
+class Off:
+    """The worst of the values that are wrong.
+
+    Attributes:
+        index: where.
+        expected, got: eager's, and the kernel's.
+        allowed: how far it might have been; None where it had to be eager's.
+        wrong, of: how many values are wrong, of how many.
+        about: ``values``, or ``the sign of zero``.
+    """
+
+    index: tuple[int, ...]
+    expected: Any
+    got: Any
+    allowed: float | None
+    wrong: int
+    of: int
+    about: str = "values"
+
+    def text(self, what: str) -> str:
+        """In a sentence."""
+        where = f", first at {list(self.index)}" if self.index else ""
+        near = f" (off by {_away(self.got, self.expected)}, {self.allowed:.2g} allowed)" if self.allowed is not None else ""
+        return f"{self.wrong} of {self.of} {self.about} of {what} wrong{where}: {self.got!r}, eager {self.expected!r}{near}"
+
+
+def _away(one: Any, other: Any) -> str:
+    away = math.hypot((one - other).real, (one - other).imag)  # of complex numbers abs raises where it overflows
+    return f"{away:.3g}" if math.isfinite(away) else "no finite number"
+
+
+class Truth:
+    """A call in float64, computed when it is asked for: true values, and what they are measured by.
+
+    Args:
+        call: with eager's arguments, unwritten.
+        native: eager's kernel.
+        part: what is compared, of a run's answer and of the tensors it was given, in the order of `tensors_of`.
+    """
+
+    def __init__(self, call: Call, native: Callable[..., Any], part: Callable[[Any, Sequence[Tensor]], Sequence[Any]]) -> None:
+        self._call, self._native, self._part = call, native, part
+        self._runs: dict[Any, Sequence[Any] | None] = {}
+
+    def values(self, number: int) -> Tensor | None:
+        """True values of a result; None where the op cannot be computed in float64."""
+        return self._leaf("values", number, _as_it_is)
+
+    def in_float32(self, number: int) -> Tensor | None:
+        """What eager answers of inputs of half types in float32: right too, also where its formula there is another."""
+        if "float32" not in self._runs:
+            self._runs["float32"] = self._run(_as_it_is, _FLOAT32)
+        leaves = self._runs["float32"]
+        leaf = leaves[number] if leaves is not None and number < len(leaves) else None
+        return resolved(leaf) if isinstance(leaf, Tensor) and leaf.is_floating_point() else None
+
+    def terms(self, number: int) -> Tensor | None:
+        """The op on absolute values."""
+        return self._leaf("terms", number, _absolute)
+
+    def moved(self, number: int) -> Tensor | None:
+        """How far each value moves when the inputs are rounded once more to the precision they are computed in."""
+        true, found = self.values(number), None
+        for seed, side in ((0, 1.0), (0, -1.0), (1, 1.0), (1, -1.0)):
+            draws = torch.Generator().manual_seed(seed)
+            away = self._leaf(("moved", seed, side), number, functools.partial(_nudged, side, draws))
+            if true is None or away is None or away.shape != true.shape:
+                return None
+            step = torch.nan_to_num((away - true).abs(), nan=0.0, posinf=0.0)
+            found = step if found is None else torch.maximum(found, step)
+        return found
+
+    def terms_count(self, size: int) -> float:
+        """How many numbers went into each value, at most."""
+        return max((one.numel() for one in tensors_of(self._call)), default=1) / max(1, size)
+
+    def growth(self, size: int) -> float:
+        """How many units sums of as many terms may be off by."""
+        return one_by_one(self.terms_count(size), any(is_repeated(one) for one in tensors_of(self._call)))
+
+    def _leaf(self, name: Any, number: int, change: Callable[[Any, torch.dtype], Any]) -> Tensor | None:
+        if name not in self._runs:
+            self._runs[name] = self._run(change)
+        leaves = self._runs[name]
+        if leaves is None or number >= len(leaves) or not isinstance(leaves[number], Tensor):
+            return None
+        leaf = resolved(leaves[number])
+        return leaf if leaf.dtype in (torch.float64, torch.complex128) else None
+
+    def _run(
+        self, change: Callable[[Any, torch.dtype], Any], wider: Mapping[torch.dtype, torch.dtype] = _WIDER
+    ) -> Sequence[Any] | None:
+        made: dict[int, Tensor] = {}
+        # Whole numbers beside inexact ones are indices, which have to stay what they are.
+        whole = not any(one.is_floating_point() or one.is_complex() for one in tensors_of(self._call))
+
+        def wide(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                if id(value) not in made:
+                    given = resolved(value)
+                    inexact = given.is_floating_point() or given.is_complex()
+                    widened = given.to(wider.get(given.dtype, given.dtype), copy=True)
+                    changed = inexact or (whole and change is _absolute)
+                    made[id(value)] = change(widened, given.dtype) if changed else widened
+                return made[id(value)]
+            if isinstance(value, torch.dtype):
+                return wider.get(value, value)
+            return change(value, torch.float64) if type(value) is float else value
+
+        args, kwargs = mapped(list(self._call.args), wide), {name: mapped(value, wide) for name, value in self._call.kwargs.items()}
+        with Caught() as caught:
+            answer = self._native(*args, **kwargs)
+        if caught.error is not None:
+            return None
+        return self._part(answer, [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)])
+
+
+def _as_it_is(value: Any, dtype: torch.dtype) -> Any:
+    return value
+
+
+def _absolute(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, float) or value.dtype is torch.bool:
+        return abs(value) if isinstance(value, float) else value
+    return value.abs().to(value.dtype)
+
+
+def _nudged(side: float, draws: torch.Generator, value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, float):
+        return value
+    unit = 2.0**-52 if dtype in (torch.float64, torch.complex128) else 2.0**-23
+    return value * (1 + side * unit * torch.rand(value.shape, generator=draws, dtype=torch.float64))
+
+
+def is_repeated(tensor: Tensor) -> bool:
+    """Whether a tensor holds each number several times, expanded."""
+    return any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def one_by_one(count: float, repeated: bool) -> float:
+    """How many units a sum of so many terms may be off by, also made one by one, which rounds equal ones to one side each time."""
+    return max(1.25 * math.sqrt(count), count / 4 if repeated else 0.0)
+
+
+# -- comparing ---------------------------------------------------------------------------------------------------------------
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one dtype and shape hold the same bits."""
+    one, other = resolved(one).contiguous(), resolved(other).contiguous()
+    if one.dtype.is_complex:
+        one, other = torch.view_as_real(one), torch.view_as_real(other)
+    return torch.equal(one.view(_BITS[one.element_size()]), other.view(_BITS[one.element_size()]))
+
+
+def values_off(want: Tensor, have: Tensor, near: Near, exact: bool, number: int, truth: Truth) -> Off | None:
+    """The worst of a kernel's values that are wrong, or None.
+
+    Args:
+        want, have: eager's and the kernel's values, of one dtype and shape.
+        exact: the true values rounded once are asked for.
+        number: of the result, for `truth`.
+    """
+    if not want.numel() or same_bits(want, have):
+        return None
+    want, have = resolved(want), resolved(have)
+    if not (want.is_floating_point() or want.is_complex()):
+        wrong = want != have
+        return _worst(want, have, wrong, None) if bool(wrong.any()) else None
+    dtype = want.dtype
+    kind = torch.complex128 if dtype.is_complex else torch.float64
+    wanted, given = want.to(kind), have.to(kind)
+    same = (wanted == given) | (wanted.isnan() & given.isnan())
+    if dtype.is_complex:
+        real, imag = _same_reals(wanted.real, given.real), _same_reals(wanted.imag, given.imag)
+        # What is infinite in one part is infinity, whatever the other is: eager's own kernels answer NaN there on some processors.
+        both = (real & wanted.real.isinf()) | (imag & wanted.imag.isinf())
+        nan = (wanted.real + wanted.imag + given.real + given.imag).isnan()
+        same = (real & imag) | (wanted.isnan() & given.isnan()) | (both & nan)
+    if not bool(same.all()):
+        found = truth.values(number)
+        known = found is not None and found.shape == wanted.shape and found.dtype == kind
+        true = torch.where(found.isinf() & wanted.isfinite(), wanted, found) if found is not None and known else wanted
+        allowed = _allowed(wanted, true, dtype, near, exact, number, truth)
+        rounded = true.to(dtype).to(kind)  # what is too large for the dtype is infinite
+        close = (
+            _within(given, true, allowed)
+            | _within(given, wanted, allowed - (wanted - true).abs())
+            | _within(given, rounded, allowed)
+        )
+        close |= _at_the_brim(given, true, dtype)
+        if near.ulps and (not known or dtype in (torch.float64, torch.complex128)):
+            close |= _short_of_infinity(given, wanted, dtype)
+        wrong = ~same & ~close
+        if dtype in _FLOAT32 and bool(wrong.any()):
+            wide = truth.in_float32(number)
+            if wide is not None and wide.shape == want.shape:
+                wrong &= ~_within(given, wide.to(dtype).to(kind), allowed)
+        if bool(wrong.any()):
+            return _worst(want, have, wrong, allowed)
+    if near.zeros:
+        wrong = _zero_signs_off(want, have)
+        halves = dtype in (torch.float16, torch.bfloat16)
+        if bool(wrong.any()) and (halves or not near.tiny) and dtype not in (torch.float64, torch.complex128):
+            found = truth.values(number)  # what is too small for the dtype may be either zero, rounded once or twice
+            wrong &= (found == 0) if found is not None and found.shape == want.shape else wrong
+        if bool(wrong.any()):
+            return _worst(want, have, wrong, None, "zeros (their sign)")
+    return None
+
+
+def _same_reals(one: Tensor, other: Tensor) -> Tensor:
+    return (one == other) | (one.isnan() & other.isnan())
+
+
+def _within(have: Tensor, true: Tensor, allowed: Tensor) -> Tensor:
+    return ((have - true).abs() <= allowed) | (have == true) | (have.isnan() & true.isnan())
+
+
+def _at_the_brim(have: Tensor, true: Tensor, dtype: torch.dtype) -> Tensor:
+    """Values about as large as the dtype's largest, which rounding may take to infinity or not."""
+    if dtype.is_complex:
+        return torch.zeros(have.shape, dtype=torch.bool)
+    most = torch.finfo(dtype).max
+    brim = (true.abs() > most * (1 - 1e-6)) & (true.abs() < most * (1 + 1e-2))
+    return brim & (have.abs() >= most * (1 - 1e-2)) & (have.sign() == true.sign())
+
+
+def _short_of_infinity(have: Tensor, want: Tensor, dtype: torch.dtype) -> Tensor:
+    """Large values where eager's formula overflows before its function does, and nothing tells the true ones."""
+    if dtype.is_complex:
+        return torch.zeros(have.shape, dtype=torch.bool)
+    most = torch.finfo(dtype).max
+    return want.isinf() & (have.abs() >= most / 4) & (have.abs() < most) & (have.sign() == want.sign())
+
+
+def _unit(dtype: torch.dtype) -> float:
+    """The relative distance of numbers in the precision that eager computes a dtype in."""
+    return 2.0**-52 if dtype in (torch.float64, torch.complex128) else 2.0**-23
+
+
+def _half_a_unit(true: Tensor, dtype: torch.dtype) -> Tensor:
+    """Half the distance between numbers of a half type there; nothing for others, where a spec's units have it."""
+    if dtype not in (torch.float16, torch.bfloat16):
+        return torch.zeros(true.shape, dtype=torch.float64)
+    info = torch.finfo(dtype)
+    exponent = torch.frexp(true.abs().clamp(min=info.tiny, max=info.max))[1] - 1
+    return torch.exp2(exponent.to(torch.float64)) * (info.eps / 2 * (1 + 1e-6))
+
+
+def _allowed(want: Tensor, true: Tensor, dtype: torch.dtype, near: Near, exact: bool, number: int, truth: Truth) -> Tensor:
+    rounding = _half_a_unit(true.abs(), dtype)
+    unit = _unit(dtype)
+    size = torch.nan_to_num(true.abs(), nan=0.0, posinf=0.0).clamp(min=near.least)
+    allowed = rounding + max(near.ulps, 0.5 if near.ulps or exact else 0.0) * unit * size
+    smallest = 0.0 if near.tiny or exact else torch.finfo(torch.float64 if unit < 2.0**-40 else torch.float32).tiny
+    if exact:
+        return rounding + 2 * unit * size
+    scale = size
+    if near.of == "terms":
+        terms = truth.terms(number)
+        if terms is not None and terms.shape == true.shape:
+            scale = torch.nan_to_num(terms.abs(), nan=0.0, posinf=0.0)
+            allowed = rounding + (near.ulps + truth.growth(true.numel())) * unit * scale
+    elif near.of == "inputs":
+        moved = truth.moved(number)
+        if moved is not None:
+            allowed = allowed + _OF_INPUTS * moved
+    elif near.of == "largest":
+        scale = size.max().expand(size.shape)
+        allowed = rounding + near.ulps * unit * scale
+    beyond = torch.nan_to_num((want - true).abs() - rounding, nan=0.0, posinf=0.0).clamp(min=0.0)
+    if near.of == "value":
+        allowed = allowed + 2 * beyond
+    else:
+        share = (beyond / scale.clamp(min=1e-300)).max()
+        allowed = allowed + 2 * torch.minimum(share * scale, beyond.max().expand(scale.shape))
+    return allowed + smallest
+
+
+def _zero_signs_off(want: Tensor, have: Tensor) -> Tensor:
+    if want.is_complex():
+        return torch.zeros(want.shape, dtype=torch.bool)
+    return (want == 0) & (have == 0) & (torch.signbit(want) != torch.signbit(have))
+
+
+def _worst(want: Tensor, have: Tensor, wrong: Tensor, allowed: Tensor | None, about: str = "values") -> Off:
+    place = int(wrong.flatten().nonzero()[0][0])
+    index, left = [], place
+    for size in reversed(want.shape):
+        index.append(left % size)
+        left //= size
+    at = tuple(reversed(index))
+    bound = None if allowed is None else float(allowed[at])
+    return Off(at, want[at].item(), have[at].item(), bound, int(wrong.sum()), want.numel(), about)

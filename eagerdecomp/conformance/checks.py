@@ -1,0 +1,326 @@
+"""Checks: what must hold of one call of a kernel, or of several, beside what eager does."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._dispatcher import below_autograd
+from eagerdecomp.conformance.accuracy import Truth, values_off
+from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.memory import Given, given, home, is_dense_alike
+from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec, tensors_of
+from eagerdecomp.observing import Observed, leaves_of, observe
+from eagerdecomp.schema import arguments_of, facts_of
+from eagerdecomp.spelling import tensor_text
+
+__all__ = ["LIKE_EAGER", "PARAMETERS", "REFUSES", "compared", "like_eager"]
+
+
+def like_eager(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    """The kernel does what eager does, in every respect that eager promises."""
+    return compared(kernel, spec, spec.call(draw))
+
+
+def takes_parameters(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    """The kernel does the same below autograd with tensors that require a gradient, as a mode hands it a module's parameters."""
+    return compared(kernel, spec, spec.call(draw), parameters=True)
+
+
+def compared(kernel: Kernel, spec: Spec, call: Call, *, parameters: bool = False) -> Fault | None:
+    """How what the kernel does with a call differs from what eager does.
+
+    Args:
+        parameters: with tensors that require a gradient, below autograd.
+
+    Raises:
+        Skip: where the backend does not claim the call, or eager's kernel has no such dtype.
+    """
+    if kernel.claims is not None and not kernel.claims(*call.args, **call.kwargs):
+        raise Skip("not claimed")
+    theirs = given(call.args, call.kwargs, parameters=parameters)
+    with _in_training() if parameters else nullcontext():
+        _, want = observe(kernel.native, theirs.args, theirs.kwargs)
+    if want.error is not None and _has_no_kernel(want.error):
+        raise Skip(str(want.error))
+    ours = given(call.args, call.kwargs, kernel.device, parameters=parameters)
+    before = _surroundings(kernel)
+    with _in_training() if parameters else nullcontext():
+        _, have = observe(kernel.run, ours.args, ours.kwargs)
+    after = _surroundings(kernel)
+    changed = [name for name in before if not _alike(before[name], after[name])]
+    if changed:
+        torch.set_default_dtype(before["the default dtype"])
+        torch.set_grad_enabled(before["grad mode"])
+        return Fault("state", f"changes {changed[0]}, which the op has nothing to do with", call=call)
+    return differing(kernel, spec, call, want, theirs, have, ours)
+
+
+@contextmanager
+def _in_training() -> Iterator[None]:
+    """As a mode calls kernels in a forward pass: gradients are on, and autograd is above."""
+    with torch.enable_grad(), below_autograd():
+        yield
+
+
+def _surroundings(kernel: Kernel) -> dict[str, Any]:
+    """What a call of no kernel changes, but the generator's state of those that draw from it."""
+    found = {"the default dtype": torch.get_default_dtype(), "grad mode": torch.is_grad_enabled()}
+    if torch.Tag.nondeterministic_seeded not in kernel.op.tags:
+        found["the default generator's state"] = torch.get_rng_state()
+    return found
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return torch.equal(one, other) if isinstance(one, Tensor) else bool(one == other)
+
+
+def differing(kernel: Kernel, spec: Spec, call: Call, want: Observed, theirs: Given, have: Observed, ours: Given) -> Fault | None:
+    """How what a kernel left behind differs from what eager did."""
+
+    def fault(kind: str, message: str, expected: Any = "", got: Any = "") -> Fault:
+        return Fault(kind, message, str(expected), str(got), call)
+
+    if have.error is not None and want.error is None:
+        return fault("raises", f"raises {_error(have.error)} where eager answers", _shown(want), _error(have.error))
+    if want.error is not None:
+        return (
+            None
+            if have.error is not None
+            else fault("errors", "answers a call that eager refuses", _error(want.error), _shown(have))
+        )
+    if want.nesting != have.nesting or len(want.leaves) != len(have.leaves):
+        return fault("shape", "answers another number of results", _shown(want), _shown(have))
+    optional = spec.optional(call)
+    left_out = [number in optional and got is None for number, got in enumerate(have.leaves)]
+    want = replace(want, leaves=[None if out else one for out, one in zip(left_out, want.leaves, strict=True)])
+    several, device = len(want.leaves) > 1, torch.device(kernel.device).type
+    for number, (expected, got) in enumerate(zip(want.leaves, have.leaves, strict=True)):
+        what = f"result {number}" if several else "the result"
+        if number in spec.any_shapes and isinstance(got, Tensor) and got.dtype == expected.dtype:
+            continue
+        found = _metadata(spec, call, device, what, expected, got, fault, bool(want.shares[number]) or want.same[number] >= 0)
+        found = found or _aliasing(kernel, call, what, number, want, have, fault)
+        if found is not None:
+            return found
+    joined = _joined(have, want)
+    if joined is not None:
+        return fault("aliasing", f"results {joined[0]} and {joined[1]} share memory", "memory of their own", "the same memory")
+    return _values(kernel, spec, call, want, have, fault) or _memory(kernel, call, theirs, ours, fault)
+
+
+def _metadata(
+    spec: Spec, call: Call, device: str, what: str, want: Any, have: Any, fault: Callable[..., Fault], shared: bool
+) -> Fault | None:
+    if isinstance(want, Tensor) != isinstance(have, Tensor):
+        return fault("dtype", f"{what} is no tensor, or one where eager answers none", _one(want), _one(have))
+    if not isinstance(want, Tensor):
+        return None
+    if want.dtype != have.dtype:
+        return fault("dtype", f"{what} has another dtype", want.dtype, have.dtype)
+    if want.shape != have.shape:
+        return fault("shape", f"{what} has another shape", list(want.shape), list(have.shape))
+    if want.layout != have.layout:
+        return fault("strides", f"{what} has another layout", want.layout, have.layout)
+    if have.device.type != device:
+        return fault("device", f"{what} is on another device", device, have.device)
+    if have.is_inference() or (have.requires_grad and not want.requires_grad):
+        kind = "an inference tensor" if have.is_inference() else "a tensor that requires a gradient"
+        return fault("autograd", f"{what} is {kind}, which autograd cannot go on with", "a plain tensor", kind)
+    if want.is_conj() != have.is_conj() and shared:
+        return fault("aliasing", f"{what} has another conjugate bit", want.is_conj(), have.is_conj())
+    if want.is_neg() != have.is_neg() and shared:
+        return fault("aliasing", f"{what} has another negative bit", want.is_neg(), have.is_neg())
+    if want.layout is not torch.strided or not want.numel():
+        return None
+    asked = spec.strides if isinstance(spec.strides, str) else spec.strides(call)
+    strict = shared or asked == "eager" or (asked == "dense" and is_dense_alike(tensors_of(call)))
+    if strict and _strides(want) != _strides(have):
+        return fault("strides", f"{what} has other strides, for shape {list(want.shape)}", list(want.stride()), list(have.stride()))
+    if not strict and torch._debug_has_internal_overlap(have) == 1:
+        return fault("strides", f"elements of {what} share memory", list(want.stride()), list(have.stride()))
+    return None
+
+
+def _strides(tensor: Tensor) -> list[int]:
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
+def _aliasing(
+    kernel: Kernel, call: Call, what: str, number: int, want: Observed, have: Observed, fault: Callable[..., Fault]
+) -> Fault | None:
+    if not isinstance(want.leaves[number], Tensor):
+        return None
+    one, other = (want.same[number], want.shares[number]), (have.same[number], have.shares[number])
+    if one == other:
+        return None
+    if one[0] >= 0 and one[1] == other[1] and not facts_of(kernel.op).mutated:  # a view of all of it does as well
+        return None
+    names = _names(kernel, call)
+    return fault("aliasing", f"{what} shares other memory than eager's", _alias(*one, names), _alias(*other, names))
+
+
+def _values(kernel: Kernel, spec: Spec, call: Call, want: Observed, have: Observed, fault: Callable[..., Fault]) -> Fault | None:
+    truth = Truth(call, kernel.native, lambda answer, tensors: [*leaves_of(answer), *tensors])
+    near = spec.near if isinstance(spec.near, Near) else spec.near(call)
+    answers = [home(one) for one in have.leaves]
+    for number, (expected, got) in enumerate(zip(want.leaves, answers, strict=True)):
+        if spec.any_values is True or (spec.any_values is not False and number in spec.any_values):
+            continue
+        what = f"result {number}" if len(answers) > 1 else "the result"
+        if not isinstance(expected, Tensor):
+            if not _same_number(expected, got):
+                return fault("values", f"{what} is {got!r}, eager {expected!r}", repr(expected), repr(got))
+            continue
+        off = values_off(expected, got, near, call.exact, number, truth)
+        if off is not None:
+            return fault("values", off.text(what), _one(expected, off.index), _one(got, off.index))
+    if spec.judged is not None:
+        complaint = spec.judged(call, want.leaves, answers)
+        if complaint:
+            return fault("values", complaint, _shown(want), "[" + ", ".join(map(_one, answers)) + "]")
+    names = _names(kernel, call)
+    written = set(_written(kernel, call, range(len(want.inputs))))
+    for number, (expected, got) in enumerate(zip(want.inputs, have.inputs, strict=True)):
+        if number in want.same or number not in written or spec.any_values is True:
+            continue
+        got = home(got)
+        if expected.dtype != got.dtype or expected.shape != got.shape:
+            return fault("memory", f"argument {names[number]} is another afterwards", tensor_text(expected), tensor_text(got))
+        off = values_off(expected, got, near, call.exact, len(want.leaves) + number, truth)
+        if off is not None:
+            message = off.text(f"argument {names[number]} afterwards")
+            return fault("memory", message, _one(expected, off.index), _one(got, off.index))
+    return None
+
+
+def _joined(have: Observed, want: Observed) -> tuple[int, int] | None:
+    """Two results of which a write to one changes the other, though eager's have each their own memory."""
+
+    def spans(one: Observed) -> dict[int, tuple[int, int, int]]:
+        tensors = {number: leaf for number, leaf in enumerate(one.leaves) if isinstance(leaf, Tensor) and not one.shares[number]}
+        return {number: _span(leaf) for number, leaf in tensors.items() if leaf.layout is torch.strided and leaf.numel()}
+
+    ours, theirs = spans(have), spans(want)
+    for number, other in itertools.combinations(ours, 2):
+        if _overlap(ours[number], ours[other]) and not (number in theirs and _overlap(theirs[number], theirs.get(other))):
+            return number, other
+    return None
+
+
+def _span(tensor: Tensor) -> tuple[int, int, int]:
+    """The memory a tensor lies in, and the bytes of it from its first to its last element."""
+    start = int(tensor.storage_offset())
+    last = start + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.untyped_storage()._cdata, start * tensor.element_size(), (last + 1) * tensor.element_size()
+
+
+def _overlap(one: tuple[int, int, int], other: tuple[int, int, int] | None) -> bool:
+    return other is not None and one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
+
+
+def _lists_changed(kernel: Kernel, call: Call, ours: Given) -> str | None:
+    """The name of an argument, a list of numbers, that the kernel changed."""
+    given_, left = arguments_of(kernel.op, call.args, call.kwargs), arguments_of(kernel.op, ours.args, ours.kwargs)
+    for argument, before, after in zip(facts_of(kernel.op).arguments, given_, left, strict=False):
+        if isinstance(before, list) and not any(isinstance(one, Tensor) for one in before) and repr(before) != repr(after):
+            return argument.name
+    return None
+
+
+def _memory(kernel: Kernel, call: Call, theirs: Given, ours: Given, fault: Callable[..., Fault]) -> Fault | None:
+    changed = _lists_changed(kernel, call, ours)
+    if changed is not None:
+        return fault("memory", f"changes the list that it is given as {changed}", "", "")
+    stray = ours.stray(_written(kernel, call, ours.tensors))
+    if stray is None or theirs.stray(_written(kernel, call, theirs.tensors)) is not None:
+        return None
+    number, place = stray
+    name = _names(kernel, call)[number]
+    before, after = ours.before[number][place].item(), ours.memory[number].cpu()[place].item()
+    return fault("memory", f"writes into the memory of argument {name}, at element {place}, which it may not", before, after)
+
+
+def _written(kernel: Kernel, call: Call, per_tensor: Sequence[Any]) -> list[Any]:
+    """Of things that go with the tensors of a call those whose tensors the op may write."""
+    facts = facts_of(kernel.op)
+    found, number = [], 0
+    for position, value in enumerate(arguments_of(kernel.op, call.args, call.kwargs)):
+        for leaf in leaves_of(value):
+            if isinstance(leaf, Tensor):
+                if position in facts.mutated:
+                    found.append(per_tensor[number])
+                number += 1
+    return found
+
+
+def _names(kernel: Kernel, call: Call) -> list[str]:
+    names = []
+    for argument, value in zip(facts_of(kernel.op).arguments, arguments_of(kernel.op, call.args, call.kwargs), strict=False):
+        for place, leaf in enumerate(leaves_of(value)):
+            if isinstance(leaf, Tensor):
+                names.append(f"{argument.name}[{place}]" if isinstance(value, (list, tuple)) else argument.name)
+    return names
+
+
+def _alias(same: int, shares: Sequence[tuple[int, int]], names: Sequence[str]) -> str:
+    if same >= 0:
+        return f"argument {names[same]} itself"
+    if not shares:
+        return "memory of its own"
+    return "a view of " + ", ".join(f"{names[number]}" + (f" at byte {start}" if start else "") for number, start in shares)
+
+
+def _has_no_kernel(error: Exception) -> bool:
+    """Whether eager refuses a dtype because nobody wrote that kernel for the CPU, which says nothing of another device."""
+    return isinstance(error, NotImplementedError) or "not implemented for" in str(error)
+
+
+def _same_number(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and (one == other or (one != one and other != other))
+
+
+def _error(error: Exception | None) -> str:
+    return "answers" if error is None else f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def _one(value: Any, index: tuple[int, ...] = ()) -> str:
+    """A value as text; of a large tensor what lies around an index, along its last dimension."""
+    if not isinstance(value, Tensor):
+        return repr(value)
+    if value.numel() > 8 and index:
+        first = max(0, index[-1] - 2)
+        near = value[index[:-1]][first : index[-1] + 3].tolist()
+        return f"{tensor_text(value)} {near} at {[*index[:-1], first]} and after"
+    return f"{tensor_text(value)} {value.tolist()}" if value.numel() <= 8 else tensor_text(value)
+
+
+def _shown(one: Observed) -> str:
+    return "[" + ", ".join(map(_one, one.leaves)) + "]"
+
+
+def refuses(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    """The kernel refuses what eager refuses."""
+    if spec.refused is None:
+        raise Skip("nothing that eager refuses")
+    call = spec.refused(draw)
+    theirs = given(call.args, call.kwargs)
+    _, want = observe(kernel.native, theirs.args, theirs.kwargs)
+    if want.error is None or (_has_no_kernel(want.error) and not call.by_rule):
+        raise Skip("eager takes it")
+    if kernel.claims is not None and not kernel.claims(*call.args, **call.kwargs):
+        raise Skip("not claimed")
+    ours = given(call.args, call.kwargs, kernel.device)
+    _, have = observe(kernel.run, ours.args, ours.kwargs)
+    return differing(kernel, spec, call, want, theirs, have, ours)
+
+
+LIKE_EAGER = Property("values", like_eager, 1.0)
+REFUSES = Property("errors", refuses, 0.08)
+PARAMETERS = Property("parameters", takes_parameters, 0.05)

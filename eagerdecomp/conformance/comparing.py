@@ -1,0 +1,148 @@
+"""Comparing: what got better and what got worse between two runs of the suite, as a pull request wants to know it.
+
+Each kernel's verdict then and now is a `Change`. Worse is what a pull request should not bring: a kernel that is wrong and was not,
+that breaks a property which it kept, that is gone and was right, or that is no longer exercised (in a run that was not cut short).
+A kernel that was wrong and is gone is neither better nor worse. What only one of the runs was asked for is not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from eagerdecomp.conformance.results import Report, State, Verdict
+
+__all__ = ["DIRECTIONS", "Change", "Comparison", "Direction", "compare"]
+
+Direction = Literal["worse", "better", "neither"]
+
+#: In the order told, with the words that tell it.
+DIRECTIONS: Mapping[Direction, str] = {
+    "worse": "worse than before",
+    "better": "better than before",
+    "neither": "neither better nor worse",
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A kernel whose verdict differs.
+
+    Attributes:
+        op: its name.
+        was, now: its state; ``absent`` too where the run knows of no such op.
+        broken: properties that it breaks now and did not.
+        mended: properties that it broke and does not.
+        direction: whether that is ``better`` or ``worse``.
+    """
+
+    op: str
+    was: State
+    now: State
+    broken: tuple[str, ...] = ()
+    mended: tuple[str, ...] = ()
+    direction: Direction = "neither"
+
+    def __str__(self) -> str:
+        told = f"{self.was} -> {self.now}" if self.was != self.now else f"still {self.now}"
+        parts = [f"breaks {', '.join(self.broken)}"] if self.broken else []
+        parts += [f"keeps {', '.join(self.mended)}"] if self.mended and self.now == "wrong" else []
+        return f"{self.op}: {told}" + (f" ({'; '.join(parts)})" if parts else "")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a run differs from an older one.
+
+    Attributes:
+        changes: the kernels whose verdicts differ, by name.
+        same: how many are as they were.
+        apart: not compared: ops of one run that the other was not asked for, or did not come to.
+        notes: how the runs themselves differ: another profile, another torch.
+    """
+
+    changes: tuple[Change, ...] = ()
+    same: int = 0
+    apart: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def of(self, direction: Direction) -> tuple[Change, ...]:
+        """The changes for the better, the worse, or neither."""
+        return tuple(change for change in self.changes if change.direction == direction)
+
+    @property
+    def worse(self) -> bool:
+        """Whether anything got worse: what a gate goes by."""
+        return bool(self.of("worse"))
+
+    def __str__(self) -> str:
+        lines = []
+        for direction, told in DIRECTIONS.items():
+            found = self.of(direction)
+            lines += [f"{told}: {len(found)}", *(f"  {change}" for change in found)] if found else []
+        lines.append(f"as before: {self.same}")
+        if self.apart:
+            lines.append(f"not compared, known to one of the runs alone: {len(self.apart)}")
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def compare(old: Report, new: Report) -> Comparison:
+    """What got better and worse from one run to the next."""
+    then, now = ({str(verdict.op): verdict for verdict in report.results} for report in (old, new))
+    apart: list[str] = []
+    changes: list[Change] = []
+    for op in sorted(then.keys() | now.keys()):
+        was, found = then.get(op), now.get(op)
+        if _unknown_to(old, was) or _unknown_to(new, found):
+            apart.append(op)
+        elif _said(was) != _said(found):
+            changes.append(_change(op, was, found))
+    same = len(then.keys() | now.keys()) - len(changes) - len(apart)
+    return Comparison(tuple(changes), same, tuple(apart), _notes(old, new))
+
+
+def _unknown_to(report: Report, verdict: Verdict | None) -> bool:
+    """Whether a run does not know what an op would have come to: it was not asked, or did not come to it."""
+    return report.limited if verdict is None else report.interrupted and verdict.state == "not exercised"
+
+
+def _said(verdict: Verdict | None) -> tuple[State, frozenset[str]]:
+    return ("absent", frozenset()) if verdict is None else (verdict.state, frozenset(verdict.broken))
+
+
+def _change(op: str, was: Verdict | None, found: Verdict | None) -> Change:
+    (then, broke), (now, breaks) = _said(was), _said(found)
+    return Change(
+        op, then, now, tuple(sorted(breaks - broke)), tuple(sorted(broke - breaks)), _direction(then, now, breaks - broke)
+    )
+
+
+def _direction(then: State, now: State, broken: Collection[str]) -> Direction:
+    if now == "wrong":
+        return "worse" if broken else "better"
+    if now == "right":
+        return "better"
+    if then == "right":
+        return "worse"
+    return "neither"
+
+
+def _notes(old: Report, new: Report) -> tuple[str, ...]:
+    notes = [
+        f"the older run is one of {was}, this one of {now}"
+        for was, now in (
+            (f"backend {old.backend!r}", f"backend {new.backend!r}"),
+            (f"torch {old.torch}", f"torch {new.torch}"),
+            (f"profile {old.profile}", f"profile {new.profile}"),
+        )
+        if was != now
+    ]
+    if old.profile != new.profile:
+        notes.append("a kernel that one profile finds wrong may have been wrong all the time")
+    for report, told in ((old, "the older run"), (new, "this run")):
+        notes += [f"{told} was cut short"] if report.interrupted else []
+        notes += [f"{told} was asked for some ops alone"] if report.limited else []
+    if old.left_out:
+        notes.append(f"the older run knows ops that this torch lacks: {', '.join(old.left_out)}")
+    return tuple(notes)

@@ -1,0 +1,134 @@
+"""Devices: how the suite reaches kernels of a device other than the CPU, alone and in programs that run on the CPU."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.backend import Backend
+from eagerdecomp.conformance.memory import given, home, put_back
+from eagerdecomp.conformance.spec import Kernel
+from eagerdecomp.conformance.workers import has_fork, survives
+from eagerdecomp.errors import ConformanceError
+from eagerdecomp.installing import install
+from eagerdecomp.observing import Caught, leaves_of
+from eagerdecomp.opset import OpLike
+from eagerdecomp.schema import facts_of
+
+__all__ = ["brought_home", "can_fork", "device_of", "kernel_of", "reached"]
+
+# Seconds in which a child has brought a tensor to the device and back.
+_PATIENCE = 20.0
+
+
+def device_of(backend: Backend) -> str:
+    """Where the tensors of a backend live."""
+    return backend.device_type or "cpu"
+
+
+def kernel_of(backend: Backend, op: OpOverload) -> Kernel:
+    """A backend's kernel of an op, to be tried."""
+    run, device = backend.kernels.get(op, op), device_of(backend)
+    if device != "cpu" and _makes_tensors(op):
+        run = functools.partial(_made_there, run, torch.device(device))
+    claims = backend.ops.predicate(op)
+    return Kernel(op, run, op, device, claims if device == "cpu" else _of_tensors_there(backend, claims))
+
+
+# By which op a tensor comes to have a bit that says that its values are to be read as others, and the method that asks for it.
+_LAZY_BITS = {torch.ops.aten._conj.default: "is_conj", torch.ops.aten._neg_view.default: "is_neg"}
+
+
+def _of_tensors_there(backend: Backend, claims: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """A backend's claims without calls on tensors that its device never has, since its set lacks what makes them."""
+    bits = [method for op, method in _LAZY_BITS.items() if op not in backend.ops]
+    if not bits:
+        return claims
+
+    def claimed(*args: Any, **kwargs: Any) -> bool:
+        tensors = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, torch.Tensor)]
+        never = any(getattr(one, bit)() for one in tensors for bit in bits)
+        return not never and (claims is None or bool(claims(*args, **kwargs)))
+
+    return claimed
+
+
+def _makes_tensors(op: OpOverload) -> bool:
+    """Whether nothing but its argument says on which device an op works."""
+    arguments = facts_of(op).arguments
+    return any(one.name == "device" for one in arguments) and not any(one.holds_tensors for one in arguments)
+
+
+def _made_there(run: Callable[..., Any], device: torch.device, /, *args: Any, **kwargs: Any) -> Any:
+    return run(*args, **{**kwargs, "device": kwargs.get("device") or device})
+
+
+@contextmanager
+def reached(backend: Backend) -> Iterator[None]:
+    """While held, tensors come to a backend's device and back; where torch has no kernels for that, the backend is installed.
+
+    Raises:
+        ConformanceError: where they do not come back all the same.
+    """
+    device = device_of(backend)
+    if device == "cpu" or _there_and_home(device) is None:
+        yield
+        return
+    with install(backend) if backend.kernels else nullcontext():
+        error = _there_and_home(device)
+        if error is not None:
+            reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            raise ConformanceError(
+                f"no tensor comes to {device} and back, for which it needs empty_strided, copy_ and as_strided: {reason}"
+            ) from error
+        yield
+
+
+def can_fork(backend: Backend) -> bool:
+    """Whether kernels of a backend may run in forked processes: a child tries."""
+    device = device_of(backend)
+    return has_fork(device) and (device == "cpu" or survives(functools.partial(_ends_well, device), _PATIENCE))
+
+
+def _ends_well(device: str) -> None:
+    error = _there_and_home(device)
+    if error is not None:
+        raise error
+
+
+def _there_and_home(device: str) -> Exception | None:
+    """What is raised on the way of a tensor to a device and back, laid out as only some are."""
+    with Caught() as caught:
+        sent = torch.arange(6.0, device="cpu").view(2, 3).t()[1:]
+        back = home(given([sent], {}, device).args[0])
+        if not torch.equal(back, sent):
+            raise ValueError(f"{sent.tolist()} has become {back.tolist()}")
+    return caught.error
+
+
+def brought_home(backend: Backend, without: Collection[OpOverload]) -> Backend:
+    """A backend's kernels, but for some, as those of one on the CPU: for each call its arguments go to the device, and its answers
+    come back. Views, what answers its argument, and what draws stay torch's own."""
+    kernels: dict[OpLike, Callable[..., Any]] = {op: kernel for op, kernel in backend.kernels.items() if op not in without}
+    if device_of(backend) != "cpu":
+        kernels = {op: functools.partial(_there_and_back, kernel_of(backend, op)) for op in backend.ops if _travels(op, without)}
+    return Backend(backend.name, backend.ops, kernels, device_type="cpu")
+
+
+def _travels(op: OpOverload, without: Collection[OpOverload]) -> bool:
+    facts = facts_of(op)
+    stays = op in without or facts.returns_alias or facts.returns_written or facts.is_random
+    return not stays and any("Tensor" in str(one.type) for one in op._schema.returns)
+
+
+def _there_and_back(kernel: Kernel, /, *args: Any, **kwargs: Any) -> Any:
+    ours = given(args, kwargs, kernel.device)
+    answer = home(kernel.run(*ours.args, **ours.kwargs))
+    if facts_of(kernel.op).mutated:
+        put_back(args, kwargs, ours)
+    return answer

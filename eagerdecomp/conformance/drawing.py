@@ -1,0 +1,393 @@
+"""Drawing: what specs share of the ways in which calls are drawn: shapes that broadcast, dims, numbers, operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.samples import ALL, HALVES, LAYOUTS, laid_out, shape, tensor
+from eagerdecomp.conformance.spec import Call, Strides
+
+__all__ = [
+    "COARSE",
+    "COMPLEX_FILLS",
+    "FILLS",
+    "MEETINGS",
+    "factory_options",
+    "among",
+    "as_index",
+    "as_suggested",
+    "broadcasting",
+    "dim_of",
+    "dims_of",
+    "generator",
+    "indices",
+    "left_out",
+    "number",
+    "out_of_range",
+    "roundings",
+    "pair",
+    "several",
+    "two",
+    "with_number",
+]
+
+
+def broadcasting(draw: Draw, name: str, whole: Sequence[int]) -> list[int]:
+    """Sizes that broadcast to `whole`: the same, without leading dimensions, with ones, or none."""
+    kind = draw.pick(name, ("same", "scalar", "leading", "ones", "one element"))
+    if kind == "scalar" or not whole:
+        return [] if kind == "scalar" else list(whole)
+    if kind == "leading":
+        return list(whole[1 + draw.any(len(whole)) :])
+    if kind == "ones":
+        place = draw.any(len(whole))
+        return [1 if number == place else size for number, size in enumerate(whole)]
+    return [1] * len(whole) if kind == "one element" else list(whole)
+
+
+def dim_of(draw: Draw, name: str, rank: int) -> int:
+    """A dimension of a tensor of that rank, counted from either end; tensors without any take 0 and -1."""
+    rank = max(rank, 1)
+    options: list[int] = [*range(rank), *range(-1, -rank - 1, -1)]
+    return draw.pick(f"{name} of {rank}", options)
+
+
+def dims_of(draw: Draw, name: str, rank: int, *, empty: bool = True) -> list[int]:
+    """Several dimensions without repetition, in any order, counted from either end."""
+    if rank == 0:
+        return draw.pick(name, ([], [0], [-1])) if empty else draw.pick(name, ([0], [-1]))
+    found = [dim for dim in range(rank) if draw.flag(f"{name}.{dim}")]
+    if not found and not empty:
+        found = [draw.any(rank)]
+    if len(found) > 1 and draw.flag(f"{name} turned"):
+        found.reverse()
+    return [dim - rank if draw.flag(f"{name} negative") else dim for dim in found]
+
+
+def several(draw: Draw, name: str, count: int, options: Sequence[int]) -> list[int]:
+    """So many numbers, each one of some options: often all the same."""
+    first = draw.pick(name, options)
+    same = count == 1 or not draw.flag(f"{name} differ")
+    return [first] * count if same else [first, *(draw.pick(f"{name}.{number}", options) for number in range(1, count))]
+
+
+def as_suggested(*tensors: Tensor) -> Strides:
+    """Eager's strides where all the tensors lie as channels_last or all are contiguous, and none is both; else any.
+
+    That is what torch promises of windows, convolutions and norms: results lie as their inputs' memory format says.
+    """
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    kinds = set()
+    for one in tensors:
+        last = one.dim() in formats and one.is_contiguous(memory_format=formats[one.dim()])
+        kinds.add((one.is_contiguous(), last))
+    return "eager" if kinds in ({(True, False)}, {(False, True)}) else "free"
+
+
+def left_out(draw: Draw, args: Sequence[Any], defaults: Sequence[Any]) -> list[Any]:
+    """Arguments; in some calls without the last ones that are the schema's defaults, which are given for as many last arguments."""
+    found, left = list(args), list(defaults)
+    if draw.flag("defaults left out"):
+        while left and type(found[-1]) is type(left[-1]) and found[-1] == left[-1]:
+            found.pop()
+            left.pop()
+    return found
+
+
+def generator(draw: Draw) -> torch.Generator:
+    """Draws of values, seeded."""
+    return torch.Generator().manual_seed(draw.seed())
+
+
+def as_index(draw: Draw, name: str, values: Tensor, layouts: Sequence[str] = LAYOUTS) -> Tensor:
+    """Whole numbers as an index tensor of either type, laid out somehow."""
+    dtype = draw.pick(f"{name}.dtype", (torch.int64, torch.int32))
+    layout = draw.pick(f"{name}.layout", layouts)
+    return laid_out(values.to(dtype).reshape(-1), list(values.shape), layout)
+
+
+def indices(
+    draw: Draw, name: str, sizes: Sequence[int], size: int, *, negative: bool = False, layouts: Sequence[str] = LAYOUTS
+) -> Tensor:
+    """Indices into a dimension of that size, counted from the end too where that is allowed."""
+    kind = draw.pick(f"{name}.kind", ("random", "ascending", "same", "ends", "last"))
+    draws = generator(draw)
+    count = math.prod(sizes)
+    found = torch.randint(max(size, 1), (count,), generator=draws)
+    if kind == "ascending":
+        found = torch.arange(count) % max(size, 1)
+    elif kind == "same" and count:
+        found = found[:1].repeat(count)
+    elif kind == "ends":
+        found = (found % 2) * (size - 1)
+    elif kind == "last":
+        found = torch.full((count,), size - 1)
+    if negative and draw.flag(f"{name}.negative"):
+        found = torch.where(torch.rand(count, generator=draws) < 0.5, found, found - size)
+    return as_index(draw, name, found.reshape(list(sizes)), layouts)
+
+
+def out_of_range(draw: Draw, size: int, *, negative: bool = False) -> int:
+    """An index that a dimension of that size has not, too small or too large."""
+    return draw.pick("out of range", (size, -size - 1 if negative else -1, size + 5, 2**33))
+
+
+# -- operands ----------------------------------------------------------------------------------------------------------------
+
+# Where the type that two operands meet in cannot hold what one of them holds, right kernels round sooner or later, so that operands
+# of such calls are numbers that every type holds.
+
+FILLS = ("normal", "special", "lattice", "wide", "ties", "hundreds", "small", "nonfinite")
+
+#: What every float type holds.
+COARSE = ("lattice", "halves", "quarters", "ties")
+
+#: Of complex numbers that are infinite or near to it right kernels make different things.
+COMPLEX_FILLS = ("normal", "lattice", "quarters", "small", "signed_uniform")
+
+#: How two tensors meet: their dtypes, and which has no dimensions.
+MEETINGS = ("same", "mixed", "scalar", "mixed scalar", "itself", "scalar self", "mixed scalar self", "scalars")
+
+# How many numbers meet: few, all of one tensor all of the other, each one like itself, very many.
+_EXTENTS = (*("drawn", "alike", "grid") * 8, "large")
+_UNLIKE = (*("drawn", "drawn", "drawn", "grid") * 6, "large")
+
+# Types of which neither holds what the other does.
+_OPPOSED = ((torch.uint8, torch.int8), (torch.int8, torch.uint8), (torch.int64, torch.int32))
+
+# Layouts whose elements lie in places of their own.
+_APART = ("contiguous", "guarded", "strided")
+
+
+def pair(
+    draw: Draw,
+    dtypes: Sequence[torch.dtype],
+    fills: Sequence[str] = FILLS,
+    *,
+    finite: bool = True,
+    scalars: Sequence[str] | None = None,
+    names: tuple[str, str] = ("self", "other"),
+) -> tuple[Tensor, Tensor]:
+    """Two tensors.
+
+    Args:
+        dtypes: of both.
+        fills: of both.
+        finite: complex values, and those that meet them, are moderate.
+        scalars: fills of a second tensor without dimensions.
+        names: of both, in draws.
+    """
+    meeting = draw.pick("operands", MEETINGS)
+    dtype = draw.pick("dtype", dtypes)
+    kind = draw.pick("other dtype", dtypes) if "mixed" in meeting else dtype
+    opposed = [both for both in _OPPOSED if set(both) <= set(dtypes)]
+    if meeting == "mixed" and opposed and draw.pick("opposed", (False, True, True)):
+        dtype, kind = draw.pick("opposed dtypes", opposed)
+    if dtype.is_complex or kind.is_complex:  # with float16 they meet in complex32, which few know
+        dtype, kind = (torch.float32 if one is torch.float16 else one for one in (dtype, kind))
+    first, second = among(dtype, kind, fills, finite)
+    if "scalar" in meeting:
+        sizes = [] if meeting == "scalars" else shape(draw, most=5)
+        if meeting.endswith("self"):
+            first = _scalar_fills(dtype, kind, first)
+            return tensor(draw, names[0], dtype, [], first), tensor(draw, names[1], kind, sizes, second)
+        second = _scalar_fills(kind, dtype, second if scalars is None else scalars)
+        return tensor(draw, names[0], dtype, sizes, first), tensor(draw, names[1], kind, [], second)
+    extent = draw.pick("extent", _EXTENTS if meeting != "mixed" else _UNLIKE)
+    if extent == "alike":
+        made = tensor(draw, names[0], dtype, [101], _hardest(first), _APART)
+        return made, made if meeting == "itself" else _alike(draw, made)
+    if extent == "large":
+        sizes, other = draw.pick("large sizes", (([65537], [65537]), ([300, 257], [257]), ([260, 1], [1, 259])))
+        first = second = ("lattice", "ties")
+    elif extent == "grid":
+        sizes, other = draw.pick("grid", (([61, 1], [1, 67]), ([97], [89, 1])))
+        first, second = _hardest(first), _hardest(second)
+    else:
+        sizes = shape(draw, most=5)
+        other = sizes if meeting == "itself" else broadcasting(draw, f"{names[1]}.sizes", sizes)
+        if other != sizes and draw.flag("turned"):
+            sizes, other = other, sizes
+    made = tensor(draw, names[0], dtype, sizes, first)
+    return made, made if meeting == "itself" else tensor(draw, names[1], kind, other, second)
+
+
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _alike(draw: Draw, values: Tensor) -> Tensor:
+    """The same values, but for some that are next to them, and zeros of the other sign."""
+    made = values.clone()
+    fate = torch.randint(6, values.shape, generator=torch.Generator().manual_seed(draw.seed()))
+    if values.is_floating_point():
+        bits = made.view(_BITS[made.element_size()])
+        # Infinity has no neighbour: the largest number, multiplied before it is added, overflows where kernels round products.
+        bits += ((fate == 0).to(bits.dtype) - (fate == 1).to(bits.dtype)) * values.isfinite()
+        return torch.where((fate == 2) & (values == 0), -values, made)
+    if values.dtype is torch.bool or values.is_complex():
+        return torch.where(fate == 0, values.flip(0), made)
+    return made + (fate == 0).to(values.dtype) - (fate == 1).to(values.dtype)
+
+
+def among(dtype: torch.dtype, kind: torch.dtype, fills: Sequence[str], finite: bool = True) -> tuple[Sequence[str], Sequence[str]]:
+    """Fills of two tensors of these dtypes."""
+    if finite and (dtype.is_complex or kind.is_complex):
+        return COMPLEX_FILLS, COMPLEX_FILLS
+    return _brought(dtype, kind, fills), _brought(kind, dtype, fills)
+
+
+def _brought(dtype: torch.dtype, other: torch.dtype, fills: Sequence[str]) -> Sequence[str]:
+    if other in HALVES and dtype not in HALVES:
+        return COARSE
+    return _HELD if _is_whole(dtype) and not _is_whole(other) else fills
+
+
+# Whole numbers that float32 holds.
+_HELD = ("lattice", "digits", "ties")
+
+
+def _is_whole(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex)
+
+
+def _scalar_fills(scalar: torch.dtype, other: torch.dtype, fills: Sequence[str]) -> Sequence[str]:
+    """Fills of a tensor without dimensions, which is brought to the other's type if that is of the same kind."""
+    if scalar is other:
+        return fills
+    whole = not (scalar.is_floating_point or scalar.is_complex or other.is_floating_point or other.is_complex)
+    return ("ties", "ones") if whole else COARSE
+
+
+def _hardest(fills: Sequence[str]) -> Sequence[str]:
+    return ("special", "wide") if "special" in fills else fills
+
+
+def two(dtypes: Sequence[torch.dtype] = ALL, fills: Sequence[str] = FILLS, **more: Any) -> Callable[[Draw], Call]:
+    """Calls with two tensors."""
+    return lambda draw: Call(pair(draw, dtypes, fills, **more))
+
+
+_WHOLE = (2, 3, 0, -1, 7, -5, 1, 100)
+_OF_KIND: dict[str, Sequence[Any]] = {
+    "float": (0.5, -2.5, 0.1, 3.0, 0.0, 1e-3, -7.25, math.pi, -0.0),
+    "plain": (0.5, -2.5, 3.0, 0.0, -7.25, 0.25, 1.5),  # which every float type holds
+    "int": _WHOLE,
+    "bool": (True, False),
+    "limit": (math.inf, math.nan, -math.inf),
+    "complex": (1 + 2j, -0.5j, 2 + 0j),
+    "fraction": (0.1, 0.09997, -1 / 3, math.pi, 1 + 2.0**-30, -2.7, 1e-3),  # which no float type holds, or only the widest
+}
+_LARGE = {torch.int64: (2**24 + 1, 2**53 + 1, 2**40, -(2**62)), torch.int32: (2**24 + 1, 2**30, 11, 13)}
+# About the numbers from which on a type, or the next narrower one, does not hold every whole number.
+_EDGES = {
+    **dict.fromkeys((torch.float32, torch.complex64, torch.int32), (2**24, 2**24 + 1, -(2**24) - 1, 2**24 - 1)),
+    **dict.fromkeys((torch.float64, torch.complex128), (2**53, 2**53 + 1, -(2**53) - 1, 2**24 + 1)),
+    torch.int64: (2**53, 2**53 + 1, 2**24, -(2**53) - 1, 2**63 - 2),
+    **dict.fromkeys((torch.float16, torch.int16), (2048, 2049, -2049, 257)),
+    torch.bfloat16: (256, 257, -257),
+    torch.uint8: (127, 128, 200, 254),
+    torch.int8: (126, -127, 100),
+    torch.bool: (1, 0),
+}
+
+
+def number(draw: Draw, dtype: torch.dtype, kinds: Sequence[str], *, but: Sequence[int] = (), least: float = -math.inf) -> Any:
+    """A Python number for a tensor of a dtype.
+
+    Args:
+        kinds: of ``float``, ``plain`` floats, ``fraction``s that types round, ``int``, ``large`` whole numbers, those at
+            the ``edge`` of what a type holds, ``bool``, ``limit`` and ``complex``.
+        but, least: what it may not be, and what it is at least.
+    """
+    kind = draw.pick("number", kinds)
+    if (kind == "complex" and dtype in HALVES) or (kind == "limit" and dtype.is_complex):
+        kind = "int"
+    if kind == "large":
+        options: Sequence[Any] = _LARGE.get(dtype, (11, 13))
+    elif kind == "edge":
+        options = _EDGES[dtype]
+    else:
+        options = _OF_KIND[kind]
+    if kind != "complex":
+        options = [one for one in options if one not in but and not one < least]
+    return draw.pick(f"number {kind}", options)
+
+
+def _around(values: Tensor, other: Any, steps: bool) -> Tensor:
+    """Values of which some are a number, or near it: floats as near as can be if `steps`."""
+    known = torch.tensor(other)
+    if values.dtype is torch.bool or not torch.can_cast(known.dtype, values.dtype):
+        return values
+    near: list[Any]
+    if not values.is_floating_point() and not values.is_complex():
+        info = torch.iinfo(values.dtype)
+        near = [one for one in (int(other), int(other) + 1, int(other) - 1) if info.min <= one <= info.max]
+    else:
+        near = [other, -other, 2 * other]
+        if steps and values.is_floating_point() and math.isfinite(other) and other:
+            bits = torch.tensor([other], dtype=values.dtype).view(_BITS[values.element_size()])
+            near += [(bits + step).view(values.dtype).item() for step in (1, -1)]
+    for place, one in enumerate(near):
+        values[place::7] = one
+    return values
+
+
+def with_number(
+    kinds: Sequence[str],
+    dtypes: Sequence[torch.dtype] = ALL,
+    fills: Sequence[str] = FILLS,
+    *,
+    finite: bool = True,
+    limited: bool = False,
+    compared: bool = False,
+    but: Sequence[int] = (),
+) -> Callable[[Draw], Call]:
+    """Calls with a tensor and a number.
+
+    Args:
+        kinds, but: as for `number`.
+        dtypes, fills, finite: of the tensor, as for `pair`.
+        limited: no negative number for a dtype that has none, and for half types none that they do not hold.
+        compared: the tensor often holds the number, as its type rounds it, and those next to it.
+    """
+    extents = ("drawn", "around", "around") if compared else ("drawn", "drawn", "around")
+
+    def call(draw: Draw) -> Call:
+        dtype = draw.pick("dtype", dtypes)
+        coarse = _is_whole(dtype) or (limited and dtype in HALVES)
+        asked = [one if one != "float" else "plain" for one in kinds] if coarse else kinds
+        least = 0.0 if limited and dtype is torch.uint8 else -math.inf
+        other = number(draw, dtype, asked, least=least, but=but)
+        complexes = finite and (dtype.is_complex or isinstance(other, complex))
+        chosen = COMPLEX_FILLS if complexes else fills
+        if _is_whole(dtype) and isinstance(other, (float, complex)):
+            chosen = _HELD
+        if draw.pick("extent", extents) == "around":
+            return Call([_around(tensor(draw, "self", dtype, [307], _hardest(chosen), _APART), other, compared), other])
+        return Call([tensor(draw, "self", dtype, shape(draw, most=6), chosen), other])
+
+    return call
+
+
+def roundings(dtype: torch.dtype, count: int) -> float:
+    """How many units of float32 so many roundings to a half type may add up to, where eager rounds after each step; else none."""
+    return (1 + math.sqrt(count)) * torch.finfo(dtype).eps / 2 * 2.0**23 if dtype in HALVES else 0.0
+
+
+def factory_options(draw: Draw, dtypes: Sequence[torch.dtype | None]) -> dict[str, Any]:
+    """What every factory takes: a dtype, and where and how the tensor lies, spelt out or left to defaults."""
+    options: dict[str, Any] = {}
+    dtype = draw.pick("dtype", dtypes)
+    if dtype is not None or draw.flag("dtype said"):
+        options["dtype"] = dtype
+    for name, value in (("layout", torch.strided), ("device", torch.device("cpu")), ("pin_memory", False)):
+        said = draw.pick(name, ("left out", "said", "none"))
+        if said != "left out":
+            options[name] = value if said == "said" else None
+    return options

@@ -1,0 +1,242 @@
+"""Laws: whether random numbers follow their law, told by bounds that hold for every sample size.
+
+Each test gives an upper bound of the probability that a right kernel does as badly, as its logarithm, by an inequality that is
+proven for finite samples: Dvoretzky, Kiefer, Wolfowitz and Massart's for the distance of distributions, Chernoff's for counts, the
+method of types for several counts. No approximation goes into it, so `ALARM` is what it says: a kernel that draws from the law by
+whatever algorithm is called wrong in at most one run of so many, however many of its `TESTS` a run makes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "ALARM",
+    "LEVEL",
+    "NORMAL",
+    "TESTS",
+    "UNIFORM",
+    "Law",
+    "chance",
+    "distance",
+    "duplicates",
+    "hits",
+    "pairs",
+    "repeats",
+    "sampled",
+    "seeded",
+    "share",
+    "shares",
+    "worst",
+]
+
+#: How likely a right kernel is called wrong in a run, at most.
+ALARM = 1e-9
+#: How many tests a run makes at most.
+TESTS = 10**6
+#: The logarithm of the probability below which one test speaks against a kernel.
+LEVEL = math.log(ALARM / TESTS)
+
+#: Both tails beyond these levels, together, are looked at by themselves.
+_TAILS = (1e-4, 1e-3, 1e-2, 1e-1)
+_CELLS = 4
+_PLACES = 4096
+#: Of so many numbers it is looked at whether they come up again.
+_FIRST = 2**15
+_LAGS = (1, 2, 3, 4, 7, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True)
+class Law:
+    """A continuous law.
+
+    Attributes:
+        cdf: its distribution function, of a float64 tensor.
+        low, high: between which its numbers are, `high` excluded.
+        grained: its numbers may be multiples of the dtype's epsilon, and need not be finer near zero.
+        bits: by dtype, of two numbers how rarely they are the same: once in two to the power of so many draws.
+    """
+
+    cdf: Callable[[Tensor], Tensor]
+    low: float
+    high: float
+    grained: bool
+    bits: dict[torch.dtype, float]
+
+
+#: From 0 to 1, 1 excluded.
+UNIFORM = Law(
+    lambda x: x.clamp(0.0, 1.0), 0.0, 1.0, True, {torch.float64: 32, torch.float32: 22, torch.float16: 10, torch.bfloat16: 7}
+)
+#: Of mean 0 and variance 1.
+NORMAL = Law(
+    torch.special.ndtr,
+    -math.inf,
+    math.inf,
+    False,
+    {torch.float64: 32, torch.float32: 20, torch.float16: 8, torch.bfloat16: 5},
+)
+
+
+# -- tests -------------------------------------------------------------------------------------------------------------------
+
+
+def distance(levels: Tensor, slack: float = 0.0) -> float:
+    """Of the largest distance between the distribution of levels and the uniform one, beyond what rounding may add.
+
+    It is looked at in so many places: the bound is of the largest anywhere.
+    """
+    count = levels.numel()
+    bins = torch.bincount((levels * _PLACES).long().clamp(0, _PLACES - 1), minlength=_PLACES)
+    below = bins.cumsum(0)[:-1].double() / count
+    most = float((below - torch.arange(1, _PLACES, dtype=torch.float64) / _PLACES).abs().max())
+    return math.log(2) - 2 * count * max(0.0, most - slack) ** 2
+
+
+def share(found: int, count: int, probability: float) -> float:
+    """Of so many hits among so many tries."""
+    return min(0.0, math.log(2) - count * _divergence([found / count, 1 - found / count], [probability, 1 - probability]))
+
+
+def shares(found: Sequence[int], probabilities: Sequence[float]) -> float:
+    """Of how often each of several outcomes came up."""
+    count, kinds = sum(found), len(found)
+    away = count * _divergence([one / count for one in found], probabilities)
+    types = math.lgamma(count + kinds) - math.lgamma(count + 1) - math.lgamma(kinds)
+    alone = min(share(one, count, probability) for one, probability in zip(found, probabilities, strict=True))
+    return min(0.0, math.log(2) + min(types - away, math.log(kinds) + alone))
+
+
+def pairs(outcomes: Tensor, probabilities: Sequence[float], lag: int) -> float:
+    """Of how often each pair of outcomes came up so far apart, each outcome in one pair at most."""
+    kinds = len(probabilities)
+    whole = outcomes[: outcomes.numel() // (2 * lag) * 2 * lag].view(-1, 2, lag)
+    counts = torch.bincount((whole[:, 0] * kinds + whole[:, 1]).flatten(), minlength=kinds * kinds)
+    return shares(counts.tolist(), [one * other for one in probabilities for other in probabilities])
+
+
+def repeats(values: Tensor, coincidence: float) -> float:
+    """Of runs of values that come up twice, if two values are the same with a probability of `coincidence` at most.
+
+    Of runs that overlap, each value has to be the one it would repeat: that is as likely as the root of `coincidence` at most.
+    """
+    count = values.numel()
+    each = math.log(coincidence) / 2
+    length = math.ceil((2 * math.log(max(count, 2)) - LEVEL + 1) / -each)
+    if count < 2 * length:
+        return 0.0
+    bits = values.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()]).long()
+    hashed = torch.zeros(count - length + 1, dtype=torch.int64)
+    for place in range(length):
+        hashed = hashed * 6364136223846793005 + bits[place : count - length + 1 + place]
+    ordered, places = hashed.sort()
+    for number in (ordered[1:] == ordered[:-1]).nonzero().flatten()[:8].tolist():
+        one, other = int(places[number]), int(places[number + 1])
+        if torch.equal(bits[one : one + length], bits[other : other + length]):
+            return 2 * math.log(count) + length * each
+    return 0.0
+
+
+def duplicates(values: Tensor, bits: float) -> float:
+    """Of how many values came up before, if each comes up once in two to the power of `bits` draws at most."""
+    count = values.numel()
+    found = count - torch.unique(values).numel()
+    return hits(found, count * (count - 1) / 2 * 2.0**-bits)
+
+
+def hits(found: int, expected: float) -> float:
+    """Of so many rare events or more, if so many are expected."""
+    return 0.0 if found <= expected else found - expected - found * math.log(found / expected)
+
+
+def _divergence(found: Sequence[float], expected: Sequence[float]) -> float:
+    if any(one > 0 and other <= 0 for one, other in zip(found, expected, strict=True)):
+        return math.inf
+    return max(0.0, sum(one * math.log(one / other) for one, other in zip(found, expected, strict=True) if one > 0))
+
+
+# -- samples -----------------------------------------------------------------------------------------------------------------
+
+
+def sampled(sample: Tensor, law: Law, lags: Sequence[int] = ()) -> str | None:
+    """What a sample has against the law, or None.
+
+    Args:
+        sample: float numbers, in the order in which they lie in memory.
+        lags: distances at which neighbours are looked at, beside usual ones.
+    """
+    flat = sample.detach().contiguous().flatten()
+    if not bool(flat.isfinite().all()):
+        return f"{flat[~flat.isfinite()][0].item()} is among the numbers"
+    outside = flat[(flat < law.low) | (flat >= law.high)]
+    if outside.numel():
+        return f"{outside[0].item()} is among the numbers, which are from {law.low:g} to {law.high:g}, that excluded"
+    epsilon = torch.finfo(flat.dtype).eps
+    levels = law.cdf(flat.double())
+    found = {
+        "the distance from the law": distance(levels, epsilon),
+        "how many are in the tails": _tails(levels, 32 * epsilon if law.grained else 0.0),
+        "how often numbers come up again": duplicates(flat[:_FIRST], law.bits[flat.dtype]),
+        "runs of numbers that come up again": repeats(flat[:_FIRST], 2.0 ** -law.bits[flat.dtype]),
+    }
+    outcomes = (levels * _CELLS).long().clamp(0, _CELLS - 1)
+    for lag in sorted({*_LAGS, *lags, flat.numel() // 2}):
+        if 0 < 2 * lag <= flat.numel():
+            found[f"numbers {lag} apart"] = pairs(outcomes, [1 / _CELLS] * _CELLS, lag)
+    return worst(found)
+
+
+def _tails(levels: Tensor, least: float) -> float:
+    edges = [edge for edge in _TAILS if edge >= least]
+    if not edges:
+        return 0.0
+    both = 2 * torch.minimum(levels, 1 - levels)
+    counts = torch.bincount(torch.bucketize(both, torch.tensor(edges, dtype=torch.float64)), minlength=len(edges) + 1)
+    return shares(counts.tolist(), [after - before for before, after in zip((0.0, *edges), (*edges, 1.0), strict=True)])
+
+
+def chance(outcomes: Tensor, probability: float, lags: Sequence[int] = ()) -> str | None:
+    """What a sample of yes and no has against a law by which each is yes with this probability, or None."""
+    flat = outcomes.detach().contiguous().flatten()
+    count = flat.numel()
+    found = {"how many there are": share(int(flat.sum()), count, probability)}
+    for lag in sorted({*_LAGS, *lags, count // 2}):
+        if 0 < 2 * lag <= count:
+            found[f"those {lag} apart"] = pairs(flat.long(), [1 - probability, probability], lag)
+    found["runs that come up again"] = repeats(flat, probability**2 + (1 - probability) ** 2)
+    return worst(found)
+
+
+def worst(found: dict[str, float]) -> str | None:
+    """Which test speaks against a sample most, if any does."""
+    name = min(found, key=lambda one: found[one])
+    if found[name] >= LEVEL:
+        return None
+    return (
+        f"{name}: as unlikely as 1 in 10^{-found[name] / math.log(10):.0f}" if math.isfinite(found[name]) else f"{name}: impossible"
+    )
+
+
+# -- seeds -------------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
+    """While held, the default generators go on from a seed; then they are what they were."""
+    module: Any = torch.get_device_module(device) if torch.device(device).type != "cpu" else None
+    kept = torch.get_rng_state()
+    other = module.get_rng_state() if hasattr(module, "get_rng_state") else None
+    try:
+        torch.manual_seed(seed)
+        yield
+    finally:
+        torch.set_rng_state(kept)
+        if other is not None:
+            module.set_rng_state(other)

@@ -1,0 +1,495 @@
+"""Programs of views: tensors made, viewed and written in place, step by step beside eager, until something differs."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import OpOverload, TorchDispatchMode, no_current_modes
+from eagerdecomp.backend import Backend
+from eagerdecomp.blaming import blame
+from eagerdecomp.conformance.accuracy import same_bits
+from eagerdecomp.conformance.memory import home
+from eagerdecomp.conformance.results import Failure
+from eagerdecomp.errors import UnsupportedOpError
+from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.observing import Caught
+from eagerdecomp.opset import resolve_ops
+
+__all__ = ["Difference", "Run", "programs_of_views"]
+
+# How many steps a program has at most, and how many tensors are looked at.
+_STEPS, _TENSORS = 20, 12
+# After how many failures no more are looked for: each leaves a kind of step out.
+_FAILURES = 3
+
+Maker = Callable[[Tensor, int, int, int], "str | None"]
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------------
+# Each is an expression of a tensor `x`, or None where the tensor has none: by some small numbers that say which.
+
+
+def _dim(x: Tensor, number: int) -> int:
+    """A dimension, every other time counted from the end."""
+    return (number // 2) % x.dim() - (x.dim() if number % 2 else 0)
+
+
+def _transposed(x: Tensor, a: int, b: int, c: int) -> str | None:
+    return f"x.transpose({_dim(x, a)}, {_dim(x, b)})" if x.dim() else None
+
+
+def _permuted(x: Tensor, a: int, b: int, c: int) -> str | None:
+    orders = list(itertools.permutations(range(x.dim())))
+    return f"x.permute({list(orders[-1 - (a * 10 + b) % len(orders)])})"
+
+
+def _selected(x: Tensor, a: int, b: int, c: int) -> str | None:
+    if not x.dim() or not x.shape[_dim(x, a)]:
+        return None
+    size = x.shape[_dim(x, a)]
+    return f"x.select({_dim(x, a)}, {b % size - (size if c % 2 else 0)})"
+
+
+def _sliced(x: Tensor, a: int, b: int, c: int) -> str | None:
+    if not x.dim():
+        return None
+    dim = a % x.dim()
+    parts = ("1:", ":-1", "::2", "-2:", "1::2", ":1", "5:", "1:3")
+    return f"x[{':, ' * dim}{parts[b % len(parts)]}]"
+
+
+def _unsqueezed(x: Tensor, a: int, b: int, c: int) -> str | None:
+    return f"x.unsqueeze({a % (x.dim() + 1) - (x.dim() + 1 if b % 2 else 0)})" if x.dim() < 5 else None
+
+
+def _squeezed(x: Tensor, a: int, b: int, c: int) -> str | None:
+    return f"x.squeeze({_dim(x, a)})" if x.dim() else None
+
+
+def _expanded(x: Tensor, a: int, b: int, c: int) -> str | None:
+    sizes = [1 + b % 3 if size == 1 else -1 for size in x.shape]
+    return f"x.expand({[2, *sizes] if c % 2 and x.dim() < 5 else sizes})"
+
+
+def _viewed(x: Tensor, a: int, b: int, c: int) -> str | None:
+    sizes = list(x.shape)
+    other = ([-1], [*sizes[:-2], -1], [-1, *sizes[2:]], [-1, 2], [2, -1], [*sizes, 1])[a % 6]
+    return f"x.{'view' if b % 3 else 'reshape'}({other})" if x.numel() else None
+
+
+def _diagonal(x: Tensor, a: int, b: int, c: int) -> str | None:
+    return f"x.diagonal({(0, 1, -1)[a % 3]}, {_dim(x, b)}, {_dim(x, b + 2)})" if x.dim() > 1 else None
+
+
+def _strided(x: Tensor, a: int, b: int, c: int) -> str | None:
+    room = x.untyped_storage().nbytes() // x.element_size() - x.storage_offset()
+    sizes, strides = ((2, 2), (3, 2), (2,), (1, 3))[a % 4], ((2, 1), (1, 3), (2,), (1, 1))[a % 4]
+    span = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    return f"x.as_strided({sizes}, {strides}{f', {x.storage_offset()}' if c % 2 else ''})" if span <= room else None
+
+
+def _split(x: Tensor, a: int, b: int, c: int) -> str | None:
+    if not x.dim() or x.shape[_dim(x, a)] < 2:
+        return None
+    size = x.shape[_dim(x, a)]
+    return f"x.split([1, {size - 1}], {_dim(x, a)})[{b % 2}]"
+
+
+def _complex_parts(x: Tensor, a: int, b: int, c: int) -> str | None:
+    if x.is_complex():
+        return ("x.conj()", "x.imag", "x.real", "torch.view_as_real(x.resolve_conj())")[a % 4]
+    fits = x.dtype is torch.float32 and x.dim() and x.shape[-1] == 2
+    return "torch.view_as_complex(x)" if fits else "x.detach()"
+
+
+def _conjugated(x: Tensor, a: int, b: int, c: int) -> str | None:
+    return ("x.conj()", "x.imag")[a % 2] if x.is_complex() else None
+
+
+def _new(x: Tensor, a: int, b: int, c: int) -> str | None:
+    return ("x.clone(memory_format=torch.contiguous_format)", "x.contiguous()", "x.reshape(-1)", "x.flatten()")[a % 4]
+
+
+#: What makes a tensor of a tensor.
+VIEWS: Mapping[str, Maker] = {
+    "transpose": _transposed,
+    "slice": _sliced,
+    "select": _selected,
+    "view": _viewed,
+    "permute": _permuted,
+    "expand": _expanded,
+    "unsqueeze": _unsqueezed,
+    "squeeze": _squeezed,
+    "diagonal": _diagonal,
+    "split": _split,
+    "as_strided": _strided,
+    "complex": _complex_parts,
+    "conj": _conjugated,
+    "new": _new,
+}
+
+
+def _by_number(*texts: str, real: bool = False) -> Maker:
+    def step(x: Tensor, a: int, b: int, c: int) -> str | None:
+        value = a % 7 - 3
+        return None if real and x.is_complex() else texts[b % len(texts)].format(value, value * 2 + 1)
+
+    return step
+
+
+def _item_set(x: Tensor, a: int, b: int, c: int) -> str | None:
+    if not x.dim() or not x.shape[0]:
+        return None
+    return f"x[{b % x.shape[0]}] = {a % 7 - 3}" if c % 2 else f"x[..., {-1 if x.shape[-1] else ':'}] = {a % 7 - 3}"
+
+
+def _turned_in_place(x: Tensor, a: int, b: int, c: int) -> str | None:
+    if not x.dim() or x.dim() > 4:
+        return "x.unsqueeze_(0)" if x.dim() < 5 else None
+    return (f"x.transpose_({_dim(x, a)}, {_dim(x, b)})", f"x.unsqueeze_({_dim(x, a)})", f"x.squeeze_({_dim(x, a)})")[c % 3]
+
+
+#: What writes to a tensor.
+WRITES: Mapping[str, Maker] = {
+    "fill": _by_number("x.fill_({})", "x.zero_()"),
+    "add": _by_number("x.add_({})", "x.sub_({})", "x.mul_({})", "x.neg_()"),
+    "item": _item_set,
+    "mask": _by_number("x.masked_fill_(x > {}, {})", "x.clamp_({}, 3)", "x.abs_()", real=True),
+    "turn": _turned_in_place,
+}
+
+#: What writes to a tensor `x` from another, `y`.
+JOINS = ("x.copy_(y)", "x.add_(y)", "x.mul_(y)", "x.sub_(y, alpha=2)")
+
+
+@dataclass(frozen=True)
+class Difference(Exception):
+    """What a step left behind is not eager's."""
+
+    kind: str
+    message: str
+    expected: str
+    got: str
+
+
+class Run:
+    """A program under way: the tensors that it has made, plain ones and those under the mode.
+
+    Args:
+        mode: under which the second ones are made.
+        device: where they live.
+    """
+
+    def __init__(self, mode: EagerDecompMode, device: str = "cpu") -> None:
+        self.mode, self.device = mode, device
+        self.plain: dict[str, Tensor] = {}
+        self.ours: dict[str, Tensor] = {}
+        self.lines: list[str] = []
+
+    def made(self, dtype: str, sizes: Sequence[int]) -> None:
+        """A new tensor, of numbers that say where they are."""
+        self.take(f"{self._name()} = {_NEW}{torch.Size(sizes).numel()}).to(torch.{dtype}).reshape({list(sizes)})")
+
+    def step(self, text: str, **operands: str) -> None:
+        """An expression of tensors by name; what it gives is a new tensor, if it writes none."""
+        for letter, name in operands.items():
+            text = re.sub(rf"(?<![\w.]){letter}(?!\w)", name, text)
+        writes = "] = " in text or "_(" in text.replace("as_", "")
+        self.take(text if writes else f"{self._name()} = {text}")
+
+    def take(self, line: str) -> None:
+        """A line of the program. One that eager and the kernels refuse, or that has no route, leaves nothing behind.
+
+        Raises:
+            Difference: if it leaves behind something else than it does in eager.
+        """
+        if _NEW in line:
+            name = line.split()[0]
+            self.plain = _carried_out(line, self.plain)
+            self.ours = {**self.ours, name: self.plain[name].clone().to(self.device)}
+            self.lines.append(line)
+            return
+        with Caught() as refused, self.mode:
+            mine = _carried_out(line, self.ours)
+        if isinstance(refused.error, UnsupportedOpError):
+            return
+        with Caught() as caught:
+            theirs = _carried_out(line, self.plain)
+        if caught.error is not None and refused.error is not None:
+            return
+        self.lines.append(line)
+        if caught.error is None and refused.error is not None:
+            raise Difference("raises", f"`{line}` raises where eager answers", "an answer", str(refused.error))
+        if caught.error is not None:
+            raise Difference("errors", f"`{line}` answers where eager refuses", str(caught.error), "an answer")
+        self.plain, self.ours = theirs, mine
+        for name in self.plain:
+            found = _differing(name, self.plain, self.ours)
+            if found is not None:
+                raise Difference(found[0], f"after `{line}`, {found[1]}", found[2], found[3])
+
+    def _name(self) -> str:
+        return f"t{1 + max((int(name[1:]) for name in self.plain), default=-1)}"
+
+
+def _carried_out(line: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    found = dict(tensors)
+    exec(line, {"torch": torch}, found)
+    return found
+
+
+def _differing(name: str, plain: Mapping[str, Tensor], ours: Mapping[str, Tensor]) -> tuple[str, str, str, str] | None:
+    want, have = plain[name], ours[name]
+    if want.dtype != have.dtype:
+        return "dtype", f"{name} has another dtype", str(want.dtype), str(have.dtype)
+    if want.shape != have.shape:
+        return "shape", f"{name} has another shape", str(list(want.shape)), str(list(have.shape))
+    if (want.is_conj(), want.is_neg()) != (have.is_conj(), have.is_neg()):
+        return "aliasing", f"{name} has other lazy bits", str(want.is_conj()), str(have.is_conj())
+    if not want.numel():
+        return None
+    lies = [[step for size, step in zip(one.shape, one.stride(), strict=True) if size > 1] for one in (want, have)]
+    if lies[0] != lies[1]:
+        return "strides", f"{name} has other strides", str(want.stride()), str(have.stride())
+    if want.storage_offset() != have.storage_offset():
+        return "aliasing", f"{name} begins elsewhere in its memory", str(want.storage_offset()), str(have.storage_offset())
+    for other in plain:
+        if plain[other].numel() and (_owner(plain[other]) == _owner(want)) != (_owner(ours[other]) == _owner(have)):
+            shared = _owner(plain[other]) == _owner(want)
+            return (
+                "aliasing",
+                f"{name} {'does not share' if shared else 'shares'} the memory of {other}",
+                str(shared),
+                str(not shared),
+            )
+    there = home(have)
+    if same_bits(want, there) or bool((want == there).all()):
+        return None
+    return "values", f"{name} holds other values", str(want.tolist())[:300], str(there.tolist())[:300]
+
+
+def _owner(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _overlaps(x: Tensor) -> bool:
+    """Whether elements share memory, which eager writes in no order that it promises, or not at all."""
+    if not x.numel():
+        return False
+    count = x.untyped_storage().nbytes() // x.element_size()
+    places = torch.arange(count).as_strided(x.shape, x.stride(), x.storage_offset())
+    return len(set(places.flatten().tolist())) < x.numel()
+
+
+# -- the machine -------------------------------------------------------------------------------------------------------------
+
+
+def programs_of_views(backend: Backend, seed: int, examples: int) -> list[Failure]:
+    """Run random programs on a backend beside eager, and make those on which it differs short.
+
+    Args:
+        seed: the same programs come of the same seed.
+        examples: how many programs are run.
+    """
+    mode = EagerDecompMode(backend)
+    device = backend.device_type or "cpu"
+    failures: list[Failure] = []
+    left_out: set[str] = set()
+    while len(left_out) < _FAILURES:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = _first(lambda: Run(mode, device), left_out, seed, examples // (1 + len(left_out)))
+            if found is None:
+                break
+            lines, difference, kind = found
+            left_out.add(kind)
+            lines, difference = _shortened(lambda: Run(mode, device), lines, difference)
+            failure = _failure(backend, lines, difference, seed)
+        if failure.op not in [one.op for one in failures]:
+            failures.append(failure)
+    return failures
+
+
+def _first(
+    new: Callable[[], Run], left_out: Collection[str], seed: int, examples: int
+) -> tuple[Sequence[str], Difference, str] | None:
+    """A program that differs, how, and by which kind of step; None where none does."""
+    import hypothesis
+    from hypothesis import HealthCheck, Phase, stateful
+    from hypothesis.strategies import integers
+
+    found: list[tuple[Sequence[str], Difference, str]] = []
+    views, writes = ([kind for kind in kinds if kind not in left_out] for kinds in (VIEWS, (*WRITES, "join")))
+    # What a step is follows from a number: steps of all kinds come about as often, whatever numbers are tried first.
+    numbers = integers(0, 2**20)
+
+    class Program(stateful.RuleBasedStateMachine):
+        """A program, of which each rule is a step."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.run = new()
+
+        def draws(self, number: int) -> random.Random:
+            return random.Random(f"{number} {len(self.run.lines)}")
+
+        def some(self, draws: random.Random) -> str:
+            return draws.choice(list(self.run.plain))
+
+        def takes(self, kind: str, text: str | None, **operands: str) -> None:
+            if text is None:
+                return
+            try:
+                self.run.step(text, **operands)
+            except Difference as difference:
+                found.append((self.run.lines, difference, kind))
+                raise
+
+        @stateful.initialize(number=numbers)
+        def begin(self, number: int) -> None:
+            draws = self.draws(number)
+            self.run.made(draws.choice(_DTYPES), draws.choice(_SIZES))
+
+        @stateful.precondition(lambda self: len(self.run.plain) < _TENSORS)
+        @stateful.rule(number=numbers)
+        def make(self, number: int) -> None:
+            self.begin(number)
+
+        @stateful.precondition(lambda self: bool(views) and len(self.run.plain) < _TENSORS)
+        @stateful.rule(number=numbers)
+        def view(self, number: int) -> None:
+            draws = self.draws(number)
+            for _ in range(3):
+                name, kind = self.some(draws), draws.choice(views)
+                self.takes(kind, VIEWS[kind](self.run.plain[name], *draws.choices(range(10), k=3)), x=name)
+
+        @stateful.precondition(lambda self: bool(writes))
+        @stateful.rule(number=numbers)
+        def write(self, number: int) -> None:
+            draws = self.draws(number)
+            name, kind = self.some(draws), draws.choice(writes)
+            if kind == "join":
+                self.join(draws, name)
+            elif not _overlaps(self.run.plain[name]):
+                self.takes(kind, WRITES[kind](self.run.plain[name], *draws.choices(range(10), k=3)), x=name)
+
+        def join(self, draws: random.Random, name: str) -> None:
+            other, text = self.some(draws), draws.choice(JOINS)
+            x, y = self.run.plain[name], self.run.plain[other]
+            # Eager promises nothing of what is read where it is written, but for the same places in the same order.
+            if not _overlaps(x) and (_owner(x) != _owner(y) or name == other) and (x.is_complex() or not y.is_complex()):
+                self.takes("join", text, x=name, y=other)
+
+    settings = hypothesis.settings(
+        max_examples=examples,
+        stateful_step_count=_STEPS,
+        deadline=None,
+        database=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+        report_multiple_bugs=False,
+        verbosity=hypothesis.Verbosity.quiet,
+    )
+    with Caught() as caught:
+        stateful.run_state_machine_as_test(hypothesis.seed(seed)(Program), settings=settings)
+    if caught.error is not None and not found:
+        raise caught.error
+    return found[0] if found else None
+
+
+def _shortened(new: Callable[[], Run], lines: Sequence[str], difference: Difference) -> tuple[Sequence[str], Difference]:
+    """The program without the lines that it takes not to differ in this way."""
+    changed = True
+    while changed:
+        changed = False
+        for place in reversed(range(len(lines))):
+            plainer: list[list[str]] = [[]]
+            if _NEW in lines[place]:
+                plainer += [[f"{lines[place].split()[0]} = {plain}"] for plain in _PLAIN if not lines[place].endswith(_PLAIN)]
+            attempts = [[*lines[:place], *instead, *lines[place + 1 :]] for instead in plainer]
+            of_one = re.match(r"(t\d+) = (t\d+)\b", lines[place])
+            if of_one:  # what is seen of a view is seen of its base
+                attempts.append([*lines[:place], *(re.sub(rf"\b{of_one[1]}\b", of_one[2], line) for line in lines[place + 1 :])])
+            for attempt in attempts:
+                found = _run_again(new(), attempt) if attempt != lines else None
+                if found is not None and found.kind == difference.kind:
+                    lines, difference, changed = attempt, found, True
+                    break
+    return lines, difference
+
+
+def _run_again(run: Run, lines: Sequence[str]) -> Difference | None:
+    """How a program differs; None where it does not, or is none any more."""
+    with Caught() as caught:
+        for number, line in enumerate(lines):
+            run.take(line)
+            if len(run.lines) <= number:
+                return None
+    return caught.error if isinstance(caught.error, Difference) and len(run.lines) == len(lines) else None
+
+
+# How a line begins that makes a tensor of nothing, after its name; and the plainest that may come in its place.
+_NEW = "torch.arange("
+_PLAIN = (f"{_NEW}4).to(torch.float32).reshape([4])", f"{_NEW}6).to(torch.float32).reshape([2, 3])")
+
+_DTYPES = ("float32", "int64", "complex64", "bfloat16", "int32", "float64")
+_SIZES: Sequence[Sequence[int]] = ((2, 3), (4,), (3, 2), (2, 3, 2), (), (1, 4), (3, 1, 2), (2, 2, 2, 2), (0, 2), (6, 2))
+
+
+# -- who is to blame ---------------------------------------------------------------------------------------------------------
+
+
+def _failure(backend: Backend, lines: Sequence[str], difference: Difference, seed: int) -> Failure:
+    device = backend.device_type or "cpu"
+
+    def again() -> None:
+        tensors: dict[str, Tensor] = {}
+        for line in lines:
+            if _NEW in line:
+                with no_current_modes():
+                    made = _carried_out(line, {})
+                tensors |= {name: one.to(device) for name, one in made.items()}
+            else:
+                tensors = _carried_out(line, tensors)
+
+    op, message, script = _last_op(lines), difference.message, ""
+    with Caught() as caught:
+        report = blame(again, backend)
+    if caught.error is None and report.found:
+        first = report.found[0]
+        (op,) = resolve_ops([first.culprit.op])
+        script = first.reproducer
+        message += f". The {first.culprit.kind} of {first.culprit.op} is to blame: {first.culprit.call}"
+    return Failure(op, "program", message, "\n".join(lines), difference.expected, difference.got, script, seed)
+
+
+class _Heard(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Hears which ops run."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ops: list[OpOverload] = []
+
+    def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.ops.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def _last_op(lines: Sequence[str]) -> OpOverload:
+    """The last op that a program calls in eager."""
+    tensors: dict[str, Tensor] = {}
+    heard = _Heard()
+    with Caught(), heard:
+        for line in lines:
+            tensors = _carried_out(line, tensors)
+    return heard.ops[-1]

@@ -1,0 +1,46 @@
+"""Kernels to judge the suite by: broken ones, each proven to differ from eager, and twins, which are right in another way.
+
+from eagerdecomp.conformance.mutants import MUTANTS, TWINS
+
+mutant = MUTANTS[0]
+backend = Backend("broken", core_aten(), kernels={mutant.op: mutant.kernel})
+run_conformance(backend, ops=[mutant.op]).failures  # names mutant.op
+"""
+
+from __future__ import annotations
+
+from eagerdecomp.conformance.mutants import (
+    arithmetic,
+    chance,
+    freedoms,
+    indexing,
+    lasting,
+    memory,
+    pointwise,
+    products,
+    reductions,
+    twins,
+)
+from eagerdecomp.conformance.mutants.making import TWIN, Mutant, Proof
+from eagerdecomp.conformance.mutants.plain import PLAIN
+from eagerdecomp.conformance.mutants.proof import differs, shown
+
+__all__ = ["FAMILIES", "MUTANTS", "PLAIN", "TWIN", "TWINS", "Mutant", "Proof", "differs", "shown"]
+
+#: The broken kernels by family, a file each.
+FAMILIES: dict[str, tuple[Mutant, ...]] = {
+    "pointwise": pointwise.MUTANTS,
+    "arithmetic": arithmetic.MUTANTS,
+    "reductions": reductions.MUTANTS,
+    "products": products.MUTANTS,
+    "indexing": indexing.MUTANTS,
+    "memory": memory.MUTANTS,
+    "chance": chance.MUTANTS,
+    "lasting": lasting.MUTANTS,
+}
+
+#: Every broken kernel. The suite must find each and name its op.
+MUTANTS: tuple[Mutant, ...] = tuple(mutant for family in FAMILIES.values() for mutant in family)
+
+#: Kernels without a fault. The suite must find nothing wrong with any.
+TWINS: tuple[Mutant, ...] = (*twins.TWINS, *freedoms.TWINS)

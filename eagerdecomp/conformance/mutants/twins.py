@@ -1,0 +1,397 @@
+"""Right kernels that round otherwise than eager does: other formulas, wider numbers, sums in another order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.conformance.mutants.making import Bound, Mutant, like, twin
+
+__all__ = ["TWINS"]
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _wide(c: Bound) -> Any:
+    """Computed in float64, rounded once."""
+    right = c.but()
+    first = (
+        right
+        if isinstance(right, Tensor)
+        else next((one for one in right if isinstance(one, Tensor)), torch.empty(0, dtype=torch.bool))
+    )
+    if first.dtype not in _FLOATS:
+        return right
+    found = c.through(torch.float64)
+    if isinstance(right, Tensor):
+        return like(found, right)
+    # Of gradients that are not asked for, eager leaves some out, depending on the dtype.
+    return tuple(
+        like(one, due) if isinstance(one, Tensor) and isinstance(due, Tensor) else due
+        for one, due in zip(found, right, strict=True)
+    )
+
+
+def _by(formula: Callable[[Tensor], Tensor]) -> Callable[[Bound], Any]:
+    """A formula in float64, rounded once; float64 itself, ints and complex numbers stay eager's."""
+    return lambda c: like(formula(c.self.double()), c.but()) if c.self.dtype in _FLOATS else c.but()
+
+
+def _sigmoid(x: Tensor) -> Tensor:
+    return torch.where(x.abs() < 8, (x / 2).tanh() / 2 + 0.5, 1 / (1 + (-x).exp()))
+
+
+def _in_float32(formula: Callable[[Tensor], Tensor]) -> Callable[[Bound], Any]:
+    """A formula in float32, rounded once; other dtypes stay eager's."""
+    return lambda c: like(formula(c.self.float()), c.but()) if c.self.dtype in _FLOATS else c.but()
+
+
+def _halves_in_float32(c: Bound) -> Any:
+    """What torch answers in float32, rounded once; other dtypes stay eager's."""
+    right = c.but()
+    return like(c.through(torch.float32), right) if c.self.dtype in (torch.float16, torch.bfloat16) else right
+
+
+def _gelu(c: Bound) -> Any:
+    """By the exponential, and by the complement of the error function, in float32, rounded once."""
+    right = c.but()
+    if c.self.dtype not in _FLOATS:
+        return right
+    x = c.self.float()
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+    found = x / (1 + (-2 * inner).exp()) if c.approximate == "tanh" else 0.5 * x * torch.erfc(-x * math.sqrt(0.5))
+    return like(torch.where(x.isfinite(), found, right.float()), right)
+
+
+def _usual(*tensors: Tensor) -> Tensor:
+    """True where a number and its reciprocal are far from overflow and underflow."""
+    found = torch.tensor(True)
+    for one in tensors:
+        found = found & (one.abs() > 2.0**-40) & (one.abs() < 2.0**40)
+    return found
+
+
+def _times_reciprocal(c: Bound) -> Any:
+    right = c.but()
+    if not isinstance(c.other, Tensor) or not right.dtype is c.self.dtype is c.other.dtype is torch.float32:
+        return right
+    return like(torch.where(_usual(c.self, c.other), c.self * c.other.reciprocal(), right), right)
+
+
+def _by_number(c: Bound) -> Any:
+    right = c.but()
+    if right.dtype is not torch.float32 or c.self.dtype is not torch.float32 or not 1e-9 < abs(c.other) < 1e9:
+        return right
+    return like(torch.where(_usual(c.self), c.self * (1 / c.other), right), right)
+
+
+def _squared(c: Bound) -> Any:
+    return like(c.self * c.self, c.but()) if c.exponent == 2 and c.self.dtype in (*_FLOATS, torch.float64) else c.but()
+
+
+def _other_zero(c: Bound) -> Any:
+    """Of equal numbers the other one: of two zeros that of the other sign."""
+    right = c.but()
+    if not right.is_floating_point() or c.self.dtype is not c.other.dtype:
+        return right
+    left, other = c.self.expand(right.shape), c.other.expand(right.shape)
+    swapped = torch.where(torch.signbit(right) == torch.signbit(left), other, left)
+    return like(torch.where((left == 0) & (other == 0), swapped, right), right)
+
+
+# -- sums ------------------------------------------------------------------------------------------------------------------------
+
+
+def _dims(c: Bound) -> list[int]:
+    given = [c.dim] if isinstance(c.dim, int) else c.dim
+    return list(range(c.self.dim())) if not given else list(given)
+
+
+def _plain_sum(c: Bound) -> bool:
+    return c.self.dtype is torch.float32 and c.dtype in (None, torch.float32) and c.self.dim() > 0 and c.self.numel() > 0
+
+
+def _backwards(c: Bound) -> Any:
+    return like(c.but(self=c.self.flip(_dims(c))), c.but()) if _plain_sum(c) else c.but()
+
+
+def _in_chunks(c: Bound) -> Any:
+    """Sums of seven, added up."""
+    right = c.but()
+    if not _plain_sum(c) or len(_dims(c)) != 1:
+        return right
+    parts = [one.sum(_dims(c)[0], c.keepdim) for one in c.self.split(7, _dims(c)[0])]
+    total = parts[0]
+    for one in parts[1:]:
+        total = total + one
+    return like(total, right)
+
+
+def _in_pairs(c: Bound) -> Any:
+    """Neighbours are added until one is left."""
+    right = c.but()
+    if not _plain_sum(c) or len(_dims(c)) != 1:
+        return right
+    x = c.self.movedim(_dims(c)[0], 0)
+    while x.shape[0] > 1:
+        even = x.shape[0] // 2 * 2
+        x = torch.cat([x[0:even:2] + x[1:even:2], x[even:]])
+    return like(x[0].reshape(right.shape), right)
+
+
+def _mean(c: Bound) -> Any:
+    right = c.but()
+    if not _plain_sum(c) or not _dims(c):
+        return right
+    count = math.prod(c.self.shape[dim] for dim in _dims(c))
+    return like(torch.ops.aten.sum.dim_IntList(c.self, _dims(c), c.keepdim) * (1 / count), right)
+
+
+def _two_pass(c: Bound) -> Any:
+    right = c.but()
+    if c.self.dtype is not torch.float32 or not c.self.dim() or not c.self.numel():
+        return right
+    count = math.prod(c.self.shape[dim] for dim in _dims(c))
+    correction = 1 if c.correction is None else c.correction
+    if count - correction <= 0:
+        return right
+    mean = c.self.double().mean(_dims(c), True).float()
+    return like((c.self - mean).square().sum(_dims(c), c.keepdim) / (count - correction), right)
+
+
+def _one_by_one(c: Bound) -> Any:
+    """Each number added to the sum of those before it, in float32."""
+    right = c.but()
+    if not _plain_sum(c) or len(_dims(c)) != 1:
+        return right
+    rows = c.self.movedim(_dims(c)[0], 0)
+    if len(rows) > 5000:
+        return right
+    total = torch.zeros_like(rows[0])
+    for row in rows:
+        total = total + row
+    return like(total.reshape(right.shape), right)
+
+
+def _welford(c: Bound) -> Any:
+    """Mean and sum of squares brought up to date with each number."""
+    right = c.but()
+    if c.self.dtype is not torch.float32 or not c.self.dim() or not c.self.numel() or len(_dims(c)) != 1:
+        return right
+    rows = c.self.movedim(_dims(c)[0], 0)
+    count = len(rows) - (1 if c.correction is None else c.correction)
+    if count <= 0 or len(rows) > 3000:
+        return right
+    mean, squares = torch.zeros_like(rows[0]), torch.zeros_like(rows[0])
+    for number, row in enumerate(rows, 1):
+        less = row - mean
+        mean = mean + less / number
+        squares = squares + less * (row - mean)
+    return like((squares / count).reshape(right.shape), right)
+
+
+def _doubling(c: Bound) -> Any:
+    """A parallel scan: to each sum is added that of the stretch before it, which doubles."""
+    right = c.but()
+    if c.self.dtype is not torch.float32 or c.dtype is not None or not c.self.dim() or not c.self.numel():
+        return right
+    x, step = c.self.movedim(c.dim, 0), 1
+    while step < x.shape[0]:
+        x = torch.cat([x[:step], x[step:] + x[:-step]])
+        step *= 2
+    return like(x.movedim(0, c.dim), right)
+
+
+def _by_logsumexp(c: Bound) -> Any:
+    right = c.but()
+    if c.self.dtype is not torch.float32 or not c.self.dim() or not c.self.numel():
+        return right
+    return like(torch.where(c.self.amax(c.dim, True).isfinite(), (c.self - c.self.logsumexp(c.dim, True)).exp(), right), right)
+
+
+def _shifted_log(c: Bound) -> Any:
+    right = c.but()
+    if c.self.dtype is not torch.float32 or not c.self.dim() or not c.self.numel():
+        return right
+    high = c.self.amax(c.dim, True)
+    less = c.self - high
+    return like(torch.where(high.isfinite(), less - less.exp().sum(c.dim, True).log(), right), right)
+
+
+def _scattered(c: Bound) -> Any:
+    # int32 is taken for an index of some dtypes only.
+    if c.self.dtype not in _FLOATS or c.src.dtype is not c.self.dtype:
+        return c.but()
+    return like(c.but(self=c.self.double(), index=c.index.long(), src=c.src.double()), c.but())
+
+
+# -- products --------------------------------------------------------------------------------------------------------------------
+
+
+def _product(c: Bound, compute: Callable[[Tensor, Tensor], Tensor]) -> Any:
+    right = c.but()
+    if right.dtype is not torch.float32 or not c.self.shape[-1] or not right.numel():
+        return right
+    return compute(c.self, c.mat2)
+
+
+def _tiled(left: Tensor, other: Tensor) -> Tensor:
+    parts = [torch.matmul(a, b) for a, b in zip(torch.split(left, 5, -1), torch.split(other, 5, -2), strict=True)]
+    return torch.stack(parts).sum(0)
+
+
+def _outer(left: Tensor, other: Tensor) -> Tensor:
+    total = left[..., :1] * other[..., :1, :]
+    for place in range(1, left.shape[-1]):
+        total = total + left[..., place : place + 1] * other[..., place : place + 1, :]
+    return total
+
+
+def _added(c: Bound) -> Any:
+    right = c.but()
+    if right.dtype is not torch.float32 or not c.mat1.shape[1] or not right.numel():
+        return right
+    product = torch.mm(c.mat1, c.mat2) * c.alpha
+    return product if c.beta == 0 else product + c.self * c.beta
+
+
+def _im2col(c: Bound) -> Any:
+    right = c.but()
+    plain = c.input.dim() == 4 and c.groups == 1 and not c.transposed and right.dtype is torch.float32 and right.numel()
+    if not plain or len(c.stride) != 2 or len(c.padding) != 2 or len(c.dilation) != 2:
+        return right
+    columns = torch.nn.functional.unfold(c.input, c.weight.shape[2:], c.dilation, c.padding, c.stride)
+    found = (c.weight.flatten(1) @ columns).reshape(right.shape)
+    return like(found if c.bias is None else found + c.bias.reshape(-1, 1, 1), right)
+
+
+def _dft(c: Bound) -> Any:
+    """By the matrix of the transform, in float64."""
+    right = c.but()
+    if c.self.dtype is not torch.float32 or len(c.dim) != 1 or not c.self.numel():
+        return right
+    size = c.self.shape[c.dim[0]]
+    turns = torch.outer(torch.arange(right.shape[c.dim[0]]), torch.arange(size)).remainder(size).double() * (-2 * math.pi / size)
+    scale = {0: 1.0, 1: 1 / math.sqrt(size), 2: 1 / size}[c.normalization]
+    x = c.self.double().movedim(c.dim[0], -1)
+    found = torch.complex(x @ turns.cos().t(), x @ turns.sin().t()) * scale
+    return like(found.movedim(-1, c.dim[0]), right) if bool(x.isfinite().all()) else right
+
+
+# -- norms -----------------------------------------------------------------------------------------------------------------------
+
+
+def _folded(c: Bound) -> Any:
+    """A factor and a summand for each channel."""
+    right = c.but()
+    if c.input.dtype is not torch.float32:
+        return right
+    factor = (c.running_var + c.eps).rsqrt() * (1 if c.weight is None else c.weight)
+    summand = (0 if c.bias is None else c.bias) - c.running_mean * factor
+    each = [1, -1, *[1] * (c.input.dim() - 2)]
+    return like(c.input * factor.view(each) + summand.view(each), right[0]), *right[1:]
+
+
+def _layer_norm(c: Bound) -> Any:
+    """Two passes, then weight and bias."""
+    right = c.but()
+    if c.input.dtype is not torch.float32 or not c.input.numel() or not bool(c.input.isfinite().all()):
+        return right
+    dims = list(range(-len(c.normalized_shape), 0))
+    mean = c.input.double().mean(dims, True)
+    less = c.input.double() - mean
+    rstd = (less.square().mean(dims, True) + c.eps).rsqrt()
+    found = less * rstd
+    found = found if c.weight is None else found * c.weight
+    found = found if c.bias is None else found + c.bias
+    return like(found, right[0]), like(mean, right[1]), like(rstd, right[2])
+
+
+_ONCE = "float64 is nearer to the truth than eager is"
+_OF_ONE = "many accelerators compute it so: right to some units of one"
+_ORDER = "sums may be taken in any order"
+
+_IN_FLOAT64 = (
+    *(
+        "exp",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "expm1",
+        "sin",
+        "cos",
+        "tan",
+        "tanh",
+        "sinh",
+        "cosh",
+        "asin",
+        "acos",
+        "atan",
+        "asinh",
+    ),
+    *("acosh", "atanh", "erf", "sigmoid", "gelu", "rsqrt", "reciprocal", "sqrt", "elu", "pow.Tensor_Scalar", "pow.Tensor_Tensor"),
+    *("atan2", "div.Tensor", "mm", "bmm", "addmm", "sum.dim_IntList", "mean.dim", "mean", "var.correction", "prod", "prod.dim_int"),
+    *("cumsum", "_softmax", "_log_softmax", "native_layer_norm", "native_group_norm", "_native_batch_norm_legit.no_stats"),
+    *(
+        "native_layer_norm_backward",
+        "native_group_norm_backward",
+        "convolution",
+        "convolution_backward",
+        "avg_pool2d",
+        "avg_pool3d",
+    ),
+    *("_adaptive_avg_pool2d", "avg_pool2d_backward", "upsample_bilinear2d.vec", "_cdist_forward", "_pdist_forward", "col2im"),
+    *("embedding_dense_backward", "add.Tensor", "sub.Tensor"),
+)
+
+TWINS: tuple[Mutant, ...] = (
+    *(twin(op, "in float64, rounded once", _wide, why=_ONCE) for op in _IN_FLOAT64),
+    *(
+        twin(op, "halves in float32, rounded once", _halves_in_float32)
+        for op in ("sinh", "cosh", "gelu", "tanh", "sum.dim_IntList")
+    ),
+    twin("gelu", "by the exponential or erfc", _gelu),
+    twin("sum.dim_IntList", "one by one", _one_by_one, why=_ORDER),
+    twin("var.correction", "brought up to date with each", _welford),
+    twin("_native_batch_norm_legit_no_training", "a factor and a summand for each channel", _folded),
+    twin("exp", "by powers of two", _by(lambda x: (x * math.log2(math.e)).exp2())),
+    twin("log2", "by the natural logarithm", _by(lambda x: x.log() / math.log(2))),
+    twin("tan", "sine by cosine", _by(lambda x: x.sin() / x.cos())),
+    twin("sigmoid", "by tanh", _by(_sigmoid)),
+    twin("sigmoid", "by tanh in float32", _in_float32(lambda x: 0.5 * (1 + (x / 2).tanh())), why=_OF_ONE),
+    twin("sigmoid", "1 - 1 / (1 + e^x)", _in_float32(lambda x: 1 - 1 / (1 + x.exp())), why=_OF_ONE),
+    twin(
+        "sigmoid",
+        "1 / (1 + e^-x)",
+        lambda c: like(1 / (1 + (-c.self).exp()), c.but()) if c.self.dtype is torch.float32 else c.but(),
+    ),
+    twin("tanh", "by sigmoid", _by(lambda x: torch.where(x.abs() > 0.5, 2 * (2 * x).sigmoid() - 1, x.tanh()))),
+    twin("rsqrt", "1 / sqrt(x)", lambda c: like(1 / c.self.sqrt(), c.but()) if c.self.dtype is torch.float32 else c.but()),
+    twin("div.Tensor", "times the reciprocal", _times_reciprocal, why="off by a unit or two"),
+    twin("div.Scalar", "times the reciprocal", _by_number, why="off by a unit or two"),
+    twin("pow.Tensor_Scalar", "squares by a product", _squared),
+    twin("maximum", "of two zeros the other one", _other_zero, why="they are equal"),
+    twin("minimum", "of two zeros the other one", _other_zero, why="they are equal"),
+    twin("sum.dim_IntList", "backwards", _backwards, why=_ORDER),
+    twin("sum.dim_IntList", "in chunks of seven", _in_chunks, why=_ORDER),
+    twin("sum.dim_IntList", "in pairs", _in_pairs, why=_ORDER),
+    twin("mean.dim", "times one by the count", _mean, why="off by a unit"),
+    twin("var.correction", "in two passes", _two_pass),
+    twin("cumsum", "by doubling", _doubling, why=_ORDER),
+    twin("_softmax", "exp(x - logsumexp(x))", _by_logsumexp),
+    twin("_log_softmax", "maximum first, then the logarithm", _shifted_log),
+    twin("mm", "in tiles of five", lambda c: _product(c, _tiled), why=_ORDER),
+    twin("mm", "outer products", lambda c: _product(c, _outer), why=_ORDER),
+    twin("mm", "backwards", lambda c: _product(c, lambda left, other: left.flip(-1) @ other.flip(-2)), why=_ORDER),
+    twin("bmm", "in tiles of five", lambda c: _product(c, _tiled), why=_ORDER),
+    twin("addmm", "the product, then the sum", _added),
+    twin("convolution", "by columns and a product", _im2col, why=_ORDER),
+    twin("_fft_r2c", "by the matrix of the transform", _dft),
+    twin("native_layer_norm", "in two passes", _layer_norm),
+    twin("scatter_add", "in float64, rounded once", _scattered, why=_ONCE),
+)

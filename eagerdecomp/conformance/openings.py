@@ -1,0 +1,41 @@
+"""What to write next: the kernels of Core ATen that a backend lacks, by how many of ATen's ops each would open.
+
+It is the planner's question (`eagerdecomp.plan`), asked of the ops alone that the suite would find absent. No kernel runs.
+"""
+
+from __future__ import annotations
+
+from eagerdecomp.backend import Backend
+from eagerdecomp.calls import load_calls
+from eagerdecomp.conformance.results import Opening
+from eagerdecomp.decomps import our_rules
+from eagerdecomp.footprints import load_footprints
+from eagerdecomp.gaps import rank_kernels
+from eagerdecomp.opset import core_aten
+from eagerdecomp.planner import Planner, is_plumbing_name, shipped_costs
+from eagerdecomp.planning import aten_ops
+from eagerdecomp.routes import Routes
+from eagerdecomp.schema import facts_of
+from eagerdecomp.sources import shipped_rules
+
+__all__ = ["openings"]
+
+
+def openings(backend: Backend, *, together: int = 10) -> tuple[Opening, ...]:
+    """The missing kernels that open an op: the best next `together` of them first, then the others by what each opens alone.
+
+    An op is opened where every call seen of it comes to have a route to the backend's kernels. A missing kernel whose own op is
+    taken apart already, and which no other op waits for, is not among them.
+    """
+    missing = {str(op): op for op in core_aten() if op not in backend.ops}
+    routes = Routes(Planner(backend, {}, our_rules, shipped_rules, shipped_costs), load_calls(), load_footprints())
+    names = [str(op) for op in aten_ops() if not is_plumbing_name(str(op))]
+    routes.know(names)
+    # Of an op that has rules, of which no call was seen, nobody knows what it waits for.
+    wanted = [op for op in names if op not in routes.closed and (routes.kinds(op) or not routes.rules(op))]
+
+    def avoid(op: str) -> int:
+        return 2 if op in missing and facts_of(missing[op]).mutated else 0
+
+    ranked = rank_kernels(routes.clauses(routes.graph(names)), routes.closed, wanted, missing, together, avoid)
+    return tuple(Opening(missing[one.op], one.alone, one.together) for one in ranked)

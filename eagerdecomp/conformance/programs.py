@@ -1,0 +1,91 @@
+"""Programs: ops that a backend has no kernel for, run by what its kernels make of them, and the kernel that is to blame."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.backend import Backend
+from eagerdecomp.blamed import Blame
+from eagerdecomp.blaming import blame
+from eagerdecomp.calls import load_calls
+from eagerdecomp.calltext import parse_call
+from eagerdecomp.conformance.anyop import examples_of
+from eagerdecomp.decomps import our_rules
+from eagerdecomp.errors import UnsupportedOpError
+from eagerdecomp.footprints import load_footprints
+from eagerdecomp.opset import resolve_ops
+from eagerdecomp.planner import Planner, shipped_costs
+from eagerdecomp.routes import Routes
+from eagerdecomp.sources import shipped_rules
+
+__all__ = ["Program", "programs", "tried"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A call of an op that the backend has no kernel for."""
+
+    op: OpOverload
+    call: str
+
+
+def programs(backend: Backend, seed: int, most: int) -> list[Program]:
+    """Calls of ops that the backend takes apart, as far as their calls close; each op once before any twice, and its kernels in
+    turn, as the seed orders."""
+    draws = random.Random(seed)
+    names = [name for name, seen in load_calls().items() if seen.eager and name.startswith("aten.")]
+    routes = Routes(Planner(backend, {}, our_rules, shipped_rules, shipped_costs), load_calls(), load_footprints())
+    routes.know(names)
+    rounds: dict[int, list[Program]] = {}
+    for name in names:
+        op = resolve_ops([name])[0]
+        if op in backend.ops or name not in routes.closed:
+            continue
+        for number, text in enumerate(examples_of(op)):
+            rounds.setdefault(number, []).append(Program(op, text))
+    found: list[Program] = []
+    for number in sorted(rounds):
+        draws.shuffle(rounds[number])
+        found += _in_turn(backend, routes, rounds[number])
+    return found[:most]
+
+
+def _in_turn(backend: Backend, routes: Routes, wanted: Iterable[Program]) -> list[Program]:
+    """The programs so ordered that every kernel of the backend is soon met by one; those that meet none come last."""
+    meets: dict[str, deque[Program]] = {str(op): deque() for op in backend.kernels}
+    last = dict.fromkeys(wanted)
+    for one in last:
+        for kernel in routes.kernels(str(one.op)):
+            if kernel in meets:
+                meets[kernel].append(one)
+    found: dict[Program, None] = {}
+    while any(meets.values()):
+        for waiting in meets.values():
+            while waiting and waiting[0] in found:
+                waiting.popleft()
+            if waiting:
+                found[waiting.popleft()] = None
+    return list(found | last)
+
+
+def tried(backend: Backend, wanted: Sequence[Program], beat: Callable[[int], None]) -> Iterator[tuple[Program, Blame | None, str]]:
+    """Run calls on the backend beside eager; of each what is wrong and who is to blame, or why it said nothing."""
+    for number, one in enumerate(wanted):
+        beat(number)
+        torch.manual_seed(0)
+        try:
+            args, kwargs = parse_call(one.call)
+            report = blame(lambda: one.op(*args, **kwargs), backend, reproducers=False)  # noqa: B023
+        except UnsupportedOpError:
+            yield one, None, "no route"
+            continue
+        except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
+            yield one, None, f"eager refuses it: {type(error).__name__}"
+            continue
+        yield one, (report.found[0] if report else None), ""

@@ -1,0 +1,1 @@
+"""What a run of the suite found, told in each form that somebody reads: one file a form."""

@@ -1,0 +1,81 @@
+"""A report as JUnit's XML: right passes, wrong fails, and what was not run is skipped, never passed.
+
+A kernel is a test case, by its op's name; its failures are one ``failure`` element, since readers of the format show the first
+alone. What keeps the whole from passing beside kernels (a manifest that does not hold, a run cut short) is a case of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from xml.etree import ElementTree
+
+from eagerdecomp.conformance.absences import stale_because
+from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, head, one_line, ordered, printable
+from eagerdecomp.conformance.results import Consequence, Report, Verdict
+
+__all__ = ["report_junit"]
+
+
+def report_junit(report: Report, *, families: Mapping[str, str] | None = None) -> str:
+    """A report as the text of a JUnit file.
+
+    Args:
+        families: of each op by name; cases are put together by it.
+    """
+    suites = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(suites, "testsuite", name=one_line(f"conformance of {report.backend}"))
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in (("profile", report.profile), ("seed", str(report.seed)), ("torch", report.torch)):
+        ElementTree.SubElement(properties, "property", name=name, value=one_line(value))
+    consequences = by_blamed(report)
+    for verdict in ordered(report):
+        _case(suite, verdict, consequences.get(str(verdict.op), ()), (families or {}).get(str(verdict.op), ""))
+    for name, kind, told in _beside(report):
+        case = ElementTree.SubElement(suite, "testcase", classname="conformance", name=name, time="0")
+        ElementTree.SubElement(case, kind, message=one_line(told.partition("\n")[0]), type=name).text = told
+    cases = list(suite.iter("testcase"))
+    for element in (suites, suite):
+        element.set("tests", str(len(cases)))
+        element.set("failures", str(sum(case.find("failure") is not None for case in cases)))
+        element.set("errors", str(sum(case.find("error") is not None for case in cases)))
+        element.set("time", f"{report.seconds:.3f}")
+    suite.set("skipped", str(sum(case.find("skipped") is not None for case in cases)))
+    ElementTree.indent(suites)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def _case(suite: ElementTree.Element, verdict: Verdict, consequences: tuple[Consequence, ...], family: str) -> None:
+    group = one_line(f"conformance.{family}" if family else "conformance")
+    case = ElementTree.SubElement(suite, "testcase", classname=group, name=str(verdict.op), time=f"{verdict.seconds:.3f}")
+    if verdict.state == "wrong":
+        first = verdict.failures[0]
+        message = one_line(f"{first.property}: {first.message}")
+        failure = ElementTree.SubElement(case, "failure", message=message, type=one_line(", ".join(verdict.broken)))
+        failure.text = printable("\n\n".join(_told(verdict, consequences)))
+    elif verdict.state != "right":
+        told = STATE_WORDS[verdict.state] + (f": {verdict.note}" if verdict.note else "")
+        ElementTree.SubElement(case, "skipped", message=one_line(told))
+
+
+def _told(verdict: Verdict, consequences: tuple[Consequence, ...]) -> Iterator[str]:
+    for one in verdict.failures:
+        parts = [f"{one.property}: {one.message}"]
+        parts += [
+            f"{label}: {text}" for label, text in (("call", one.example), ("expected", one.expected), ("got", one.got)) if text
+        ]
+        parts += ["reproducer:", one.reproducer.rstrip()] if one.reproducer else []
+        yield "\n".join(parts)
+    if consequences:
+        yield "\n".join(["decomposed ops that go wrong by it:", *(f"{one.op}: {one.call}" for one in consequences)])
+
+
+def _beside(report: Report) -> Iterator[tuple[str, str, str]]:
+    """What else fails: its name, the element, and what it tells."""
+    if report.stale:
+        told = [printable(f"{name}: {stale_because(name)}") for name in report.stale]
+        yield "stale absences", "failure", "\n".join([f"{len(told)} declared absent that are not", *told])
+    if report.undeclared:
+        told = list(map(printable, report.undeclared))
+        yield "undeclared absences", "failure", "\n".join([f"{len(told)} absent that the manifest does not declare", *told])
+    if report.interrupted:
+        yield "the whole run", "error", f"{head(report)}: what it had not reached is not exercised"

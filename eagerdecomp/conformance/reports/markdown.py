@@ -1,0 +1,146 @@
+"""A report as Markdown for a comment on a pull request: what changed, the counts, each wrong kernel with its details folded.
+
+Whatever a kernel or its author says is shown as it is: nothing of it becomes markup, a link or a mention.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from eagerdecomp.conformance.absences import stale_because
+from eagerdecomp.conformance.comparing import DIRECTIONS, Comparison
+from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, by_note, head, one_line, printable
+from eagerdecomp.conformance.results import Consequence, Report, Verdict
+
+__all__ = ["report_markdown"]
+
+# GitHub takes comments of 65,536 characters.
+_MOST = 64_000
+_ROOM_OF_NAMES = 2_000
+_LINES = 40  # of an example, and of as many characters as fit a screen
+_CHARACTERS = 4_000
+_SCRIPT = 6_000  # characters; a longer script holds data, and is left to the JSON
+
+_NEXT = 10
+_NAMES = 12
+
+# What Markdown, HTML and GitHub take for markup where a line goes on: written as entities, which are text everywhere, tables too.
+_MARKUP = re.compile(r"[\\`*_\[\]<>&|~@#$]|:(?=//)|(?<=www)\.")
+
+
+def report_markdown(report: Report, *, comparison: Comparison | None = None) -> str:
+    """A report as Markdown.
+
+    Args:
+        comparison: with an older run, told first.
+    """
+    wrong = sorted(report.of("wrong"), key=lambda verdict: str(verdict.op))
+    consequences = by_blamed(report)
+    before = [f"### {_text(head(report))}", *(_compared(comparison) if comparison else []), _counts(report)]
+    after = [*_absences(report), *_next(report), *_skipped(report)]
+    room = _MOST - _ROOM_OF_NAMES - sum(len(part) + 2 for part in (*before, *after))
+    parts: list[str] = []
+    untold: list[str] = []
+    for verdict in wrong:
+        told = _kernel(verdict, consequences.get(str(verdict.op), ()))
+        if len(told) + 2 > room:
+            told = _kernel(verdict, consequences.get(str(verdict.op), ()), scripts=False)
+        if len(told) + 2 > room:
+            untold.append(str(verdict.op))
+        else:
+            parts.append(told)
+            room -= len(told) + 2
+    if untold:
+        parts.append(f"wrong too, and not told of here for want of room: {len(untold)} ({_names(untold)})")
+    return "\n\n".join([*before, *parts, *after]) + "\n"
+
+
+def _counts(report: Report) -> str:
+    rows = ["| kernels | | |", "|---|--:|---|"]
+    rows += [
+        f"| {'**wrong**' if state == 'wrong' and number else state} | {number} | {STATE_WORDS[state]} |"
+        for state, number in report.counts.items()
+    ]
+    return "\n".join(rows)
+
+
+def _compared(comparison: Comparison) -> Iterator[str]:
+    yield "**Worse than before.**" if comparison.worse else "Nothing is worse than before."
+    for direction, told in DIRECTIONS.items():
+        found = comparison.of(direction)
+        if found:
+            yield "\n".join([f"{told}: {len(found)}", "", *(f"- {_text(str(change))}" for change in found)])
+    told = f"as before: {comparison.same}"
+    yield told + (f"; not compared, known to one of the runs alone: {len(comparison.apart)}" if comparison.apart else "")
+    if comparison.notes:
+        yield "\n".join(f"- note: {_text(note)}" for note in comparison.notes)
+
+
+def _kernel(verdict: Verdict, consequences: Sequence[Consequence], *, scripts: bool = True) -> str:
+    first = _text(_cut(one_line(verdict.failures[0].message), 1, 300))
+    lines = [f"<details><summary>{_code(str(verdict.op))}: <b>{_text(', '.join(verdict.broken))}</b>. {first}</summary>"]
+    for failure in verdict.failures:
+        lines.append(f"<b>{_text(failure.property)}</b>: {_text(_cut(failure.message, _LINES, _CHARACTERS))}")
+        told = [
+            f"{label}: {text}"
+            for label, text in (("call", failure.example), ("expected", failure.expected), ("got", failure.got))
+            if text
+        ]
+        lines += [_block(_cut("\n".join(told), _LINES, _CHARACTERS))] if told else []
+        if failure.reproducer and scripts and len(failure.reproducer) <= _SCRIPT:
+            lines.append(
+                f"<details><summary>a script that shows it</summary>\n\n{_block(failure.reproducer, 'python')}\n\n</details>"
+            )
+    ops = list(dict.fromkeys(str(one.op) for one in consequences))
+    if ops:
+        lines.append(f"Decomposed ops that go wrong by it: {len(ops)} ({_names(ops)})")
+    return "\n\n".join([*lines, "</details>"])
+
+
+def _absences(report: Report) -> Iterator[str]:
+    if report.stale:
+        told = [f"- {_code(name)}: {_text(stale_because(name))}" for name in report.stale]
+        yield "\n".join([f"**Declared absent, and not: {len(told)}**", "", *told])
+    if report.undeclared:
+        yield f"**Absent, and not declared: {len(report.undeclared)}** ({_names(report.undeclared)})"
+
+
+def _next(report: Report) -> Iterator[str]:
+    best = report.openings[:_NEXT]
+    if best:
+        rows = [f"| {_code(str(one.op))} | {one.alone} | {one.together} |" for one in best]
+        total = sum(one.together for one in best)
+        title = f"<details><summary>the next {len(best)} kernels to write: together they open {total} ops of ATen</summary>"
+        yield "\n".join([title, "", "| kernel | opens alone | after those above |", "|---|--:|--:|", *rows, "", "</details>"])
+
+
+def _skipped(report: Report) -> Iterator[str]:
+    for note, ops in by_note(report.of("not exercised")).items():
+        yield f"not exercised, {_text(note) or 'no reason is told'}: {len(ops)} ({_names(ops)})"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f", ... {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ", ".join(map(_code, names[:_NAMES])) + more
+
+
+def _code(name: str) -> str:
+    return f"<code>{_text(name)}</code>"
+
+
+def _text(words: str) -> str:
+    """Words on one line that are nothing but words."""
+    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", one_line(words))
+
+
+def _block(text: str, language: str = "text") -> str:
+    """A block of code, fenced by more backticks than any that it holds."""
+    text = printable(text).strip("\n")
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _cut(text: str, lines: int, characters: int) -> str:
+    kept = "\n".join(text.split("\n")[:lines])[:characters]
+    return kept if kept == text else f"{kept} ..."

@@ -1,0 +1,156 @@
+"""A report as text for a terminal: what is wrong first, each with the call that shows it, then what to write next."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from eagerdecomp.conformance.absences import stale_because
+from eagerdecomp.conformance.comparing import Comparison
+from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, by_note, counted, head, one_line, printable, script_key
+from eagerdecomp.conformance.results import Consequence, Failure, Report, Verdict
+
+__all__ = ["report_text"]
+
+_LINES = 12  # of an example or a value, before the rest is left to the script
+_DETAILED = 30  # kernels that are told of at length
+_NAMES = 6
+_NEXT = 10
+_LABEL = 12
+
+
+def report_text(
+    report: Report,
+    *,
+    scripts: Mapping[tuple[str, str], str] | None = None,
+    comparison: Comparison | None = None,
+    absent: bool = False,
+    width: int = 100,
+) -> str:
+    """A report as text, without colour.
+
+    Args:
+        scripts: where the script of each failure is, as `write_scripts` answers.
+        comparison: with an older run, told at the end.
+        absent: list absent kernels by name too.
+        width: of the terminal; no line is longer, but for paths that are.
+    """
+    width = max(width, 40)
+    blocks = [
+        _counts(report),
+        *_wrong(report, scripts or {}, width),
+        _skipped(report, width),
+        _absences(report, absent, width),
+        _next(report),
+        ["compared with the older run", *_indented(str(comparison).split("\n"), "  ", width)] if comparison else [],
+        [_verdict(report)],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _counts(report: Report) -> list[str]:
+    lines = [head(report)]
+    lines += [f"  {state:13}  {number:5}  {STATE_WORDS[state]}" for state, number in report.counts.items()]
+    if report.calls:
+        blamed = len({str(one.op) for one in report.consequences})
+        lines.append(f"  {report.calls:,} calls of decomposed ops compared, {counted(blamed, 'op')} wrong by a kernel's fault")
+    return lines
+
+
+def _wrong(report: Report, scripts: Mapping[tuple[str, str], str], width: int) -> Iterator[list[str]]:
+    wrong = sorted(report.of("wrong"), key=lambda verdict: str(verdict.op))
+    consequences = by_blamed(report)
+    for verdict in wrong[:_DETAILED]:
+        yield _kernel(verdict, consequences.get(str(verdict.op), ()), scripts, width)
+    if wrong[_DETAILED:]:
+        more = [f"{verdict.op} ({', '.join(verdict.broken)})" for verdict in wrong[_DETAILED:]]
+        yield ["also wrong:", *_indented(more, "  ", width)]
+
+
+def _kernel(verdict: Verdict, consequences: Sequence[Consequence], scripts: Mapping[tuple[str, str], str], width: int) -> list[str]:
+    lines = [f"wrong: {verdict.op}  ({one_line(', '.join(verdict.broken))})"]
+    for failure in verdict.failures:
+        lines += _failure(failure, scripts.get(script_key(failure), ""), width)
+    ops = list(dict.fromkeys(str(one.op) for one in consequences))
+    if ops:
+        lines += _indented([f"{counted(len(ops), 'decomposed op')} wrong by it: {_some(ops)}"], "  ", width)
+    return lines
+
+
+def _failure(failure: Failure, script: str, width: int) -> list[str]:
+    lines = _cut(_indented([f"{failure.property}: {failure.message}"], "  ", width), "    ")
+    for label, text in (("call", failure.example), ("expected", failure.expected), ("got", failure.got)):
+        lines += _labelled(label, text, width) if text else []
+    return [*lines, f"    {'reproducer':{_LABEL}}{one_line(script)}"] if script else lines
+
+
+def _labelled(label: str, text: str, width: int) -> list[str]:
+    """A text behind its label; what is too long is cut, since the script holds it."""
+    indent = " " * (4 + _LABEL)
+    lines = _cut(_indented(text.rstrip("\n").split("\n"), indent, width), indent)
+    return [f"    {label:{_LABEL}}{lines[0].lstrip()}", *lines[1:]]
+
+
+def _cut(lines: list[str], indent: str) -> list[str]:
+    left = len(lines) - _LINES + 1
+    return [*lines[: _LINES - 1], f"{indent}... {left} more lines"] if left > 1 else lines
+
+
+def _skipped(report: Report, width: int) -> list[str]:
+    lines = []
+    for note, ops in by_note(report.of("not exercised")).items():
+        lines += _indented([f"{one_line(note) or 'no reason is told'}: {len(ops)} ({_some(ops)})"], "  ", width)
+    return ["not exercised", *lines] if lines else []
+
+
+def _absences(report: Report, by_name: bool, width: int) -> list[str]:
+    names = sorted(str(verdict.op) for verdict in report.of("absent"))
+    lines = [f"absent: {counted(len(names), 'kernel')} of Core ATen" + ("" if by_name else ", not listed")] if names else []
+    lines += _indented(names, "  ", width) if by_name else []
+    if report.stale:
+        told = [one_line(f"{name}: {stale_because(name)}") for name in report.stale]
+        lines += [f"stale: {len(told)} declared absent that are not", *_indented(told, "  ", width)]
+    if report.undeclared:
+        told = list(map(one_line, report.undeclared))
+        lines += [f"undeclared: {len(told)} absent that the manifest does not declare", *_indented(told, "  ", width)]
+    return lines
+
+
+def _next(report: Report) -> list[str]:
+    if not report.openings:
+        return []
+    best = report.openings[:_NEXT]
+    total = sum(one.together for one in best)
+    name = max(max(len(str(one.op)) for one in best), len("kernel"))
+    lines = [f"the next {counted(len(best), 'kernel')} to write; together they open {counted(total, 'op')} of ATen"]
+    lines.append(f"  {'kernel':{name}}  opens alone  after those above")
+    lines += [f"  {one.op!s:{name}}  {one.alone:11}  {one.together:17}" for one in best]
+    alone = sorted(report.openings[_NEXT:], key=lambda one: (-one.alone, str(one.op)))
+    if alone:
+        lines.append(f"  {len(alone)} more open some, most alone {alone[0].op} ({alone[0].alone})")
+    return lines
+
+
+def _verdict(report: Report) -> str:
+    told = [f"{report.counts['wrong']} wrong"] if report.counts["wrong"] else []
+    told += [f"{counted(len(report.stale), 'stale absence')}"] if report.stale else []
+    told += [f"{counted(len(report.undeclared), 'undeclared absence')}"] if report.undeclared else []
+    told += ["cut short"] if report.interrupted else []
+    ran = report.counts["wrong"] + report.counts["right"]
+    return f"not conformant: {', '.join(told)}" if told else f"nothing wrong found in {counted(ran, 'kernel')} exercised"
+
+
+def _indented(texts: Iterable[str], indent: str, width: int) -> list[str]:
+    lines: list[str] = []
+    for text in texts:
+        for line in printable(text).split("\n"):
+            own = indent + " " * min(len(line) - len(line.lstrip()), 8)
+            further = own + "  "
+            lines += textwrap.wrap(line.strip(), width, initial_indent=own, subsequent_indent=further, break_on_hyphens=False) or [
+                ""
+            ]
+    return lines
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMES]) + (f", ... {len(names) - _NAMES} more" if len(names) > _NAMES else "")

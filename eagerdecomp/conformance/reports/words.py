@@ -1,0 +1,99 @@
+"""What all forms of a report share: words for states, what belongs to a kernel, scripts of reproducers, text made fit to print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from eagerdecomp.conformance.results import STATES, Consequence, Failure, Report, State, Verdict
+from eagerdecomp.htmlpages import duration_text
+
+__all__ = [
+    "STATE_WORDS",
+    "by_blamed",
+    "by_note",
+    "counted",
+    "head",
+    "one_line",
+    "ordered",
+    "printable",
+    "script_key",
+    "write_scripts",
+]
+
+#: What each state means, in words.
+STATE_WORDS: Mapping[State, str] = {
+    "wrong": "broke a property",
+    "right": "exercised, nothing found",
+    "not exercised": "not run: nothing is known of it",
+    "absent": "the backend has no such kernel",
+}
+
+# What a terminal takes for an order, XML and HTML refuse, and UTF-8 cannot write.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+def printable(text: str) -> str:
+    """The text with each character that cannot be shown written as its escape."""
+    text = text.replace("\r\n", "\n").expandtabs(4)
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def one_line(text: str) -> str:
+    """The text, fit to print, on one line."""
+    return " ".join(printable(text).split())
+
+
+def head(report: Report) -> str:
+    """A line on the run: its backend, profile, seed, torch, and how long it took."""
+    cut = ", cut short" if report.interrupted else ""
+    some = ", of some ops alone" if report.limited else ""
+    took = duration_text(report.seconds)
+    return one_line(
+        f"conformance of {report.backend}: {report.profile}{some}, seed {report.seed}, torch {report.torch}, {took}{cut}"
+    )
+
+
+def counted(count: int, what: str) -> str:
+    """``1 kernel``, ``2 kernels``."""
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
+def ordered(report: Report) -> tuple[Verdict, ...]:
+    """The verdicts, what matters most first, then by name."""
+    return tuple(sorted(report.results, key=lambda verdict: (STATES.index(verdict.state), str(verdict.op))))
+
+
+def by_blamed(report: Report) -> Mapping[str, tuple[Consequence, ...]]:
+    """The decomposed ops that go wrong, by the name of the kernel that is to blame."""
+    found: dict[str, tuple[Consequence, ...]] = {}
+    for one in sorted(report.consequences, key=lambda one: str(one.op)):
+        found[str(one.blamed)] = (*found.get(str(one.blamed), ()), one)
+    return found
+
+
+def by_note(verdicts: Iterable[Verdict]) -> Mapping[str, tuple[str, ...]]:
+    """Names of ops by what was noted of them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for verdict in verdicts:
+        found[verdict.note] = (*found.get(verdict.note, ()), str(verdict.op))
+    return found
+
+
+def script_key(failure: Failure) -> tuple[str, str]:
+    """By what the script of a failure is found: its op's name and the property."""
+    return str(failure.op), failure.property
+
+
+def write_scripts(report: Report, folder: str | Path) -> Mapping[tuple[str, str], str]:
+    """Write the reproducers of a report into a folder, one script a failure; the path of each, by `script_key`."""
+    written: dict[tuple[str, str], str] = {}
+    for failure in report.failures:
+        key = script_key(failure)
+        if failure.reproducer and key not in written:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            path = Path(folder, re.sub(r"[^\w.]+", "_", ".".join(key)) + ".py")
+            path.write_text(failure.reproducer, encoding="utf-8", errors="backslashreplace")
+            written[key] = str(path)
+    return written

@@ -1,0 +1,47 @@
+"""Specs by op: a file a family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eagerdecomp.conformance.spec import Spec
+from eagerdecomp.conformance.specs import (
+    binary,
+    chance,
+    conversions,
+    indexing,
+    infra,
+    joining,
+    making,
+    norms,
+    parts,
+    products,
+    reductions,
+    transforms,
+    unary,
+    views,
+    windows,
+)
+
+__all__ = ["FAMILIES", "SPECS"]
+
+#: What reports call each family, and its specs by the name of the op.
+FAMILIES: Mapping[str, Mapping[str, Spec]] = {
+    "functions of one number": unary.SPECS,
+    "functions of two numbers": binary.SPECS,
+    "copies": conversions.SPECS,
+    "views": views.SPECS,
+    "numbers and sizes to tensors": making.SPECS,
+    "joining and padding": joining.SPECS,
+    "questions and memory": infra.SPECS,
+    "random numbers": chance.SPECS,
+    "indices along a dimension": indexing.SPECS,
+    "parts by indices, masks and slices": parts.SPECS,
+    "reductions and sorts": reductions.SPECS,
+    "products": products.SPECS,
+    "softmax and norms": norms.SPECS,
+    "windows": windows.SPECS,
+    "Fourier transforms": transforms.SPECS,
+}
+
+SPECS: Mapping[str, Spec] = {name: spec for family in FAMILIES.values() for name, spec in family.items()}

@@ -1,0 +1,321 @@
+"""Specs of what draws random numbers: laws, seeds, and what masks and scales have to do with each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.conformance import laws
+from eagerdecomp.conformance.drawing import factory_options
+from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.memory import given, home
+from eagerdecomp.conformance.samples import COMPLEX, FLOATS, INTEGERS, shape, tensor
+from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
+from eagerdecomp.observing import leaves_of, observe
+
+__all__ = ["SPECS"]
+
+
+_DRAWN = (None, *FLOATS, *COMPLEX)
+
+
+def _numbers(draw: Draw) -> Call:
+    options = factory_options(draw, _DRAWN)
+    return Call([shape(draw)], options)
+
+
+def _numbers_refused(draw: Draw) -> Call:
+    return Call([draw.pick("wrong", ([-1], [2, -3]))])
+
+
+# -- laws --------------------------------------------------------------------------------------------------------------------
+
+_MANY = ([16384], [128, 128], [4, 64, 64], [8192, 2], [3, 5461], [127, 129], [2, 8192])
+_LOTS = ([2**20], [1024, 1024])
+
+
+def _answers(kernel: Kernel, call: Call, times: int) -> list[Any]:
+    """What so many calls answer, at home."""
+    if kernel.claims is not None and not kernel.claims(*call.args, **call.kwargs):
+        raise Skip("not claimed")
+    found = []
+    for _ in range(times):
+        ours = given(call.args, call.kwargs, kernel.device)
+        answer, seen = observe(kernel.run, ours.args, ours.kwargs)
+        if seen.error is not None:
+            raise Skip(f"refused: {seen.error}")
+        found.append(home(answer))
+    return found
+
+
+def _follows(law: laws.Law, sizes: Sequence[Sequence[int]]) -> Callable[[Kernel, Spec, Draw], Fault | None]:
+    """Two calls, looked at as one sample, are of the law."""
+
+    def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+        dtype = draw.pick("dtype", _DRAWN)
+        size = list(draw.pick("size", sizes))
+        call = Call([size], {} if dtype is None else {"dtype": dtype})
+        seed = draw.seed()
+        with laws.seeded(seed, kernel.device):
+            answers = _answers(kernel, call, 2 if sizes is _MANY else 1)
+        if any(not isinstance(one, Tensor) or list(one.shape) != size for one in answers):
+            raise Skip("found by a single call")
+        sample = torch.cat([one.flatten() for one in answers])
+        if sample.is_complex():
+            # Real and imaginary parts are numbers of their own; of normal ones each has half of the variance.
+            sample = torch.view_as_real(sample) * (math.sqrt(2) if law is laws.NORMAL else 1.0)
+        complaint = laws.sampled(sample, law, (size[-1], math.prod(size)))
+        return None if complaint is None else Fault("law", f"after torch.manual_seed({seed}): {complaint}", call=call)
+
+    return broken
+
+
+def _seed(draws: Callable[[Draw], Call]) -> Callable[[Kernel, Spec, Draw], Fault | None]:
+    """A seed settles the numbers, another gives others, and each call goes on from where the last one ended."""
+
+    def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+        call, seed = draws(draw), 1 + draw.seed()
+        before = draw.pick("calls before", (0, 1, 3))
+        with laws.seeded(seed, kernel.device):
+            one, other = (_bits_of(answer) for answer in _answers(kernel, call, 2))
+            _answers(kernel, call, before)
+            state = torch.get_rng_state()
+            third = _bits_of(*_answers(kernel, call, 1))
+            torch.set_rng_state(state)
+            kept = kernel.device != "cpu" or third == _bits_of(*_answers(kernel, call, 1))
+            torch.manual_seed(seed)
+            again = [_bits_of(answer) for answer in _answers(kernel, call, 2)]
+            torch.manual_seed(seed + 1)
+            apart = _bits_of(*_answers(kernel, call, 1))
+
+        def fault(message: str) -> Fault:
+            return Fault("seed", message, call=call)
+
+        if [one, other] != again:
+            return fault(f"torch.manual_seed({seed}) does not settle the numbers: two runs after it draw others")
+        if one == other:
+            return fault("two calls in a row draw the same numbers")
+        if apart in (one, other):
+            return fault(f"torch.manual_seed({seed}) and torch.manual_seed({seed + 1}) give the same numbers")
+        return None if kept else fault("torch.set_rng_state does not bring back the numbers drawn after torch.get_rng_state")
+
+    return broken
+
+
+def _bits_of(answer: Any) -> list[Any]:
+    leaves = [leaf for leaf in leaves_of(answer) if isinstance(leaf, Tensor)]
+    return [(torch.view_as_real(leaf) if leaf.is_complex() else leaf).tolist() for leaf in leaves]
+
+
+def _some_numbers(draw: Draw) -> Call:
+    dtype = draw.pick("dtype", _DRAWN)
+    return Call([draw.pick("size", ([40], [8, 8], [2, 3, 32], [2048]))], {} if dtype is None else {"dtype": dtype})
+
+
+def _of(law: laws.Law) -> tuple[Property, ...]:
+    return (
+        Property("law", _follows(law, _MANY), 0.04),
+        Property("law of many", _follows(law, _LOTS), 0.005),
+        Property("seed", _seed(_some_numbers), 0.04),
+    )
+
+
+# -- permutations ------------------------------------------------------------------------------------------------------------
+
+
+def _permutation(draw: Draw) -> Call:
+    dtype = draw.pick("dtype", ("left out", None, *INTEGERS, *FLOATS))
+    options = factory_options(draw, (None,))
+    options.pop("dtype", None)
+    if dtype != "left out":
+        options["dtype"] = dtype
+    counts = (5, 0, 1, 2, 3, 16, 17, 100, 127) if dtype in (torch.int8, torch.bfloat16) else (5, 0, 1, 2, 3, 17, 100, 256, 255)
+    wide = (*counts, 1000, 1024, 2047) if dtype not in (torch.int8, torch.uint8, torch.bfloat16) else counts
+    return Call([draw.pick("n", wide)], options)
+
+
+def _permutation_refused(draw: Draw) -> Call:
+    wrong: Sequence[Any] = ((-1, {}), (300, {"dtype": torch.uint8}), (200, {"dtype": torch.int8}))
+    count, options = draw.pick("wrong", wrong)
+    return Call([count], options)
+
+
+def _permutes(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
+    """Every number below n is there once."""
+    if have[0].double().sort().values.tolist() == list(range(call.args[0])):
+        return None
+    return f"these are not the numbers below {call.args[0]}, each once"
+
+
+#: How many permutations are drawn of so many numbers.
+_PERMUTATIONS = ((64, 200), (8, 1500), (100, 150), (1000, 12), (4096, 4))
+
+
+def _in_any_order(cases: Sequence[tuple[int, int]]) -> Callable[[Kernel, Spec, Draw], Fault | None]:
+    """Places in fours that share none hold their numbers in any order, each as often; and each place holds any number."""
+
+    def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+        count, times = draw.pick("n", cases)
+        call, seed = Call([count]), draw.seed()
+        with laws.seeded(seed, kernel.device):
+            found = torch.stack([answer.long() for answer in _answers(kernel, call, times)])
+        if found.shape != (times, count) or not bool(((found >= 0) & (found < count)).all()):
+            raise Skip("found by a single call")
+        whole = found[:, : count // 4 * 4]
+        tests = {
+            "the order of four neighbours": _orders(whole.reshape(times, -1, 4)),
+            "the order of four places apart": _orders(whole.reshape(times, 4, -1).transpose(1, 2)),
+        }
+        for place in sorted({0, 1, count // 2, count - 1}):
+            counts = torch.bincount(found[:, place] * 4 // count, minlength=4)
+            sizes = torch.bincount(torch.arange(count) * 4 // count, minlength=4)
+            tests[f"what is at place {place}"] = laws.shares(counts.tolist(), [size / count for size in sizes.tolist()])
+        complaint = laws.worst(tests)
+        return None if complaint is None else Fault("law", f"{times} times after torch.manual_seed({seed}): {complaint}", call=call)
+
+    return broken
+
+
+def _orders(fours: Tensor) -> float:
+    """Of the orders of fours, which are as likely each and know nothing of each other."""
+    one, two, three, four = fours.reshape(-1, 4).unbind(1)
+    ranks = [
+        (x > y).long() + (x > z).long() + (x > w).long()
+        for x, y, z, w in ((one, two, three, four), (two, one, three, four), (three, one, two, four))
+    ]
+    codes = ranks[0] * 16 + ranks[1] * 4 + ranks[2]
+    counts = [int(number) for number in torch.bincount(codes, minlength=64).tolist()]
+    known = [a * 16 + b * 4 + c for a in range(4) for b in range(4) for c in range(4) if len({a, b, c}) == 3]
+    if sum(counts) != sum(counts[code] for code in known):
+        return -math.inf
+    return laws.shares([counts[code] for code in known], [1 / 24] * 24)
+
+
+def _a_permutation(draw: Draw) -> Call:
+    return Call([draw.pick("n", (64, 100, 1000))])
+
+
+# -- dropout -----------------------------------------------------------------------------------------------------------------
+
+_PORTIONS = (0.5, 0.1, 0.0, 1.0, 0.25, 0.9, 0.75, 1 / 3)
+
+
+def _dropout(draw: Draw) -> Call:
+    train = draw.pick("train", (True, None, False))
+    dtype = draw.pick("dtype", FLOATS if train is not False else (*FLOATS, *INTEGERS, torch.bool))
+    portion = draw.pick("p", _PORTIONS)
+    sizes = shape(draw, empty=False)
+    return Call([tensor(draw, "input", dtype, sizes, ("normal", "ones", "tens", "ties")), portion, train])
+
+
+def _dropout_refused(draw: Draw) -> Call:
+    return Call([torch.ones(4), draw.pick("p", (1.5, -0.5)), draw.pick("train", (True, None))])
+
+
+def _kept(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
+    """What the mask keeps is scaled, the rest is 0; nothing is dropped where nothing may be."""
+    given_values, portion, train = call.args
+    result, mask = have
+    portion = 0.0 if train is False else portion
+    if portion in (0.0, 1.0) and bool((mask if portion else ~mask).any()):
+        return f"the mask {'keeps' if portion else 'drops'} elements where p is {portion}"
+    if not (result.is_floating_point() or result.is_complex()):
+        return None if torch.equal(result, given_values) else "elements change where nothing is dropped"
+    scale = 1 / (1 - portion) if portion < 1 else 0.0
+    true = torch.where(mask, given_values.double() * scale, 0.0)
+    unit = torch.finfo(result.dtype).eps
+    near = (1.6 if result.dtype.itemsize == 2 else 4.0) * unit * true.abs() + torch.finfo(torch.float16).smallest_normal * unit
+    near = near if portion else torch.zeros_like(near)
+    wrong = ~((result.double() - true).abs() <= near)
+    if not bool(wrong.any()):
+        return None
+    one = tuple(wrong.nonzero()[0].tolist())
+    kept = "keeps" if bool(mask[one]) else "drops"
+    return f"the result is {result[one].item()} where the mask {kept} {given_values[one].item()} and p is {portion}"
+
+
+def _drops_by_chance(sizes: Sequence[Sequence[int]]) -> Callable[[Kernel, Spec, Draw], Fault | None]:
+    def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+        portion = draw.pick("p", tuple(one for one in _PORTIONS if 0 < one < 1))
+        dtype = draw.pick("dtype", FLOATS)
+        size = list(draw.pick("size", sizes))
+        zeros = draw.pick("zeros", ("some", "none", "all"))
+        train, seed = draw.pick("train", (True, None)), draw.seed()
+        empty = torch.full(size, zeros == "all")
+        if zeros == "some":
+            empty = torch.rand(size, generator=torch.Generator().manual_seed(seed)) < 0.5
+        call = Call([(~empty).to(dtype), portion, train])
+        with laws.seeded(seed, kernel.device):
+            masks = [answer[1] for answer in _answers(kernel, call, 2)]
+        if any(mask.dtype is not torch.bool or list(mask.shape) != size for mask in masks):
+            raise Skip("found by a single call")
+        kept = torch.cat([mask.flatten() for mask in masks])
+        complaint = laws.chance(kept, 1 - portion, (size[-1], math.prod(size)))
+        if complaint is None and zeros == "some":  # the law knows nothing of what is dropped
+            among = {"zeros": empty.flatten().repeat(2), "others": ~empty.flatten().repeat(2)}
+            complaint = laws.worst(
+                {
+                    f"how many {what} there are": laws.share(int(kept[where].sum()), int(where.sum()), 1 - portion)
+                    for what, where in among.items()
+                }
+            )
+        return None if complaint is None else _unlawful(complaint, seed, portion, call)
+
+    return broken
+
+
+def _unlawful(complaint: str, seed: int, portion: float, call: Call) -> Fault:
+    return Fault("law", f"after torch.manual_seed({seed}), of the elements that are kept at p = {portion}: {complaint}", call=call)
+
+
+#: So many that a probability of 0.1 that is rounded to eight bits shows.
+_COUNTED = 3 * 2**20
+
+
+def _drops_as_many(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    """Of very many elements just as many are kept as p says."""
+    portion = draw.pick("p", (0.1, 0.9, 0.01, 0.99, 0.002, 0.998))
+    call, seed = Call([torch.ones(_COUNTED), portion, True]), draw.seed()
+    with laws.seeded(seed, kernel.device):
+        mask = _answers(kernel, call, 1)[0][1]
+    if mask.dtype is not torch.bool or mask.numel() != _COUNTED:
+        raise Skip("found by a single call")
+    complaint = laws.worst({"how many there are": laws.share(int(mask.sum()), _COUNTED, 1 - portion)})
+    return None if complaint is None else _unlawful(complaint, seed, portion, call)
+
+
+def _a_dropout(draw: Draw) -> Call:
+    return Call([torch.ones(draw.pick("size", ([128], [16, 16], [4096])), dtype=draw.pick("dtype", FLOATS)), 0.5, True])
+
+
+_RANDOM = Spec(_numbers, EXACT, strides="eager", refused=_numbers_refused, any_values=True, steady=False)
+
+SPECS: dict[str, Spec] = {
+    "aten.rand.default": _RANDOM.but(properties=_of(laws.UNIFORM)),
+    "aten.randn.default": _RANDOM.but(properties=_of(laws.NORMAL)),
+    "aten.randperm.default": _RANDOM.but(
+        call=_permutation,
+        refused=_permutation_refused,
+        judged=_permutes,
+        properties=(
+            Property("law", _in_any_order(_PERMUTATIONS), 0.04),
+            Property("law of few", _in_any_order(((4, 10000),)), 0.003),
+            Property("seed", _seed(_a_permutation), 0.04),
+        ),
+    ),
+    "aten.native_dropout.default": _RANDOM.but(
+        call=_dropout,
+        refused=_dropout_refused,
+        strides="free",
+        judged=_kept,
+        properties=(
+            Property("law", _drops_by_chance(_MANY), 0.05),
+            Property("law of many", _drops_as_many, 0.004),
+            Property("seed", _seed(_a_dropout), 0.04),
+        ),
+    ),
+}

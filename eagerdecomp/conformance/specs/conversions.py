@@ -1,0 +1,184 @@
+"""Specs of copies: to another dtype, into another tensor, in another layout, and of a number into all of a tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.conformance.drawing import broadcasting
+from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.memory import is_dense_alike
+from eagerdecomp.conformance.samples import ALL, FLOATS, INTEGERS, LAYOUTS, shape, sweep, tensor
+from eagerdecomp.conformance.spec import EXACT, Call, Spec, Strides, tensors_of
+from eagerdecomp.strides import is_dense
+
+__all__ = ["SPECS"]
+
+_FILLS = ("normal", "special", "wide", "lattice", "halves", "small", "hundreds", "nonfinite")
+
+_WHOLE_FILLS = ("wide", "extremes", "lattice")
+
+#: What whole numbers of any size hold, fractions cut off: C leaves open what larger ones become.
+_SMALL = ("halves", "lattice", "tens", "uniform", "normal", "ties")
+_SMALL_POSITIVE = ("uniform", "positive", "ties", "positive_lattice", "ones")
+
+_FORMATS = (torch.preserve_format, torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
+
+# Layouts whose elements lie in places of their own, so that they can be written.
+_WRITTEN = tuple(layout for layout in LAYOUTS if layout != "expanded")
+
+
+def _source(draw: Draw, name: str, dtype: torch.dtype, to: torch.dtype, sizes: list[int], *, lazy: bool = False) -> Tensor:
+    """A tensor whose values another dtype has something for; some `lazy` ones are conjugated or negated when they are read."""
+    inexact = dtype.is_floating_point or dtype.is_complex
+    whole = not (to.is_floating_point or to.is_complex or to is torch.bool)
+    if not (inexact and whole) and not dtype.is_complex and draw.pick("sweep", (False, True, True)):
+        values = sweep(dtype, torch.Generator().manual_seed(draw.seed()))
+        return values if values.numel() < 2**16 else values[draw.any(16) :: 16]
+    if inexact and whole:
+        return tensor(draw, f"{name} small", dtype, sizes, _SMALL_POSITIVE if to is torch.uint8 else _SMALL)
+    made = tensor(draw, name if inexact else f"{name} whole", dtype, sizes, _FILLS if inexact else _WHOLE_FILLS)
+    if lazy and dtype.is_complex and draw.flag("conjugate"):
+        return made.conj()
+    return torch.ops.aten._neg_view(made) if lazy and inexact and draw.pick("negative", (False,) * 6 + (True,)) else made
+
+
+def _format(draw: Draw, rank: int) -> torch.memory_format:
+    """A memory format that a tensor of that rank can have."""
+    return draw.pick(f"memory_format {rank}", [one for one in _FORMATS if one not in _RANKED or _RANKED[one] == rank])
+
+
+_RANKED = {torch.channels_last: 4, torch.channels_last_3d: 5}
+
+
+def _strides(call: Call) -> Strides:
+    """A format that is asked for is kept, and the layout of a tensor that fills its memory."""
+    asked = call.kwargs.get("memory_format") not in (None, torch.preserve_format)
+    return "eager" if asked or is_dense_alike(tensors_of(call)[:1]) else "free"
+
+
+def _gaps(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
+    """Copies fill their memory, also those of tensors that do not."""
+    kept = is_dense(want[0]) and not is_dense(have[0])
+    return f"the copy has gaps: strides {list(have[0].stride())} of shape {list(have[0].shape)}" if kept else None
+
+
+def _any_shape(draw: Draw) -> list[int]:
+    """Sizes, of four and five dimensions more often, which memory formats are for."""
+    if draw.pick("large", (False,) * 20 + (True,)):
+        return draw.pick("large sizes", ([65537], [300, 257], [2049, 3], [2, 3, 129, 130]))
+    rank = draw.pick("rank", (None, 4, 5))
+    return shape(draw, most=6) if rank is None else shape(draw, f"shape{rank}", least=rank, most=rank)
+
+
+def _to_copy(draw: Draw) -> Call:
+    dtype = draw.pick("from", ALL)
+    to = draw.pick("to", (*ALL, None))
+    if (dtype.is_complex and to is torch.float16) or (to is not None and to.is_complex and dtype is torch.float16):
+        to = torch.float32
+    named: dict[str, Any] = {}
+    values = _source(draw, "self", dtype, dtype if to is None else to, _any_shape(draw))
+    if to is not None:
+        named["dtype"] = to
+    if draw.flag("memory_format given"):
+        named["memory_format"] = _format(draw, values.dim())
+    if draw.flag("more given"):
+        named.update(
+            layout=draw.pick("layout", (torch.strided, None)),
+            device=draw.pick("device", (torch.device("cpu"), None)),
+            pin_memory=draw.pick("pin_memory", (False, None)),
+            non_blocking=draw.flag("non_blocking"),
+        )
+    return Call([values], named)
+
+
+def _clone(draw: Draw) -> Call:
+    dtype = draw.pick("dtype", ALL)
+    values = _source(draw, "self", dtype, dtype, _any_shape(draw), lazy=True)
+    return Call([values], {"memory_format": _format(draw, values.dim())} if draw.flag("memory_format given") else {})
+
+
+def _refused_format(draw: Draw) -> Call:
+    """A format for tensors of another rank."""
+    sizes, asked = draw.pick(
+        "refused", (([2, 3], torch.channels_last), ([2, 3, 4], torch.channels_last_3d), ([2, 2, 2, 2], torch.channels_last_3d))
+    )
+    return Call([tensor(draw, "self", draw.pick("dtype", FLOATS), sizes)], {"memory_format": asked})
+
+
+def _copied(draw: Draw, written: bool) -> Call:
+    to = draw.pick("to", ALL)
+    kind = draw.pick("from", ("same", "other"))
+    dtype = to if kind == "same" else draw.pick("from dtype", ALL)
+    if (dtype.is_complex or to.is_complex) and torch.float16 in (dtype, to):
+        dtype = to
+    sizes = _any_shape(draw)
+    target = tensor(draw, "self", to, sizes, ("normal", "nonfinite"), _WRITTEN if written else LAYOUTS)
+    if written and to.is_complex and draw.pick("conjugate self", (False, False, False, True)):
+        target = target.conj()
+    if written and kind == "same" and draw.pick("itself", (False,) * 10 + (True,)):
+        return Call([target, target])
+    source = broadcasting(draw, "src.sizes", sizes)
+    given = _source(draw, "src", dtype, to, source, lazy=written)
+    if [*given.shape] != source:
+        target = tensor(draw, "self swept", to, [*given.shape], ("normal",), _WRITTEN)
+    rest = [draw.flag("non_blocking")] if draw.flag("non_blocking given") else []
+    return Call([target, given, *rest])
+
+
+def _refused_copy(draw: Draw, written: bool) -> Call:
+    if written and draw.flag("overlapping"):
+        whole = tensor(draw, "memory", draw.pick("dtype", FLOATS), [11], ("normal",), ("contiguous", "strided"))
+        return Call([whole[1:], whole[:-1]] if draw.flag("forward") else [whole[:-1], whole[1:]])
+    one, other = draw.pick("shapes", (([3], [2, 3]), ([2, 3], [2]), ([1], [4]), ([2, 2], [4]), ([0], [2]), ([6], [2, 3])))
+    return Call([tensor(draw, "self", torch.float32, one, ("normal",), _WRITTEN), tensor(draw, "src", torch.float32, other)])
+
+
+_COMPLEX: Any = 1 + 2j
+_VALUES = (0.5, 2, 0.0, -1, math.inf, 0.1, math.nan, -0.0, True, -3.75, 1e-3, -math.inf, 1 + 0j)
+_CUT = (2, 0, 1, 2.7, 100, True, 0.3, 3.0)
+
+
+def _fill(draw: Draw) -> Call:
+    dtype = draw.pick("dtype", ALL)
+    if dtype.is_complex:
+        value: Any = draw.pick("complex", (1 + 2j, 0.5, 3, -1j, True, 0j))
+    elif dtype.is_floating_point:
+        value = draw.pick("float", _VALUES)
+    else:
+        large = (2**53 + 1, -(2**62), 2**24 + 1, 2**63 - 1) if dtype is torch.int64 else ()
+        signed = () if dtype in (torch.uint8, torch.bool) else (-1, -2.7, -100)
+        value = draw.pick("whole", (*_CUT, *signed, *large))
+    return Call([tensor(draw, "self", dtype, _any_shape(draw), ("normal", "nonfinite")), value])
+
+
+def _refused_fill(draw: Draw) -> Call:
+    kind = draw.pick("refused", ("large", "infinite", "complex"))
+    if kind == "large":
+        dtype, value = draw.pick("large", ((torch.int8, 300), (torch.int32, 2**40), (torch.float16, 1e6), (torch.uint8, 256)))
+    elif kind == "infinite":
+        dtype, value = draw.pick("dtype", INTEGERS), draw.pick("infinite", (math.inf, math.nan))
+    else:
+        dtype, value = draw.pick("dtype", FLOATS), _COMPLEX
+    return Call([tensor(draw, "self", dtype, shape(draw), ("lattice",)), value])
+
+
+SPECS: dict[str, Spec] = {
+    "aten._to_copy.default": Spec(
+        _to_copy,
+        EXACT,
+        strides=_strides,
+        judged=_gaps,
+        refused=_refused_format,
+    ),
+    "aten.clone.default": Spec(_clone, EXACT, strides=_strides, judged=_gaps, refused=_refused_format),
+    "aten.copy.default": Spec(
+        lambda draw: _copied(draw, False), EXACT, strides=_strides, judged=_gaps, refused=lambda draw: _refused_copy(draw, False)
+    ),
+    "aten.copy_.default": Spec(lambda draw: _copied(draw, True), EXACT, refused=lambda draw: _refused_copy(draw, True)),
+    "aten.fill.Scalar": Spec(_fill, EXACT, strides=_strides, judged=_gaps, refused=_refused_fill),
+}

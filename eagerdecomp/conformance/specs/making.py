@@ -1,0 +1,255 @@
+"""Specs of what makes tensors out of numbers and sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.conformance.drawing import factory_options
+from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.samples import ALL, LAYOUTS, NUMBERS, shape, tensor
+from eagerdecomp.conformance.spec import EXACT, Call, Near, Spec
+
+__all__ = ["SPECS"]
+
+
+def _format(draw: Draw, options: dict[str, Any], rank: int, *, preserved: bool = False) -> dict[str, Any]:
+    formats: list[torch.memory_format | str | None] = ["left out", None, torch.contiguous_format]
+    formats += [torch.preserve_format] * preserved
+    formats += [torch.channels_last] * (rank == 4) + [torch.channels_last_3d] * (rank == 5)
+    found = draw.pick(f"memory_format of {rank}", formats)
+    return options if found == "left out" else {**options, "memory_format": found}
+
+
+# -- numbers in steps --------------------------------------------------------------------------------------------------------
+
+_STEPS: Sequence[tuple[Any, Any, Any]] = (
+    (0, 5, 1),
+    (5, 0, -1),
+    (-3, 8, 2),
+    (0, 1, 0.1),
+    (1.5, -2.25, -0.75),
+    (0, 5.5, 1),
+    (-1.0, 1.0, 0.125),
+    (0.5, 5.5, 1),
+    (3, 3, 1),
+    (7, 0, -3),
+    (0, 1, 1 / 3),
+    (2**53 + 1, 2**53 + 9, 2),
+    (-(2**62), -(2**62) + 5, 1),
+    (2**24 - 3, 2**24 + 6, 1),
+    (False, True, True),
+    (0, 1, 2),
+    (-0.0, 1.0, 0.3),
+    (1e-3, 1.0, 1e-3),
+    (10, -10, -0.5),
+)
+
+
+def _arange(draw: Draw) -> Call:
+    dtype = draw.pick("dtype", (None, torch.int64, torch.float32, *NUMBERS))
+    kind = draw.pick("kind", ("known", "whole", "fractional", "long"))
+    start: Any
+    if kind == "known":
+        start, end, step = draw.pick("steps", _STEPS)
+    elif kind == "long":
+        count = draw.pick("count", (1023, 1024, 1025, 4099, 16, 17, 31, 33, 65))
+        start, step = draw.pick("start", (0, -7, 0.5, 100)), draw.pick("step", (1, 0.1, -1, 3, -0.3, 1 / 3))
+        end = start + (count - 0.5) * step
+    else:
+        whole = kind == "whole"
+        start = draw.any(40) - 20 if whole else (draw.any(4000) - 2000) / 100
+        step = draw.pick("step", (1, -1, 2, -3, 7) if whole else (0.25, -0.5, 0.1, 1.7, -0.01))
+        end = start + step * draw.pick("count", (5, 0, 1, 16, 33)) + draw.pick("over", (0, 1, -1)) * (step / 2 if not whole else 0)
+    if dtype is not None and not dtype.is_floating_point:
+        # Eager counts them by the numbers given, and steps by what is left of them in the dtype: told of whole numbers alone.
+        start, end, step = (int(one) for one in (start, end, step if abs(step) >= 1 else math.copysign(1, step)))
+        if (end - start) * step < 0:
+            end = start
+    options = {} if dtype is None else {"dtype": dtype}
+    options.update({name: value for name, value in factory_options(draw, (None,)).items() if name != "dtype"})
+    args = [start, end] if step == 1 and draw.flag("step left out") else [start, end, step]
+    whole_numbers = all(float(one).is_integer() and abs(one) < 2**20 for one in (start, end, step))
+    return Call(args, options, exact=whole_numbers)
+
+
+def _arange_refused(draw: Draw) -> Call:
+    wrong: Sequence[tuple[Any, ...]] = (
+        (0, 5, 0),
+        (0, 5, -1),
+        (5, 0, 1),
+        (0, math.nan, 1),
+        (0, math.inf, 1),
+        (-math.inf, 0, 1),
+        (0.0, 1.0, 0.0),
+        (1, 0),
+        (0, -0.5),
+    )
+    return Call(draw.pick("wrong", wrong))
+
+
+# -- one number --------------------------------------------------------------------------------------------------------------
+
+_FILL_VALUES: Sequence[Any] = (
+    2,
+    0,
+    -3,
+    2.5,
+    True,
+    False,
+    0.1,
+    -0.0,
+    1.0,
+    math.nan,
+    math.inf,
+    -math.inf,
+    1 + 2j,
+    -1.5j,
+    1e-3,
+    127,
+    2**24 + 1,
+    2**31 + 5,
+    2**53 + 1,
+    -(2**63),
+    3.4e38,
+    1e-45,
+    -1e-7,
+    65504.0,
+    1e300,
+    255,
+    -1,
+    complex(math.nan, 1),
+)
+
+
+def _value(draw: Draw) -> Any:
+    return draw.pick("value", _FILL_VALUES)
+
+
+_MADE = (None, *ALL)
+
+
+def _full(draw: Draw) -> Call:
+    options = factory_options(draw, _MADE)
+    return Call([shape(draw), _value(draw)], options)
+
+
+def _full_refused(draw: Draw) -> Call:
+    wrong: Sequence[tuple[Any, ...]] = (
+        ([2], 300, torch.uint8),
+        ([2], 1j, torch.float32),
+        ([2], 1e6, torch.float16),
+        ([2], math.nan, torch.int64),
+        ([2], math.inf, torch.int32),
+        ([2], 2**40, torch.int32),
+        ([-1], 1, torch.float32),
+        ([2, -3], 1, torch.int64),
+        ([2], -129, torch.int8),
+        ([2], 1e40, torch.float32),
+    )
+    size, value, dtype = draw.pick("wrong", wrong)
+    return Call([size, value], {"dtype": dtype})
+
+
+def _full_like(draw: Draw) -> Call:
+    options = factory_options(draw, _MADE)
+    dtype = draw.pick("self dtype", ALL)
+    sizes = shape(draw)
+    options = _format(draw, options, len(sizes), preserved=True)
+    return Call([tensor(draw, "self", dtype, sizes, ("normal", "special")), _value(draw)], options)
+
+
+def _full_like_refused(draw: Draw) -> Call:
+    images = torch.ones(2, 3)
+    wrong: Sequence[tuple[Any, ...]] = (
+        (torch.ones(2, dtype=torch.uint8), 300, {}),
+        (images, 1j, {}),
+        (images, 300, {"dtype": torch.uint8}),
+        (images, 1, {"memory_format": torch.channels_last}),
+        (images.int(), math.nan, {}),
+        (images.half(), 1e6, {}),
+        (images[0], 2**40, {"dtype": torch.int32}),
+    )
+    made, value, options = draw.pick("wrong", wrong)
+    return Call([made, value], options)
+
+
+def _scalar_tensor(draw: Draw) -> Call:
+    options = factory_options(draw, _MADE)
+    return Call([_value(draw)], options)
+
+
+def _scalar_tensor_refused(draw: Draw) -> Call:
+    wrong: Sequence[tuple[Any, Any]] = (
+        (1j, None),
+        (300, torch.uint8),
+        (1j, torch.float32),
+        (1e6, torch.float16),
+        (math.nan, torch.int64),
+        (2**40, torch.int32),
+    )
+    value, dtype = draw.pick("wrong", wrong)
+    return Call([value], {} if dtype is None else {"dtype": dtype})
+
+
+# -- memory as it is ---------------------------------------------------------------------------------------------------------
+
+
+def _empty(draw: Draw) -> Call:
+    options = factory_options(draw, _MADE)
+    sizes = shape(draw)
+    return Call([sizes], _format(draw, options, len(sizes)))
+
+
+def _empty_refused(draw: Draw) -> Call:
+    wrong: Sequence[tuple[Any, ...]] = (
+        ([-1], {}),
+        ([2, 3, 4], {"memory_format": torch.channels_last}),
+        ([2, 3, 4, 5], {"memory_format": torch.preserve_format}),
+        ([2, 3, 4, 5], {"memory_format": torch.channels_last_3d}),
+        ([2, -3], {"dtype": torch.int64}),
+    )
+    size, options = draw.pick("wrong", wrong)
+    return Call([size], options)
+
+
+def _empty_strided(draw: Draw) -> Call:
+    options = factory_options(draw, _MADE)
+    dtype = torch.float32
+    like = tensor(draw, "like", dtype, shape(draw), ("ones",), LAYOUTS)
+    strides = list(like.stride())
+    if strides and draw.flag("overlapping"):
+        strides[draw.any(len(strides))] = draw.pick("stride", (0, 1, 2))
+    return Call([list(like.shape), strides], options)
+
+
+def _empty_strided_refused(draw: Draw) -> Call:
+    return Call(draw.pick("wrong", (([2, 3], [-1, 1]), ([2, 3], [1]), ([2], [1, 1]), ([-2], [1]), ([], [1]))))
+
+
+def _writable(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
+    """All elements of the tensor are in memory that it has."""
+    made: Tensor = have[0]
+    if not made.numel():
+        return None
+    behind = made.storage_offset() + 1 + sum((size - 1) * step for size, step in zip(made.shape, made.stride(), strict=True))
+    room = made.untyped_storage().nbytes() // made.element_size()
+    return None if behind <= room else f"the tensor reaches to element {behind} of memory for {room}"
+
+
+_STEPPED = Near(4.0, of="largest", zeros=False)
+
+_EMPTY = Spec(_empty, EXACT, strides="eager", any_values=True, judged=_writable)
+
+SPECS: dict[str, Spec] = {
+    "aten.arange.start_step": Spec(_arange, _STEPPED, strides="eager", refused=_arange_refused),
+    "aten.full.default": Spec(_full, EXACT, strides="eager", refused=_full_refused),
+    "aten.full_like.default": Spec(_full_like, EXACT, strides="eager", refused=_full_like_refused),
+    "aten.scalar_tensor.default": Spec(_scalar_tensor, EXACT, strides="eager", refused=_scalar_tensor_refused),
+    "aten.empty.memory_format": _EMPTY.but(refused=_empty_refused),
+    "aten.empty_strided.default": _EMPTY.but(call=_empty_strided, refused=_empty_strided_refused),
+}

@@ -1,0 +1,398 @@
+"""Specs of views: what shares memory with its input, at the right place, so that writes go through both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.conformance.accuracy import same_bits
+from eagerdecomp.conformance.drawing import dim_of, dims_of
+from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.memory import fill, given, home
+from eagerdecomp.conformance.samples import ALL, COMPLEX, FLOATS, LAYOUTS, shape, tensor
+from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
+from eagerdecomp.observing import leaves_of, observe
+
+__all__ = ["SPECS"]
+
+_FILLS = ("normal", "wide", "special")
+_ELEMENTS = 300
+
+
+def _tensor(draw: Draw, *, least: int = 0, most: int = 5, dtypes: Sequence[torch.dtype] = ALL, empty: bool = True) -> Tensor:
+    """A tensor that says where each of its elements is; at times conjugated or negated only by a bit."""
+    dtype = draw.pick("dtype", dtypes)
+    made = tensor(draw, "self", dtype, shape(draw, least=least, most=most, elements=_ELEMENTS, empty=empty), _FILLS)
+    bits = draw.pick("bits", ("none", "none", "conj", "neg"))
+    if bits == "conj" and dtype.is_complex:
+        return torch._conj(made)
+    return torch.ops.aten._neg_view(made) if bits == "neg" and dtype is not torch.bool else made
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------------
+
+
+def _alone(draw: Draw) -> Call:
+    return Call([_tensor(draw)])
+
+
+def _as_strided(draw: Draw) -> Call:
+    made = _tensor(draw)
+    room = made.untyped_storage().nbytes() // made.element_size()
+    rank = draw.pick("rank", (2, 1, 3, 0, 4))
+    sizes = [draw.pick("size", (2, 3, 1, 4, 0)) for _ in range(rank)]
+    strides = [draw.pick("stride", (1, 2, 3, 0, 5, 7)) for _ in range(rank)]
+    while _span(sizes, strides) > room and any(strides):
+        strides[strides.index(max(strides))] -= 1
+    if _span(sizes, strides) > room:
+        sizes = [*sizes, 0]
+        strides = [*strides, 1]
+    left = max(0, room - _span(sizes, strides))
+    offset = draw.pick("offset", (None, 0, left, left // 2, "left out"))
+    return Call([made, sizes, strides] if offset == "left out" else [made, sizes, strides, offset])
+
+
+def _span(sizes: Sequence[int], strides: Sequence[int]) -> int:
+    return 0 if 0 in sizes else 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+
+
+def _as_strided_refused(draw: Draw) -> Call:
+    made = torch.arange(12.0).view(3, 4)
+    wrong = (([2, 13], [1, 1]), ([2], [-1]), ([2, 2], [1]), ([2], [1], -1), ([2, 2], [11, 1], 1), ([-1], [1]))
+    return Call([made, *draw.pick("wrong", wrong)])
+
+
+def _diagonal(draw: Draw) -> Call:
+    made = _tensor(draw, least=2)
+    one = dim_of(draw, "dim1", made.dim())
+    other = dim_of(draw, "dim2", made.dim())
+    if one % made.dim() == other % made.dim():
+        other = (other + 1) % made.dim()
+    return Call([made, draw.pick("offset", (0, 1, -1, 2, -2, 9, -9)), one, other])
+
+
+def _diagonal_refused(draw: Draw) -> Call:
+    made = torch.arange(12.0).view(3, 4)
+    return Call([made, *draw.pick("wrong", ((0, 1, 1), (0, 0, -2), (0, 0, 2), (1, -3, 1)))])
+
+
+def _expand(draw: Draw) -> Call:
+    made = _tensor(draw, most=4)
+    sizes = list(made.shape)
+    for dim, size in enumerate(sizes):
+        if size == 1:
+            sizes[dim] = draw.pick("wider", (3, 1, 0, 2, -1))
+        elif draw.flag("kept"):
+            sizes[dim] = -1
+    sizes = [*(draw.pick("new size", (2, 1, 3, 0)) for _ in range(draw.pick("new", (0, 1, 2)))), *sizes]
+    return Call([made, sizes], {"implicit": True} if draw.flag("implicit") else {})
+
+
+def _expand_refused(draw: Draw) -> Call:
+    made = torch.arange(6.0).view(2, 1, 3)
+    return Call([made, draw.pick("wrong", ([2, 4, 4], [-1, 2, 1, 3], [1, 3], [2, -2, 3], [3, 1, 3], [2, 1, 0]))])
+
+
+def _permute(draw: Draw) -> Call:
+    made = _tensor(draw)
+    left, order = list(range(made.dim())), []
+    while left:
+        order.append(left.pop(draw.pick("next", (*range(len(left)),))))
+    return Call([made, [dim - made.dim() if draw.flag("negative") else dim for dim in order]])
+
+
+def _permute_refused(draw: Draw) -> Call:
+    return Call([torch.arange(6.0).view(1, 2, 3), draw.pick("wrong", ([0, 1], [0, 0, 1], [0, 1, 3], [0, 1, -3], [0, 1, 2, 2], []))])
+
+
+def _select(draw: Draw) -> Call:
+    made = _tensor(draw, least=1, empty=False)
+    dim = dim_of(draw, "dim", made.dim())
+    size = made.shape[dim]
+    return Call([made, dim, draw.pick("index", (0, size - 1, -1, size // 2, -size, -(size // 2) - 1))])
+
+
+def _select_refused(draw: Draw) -> Call:
+    made = torch.arange(6.0).view(2, 3)
+    wrong = ((made, 0, 2), (made, 1, -4), (made, 2, 0), (made, -3, 0), (made[0, 0], 0, 0), (made[:0], 0, 0))
+    return Call(draw.pick("wrong", wrong))
+
+
+def _slice(draw: Draw) -> Call:
+    made = _tensor(draw, least=1)
+    dim = dim_of(draw, "dim", made.dim())
+    size = made.shape[dim]
+    start = draw.pick("start", (None, 1, 0, -1, -2, size, size + 3, -size - 3, size // 2))
+    end = draw.pick("end", (None, size, -1, 2, 2**63 - 1, size + 3, 0, -size - 3, 1))
+    return Call([made, dim, start, end, draw.pick("step", (1, 2, 3, 7, 2**40))])
+
+
+def _slice_refused(draw: Draw) -> Call:
+    made = torch.arange(6.0).view(2, 3)
+    return Call([*draw.pick("wrong", ((made, 0, 0, 2, 0), (made, 1, 0, 2, -1), (made, 2), (made, -3), (made[0, 0], 0)))])
+
+
+def _split(draw: Draw) -> Call:
+    made = _tensor(draw, least=1)
+    dim = dim_of(draw, "dim", made.dim())
+    left, sizes = made.shape[dim], []
+    for _ in range(draw.pick("parts", (1, 2, 3, 0))):
+        sizes.append(min(left, draw.pick("part", (1, 2, 0, 3, 5))))
+        left -= sizes[-1]
+    sizes.append(left)
+    if draw.flag("default") and dim == 0:
+        return Call([made, sizes])
+    return Call([made, sizes, dim])
+
+
+def _split_refused(draw: Draw) -> Call:
+    made = torch.arange(12.0).view(4, 3)
+    return Call([made, *draw.pick("wrong", (([1, 2], 0), ([3, 2], 0), ([5, -1], 0), ([], 0), ([4], 2), ([2, 2], 1)))])
+
+
+def _squeezed(draw: Draw) -> Tensor:
+    """A tensor with dimensions of size 1 among others."""
+    made = _tensor(draw, most=4)
+    for _ in range(draw.pick("ones", (1, 0, 2))):
+        made = made.unsqueeze(dim_of(draw, "one", made.dim() + 1))
+    return made
+
+
+def _squeeze(draw: Draw) -> Call:
+    made = _squeezed(draw)
+    return Call([made, dim_of(draw, "dim", made.dim())])
+
+
+def _squeeze_dims(draw: Draw) -> Call:
+    made = _squeezed(draw)
+    return Call([made, dims_of(draw, "dims", made.dim())])
+
+
+def _squeeze_refused(draw: Draw) -> Call:
+    return Call([torch.arange(6.0).view(1, 2, 3, 1), draw.pick("wrong", (4, -5, 9))])
+
+
+def _squeeze_dims_refused(draw: Draw) -> Call:
+    return Call([torch.arange(6.0).view(1, 2, 3, 1), draw.pick("wrong", ([4], [0, 0], [0, -4], [-5, 0], [1, 1]))])
+
+
+def _unsqueeze(draw: Draw) -> Call:
+    made = _tensor(draw, most=4)
+    return Call([made, dim_of(draw, "dim", made.dim() + 1)])
+
+
+def _unsqueeze_refused(draw: Draw) -> Call:
+    return Call([torch.arange(6.0).view(2, 3), draw.pick("wrong", (3, -4, 9))])
+
+
+def _viewed(draw: Draw, made: Tensor) -> tuple[list[int], list[int]]:
+    """Sizes and strides in which the tensor can be seen: dimensions that lie behind each other as one, one as two, and ones."""
+    sizes, strides = list(made.shape), list(made.stride())
+    if not made.numel():
+        sizes = draw.pick("sizes of none", (sizes, [0], [0, 3], [2, 0], [3, 0, 1]))
+        return sizes, list(torch.empty(sizes, device="meta").stride())
+    place = 0
+    while place + 1 < len(sizes):
+        if strides[place] == sizes[place + 1] * strides[place + 1] and draw.flag("merged"):
+            sizes[place : place + 2] = [sizes[place] * sizes[place + 1]]
+            strides[place : place + 2] = [strides[place + 1]]
+        else:
+            place += 1
+    for _ in range(draw.pick("splits", (0, 1, 2))):
+        splits = [(dim, by) for dim, size in enumerate(sizes) for by in (2, 3, 5) if size % by == 0]
+        if splits:
+            dim, by = splits[draw.any(len(splits))]
+            outer = sizes[dim] // by
+            sizes[dim : dim + 1], strides[dim : dim + 1] = [outer, by], [by * strides[dim], strides[dim]]
+    for _ in range(draw.pick("new ones", (0, 1, 2))):
+        dim = draw.any(len(sizes) + 1)
+        strides.insert(dim, sizes[dim] * strides[dim] if dim < len(sizes) else 1)
+        sizes.insert(dim, 1)
+    return sizes, strides
+
+
+def _view(draw: Draw) -> Call:
+    made = _tensor(draw)
+    sizes, _ = _viewed(draw, made)
+    how = draw.pick("how", ("parts", "flat", "rows", "one open"))
+    if how == "flat":
+        sizes = [-1]
+    elif how == "rows" and made.dim() and made.numel():
+        sizes = [-1, made.shape[-1]]
+    elif how == "one open" and sizes and made.numel():
+        sizes[draw.any(len(sizes))] = -1
+    return Call([made, sizes])
+
+
+def _view_refused(draw: Draw) -> Call:
+    made = torch.arange(12.0).view(3, 4)
+    wrong: Sequence[Any] = (
+        (made, [5, 2]),
+        (made, [-1, -1]),
+        (made, [-1, 5]),
+        (made, [-2, 6]),
+        (made.t(), [12]),
+        (made[:, 1:], [9]),
+        (made, []),
+    )
+    return Call([*draw.pick("wrong", wrong)])
+
+
+def _reshape_alias(draw: Draw) -> Call:
+    made = _tensor(draw)
+    return Call([made, *_viewed(draw, made)])
+
+
+def _view_dtype(draw: Draw) -> Call:
+    dtype = draw.pick("dtype", ALL)
+    # Bytes that are neither 0 nor 1 are no bools.
+    other = draw.pick("other", ALL if dtype is torch.bool else [one for one in ALL if one is not torch.bool])
+    sizes = shape(draw, most=4, elements=_ELEMENTS)
+    if sizes and other.itemsize > dtype.itemsize and draw.pick("fits", (True, True, False)):
+        sizes[-1] *= other.itemsize // dtype.itemsize
+    made = tensor(draw, "self", dtype, sizes, _FILLS, ("contiguous", "transposed", "channels_last", "gapped", *LAYOUTS))
+    if made.dim() > 1 and draw.flag("rows"):
+        made = made[made.shape[0] // 2 :]
+    return Call([made, other])
+
+
+def _view_dtype_refused(draw: Draw) -> Call:
+    made = torch.arange(12, dtype=torch.int32).view(3, 4)
+    wide, narrow = torch.float64, torch.int16
+    wrong: Sequence[tuple[Tensor, torch.dtype]] = (
+        (made[:, 1:], wide),
+        (made[:, :3], wide),
+        (made.t(), wide),
+        (made.t(), narrow),
+        (made[0, 0], narrow),
+    )
+    return Call([*draw.pick("wrong", wrong)])
+
+
+def _view_as_real(draw: Draw) -> Call:
+    made = _tensor(draw, dtypes=COMPLEX, most=4)
+    return Call([made])
+
+
+def _view_as_real_refused(draw: Draw) -> Call:
+    made = torch.ones(2, dtype=torch.complex64)
+    return Call([draw.pick("wrong", (torch._conj(made), torch.ones(2), torch.ones(2, dtype=torch.int64)))])
+
+
+def _view_as_complex(draw: Draw) -> Call:
+    dtype = draw.pick("dtype", COMPLEX)
+    made = tensor(draw, "self", dtype, shape(draw, most=4, elements=_ELEMENTS), _FILLS)
+    made = torch.view_as_real(made)
+    return Call([torch.ops.aten._neg_view(made) if draw.flag("neg") else made])
+
+
+def _view_as_complex_refused(draw: Draw) -> Call:
+    made = torch.arange(12.0)
+    odd = made.as_strided((3, 2), (3, 1))
+    wrong = (made[0], made.view(4, 3), odd, made.view(2, 6).t(), made[1:3], made.view(6, 2).long(), made.view(6, 2).bool())
+    return Call([draw.pick("wrong", wrong)])
+
+
+def _conj(draw: Draw) -> Call:
+    return Call([_tensor(draw, dtypes=COMPLEX)])
+
+
+def _neg_view(draw: Draw) -> Call:
+    return Call([_tensor(draw, dtypes=(*FLOATS, *COMPLEX, torch.int64, torch.int16))])
+
+
+# -- writes ------------------------------------------------------------------------------------------------------------------
+
+
+def _both_ways(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    """What is written through a view is in its base, and what is written to the base shows in the view."""
+    call = spec.call(draw)
+    if kernel.claims is not None and not kernel.claims(*call.args, **call.kwargs):
+        raise Skip("not claimed")
+    theirs, ours = given(call.args, call.kwargs), given(call.args, call.kwargs, kernel.device)
+    answer, want = observe(kernel.native, theirs.args, theirs.kwargs)
+    if want.error is not None:
+        raise Skip(str(want.error))
+    mine, have = observe(kernel.run, ours.args, ours.kwargs)
+    if have.error is not None or [_kind(one) for one in have.leaves] != [_kind(one) for one in want.leaves]:
+        raise Skip("found by a single call")
+    pairs = [
+        (number, one, other)
+        for number, (one, other) in enumerate(zip(leaves_of(answer), leaves_of(mine), strict=True))
+        if isinstance(one, Tensor) and one.numel()
+    ]
+    for number, one, other in pairs:
+        if torch._debug_has_internal_overlap(one) == 1:
+            continue
+        if kernel.device == "cpu":
+            one.fill_(1 + number % 5)
+        else:  # as a device's is written: a fill and a copy differ in the zeros' signs of negated parts
+            one.copy_(torch.full(one.shape, 1 + number % 5, dtype=one.dtype))
+        refused = _written(other, 1 + number % 5)
+        if refused:
+            return Fault("aliasing", f"the view cannot be written: {refused}", "", "", call)
+        for name, (expected, got) in enumerate(zip(theirs.memory, ours.memory, strict=True)):
+            if not same_bits(expected, got.cpu()):
+                return Fault("aliasing", f"what is written through the view is not in its base (argument {name})", "", "", call)
+    for expected, got in zip(theirs.memory, ours.memory, strict=True):
+        ramp = _ramp(expected)
+        expected.copy_(ramp)
+        got.copy_(ramp)
+    for _, one, other in pairs:
+        if not same_bits(one, home(other)):
+            return Fault("aliasing", "what is written to the base does not show in the view", _text(one), _text(home(other)), call)
+    return None
+
+
+def _kind(value: Any) -> Any:
+    return (value.dtype, value.shape) if isinstance(value, Tensor) else type(value)
+
+
+def _written(view: Tensor, value: int) -> str:
+    """Fills a view; says what eager, or the device's copy, has against it."""
+    _, seen = observe(fill, [view, value], {})
+    return "" if seen.error is None else str(seen.error)
+
+
+def _ramp(memory: Tensor) -> Tensor:
+    numbers = torch.arange(memory.numel(), device="cpu")
+    if memory.dtype is torch.bool:
+        return numbers % 3 == 0
+    return (numbers % 97 + 1).to(torch.float32).to(memory.dtype)
+
+
+def _text(value: Tensor) -> str:
+    return str(value.tolist()) if value.numel() <= 8 else f"{value.flatten()[:4].tolist()} ..."
+
+
+_WRITES = Property("writes through", _both_ways, 0.3)
+
+
+def _spec(call: Callable[[Draw], Call], refused: Callable[[Draw], Call] | None = None, **more: Any) -> Spec:
+    return Spec(call, EXACT, strides="eager", refused=refused, properties=(_WRITES,), **more)
+
+
+SPECS: dict[str, Spec] = {
+    "aten.alias.default": _spec(_alone),
+    "aten.as_strided.default": _spec(_as_strided, _as_strided_refused),
+    "aten.detach.default": _spec(_alone),
+    "aten.diagonal.default": _spec(_diagonal, _diagonal_refused),
+    "aten.expand.default": _spec(_expand, _expand_refused),
+    "aten.permute.default": _spec(_permute, _permute_refused),
+    "aten.select.int": _spec(_select, _select_refused),
+    "aten.slice.Tensor": _spec(_slice, _slice_refused),
+    "aten.split_with_sizes.default": _spec(_split, _split_refused),
+    "aten.squeeze.dim": _spec(_squeeze, _squeeze_refused),
+    "aten.squeeze.dims": _spec(_squeeze_dims, _squeeze_dims_refused),
+    "aten.unsqueeze.default": _spec(_unsqueeze, _unsqueeze_refused),
+    "aten.view.default": _spec(_view, _view_refused),
+    "aten.view.dtype": _spec(_view_dtype, _view_dtype_refused),
+    "aten.view_as_complex.default": _spec(_view_as_complex, _view_as_complex_refused),
+    "aten.view_as_real.default": _spec(_view_as_real, _view_as_real_refused),
+    "aten._reshape_alias.default": _spec(_reshape_alias),
+    "aten._conj.default": _spec(_conj),
+    "aten._neg_view.default": _spec(_neg_view),
+}

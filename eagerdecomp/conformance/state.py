@@ -1,0 +1,183 @@
+"""State: whether a kernel's answers depend on anything but its arguments: earlier calls, other threads, memory it keeps."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.conformance.accuracy import same_bits
+from eagerdecomp.conformance.checks import differing
+from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.memory import Given, given, home
+from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
+from eagerdecomp.observing import Caught, Observed, observe
+
+__all__ = ["REPEATS", "THREADS"]
+
+_ROUNDS = 12
+_OTHERS = 3
+_OTHER_CHOICES = 8
+_THREADS = 2
+
+
+def _calls(kernel: Kernel, spec: Spec, draw: Draw) -> tuple[Call, Call]:
+    """Two calls of one kind with different values."""
+    one = spec.call(draw)
+    other = spec.call(Draw(draw.with_other_values(1)))
+    if kernel.claims is not None and not (kernel.claims(*one.args, **one.kwargs) and kernel.claims(*other.args, **other.kwargs)):
+        raise Skip("not claimed")
+    return one, other
+
+
+def _eager(kernel: Kernel, call: Call) -> tuple[Given, Observed]:
+    theirs = given(call.args, call.kwargs)
+    _, want = observe(kernel.native, theirs.args, theirs.kwargs)
+    if want.error is not None:
+        raise Skip(str(want.error))
+    return theirs, want
+
+
+def _again(kernel: Kernel, spec: Spec, call: Call, eager: tuple[Given, Observed], when: str) -> tuple[Fault | None, Observed]:
+    theirs, want = eager
+    ours = given(call.args, call.kwargs, kernel.device)
+    _, have = observe(kernel.run, ours.args, ours.kwargs)
+    found = differing(kernel, spec, call, want, theirs, have, ours)
+    return (None if found is None else Fault("state", f"{when}: {found.message}", found.expected, found.got, call)), have
+
+
+def repeats(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    """A call answers the same after other calls, and its answer stays as it is when others are made."""
+    one, other = _calls(kernel, spec, draw)
+    first, second = _eager(kernel, one), _eager(kernel, other)
+    found, before = _again(kernel, spec, one, first, "in a first call")
+    if found is not None:
+        raise Skip("found by a single call")
+    fresh = [leaf for leaf, same, shares in zip(before.leaves, before.same, before.shares, strict=True) if same < 0 and not shares]
+    fresh = [leaf for leaf in fresh if isinstance(leaf, Tensor)]
+    kept = [_bytes(leaf).clone() for leaf in fresh]
+    found, between = _again(kernel, spec, other, second, "in a call after one of the same kind")
+    if found is not None:
+        return replace(found, drawn=draw.with_other_values(1))
+    after = [leaf for leaf in between.leaves if isinstance(leaf, Tensor)]
+    shared = {leaf.untyped_storage()._cdata for leaf in fresh if leaf.numel()}
+    if any(leaf.numel() and leaf.untyped_storage()._cdata in shared for leaf in after):
+        return Fault("state", "answers memory that an earlier answer still holds", "memory of its own", "the earlier answer's", one)
+    if any(not same_bits(home(_bytes(leaf)), home(copy)) for leaf, copy in zip(fresh, kept, strict=True)):
+        return Fault("state", "a later call changes what an earlier one answered", "", "", one)
+    found, again = _again(kernel, spec, one, first, "in a call made again after another")
+    if found is not None:
+        return found
+    if spec.steady and spec.any_values is not True:
+        for number, (leaf, copy) in enumerate(zip(again.leaves, before.leaves, strict=True)):
+            alike = isinstance(leaf, Tensor) and leaf.numel() and leaf.shape == copy.shape and leaf.dtype == copy.dtype
+            compared = not (isinstance(spec.any_values, tuple) and number in spec.any_values)
+            if alike and compared and not _same_but_nan(home(leaf), home(copy)):
+                return Fault("state", "the same call answers other values the second time", _text(copy), _text(leaf), one)
+    return _by_identity(kernel, spec, one, other) or _among_others(kernel, spec, draw, one, first)
+
+
+def _among_others(kernel: Kernel, spec: Spec, draw: Draw, one: Call, eager: tuple[Given, Observed]) -> Fault | None:
+    """The call once more after calls that were drawn like it but for one choice, and those after it."""
+    choices = list(draw.choices)
+    for _ in range(_OTHERS):
+        place = draw.any(len(choices))
+        like = [*choices[:place], draw.any(_OTHER_CHOICES), *choices[place + 1 :]]
+        other = spec.call(Draw(like))
+        if kernel.claims is not None and not kernel.claims(*other.args, **other.kwargs):
+            continue
+        theirs = given(other.args, other.kwargs)
+        _, want = observe(kernel.native, theirs.args, theirs.kwargs)
+        if want.error is not None:
+            continue
+        found, _ = _again(kernel, spec, other, (theirs, want), "after a call of a like kind")
+        if found is not None:
+            return replace(found, drawn=like)
+        found, _ = _again(kernel, spec, one, eager, "after a call of a like kind")
+        if found is not None:
+            return found
+    return None
+
+
+def _by_identity(kernel: Kernel, spec: Spec, one: Call, other: Call) -> Fault | None:
+    """The kernel called twice with the same tensors, which hold other values the second time."""
+    if any(isinstance(value, torch.UntypedStorage) for value in one.args):  # those of the other call are others
+        return None
+    ours, later = given(one.args, one.kwargs, kernel.device), given(other.args, other.kwargs, kernel.device)
+    with Caught() as caught:
+        kernel.run(*ours.args, **ours.kwargs)
+    if caught.error is not None or [_lies(one) for one in ours.tensors] != [_lies(one) for one in later.tensors]:
+        return None
+    for mine, new in zip(ours.memory, later.memory, strict=True):
+        if mine.shape != new.shape or mine.dtype != new.dtype:
+            return None
+        mine.copy_(new)
+    theirs, want = _eager(kernel, other)
+    _, have = observe(kernel.run, ours.args, ours.kwargs)
+    again = Given(ours.args, ours.kwargs, ours.tensors, ours.memory, [one.cpu().clone() for one in later.before])
+    found = differing(kernel, spec, other, want, theirs, have, again)
+    return (
+        None
+        if found is None
+        else Fault("state", f"with the same tensors holding other values: {found.message}", found.expected, found.got, other)
+    )
+
+
+def _lies(tensor: Tensor) -> object:
+    return tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype
+
+
+def threads(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+    """Calls from several threads at once answer what they answer alone."""
+    calls = _calls(kernel, spec, draw)
+    eager = [_eager(kernel, call) for call in calls]
+    for call, want in zip(calls, eager, strict=True):
+        if _again(kernel, spec, call, want, "alone")[0] is not None:
+            raise Skip("found by a single call")
+    seen: list[list[tuple[Observed, Given]]] = [[] for _ in range(_THREADS)]
+    barrier = threading.Barrier(_THREADS)
+
+    def work(number: int) -> None:
+        made = [given(calls[number].args, calls[number].kwargs, kernel.device) for _ in range(_ROUNDS)]
+        barrier.wait()
+        with torch.no_grad():
+            for ours in made:
+                seen[number].append((observe(kernel.run, ours.args, ours.kwargs)[1], ours))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(_THREADS)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    sys.setswitchinterval(interval)
+    for number, found in enumerate(seen):
+        for have, ours in found:
+            fault = differing(kernel, spec, calls[number], eager[number][1], eager[number][0], have, ours)
+            if fault is not None:
+                return Fault(
+                    "threads", f"while another thread calls it too: {fault.message}", fault.expected, fault.got, calls[number]
+                )
+    return None
+
+
+def _same_but_nan(one: Tensor, other: Tensor) -> bool:
+    return same_bits(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def _bytes(leaf: Tensor) -> Tensor:
+    """A tensor whose copies have all of its bits: those of bools that are neither 0 nor 1, as in empty memory, would not."""
+    return leaf.view(torch.uint8) if leaf.dtype is torch.bool else leaf
+
+
+def _text(value: Any) -> str:
+    return str(value.tolist()) if isinstance(value, Tensor) and value.numel() <= 8 else "..."
+
+
+REPEATS = Property("state", repeats, 0.15)
+THREADS = Property("threads", threads, 0.02)

@@ -1,0 +1,398 @@
+"""The suite: every kernel of a backend tried, in processes of their own, and what came of it as a report."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from eagerdecomp._torch import OpOverload, OpOverloadPacket
+from eagerdecomp.backend import Backend, as_backend
+from eagerdecomp.conformance.anyop import spec_of_any
+from eagerdecomp.conformance.checks import compared
+from eagerdecomp.conformance.devices import brought_home, can_fork, device_of, kernel_of, reached
+from eagerdecomp.conformance.draws import Draw, simplest
+from eagerdecomp.conformance.openings import openings
+from eagerdecomp.conformance.reports.words import printable
+from eagerdecomp.conformance.results import Consequence, Failure, Report, State, Verdict
+from eagerdecomp.conformance.running import Effort, Found, Trial, exercised, found_again, properties_of, shown
+from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec
+from eagerdecomp.conformance.specs import SPECS
+from eagerdecomp.conformance.together import Together, tried_together
+from eagerdecomp.conformance.workers import Beat, Lost, asked, done_in_processes, survives
+from eagerdecomp.errors import OpSetError
+from eagerdecomp.opset import OpLike, OpSet, core_aten, resolve_ops
+from eagerdecomp.reproducer import Named, call_script, named_backend
+from eagerdecomp.spelling import tensor_text
+
+__all__ = ["PROFILES", "Profile", "check_again", "check_call", "kernel_of", "run_conformance", "spec_of"]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How much a run tries.
+
+    Attributes:
+        own: for kernels that the backend brings.
+        native: for ops of its set that run torch's own kernels on the CPU: they are eager.
+        programs: calls of ops that it takes apart.
+        views: random programs of views and writes.
+        patience: seconds without any news after which a kernel is taken to hang.
+    """
+
+    own: Effort
+    native: Effort
+    programs: int
+    views: int
+    patience: float
+
+
+#: Seconds, minutes, an hour.
+PROFILES: Mapping[str, Profile] = {
+    "quick": Profile(Effort(120, 0.3, 6), Effort(12, 0.05, 2), 200, 0, 30.0),
+    "standard": Profile(Effort(1500, 4.0, 40), Effort(40, 0.2, 4), 2500, 160, 60.0),
+    "thorough": Profile(Effort(40_000, 32.0, 400), Effort(400, 2.0, 20), 2500, 2000, 120.0),
+}
+
+# Characters of what a process that died had said.
+_WORDS = 600
+
+# What a case may show that is drawn again by itself and shows nothing: laws are about many calls.
+_ALONE = ("random",)
+
+# For how long, and how often, a smaller call is tried that ends its process, or does not end.
+_SMALLER = {"crash": (10.0, 25), "hang": (2.0, 8)}
+
+
+def run_conformance(
+    backend: Backend | OpSet | Iterable[OpLike],
+    *,
+    ops: OpSet | Iterable[OpLike] | OpLike | None = None,
+    profile: str = "standard",
+    seed: int = 0,
+    programs: bool | None = None,
+    isolate: bool | None = None,
+    processes: int | None = None,
+    tell: Callable[[int, int, Verdict | None], None] = lambda done, total, verdict: None,
+    named: Named | None = None,
+) -> Report:
+    """Try a backend's kernels with calls drawn to be hard, and say which are wrong, and on which smallest call.
+
+    Each kernel of the backend is called as the mode calls it, and what it leaves behind is held to what eager does on the CPU:
+    values (within rounding of the op in float64), dtypes, shapes, strides, what shares memory, what is written, errors; so are
+    calls repeated, interleaved and from threads. Then ops that the backend has no kernel for are run by what its kernels make of
+    them; a kernel that goes wrong in one is named.
+
+    Args:
+        backend: a `Backend`, or an op set, whose ops run torch's own kernels.
+        ops: only these kernels: overloads, packets (all their overloads that the backend has), names.
+        profile: ``quick`` (seconds), ``standard`` (minutes) or ``thorough`` (an hour).
+        seed: of all that is drawn: a run with the same seed draws the same.
+        programs: whether ops without a kernel are run too; by default where `ops` does not say otherwise.
+        isolate: each kernel in a process of its own, so that one that crashes or hangs does not end the run. By default where the
+            backend's device lives through a fork.
+        processes: how many at a time; by default as many as there are cores.
+        tell: called with how many kernels are done, of how many, and the verdict on the latest; None before the first.
+        named: how reproducers name the backend, where the caller knows.
+
+    Interrupted (Ctrl-C), it reports what is known by then; `Report.interrupted` says so.
+
+    Raises:
+        ValueError: for a profile that there is not, or less than one process.
+        OpSetError: for an op in `ops` that is no op of this torch.
+        ConformanceError: where no tensor comes to the backend's device and back.
+    """
+    if profile not in PROFILES:
+        raise ValueError(f"no profile is called {profile!r}; choose from {', '.join(PROFILES)}")
+    if processes is not None and processes < 1:
+        raise ValueError(f"processes must be a number from 1 on, not {processes}")
+    given, backend = backend, as_backend(backend)
+    started = time.monotonic()
+    run = _Run(backend, profile, seed, named or named_backend(backend, (), given))
+    wanted = _wanted(backend, ops)
+    total = sum(op in backend.ops for op in wanted)
+    verdicts: dict[OpOverload, Verdict] = {op: run.unseen(op) for op in wanted}
+    consequences: tuple[Consequence, ...] = ()
+    calls, interrupted = 0, False
+    processes = processes or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else processes or os.cpu_count() or 1
+    tell(0, total, None)
+    try:
+        here = [op for op in wanted if op in backend.ops]
+        with torch.inference_mode(False), reached(backend):
+            isolate = can_fork(backend) if isolate is None else isolate
+            for done, verdict in enumerate(run.verdicts(here, isolate, processes), 1):
+                verdicts[verdict.op] = verdict
+                tell(done, total, verdict)
+            if ops is None if programs is None else programs:
+                lost = {
+                    op for op, one in verdicts.items() if any(failure.property in ("crash", "hang") for failure in one.failures)
+                }
+                together = Together(PROFILES[profile].programs, PROFILES[profile].views, PROFILES[profile].patience)
+                alone = brought_home(backend, lost)
+                found, consequences, calls = tried_together(alone, together, seed, processes if isolate else 0, verdicts)
+                verdicts.update(found)
+    except KeyboardInterrupt:
+        interrupted = True
+    return Report(
+        backend.name,
+        profile,
+        seed,
+        tuple(verdicts.values()),
+        consequences,
+        openings(backend) if ops is None and not interrupted else (),
+        time.monotonic() - started,
+        interrupted,
+        calls=calls,
+        limited=ops is not None,
+    )
+
+
+def check_call(
+    backend: Backend, op: OpLike, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, *, exact: bool = False
+) -> Fault | None:
+    """How what a backend's kernel does with one call differs from what eager does; None if it does not.
+
+    Args:
+        exact: the true values rounded once are asked for, as for sums of small whole numbers.
+    """
+    overload = resolve_ops([op])[0]
+    spec = spec_of(overload) or Spec(lambda draw: Call(args, kwargs or {}))
+    with torch.no_grad(), reached(backend):
+        try:
+            return compared(kernel_of(backend, overload), spec, Call(args, kwargs or {}, exact))
+        except Skip:
+            return None
+
+
+def check_again(backend: Backend, op: OpLike, prop: str, choices: Sequence[int]) -> Fault | None:
+    """The fault of a kernel that a case of a run showed, drawn again by its choices; None if it is gone."""
+    overload = resolve_ops([op])[0]
+    spec = spec_of(overload)
+    if spec is None:
+        raise OpSetError(f"nothing is known to try {overload} with; give a call of your own to check_call(backend, op, args)")
+    with reached(backend):
+        return shown(kernel_of(backend, overload), spec, _property(spec, prop), choices)
+
+
+def _property(spec: Spec, name: str) -> Property:
+    return {one.name: one for one in properties_of(spec)}[name]
+
+
+def spec_of(op: OpOverload) -> Spec | None:
+    """What an op is tried with; None where nothing is known of its calls."""
+    return SPECS.get(str(op)) or spec_of_any(op)
+
+
+def _wanted(backend: Backend, ops: Any) -> list[OpOverload]:
+    if ops is None:
+        return sorted({*backend.ops, *core_aten()}, key=str)
+    if isinstance(ops, (str, OpOverload, OpOverloadPacket)):
+        ops = [ops]
+    found: set[OpOverload] = set()
+    for one in ops:
+        overloads = set(resolve_ops([one]))
+        found |= (overloads & set(backend.ops)) or (overloads & set(core_aten())) or overloads
+    return sorted(found, key=str)
+
+
+class _Run:
+    """One run: what its jobs share."""
+
+    def __init__(self, backend: Backend, profile: str, seed: int, named: Named) -> None:
+        self._backend, self._profile, self._seed, self._named = backend, PROFILES[profile], seed, named
+        self._called = profile
+
+    def unseen(self, op: OpOverload) -> Verdict:
+        """What is said of an op before it is reached."""
+        if op not in self._backend.ops:
+            return Verdict(op, "absent", note="the backend has no kernel for it")
+        return Verdict(op, "not exercised", note="the run was cut short before it")
+
+    def verdicts(self, ops: Sequence[OpOverload], isolate: bool, processes: int) -> Iterable[Verdict]:
+        """A verdict on each kernel, as it comes."""
+        if not isolate:
+            for op in ops:
+                told = self._tried(op, lambda value: None)
+                for failure in told.get("failures", ()):
+                    del failure["case"]
+                yield _verdict(op, told)
+            return
+        for number, answer in done_in_processes(
+            range(len(ops)), lambda job, beat: self._tried(ops[job], beat), processes, self._profile.patience
+        ):
+            op = ops[number]
+            if isinstance(answer, Lost):
+                yield self._lost(op, answer)
+                continue
+            answer["failures"] = list(self._named_right(op, answer.get("failures", ())))
+            yield _verdict(op, answer)
+
+    def _tried(self, op: OpOverload, beat: Beat) -> dict[str, Any]:
+        """What came of one kernel, in plain values."""
+        spec = spec_of(op)
+        if spec is None:
+            return {"note": "nothing is known to try it with"}
+        kernel = kernel_of(self._backend, op)
+        effort = self._profile.own if self._own(op) else self._profile.native
+        trial = exercised(
+            kernel, spec, effort, self._seed, lambda prop, choices: beat([prop.name, list(choices)]), lambda: beat(None)
+        )
+        failures = [self._failure(op, found) for found in trial.found]
+        return {
+            "cases": trial.cases,
+            "checked": dict(trial.checked),
+            "seconds": trial.seconds,
+            "failures": failures,
+            "note": _note(trial),
+            "varied": list(trial.varied),
+        }
+
+    def _named_right(self, op: OpOverload, failures: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The failures, told apart by whether one call shows them in a process in which the kernel was never called."""
+        told: set[str] = set()
+        for failure in failures:
+            name, choices, drawn = failure.pop("case")
+            if failure["property"] not in _ALONE:
+                several = name in ("state", "threads")
+                alone = asked(functools.partial(self._alone, op, "values" if several else name, drawn))
+                if several and isinstance(alone, dict):
+                    failure = alone
+                elif not several and alone is None:
+                    failure["message"] = f"after other calls, and not by itself: {failure['message']}"
+                    failure["property"] = "state"
+                    failure["reproducer"] = self._run_script(op, failure["message"], failure["example"])
+                elif several and asked(functools.partial(self._alone, op, name, choices)) is None:
+                    failure["reproducer"] = self._run_script(op, failure["message"], failure["example"])
+            if failure["property"] not in told:
+                told.add(failure["property"])
+                yield failure
+
+    def _alone(self, op: OpOverload, name: str, choices: Sequence[int]) -> dict[str, Any] | None:
+        spec = spec_of(op)
+        assert spec is not None
+        prop = _property(spec, name)
+        with reached(self._backend):
+            found = found_again(kernel_of(self._backend, op), spec, prop, choices)
+        if found is None:
+            return None
+        failure = self._failure(op, found)
+        del failure["case"]
+        return failure
+
+    def _own(self, op: OpOverload) -> bool:
+        return op in self._backend.kernels or device_of(self._backend) != "cpu"
+
+    def _failure(self, op: OpOverload, found: Found) -> dict[str, Any]:
+        fault = found.fault
+        about = printable(f"{op} on {self._backend.name}: {fault.message}")
+        return {
+            "property": fault.kind,
+            "message": printable(fault.message),
+            "example": printable(_example(op, fault.call)),
+            "expected": printable(fault.expected),
+            "got": printable(fault.got),
+            "reproducer": self._script(op, found.property, found.choices, fault.call, about),
+            "seed": self._seed,
+            "case": [found.property.name, list(found.choices), list(found.choices if fault.drawn is None else fault.drawn)],
+        }
+
+    def _script(self, op: OpOverload, prop: Property, choices: Sequence[int], call: Call | None, about: str) -> str:
+        single = prop.name in ("values", "errors") and call is not None and not call.by_rule
+        if single and call is not None:
+            exact = ", exact=True" if call.exact else ""
+            ending = [
+                "args, kwargs = inputs()",
+                f"fault = check_call({self._named.backend}, {str(op)!r}, args, kwargs{exact})",
+            ]
+            args, kwargs = call.args, call.kwargs
+        else:
+            ending = [f"fault = check_again({self._named.backend}, {str(op)!r}, {prop.name!r}, {list(choices)!r})"]
+            args, kwargs = (), {}
+        ending += ["print(fault or 'right')", "sys.exit(1 if fault else 0)"]
+        imports = ("from eagerdecomp.conformance import check_again, check_call", *self._named.imports)
+        text, _ = call_script(args, kwargs, replace(self._named, imports=imports), about, ending)
+        return text
+
+    def _run_script(self, op: OpOverload, message: str, example: str) -> str:
+        """A script that makes the run on one kernel again: its calls in their order, in a process of their own."""
+        ending = [
+            f"options = {{'profile': {self._called!r}, 'seed': {self._seed}, 'programs': False}}",
+            f"report = run_conformance({self._named.backend}, ops=[{str(op)!r}], **options)",
+            "print(*(failure.message for failure in report.failures), sep='\\n')",
+            "sys.exit(1 if report.failures else 0)",
+        ]
+        imports = ("from eagerdecomp.conformance import run_conformance", *self._named.imports)
+        about = printable(f"{op} on {self._backend.name}: {message}\n\n{example}")
+        return call_script((), {}, replace(self._named, imports=imports), about, ending)[0]
+
+    def _lost(self, op: OpOverload, lost: Lost) -> Verdict:
+        """The verdict on a kernel whose process did not live, or of which no case could be judged to its end."""
+        example = ""
+        if lost.last is not None:
+            name, choices = lost.last
+            kernel, spec = kernel_of(self._backend, op), spec_of(op)
+            assert spec is not None
+            prop = _property(spec, name)
+            if lost.how in _SMALLER:
+                seconds, tries = _SMALLER[lost.how]
+                choices = simplest(
+                    choices, lambda attempt: not survives(lambda: shown(kernel, spec, prop, attempt), seconds), tries
+                )
+            example = printable(_example(op, _drawn(spec, prop, choices)))
+        words = printable(lost.words.partition("Extension modules:")[0].strip())
+        said = f"; its last words: {words[-_WORDS:] if 'Traceback' in words else words[:_WORDS]}" if words else ""
+        message = printable(f"{lost.message} in a call of it")
+        script = self._run_script(op, message, example)
+        failure = Failure(op, lost.how, message, example, "an answer", lost.message + said, script, self._seed)
+        return Verdict(op, "wrong", failures=(failure,), note="what else is wrong with it is not known")
+
+
+def _verdict(op: OpOverload, told: dict[str, Any]) -> Verdict:
+    failures = tuple(Failure(op, **one) for one in told.get("failures", ()))
+    cases = told.get("cases", 0)
+    state: State = "wrong" if failures else "right" if cases else "not exercised"
+    return Verdict(
+        op,
+        state,
+        cases,
+        told.get("checked", {}),
+        failures,
+        told.get("seconds", 0.0),
+        told.get("note", ""),
+        tuple(told.get("varied", ())),
+    )
+
+
+def _note(trial: Trial) -> str:
+    return "" if trial.cases else f"no call said anything: {trial.reason}"
+
+
+def _drawn(spec: Spec, prop: Property, choices: Sequence[int]) -> Call | None:
+    """The call that a case begins with."""
+    try:
+        draws = spec.refused if prop.name == "errors" and spec.refused is not None else spec.call
+        return draws(Draw(choices))
+    except Skip:
+        return None
+
+
+def _example(op: OpOverload, call: Call | None) -> str:
+    if call is None:
+        return ""
+    words = [_value_text(value) for value in call.args]
+    words += [f"{name}={_value_text(value)}" for name, value in call.kwargs.items()]
+    return f"{op}({', '.join(words)})"
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        text = tensor_text(value)
+        return f"{text} {value.tolist()}" if value.numel() <= 16 else text
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_value_text, value)) + "]"
+    return f"a storage of {value.nbytes()} bytes" if isinstance(value, torch.UntypedStorage) else repr(value)

@@ -1,0 +1,145 @@
+"""Together: what a backend's kernels come to in ops that are taken apart, and in random programs of views and writes."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.backend import Backend
+from eagerdecomp.conformance.machine import programs_of_views
+from eagerdecomp.conformance.programs import Program, programs, tried
+from eagerdecomp.conformance.results import Consequence, Failure, Verdict
+from eagerdecomp.conformance.running import hash_of
+from eagerdecomp.conformance.workers import Beat, Lost, done_in_processes
+from eagerdecomp.opset import resolve_ops
+
+__all__ = ["Together", "tried_together"]
+
+# Calls of programs that one process makes, and random programs.
+_CHUNK = 100
+_VIEWS = 80
+
+# How many times the patience for a call random programs get, which tell of nothing as they run.
+_LONGER = 10
+
+
+@dataclass(frozen=True)
+class Together:
+    """How much is tried: calls of ops that are taken apart, random programs of views, and seconds without news until a hang."""
+
+    programs: int
+    views: int
+    patience: float
+
+
+def tried_together(
+    backend: Backend, effort: Together, seed: int, processes: int, verdicts: Mapping[OpOverload, Verdict]
+) -> tuple[dict[OpOverload, Verdict], tuple[Consequence, ...], int]:
+    """Verdicts changed by what goes wrong, decomposed ops that go wrong with the kernel to blame, and how many calls were made.
+
+    Args:
+        backend: without the kernels that end their process.
+        processes: how many at a time; 0 for none of their own.
+        verdicts: what is known of each kernel by itself: what goes wrong by one that is wrong is a consequence of that.
+    """
+    changed: dict[OpOverload, Verdict] = {}
+    found: list[Consequence] = []
+    calls = 0
+    if not backend.kernels:
+        return {}, (), 0
+    wanted = programs(backend, hash_of(seed, "programs"), effort.programs)
+    chunks = [wanted[start : start + _CHUNK] for start in range(0, len(wanted), _CHUNK)]
+    for answer in _chunks(backend, chunks, effort.patience, processes, seed):
+        if isinstance(answer, Failure):
+            changed[answer.op] = Verdict(answer.op, "wrong", failures=(answer,), note="taken apart into the backend's kernels")
+            continue
+        calls += answer["calls"]
+        for one in answer["blamed"]:
+            blamed, program = resolve_ops([one["blamed"]])[0], resolve_ops([one["op"]])[0]
+            found.append(Consequence(program, one["call"], blamed, one["message"]))
+            message = f"{one['message']} where {program} calls it"
+            _blame(
+                changed, verdicts, Failure(blamed, "program", message, one["kernel_call"], one["expected"], one["got"], "", seed)
+            )
+    for failure in _views(backend, effort, processes, seed):
+        _blame(changed, verdicts, failure)
+    return changed, tuple(sorted(found, key=lambda one: (str(one.blamed), str(one.op), one.call))), calls
+
+
+def _blame(changed: dict[OpOverload, Verdict], verdicts: Mapping[OpOverload, Verdict], failure: Failure) -> None:
+    verdict = changed.get(failure.op) or verdicts.get(failure.op) or Verdict(failure.op, "not exercised")
+    if verdict.state != "wrong":
+        changed[failure.op] = replace(verdict, state="wrong", failures=(failure,))
+
+
+# -- ops that are taken apart ------------------------------------------------------------------------------------------------
+
+
+def _chunks(
+    backend: Backend, chunks: Sequence[Sequence[Program]], patience: float, processes: int, seed: int
+) -> Iterable[dict[str, Any] | Failure]:
+    """What was found in each chunk; a call that ended its process is a failure, and the others are made in another."""
+    if not processes:
+        yield from (_blamed(backend, [chunk], 0, lambda value: None) for chunk in chunks)
+    while processes and chunks:
+        left: list[Sequence[Program]] = []
+        for number, answer in done_in_processes(
+            range(len(chunks)), functools.partial(_blamed, backend, chunks), processes, patience
+        ):
+            if not isinstance(answer, Lost):
+                yield answer
+                continue
+            reached = answer.last or 0
+            program = chunks[number][reached]
+            message, call = f"{answer.message} in a call of it", f"{program.op}({program.call})"
+            yield Failure(program.op, answer.how, message, call, "an answer", answer.message, "", seed)
+            left += [part for part in (chunks[number][:reached], chunks[number][reached + 1 :]) if part]
+        chunks = left
+
+
+def _blamed(backend: Backend, chunks: Sequence[Sequence[Program]], job: int, beat: Beat) -> dict[str, Any]:
+    blamed, calls = [], 0
+    for program, found, why in tried(backend, chunks[job], beat):
+        calls += not why
+        if found is None or found.culprit.kind != "kernel" or found.culprit.difference is None:
+            continue
+        difference = found.culprit.difference
+        blamed.append(
+            {
+                "op": str(program.op),
+                "call": program.call,
+                "blamed": found.culprit.op,
+                "kernel_call": found.culprit.call,
+                "message": str(difference),
+                "expected": str(difference.expected),
+                "got": str(difference.got),
+            }
+        )
+    return {"calls": calls, "blamed": blamed}
+
+
+# -- programs of views -------------------------------------------------------------------------------------------------------
+
+
+def _views(backend: Backend, effort: Together, processes: int, seed: int) -> Iterable[Failure]:
+    """What random programs show; none are run where hypothesis, which draws them, is not installed."""
+    if not effort.views or importlib.util.find_spec("hypothesis") is None:
+        return
+    seeds = [hash_of(seed, "views", number) for number in range(-(-effort.views // _VIEWS))]
+    if not processes:
+        for one in seeds:
+            yield from programs_of_views(backend, one, _VIEWS)
+        return
+    work = functools.partial(_viewed, backend, seeds)
+    for _, answer in done_in_processes(range(len(seeds)), work, processes, _LONGER * effort.patience):
+        if not isinstance(answer, Lost):
+            yield from (Failure(**{**one, "op": resolve_ops([one["op"]])[0]}) for one in answer)
+
+
+def _viewed(backend: Backend, seeds: Sequence[int], job: int, beat: Beat) -> list[dict[str, Any]]:
+    found = programs_of_views(backend, seeds[job], _VIEWS)
+    return [{**vars(one), "op": str(one.op)} for one in found]

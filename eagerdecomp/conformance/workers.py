@@ -1,0 +1,253 @@
+"""Workers: jobs done in processes of their own, so that one that dies or hangs is known and the others go on."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import mmap
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import IO, Any, Generic, TypeVar
+
+import torch
+
+__all__ = ["Beat", "Lost", "asked", "done_in_processes", "has_fork", "survives"]
+
+R = TypeVar("R")
+
+#: Tells what a worker is about to do, in plain values: known to the parent should the worker not live to tell more. None: it goes
+#: on with that.
+Beat = Callable[[Any], None]
+
+_PAGE = 1 << 16
+_TICK = 0.25
+
+# Seconds that a question may take.
+_PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A job whose process died or hung.
+
+    Attributes:
+        how: ``crash``, ``hang``, or ``error`` where the work itself raised.
+        message: in words: which signal, which exit code, how long.
+        last: what the job had told last that it was about to do; None before it told anything.
+        words: what it wrote to its streams.
+    """
+
+    how: str
+    message: str
+    last: Any
+    words: str = ""
+
+
+def has_fork(device: str) -> bool:
+    """Whether work on a device may be tried in forked processes: not where a driver is known not to live through it."""
+    return hasattr(os, "fork") and device not in ("cuda", "xpu", "mps", "hpu", "xla", "mtia")
+
+
+class _Page:
+    """A page of memory that parent and child share: a counter, and what is about to be done."""
+
+    def __init__(self) -> None:
+        self._map = mmap.mmap(-1, _PAGE)
+        self._count = 0
+
+    def tick(self) -> None:
+        self._count += 1
+        self._map[0:8] = self._count.to_bytes(8, "little")
+
+    def write(self, value: Any) -> None:
+        text = json.dumps(value).encode()[: _PAGE - 16]
+        self._map[8 : 16 + len(text)] = len(text).to_bytes(8, "little") + text
+        self.tick()
+
+    def clear(self) -> None:
+        self._map[0:16] = bytes(16)
+        self._count = 0
+
+    def count(self) -> int:
+        return int.from_bytes(self._map[0:8], "little")
+
+    def read(self) -> Any:
+        length = int.from_bytes(self._map[8:16], "little")
+        try:
+            return json.loads(self._map[16 : 16 + length]) if length else None
+        except ValueError:  # cut short: the process died while it wrote
+            return None
+
+
+class _Worker(Generic[R]):
+    """A process that does the jobs it is sent, one at a time."""
+
+    def __init__(self, work: Callable[[int, Beat], R]) -> None:
+        self._context = multiprocessing.get_context("fork")
+        self._work = work
+        self.page = _Page()
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        self.job: int | None = None
+        self.seen = (0, time.monotonic())
+        self._start()
+
+    def _start(self) -> None:
+        self.connection, theirs = self._context.Pipe()
+        args = (theirs, self.connection, self._work, self.page, self._words)
+        self.process = self._context.Process(target=_serve, args=args, daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def send(self, job: int) -> None:
+        """Give it a job."""
+        self.job = job
+        self._words.truncate(0)
+        self.page.clear()
+        self.seen = (0, time.monotonic())
+        self.connection.send(job)
+
+    def idle_for(self) -> float:
+        """Seconds since the job last told of anything."""
+        count = self.page.count()
+        if count != self.seen[0]:
+            self.seen = (count, time.monotonic())
+        return time.monotonic() - self.seen[1]
+
+    def last_words(self) -> str:
+        """What the job wrote to its streams."""
+        self._words.seek(0)
+        return self._words.read().decode(errors="replace")
+
+    def stop(self) -> None:
+        """End the process, whatever it does."""
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+    def restart(self) -> None:
+        """A new process in place of one that is of no use."""
+        self.stop()
+        self.job = None
+        self._start()
+
+
+def _serve(connection: Connection, parents: Connection, work: Callable[[int, Beat], Any], page: _Page, words: IO[bytes]) -> None:
+    parents.close()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os.dup2(words.fileno(), 1)
+    os.dup2(words.fileno(), 2)
+    sys.stdout = sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+    faulthandler.enable(file=words.fileno(), all_threads=False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent, which is told too, ends this process
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(False)
+    _end_with_parent()
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        try:
+            answer = work(job, lambda value: page.tick() if value is None else page.write(value))
+        except Exception as error:  # told as what it is: the other jobs go on
+            answer = Lost("error", f"{type(error).__name__}: {error}", page.read(), traceback.format_exc())
+        connection.send(answer)
+
+
+def _end_with_parent() -> None:
+    """Have this process killed when its parent is: Linux tells it, elsewhere it finds its pipe closed once its job is done."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def done_in_processes(
+    jobs: Sequence[int], work: Callable[[int, Beat], R], processes: int, patience: float
+) -> Iterator[tuple[int, R | Lost]]:
+    """Do jobs in forked processes, and yield each with what came of it as it is done.
+
+    Args:
+        jobs: numbers that `work` knows.
+        work: does a job, in a child; what it answers is pickled.
+        patience: seconds after which a job that tells of nothing new is taken to hang.
+    """
+    left = list(reversed(jobs))
+    workers = [_Worker(work) for _ in range(max(1, min(processes, len(jobs))))]
+    try:
+        while left or any(worker.job is not None for worker in workers):
+            for worker in workers:
+                if worker.job is None and left:
+                    worker.send(left.pop())
+            ready = wait([worker.connection for worker in workers if worker.job is not None], timeout=_TICK)
+            for worker in workers:
+                job = worker.job
+                if job is None:
+                    continue
+                if worker.connection in ready:
+                    answer = _answer(worker)
+                elif worker.idle_for() > patience:
+                    answer = Lost("hang", f"no end after {patience:.0f} s", worker.page.read(), worker.last_words())
+                    worker.restart()
+                else:
+                    continue
+                yield job, answer
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+def _answer(worker: _Worker[R]) -> R | Lost:
+    try:
+        answer: R = worker.connection.recv()
+    except (EOFError, ConnectionResetError):
+        worker.process.join()
+        lost = Lost("crash", _death(worker.process.exitcode), worker.page.read(), worker.last_words())
+        worker.restart()
+        return lost
+    worker.job = None
+    return answer
+
+
+def survives(work: Callable[[], Any], seconds: float) -> bool:
+    """Whether a piece of work, done in a process of its own, comes to an end in that time without ending the process."""
+    process = multiprocessing.get_context("fork").Process(target=_quietly, args=(work,), daemon=True)
+    process.start()
+    process.join(seconds)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        return False
+    return process.exitcode == 0
+
+
+def asked(question: Callable[[], R]) -> R | Lost:
+    """The answer to a question that is asked in a process of its own, so that nothing of this one's state is changed by it."""
+    ((_, answer),) = done_in_processes([0], lambda job, beat: question(), 1, _PATIENCE)
+    return answer
+
+
+def _quietly(work: Callable[[], Any]) -> None:
+    faulthandler.disable()
+    torch.set_num_threads(1)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+    work()
+
+
+def _death(code: int | None) -> str:
+    if code is None:
+        return "the process is gone"
+    if code < 0:
+        return f"the process was killed by {signal.Signals(-code).name}"
+    return f"the process ended with exit code {code}"

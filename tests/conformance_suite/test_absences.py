@@ -1,0 +1,108 @@
+"""The manifest of absences: read, written, and held to both ways."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_reports import a_report, absent, op, right
+
+import eagerdecomp as ed
+from eagerdecomp.backend import Backend
+from eagerdecomp.conformance.absences import (
+    hold_to_manifest,
+    parse_manifest,
+    read_manifest,
+    stale_because,
+    write_manifest,
+)
+from eagerdecomp.conformance.results import Report
+from eagerdecomp.errors import ConformanceError
+
+LACKING = Backend("mine", ed.core_aten() - ["aten.erf.default", "aten.cos.default"] | ["aten.silu.default"])
+REPORT = a_report(absent("aten.erf.default"), absent("aten.cos.default"), right("aten.silu.default"))
+
+
+def test_a_manifest_holds_one_op_a_line_and_a_reason() -> None:
+    text = "# what comes next\n\naten.erf.default # no formula # yet\n  aten.cos.default\r\n"
+    assert parse_manifest(text) == {"aten.erf.default": "no formula # yet", "aten.cos.default": ""}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("aten.erf.default\naten.cos.default aten.sin.default", "m.txt:2: write one op a line"),
+        ("aten.erf.default\n\naten.erf.default # again", "m.txt:3: aten.erf.default is declared twice"),
+    ],
+)
+def test_a_line_that_is_no_entry_is_told_with_its_number(text: str, told: str) -> None:
+    with pytest.raises(ConformanceError) as caught:
+        parse_manifest(text, "m.txt")
+    assert told in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConformanceError, match=r"nosuch\.txt: no such file"):
+        read_manifest(tmp_path / "nosuch.txt")
+    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConformanceError, match=r"bytes\.txt: cannot be read: it is not UTF-8 text"):
+        read_manifest(tmp_path / "bytes.txt")
+    with pytest.raises(ConformanceError, match="cannot be read: Is a directory"):
+        read_manifest(tmp_path)
+    (tmp_path / "some.txt").write_text("aten.erf.default # \N{GREEK SMALL LETTER PI}\n", encoding="utf-8")
+    assert read_manifest(tmp_path / "some.txt") == {"aten.erf.default": "\N{GREEK SMALL LETTER PI}"}
+
+
+def test_it_is_held_to_both_ways() -> None:
+    both = {"aten.erf.default": "", "aten.cos.default": ""}
+    assert hold_to_manifest(REPORT, both, LACKING) == REPORT
+    fewer = hold_to_manifest(REPORT, ["aten.erf.default"], LACKING)
+    assert (fewer.stale, fewer.undeclared, fewer.ok) == ((), ("aten.cos.default",), False)
+    stale = ["aten.add.Tensor", "aten.silu.default", "aten.gelu", "aten.nosuch.default", "no name"]
+    more = hold_to_manifest(REPORT, [*both, *stale], LACKING)
+    assert (more.stale, more.undeclared, more.ok) == (tuple(sorted(stale)), (), False)
+
+
+def test_a_run_of_some_ops_is_held_to_it_like_any_other() -> None:
+    some = replace(a_report(right("aten.silu.default")), limited=True)
+    assert hold_to_manifest(some, ["aten.erf.default", "aten.cos.default"], LACKING).ok
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("aten.add.Tensor", "the backend has this kernel"),
+        ("aten.silu.default", "it is not of Core ATen, so no backend lacks it"),
+        ("aten.gelu", "an entry is one overload: aten.gelu.default, aten.gelu.out"),
+        ("aten.nosuch.default", "no operator is called that"),
+        ("no name", "no operator is called that"),
+        ("", "no operator is called that"),
+    ],
+)
+def test_it_is_told_why_an_entry_is_stale(name: str, why: str) -> None:
+    assert stale_because(name) == why
+
+
+def test_reasons_given_before_are_kept() -> None:
+    text = write_manifest(REPORT, {"aten.cos.default": "no  table\nyet", "aten.add.Tensor": "gone"})
+    assert text.splitlines()[1:] == ["aten.cos.default  # no table yet", "aten.erf.default  # not written yet"]
+
+
+def test_a_run_of_some_ops_keeps_the_entries_of_the_others() -> None:
+    some = replace(a_report(right("aten.cos.default"), absent("aten.erf.default")), limited=True)
+    text = write_manifest(some, {"aten.cos.default": "no table", "aten.sin.default": "neither"})
+    assert parse_manifest(text) == {"aten.erf.default": "not written yet", "aten.sin.default": "neither"}
+
+
+@given(st.frozensets(st.sampled_from(sorted(map(str, ed.core_aten())))), st.dictionaries(st.text(), st.text()), st.text())
+def test_what_is_written_declares_exactly_what_is_absent(names: frozenset[str], before: dict[str, str], backend: str) -> None:
+    given_reasons = {**before, **dict.fromkeys(names, backend)}
+    lacking = Backend("mine", ed.core_aten() - list(names))
+    report = Report(backend, "quick", 0, tuple(absent(str(op(name))) for name in names))
+    declared = parse_manifest(write_manifest(report, given_reasons))
+    assert declared.keys() == names
+    assert hold_to_manifest(report, declared, lacking).ok
+    assert parse_manifest(write_manifest(report, declared)) == declared

@@ -1,0 +1,185 @@
+"""Accuracy: what is near enough, and what is not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from eagerdecomp.conformance.accuracy import Truth, values_off
+from eagerdecomp.conformance.spec import EXACT, Call, Near
+
+aten = torch.ops.aten
+NEAR = Near(4)
+
+
+def off(op: Any, kernel: Callable[..., Tensor], *args: Any, near: Near = NEAR, exact: bool = False) -> Any:
+    call = Call(args, exact=exact)
+    truth = Truth(call, op, lambda answer, tensors: [answer])
+    return values_off(op(*args), kernel(*args), near, exact, 0, truth)
+
+
+def spread(dtype: torch.dtype, count: int = 4000) -> Tensor:
+    draws = torch.Generator().manual_seed(0)
+    return (torch.randn(count, generator=draws, dtype=torch.float64) * 3).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_some_units_more_are_near_and_a_thousandth_is_not(dtype: torch.dtype) -> None:
+    x = spread(dtype)
+    unit = torch.finfo(torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype).eps
+    wide = torch.float64
+    assert off(aten.exp.default, lambda one: (one.to(wide).exp() * (1 + unit)).to(dtype), x) is None
+    assert off(aten.exp.default, lambda one: (one.to(wide).exp() * 1.02).to(dtype), x) is not None
+
+
+def test_a_half_that_is_cut_off_in_place_of_rounded_is_found() -> None:
+    x = spread(torch.bfloat16)
+
+    def cut(one: Tensor) -> Tensor:
+        bits = one.float().exp().view(torch.int32) & -65536
+        return bits.view(torch.float32).to(torch.bfloat16)
+
+    assert off(aten.exp.default, cut, x) is not None
+    assert off(aten.exp.default, lambda one: one.double().exp().to(torch.bfloat16), x) is None
+
+
+def test_small_values_are_measured_by_themselves() -> None:
+    x = torch.tensor([1e-6, 3.0])
+    assert off(aten.log1p.default, lambda one: (1 + one).log(), x) is not None
+
+
+def test_sums_may_be_made_in_another_order_and_not_in_half_precision() -> None:
+    x, near = spread(torch.float32).reshape(4, -1), Near(4, of="terms")
+    args = (x, [1])
+    assert off(aten.sum.dim_IntList, lambda one, dims: one.flip(1).cumsum(1)[:, -1], *args, near=near) is None
+    assert off(aten.sum.dim_IntList, lambda one, dims: one.half().float().sum(dims), *args, near=near) is not None
+
+
+def test_sums_of_whole_numbers_in_floats_are_measured_by_what_was_summed() -> None:
+    x = torch.tensor([2**30 + 1, -(2**30), 12345] * 40)
+
+    def turned(one: Tensor, dims: Any, keepdim: bool) -> Tensor:
+        return one.float().flip(0).cumsum(0)[-1]
+
+    call = Call([x, [0], False], {"dtype": torch.float32})
+    truth = Truth(call, aten.sum.dim_IntList, lambda answer, tensors: [answer])
+    want, near = x.sum().float(), Near(4, of="terms")
+    assert abs(turned(*call.args) - want) > 10
+    assert values_off(want, turned(*call.args), near, False, 0, truth) is None
+    assert values_off(want, want + 2**24, near, False, 0, truth) is not None
+
+
+def test_exact_sums_have_one_answer() -> None:
+    x = torch.randint(-4, 5, (3, 1000)).float()
+    args = (x, [1])
+    near = Near(4, of="terms")
+    assert off(aten.sum.dim_IntList, lambda one, dims: one.sum(dims) + 1e-3, *args, near=near, exact=True) is not None
+    assert off(aten.sum.dim_IntList, lambda one, dims: one.flip(1).cumsum(1)[:, -1], *args, near=near, exact=True) is None
+
+
+@pytest.mark.parametrize(
+    ("want", "have", "wrong"),
+    [
+        (math.nan, math.nan, False),
+        (math.nan, 1.0, True),
+        (1.0, math.nan, True),
+        (math.inf, math.inf, False),
+        (math.inf, 3e38, True),
+        (-math.inf, math.inf, True),
+        (0.0, -0.0, True),
+        (1e-40, 0.0, True),
+    ],
+)
+def test_special_values(want: float, have: float, wrong: bool) -> None:
+    x = torch.tensor([want])
+    found = off(aten.clone.default, lambda one: torch.tensor([have]), x, near=EXACT)
+    assert (found is not None) is wrong
+
+
+def test_the_sign_of_zero_may_be_left_open() -> None:
+    x = torch.tensor([0.0])
+    assert off(aten.clone.default, lambda one: torch.tensor([-0.0]), x, near=Near(1, zeros=False)) is None
+
+
+def test_what_is_too_small_for_the_dtype_may_be_either_zero() -> None:
+    x, y = torch.tensor([0.0]), torch.tensor([1e-45])
+
+    def either(zero: float) -> Any:
+        return off(
+            lambda one, other: torch.add(one, other, alpha=-0.25), lambda one, other: torch.tensor([zero]), x, y, near=Near(2)
+        )
+
+    assert either(0.0) is either(-0.0) is None
+    assert off(aten.neg.default, lambda one: torch.tensor([0.0]), x, near=Near(2)) is not None
+
+
+def test_subnormal_results_may_be_zero_where_a_spec_says_so() -> None:
+    x = torch.tensor([-90.0])
+    assert off(aten.exp.default, lambda one: torch.zeros(1), x) is None
+    assert off(aten.exp.default, lambda one: torch.zeros(1), x, near=Near(4, tiny=True)) is not None
+
+
+def test_whole_numbers_are_exact() -> None:
+    x = torch.tensor([2**53 + 1, 5])
+    found = off(aten.clone.default, lambda one: one.double().long(), x)
+    assert found.index == (0,)
+    assert found.wrong == 1
+    assert "1 of 2 values" in found.text("the result")
+
+
+def test_what_eager_is_off_by_a_kernel_may_be_off_by_twice() -> None:
+    def rough(x: Tensor) -> Tensor:
+        return x.exp() if x.dtype is torch.float64 else x.exp() * (1 + 3e-5)
+
+    x = spread(torch.float32)
+    truth = Truth(Call([x]), rough, lambda answer, tensors: [answer])
+    assert values_off(rough(x), x.exp() * (1 - 5e-5), Near(4), False, 0, truth) is None
+    assert values_off(rough(x), x.exp() * (1 - 9e-5), Near(4), False, 0, truth) is not None
+
+
+def test_halves_may_be_what_float32_makes_of_them_where_its_formula_overflows_sooner() -> None:
+    x = torch.full((128,), 89.0, dtype=torch.bfloat16)[::2]  # what is contiguous is computed by another formula
+
+    def dense(one: Tensor) -> Tensor:
+        return aten.sinh.default(one.float()).to(one.dtype)
+
+    assert bool(aten.sinh.default(x).isfinite().all())
+    assert bool(dense(x).isinf().all())
+    assert off(aten.sinh.default, dense, x) is None
+    # Where float32 does not overflow nothing else may.
+    x = torch.full((64,), 80.0, dtype=torch.bfloat16)
+    assert off(aten.sinh.default, lambda one: torch.full_like(one, math.inf), x) is not None
+
+
+def test_sums_of_one_number_many_times_may_be_off_by_as_much_as_rounding_each_makes() -> None:
+    def one_by_one(one: Tensor, dims: list[int]) -> Tensor:
+        total = torch.zeros(())
+        for row in one:
+            total = total + row
+        return total
+
+    def in_half(one: Tensor, dims: list[int]) -> Tensor:
+        return one.half().float().sum(dims)
+
+    x, near = torch.tensor([-2.3104]).expand(513), Near(4, of="terms")
+    assert off(aten.sum.dim_IntList, one_by_one, x, [0], near=near) is None
+    assert off(aten.sum.dim_IntList, in_half, x, [0], near=near) is not None
+
+
+def test_either_zero_does_for_a_half_that_is_too_small_and_one_alone_where_the_answer_is_zero() -> None:
+    zero, least = torch.zeros(1, dtype=torch.float16), torch.full((1,), 2.0**-24, dtype=torch.float16)
+
+    def rounded_once(one: Tensor, other: Tensor) -> Tensor:
+        return (one.double() - 0.5 * other.double()).half()
+
+    call = Call([zero, least], {"alpha": 0.5})
+    truth = Truth(call, aten.sub.Tensor, lambda answer, tensors: [answer])
+    want = aten.sub.Tensor(zero, least, alpha=0.5)
+    assert torch.signbit(want).tolist() != torch.signbit(rounded_once(zero, least)).tolist()
+    assert values_off(want, rounded_once(zero, least), EXACT, False, 0, truth) is None
+    assert off(aten.sub.Tensor, lambda one, other: torch.full_like(one, -0.0), zero, zero, near=EXACT) is not None

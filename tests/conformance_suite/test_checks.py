@@ -1,0 +1,192 @@
+"""Checks: each way in which a kernel can differ from eager is found, and told as what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from eagerdecomp.conformance.checks import compared, refuses
+from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.samples import laid_out
+from eagerdecomp.conformance.spec import EXACT, Call, Kernel, Skip, Spec
+
+aten = torch.ops.aten
+
+
+def kind(op: Any, run: Callable[..., Any], *args: Any, spec: Spec | None = None, **kwargs: Any) -> str | None:
+    call = Call(args, kwargs)
+    found = compared(Kernel(op, run, op), spec or Spec(lambda draw: call, EXACT, strides="dense"), call)
+    return None if found is None else found.kind
+
+
+def x() -> Tensor:
+    return torch.arange(-3.0, 3.0).reshape(2, 3)
+
+
+def overwriting(one: Tensor) -> Tensor:
+    answer = one.abs()
+    one.zero_()
+    return answer
+
+
+def beside(one: Tensor) -> Tensor:
+    one.as_strided((1,), (1,), 0).fill_(5.0)  # before the view
+    return aten.abs(one)
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (aten.abs.default, None),
+        (lambda one: one, "aliasing"),
+        (lambda one: one.clone(), "values"),
+        (lambda one: one.abs().double(), "dtype"),
+        (lambda one: one.abs()[None], "shape"),
+        (lambda one: (one.abs(),), "shape"),
+        (lambda one: one.abs().t().contiguous().t(), "strides"),
+        (lambda one: one.abs().tolist(), "shape"),
+        (lambda one: None, "dtype"),
+        (lambda one: torch.zeros(1)[3], "raises"),
+        (overwriting, "memory"),
+        (lambda one: one.abs_(), "aliasing"),
+    ],
+)
+def test_a_function_of_one_number(run: Callable[..., Any], expected: str | None) -> None:
+    assert kind(aten.abs.default, run, x()) == expected
+
+
+def drawing(one: Tensor) -> Tensor:
+    torch.rand(1)
+    return aten.abs(one)
+
+
+def switching(one: Tensor) -> Tensor:
+    torch.set_default_dtype(torch.float64)
+    return aten.abs(one)
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (drawing, "state"),
+        (switching, "state"),
+        (torch.inference_mode()(lambda one: aten.abs(one)), "autograd"),
+        (lambda one: aten.abs(one).requires_grad_(), "autograd"),
+        (lambda one: aten.abs(one).to("meta"), "device"),
+    ],
+)
+def test_what_a_kernel_does_to_its_surroundings(run: Callable[..., Any], expected: str) -> None:
+    assert kind(aten.abs.default, run, x()) == expected
+    assert torch.get_default_dtype() is torch.float32
+
+
+def test_results_that_share_memory_are_found() -> None:
+    def one_for_both(one: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        places = aten.max.dim(one, dim)[1]
+        return places, places
+
+    def side_by_side(one: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        both = torch.stack(aten.max.dim(one, dim))
+        return both[0], both[1]
+
+    whole = torch.arange(6).reshape(2, 3)
+    spec = Spec(lambda draw: Call([]), EXACT, any_values=True)
+    assert kind(aten.max.dim, one_for_both, whole, 1, spec=spec) == "aliasing"
+    assert kind(aten.max.dim, side_by_side, whole, 1, spec=spec) is None
+
+
+def test_a_list_that_is_sorted_in_place_is_found() -> None:
+    def total(one: Tensor, dims: list[int]) -> Tensor:
+        dims.sort()
+        return aten.sum.dim_IntList(one, dims)
+
+    assert kind(aten.sum.dim_IntList, total, x(), [1, 0]) == "memory"
+    assert kind(aten.sum.dim_IntList, total, x(), [0, 1]) is None
+
+
+def test_a_write_beside_a_view_is_found() -> None:
+    given = laid_out(x().flatten(), (2, 3), "guarded")
+    assert kind(aten.abs.default, beside, given) == "memory"
+    assert kind(aten.abs.default, aten.abs.default, given) is None
+
+
+def test_a_read_beside_a_view_shows_in_the_values() -> None:
+    given = laid_out(x().flatten(), (2, 3), "strided")
+    assert kind(aten.abs.default, lambda one: aten.abs(one.as_strided((2, 3), (3, 1))), given) == "values"
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (aten.view.default, None),
+        (lambda one, size: one.clone().view(size), "aliasing"),
+        (lambda one, size: one.as_strided(size, (1, 3)), "strides"),
+        (lambda one, size: one.as_strided((2, 2), (2, 1), 1), "shape"),
+    ],
+)
+def test_a_view_shares_memory_where_eagers_does(run: Callable[..., Any], expected: str | None) -> None:
+    assert kind(aten.view.default, run, x(), [3, 2]) == expected
+
+
+def test_what_is_written_in_place_is_compared_and_is_the_same_object() -> None:
+    assert kind(aten.add_.Tensor, aten.add_.Tensor, x(), x()) is None
+    assert kind(aten.add_.Tensor, lambda one, other: one.add_(other, alpha=2), x(), x()) == "values"
+    assert kind(aten.add_.Tensor, lambda one, other: one.add_(other).view(2, 3), x(), x()) == "aliasing"
+
+
+def test_results_that_overlap_are_found_where_strides_are_free() -> None:
+    spec = Spec(lambda draw: Call([]), EXACT)
+    ones = torch.ones(3)
+    assert kind(aten.abs.default, lambda one: torch.ones(1).expand(3), ones, spec=spec) == "strides"
+
+
+def test_a_call_that_eager_refuses_must_be_refused() -> None:
+    assert kind(aten.view.default, lambda one, size: one.flatten()[:4].view(size), x(), [2, 2]) == "errors"
+    assert kind(aten.view.default, aten.view.default, x(), [2, 2]) is None
+
+
+def test_dtypes_that_eager_has_no_kernel_for_say_nothing() -> None:
+    with pytest.raises(Skip, match="not implemented"):
+        kind(aten.tril.default, lambda one: one, torch.ones(2, 2, dtype=torch.float8_e4m3fn))
+
+
+def test_calls_that_a_backend_does_not_claim_say_nothing() -> None:
+    call = Call([x()])
+    kernel = Kernel(aten.abs.default, lambda one: one, aten.abs.default, claims=lambda one: one.dtype is torch.int64)
+    with pytest.raises(Skip, match="not claimed"):
+        compared(kernel, Spec(lambda draw: call), call)
+
+
+def test_refusals_are_drawn_apart() -> None:
+    def refused(draw: Draw) -> Call:
+        return Call([x(), [draw.pick("size", (5, 6))]])
+
+    spec = Spec(lambda draw: Call([x(), [6]]), refused=refused)
+    lenient = Kernel(aten.view.default, lambda one, size: one.flatten()[: size[0]], aten.view.default)
+    assert refuses(lenient, spec, Draw([0])).kind == "errors"
+    with pytest.raises(Skip, match="eager takes it"):
+        refuses(lenient, spec, Draw([1]))
+
+
+@pytest.mark.parametrize("by_rule", [True, False])
+def test_what_a_rule_refuses_is_refused_in_whatever_words_eager_does_it(by_rule: bool) -> None:
+    call = Call([torch.ones(2), 5], by_rule=by_rule)
+    spec = Spec(lambda draw: call, refused=lambda draw: call)
+    op = aten.bitwise_xor.Scalar
+    with pytest.raises(NotImplementedError, match="not implemented for"):
+        op(*call.args)
+
+    def tried(run: Callable[..., Any]) -> str | None:
+        found = refuses(Kernel(op, run, op), spec, Draw())
+        return None if found is None else found.kind
+
+    if by_rule:
+        assert tried(op) is None
+        assert tried(lambda one, other: one.clone()) == "errors"
+    else:  # nobody wrote such a kernel for the CPU, which says nothing of others
+        with pytest.raises(Skip):
+            tried(op)

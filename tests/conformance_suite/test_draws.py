@@ -1,0 +1,81 @@
+"""Draws: choices are recorded, drawn again, steered and made smaller."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eagerdecomp.conformance.draws import Coverage, Draw, simplest
+
+OPTIONS = {"dtype": "abcd", "layout": "uvwxyz", "kind": range(9)}
+
+
+def drawn(draw: Draw) -> tuple[object, ...]:
+    found = [draw.pick(name, options) for name, options in OPTIONS.items()]
+    return (*found, draw.any(1000), draw.flag("deep") and draw.pick("more", "mn"), draw.seed())
+
+
+@given(st.integers(0, 2**32))
+def test_a_case_is_drawn_again_by_its_choices(seed: int) -> None:
+    first = Draw(coverage=Coverage(seed))
+    assert drawn(Draw(first_choices(first))) == drawn_of(first)
+
+
+def first_choices(draw: Draw) -> list[int]:
+    drawn(draw)
+    return draw.choices
+
+
+def drawn_of(draw: Draw) -> tuple[object, ...]:
+    return drawn(Draw(draw.choices))
+
+
+def test_without_choices_the_first_options_are_taken() -> None:
+    assert drawn(Draw()) == ("a", "u", 0, 0, False, 0)
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    def cases(seed: int) -> list[tuple[object, ...]]:
+        coverage = Coverage(seed)
+        return [drawn(Draw(coverage=coverage)) for _ in range(50)]
+
+    assert cases(3) == cases(3)
+    assert cases(3) != cases(4)
+
+
+def test_every_pair_of_the_first_choices_comes_up_soon() -> None:
+    coverage, pairs = Coverage(0), Counter[tuple[object, object]]()
+    for _ in range(120):
+        dtype, layout, *_ = drawn(Draw(coverage=coverage))
+        pairs[dtype, layout] += 1
+    assert len(pairs) == 24
+    assert max(pairs.values()) < 6 * min(pairs.values())
+
+
+def test_other_values_change_nothing_but_seeds() -> None:
+    draw = Draw(coverage=Coverage(1))
+    *same, seed = drawn(draw)
+    *other, changed = drawn(Draw(draw.with_other_values(1)))
+    assert same == other
+    assert seed != changed
+
+
+@given(st.lists(st.integers(0, 20), min_size=3, max_size=8))
+def test_the_simplest_case_still_fails(choices: list[int]) -> None:
+    def fails(attempt: Sequence[int]) -> bool:
+        return sum(attempt) >= 10 and attempt[0] >= 1
+
+    if fails(choices):
+        found = simplest(choices, fails, 1000)
+        assert fails(found)
+        assert sum(found) == 10
+        assert all(not fails([*found[:place], one - 1, *found[place + 1 :]]) for place, one in enumerate(found) if one)
+
+
+def test_making_smaller_ends_after_so_many_tries() -> None:
+    asked = []
+    simplest([50] * 20, lambda attempt: asked.append(1) is None, 7)
+    assert len(asked) == 7

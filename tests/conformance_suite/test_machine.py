@@ -1,0 +1,103 @@
+"""Random programs of views: right kernels pass, and kernels that break what views share are named with a short program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import eagerdecomp as ed
+from eagerdecomp.conformance.machine import Difference, Run, programs_of_views
+from eagerdecomp.mode import EagerDecompMode
+
+aten = torch.ops.aten
+
+
+def backend(name: str, **kernels: Callable[..., Any]) -> ed.Backend:
+    found = {getattr(getattr(aten, op), overload): kernel for (op, overload), kernel in _split(kernels)}
+    return ed.Backend(name, ed.core_aten(), found)
+
+
+def _split(kernels: dict[str, Callable[..., Any]]) -> list[tuple[tuple[str, str], Callable[..., Any]]]:
+    return [((name.rpartition("__")[0], name.rpartition("__")[2]), kernel) for name, kernel in kernels.items()]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_native_kernels_pass(seed: int) -> None:
+    assert programs_of_views(backend("right"), seed, 60) == []
+
+
+def test_a_program_runs_every_kind_of_step() -> None:
+    seen = []
+    take = Run.take
+
+    def heard(self: Run, line: str) -> None:
+        seen.append(line)
+        take(self, line)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "take", heard)
+        programs_of_views(backend("right"), 0, 150)
+    text = "\n".join(seen)
+    steps = (
+        "transpose(",
+        "select(",
+        "view(",
+        "permute(",
+        "expand(",
+        "unsqueeze(",
+        "squeeze(",
+        "diagonal(",
+        "split(",
+        "as_strided(",
+    )
+    steps += (
+        "::2]",
+        "conj()",
+        "imag",
+        "clone(",
+        "fill_(",
+        "copy_(",
+        "add_(",
+        "masked_fill_(",
+        "squeeze_(",
+        "] = ",
+    )
+    assert [step for step in steps if step not in text] == []
+
+
+def sliced_by_copies(x, dim=0, start=None, end=None, step=1):
+    made = aten.slice(x, dim, start, end, step)
+    return made.clone() if step > 1 else made
+
+
+BROKEN: dict[str, dict[str, Callable[..., Any]]] = {
+    "aten.slice.Tensor": {"slice__Tensor": sliced_by_copies},
+    "aten.as_strided.default": {"as_strided__default": lambda x, size, stride, at=None: aten.as_strided(x, size, stride, at or 0)},
+    "aten.view.default": {"view__default": lambda x, size: x.reshape(size)},
+    "aten.expand.default": {"expand__default": lambda x, size, implicit=False: aten.expand(x, size).clone()},
+    "aten.permute.default": {"permute__default": lambda x, dims: aten.permute(x, dims).contiguous()},
+    "aten.copy_.default": {"copy___default": lambda x, y, wait=False: x if x.dim() > 2 else aten.copy_(x, y)},
+    "aten.select.int": {"select__int": lambda x, dim, index: aten.select(x, dim, abs(index))},
+    "aten._conj.default": {"_conj__default": lambda x: aten.conj_physical(x)},
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_kernel_that_breaks_a_view_is_named(name: str) -> None:
+    made = backend("broken", **BROKEN[name])
+    failures = programs_of_views(made, 0, 120)
+    lines = next(one.example for one in failures if str(one.op) == name).splitlines()
+    assert len(lines) <= 5
+    run = Run(EagerDecompMode(made))
+    with pytest.raises(Difference):  # the program shows it by itself
+        list(map(run.take, lines))
+
+
+def test_the_same_seed_finds_the_same_program() -> None:
+    made = backend("broken", **BROKEN["aten.permute.default"])
+    one, other = (programs_of_views(made, 3, 60) for _ in range(2))
+    assert [failure.example for failure in one] == [failure.example for failure in other]
+    assert one

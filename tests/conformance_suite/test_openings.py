@@ -1,0 +1,51 @@
+"""What to write next: counts of opened ops are those by which plans with and without the kernels differ."""
+
+from __future__ import annotations
+
+import pytest
+
+import eagerdecomp as ed
+from eagerdecomp.backend import as_backend
+from eagerdecomp.conformance.openings import openings
+from eagerdecomp.conformance.results import Opening
+
+LACKING = ("aten.amax.default", "aten.clamp.default", "aten.erf.default", "aten.exp.default")
+FEW = ed.core_aten() - list(LACKING)
+
+
+@pytest.fixture(scope="module")
+def found() -> tuple[Opening, ...]:
+    return openings(as_backend(FEW))
+
+
+def closing(ops: ed.OpSet) -> set[str]:
+    return {one.op for one in ed.plan(ops).of("closed", "supported", "passes")}
+
+
+def test_a_kernel_opens_alone_the_ops_that_close_when_it_is_added(found: tuple[Opening, ...]) -> None:
+    before = closing(FEW)
+    first = found[0]
+    assert first.alone == first.together == len(closing(FEW | [first.op]) - before) > 1
+
+
+def test_kernels_open_together_the_ops_that_close_when_all_are_added(found: tuple[Opening, ...]) -> None:
+    assert sum(one.together for one in found) == len(closing(ed.core_aten()) - closing(FEW))
+    assert any(one.together > one.alone for one in found)  # some ops wait for two
+
+
+def test_a_kernel_whose_op_is_taken_apart_already_is_not_asked_for(found: tuple[Opening, ...]) -> None:
+    assert {str(one.op) for one in found} == {*LACKING} - {"aten.clamp.default"}
+
+
+def test_the_best_few_come_first_and_the_others_by_what_each_opens() -> None:
+    every = openings(as_backend(ed.infra()), together=3)
+    assert {one.op for one in every} <= set(ed.core_aten()) - set(ed.infra())
+    assert len(every) > 100
+    rest = [one.alone for one in every[3:]]
+    assert rest == sorted(rest, reverse=True)
+    alone = sorted((one.alone for one in every), reverse=True)
+    assert sum(one.together for one in every[:3]) >= alone[0]
+
+
+def test_nothing_is_missing_of_core_aten() -> None:
+    assert openings(as_backend(ed.core_aten())) == ()

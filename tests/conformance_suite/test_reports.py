@@ -1,0 +1,348 @@
+"""Reports as text, Markdown and JUnit: what they tell, and that nothing a kernel says becomes markup."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from made_reports import NASTY, a_report, absent, op, reports, right, skipped, wrong
+
+from eagerdecomp.conformance.comparing import compare
+from eagerdecomp.conformance.reports.junit import report_junit
+from eagerdecomp.conformance.reports.markdown import report_markdown
+from eagerdecomp.conformance.reports.page import report_page
+from eagerdecomp.conformance.reports.text import report_text
+from eagerdecomp.conformance.reports.words import one_line, printable, write_scripts
+from eagerdecomp.conformance.results import Consequence, Opening, Report, Verdict
+
+FOLLOWING = tuple(
+    Consequence(op(name), "f32[3]", op("aten.add.Tensor"))
+    for name in ("aten.mish.default", "aten.silu.default", "aten.silu.default")
+)
+NEXT = (Opening(op("aten.erf.default"), 10, 10), Opening(op("aten.cos.default"), 9, 8))
+WHOLE = a_report(consequences=FOLLOWING, openings=NEXT)
+
+
+def nasty(text: str = NASTY) -> Report:
+    """A report in which everything that is free text is this."""
+    failing = wrong("aten.add.Tensor", text, message=text, example=text)
+    failing = replace(failing, failures=tuple(replace(one, expected=text, got=text, reproducer=text) for one in failing.failures))
+    made = a_report(
+        failing,
+        skipped("aten.rand.default", text),
+        consequences=(Consequence(op("aten.silu.default"), text, op("aten.add.Tensor"), text),),
+    )
+    return replace(made, backend=text, profile=text, torch=text, stale=(text,), undeclared=(text,))
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
+
+
+def test_text_tells_each_wrong_kernel_with_what_shows_it_and_what_follows() -> None:
+    text = report_text(WHOLE, scripts={("aten.add.Tensor", "values"): "made/aten.add.Tensor.values.py"})
+    (block,) = [block for block in text.split("\n\n") if block.startswith("wrong: aten.add.Tensor")]
+    assert block.splitlines() == [
+        "wrong: aten.add.Tensor  (values, strides)",
+        "  values: element 3 is off by 2.0",
+        "    call        aten.add.Tensor(f32[3], f32[3])",
+        "                    self = [0.0, 1.0, nan]",
+        "    expected    [1.0, 2.0, nan]",
+        "    got         [1.0, 2.0, 0.0]",
+        "    reproducer  made/aten.add.Tensor.values.py",
+        "  strides: element 3 is off by 2.0",
+        "    call        aten.add.Tensor(f32[3], f32[3])",
+        "                    self = [0.0, 1.0, nan]",
+        "    expected    [1.0, 2.0, nan]",
+        "    got         [1.0, 2.0, 0.0]",
+        "  2 decomposed ops wrong by it: aten.mish.default, aten.silu.default",
+    ]
+
+
+def test_text_counts_first_and_ends_with_the_verdict() -> None:
+    lines = report_text(WHOLE).splitlines()
+    assert lines[0].startswith("conformance of mine: standard, seed 3, torch ")
+    assert [line.split()[:-1][0] for line in lines[1:5]] == ["wrong", "right", "not", "absent"]
+    assert [int(re.findall(r" (\d+) ", line)[0]) for line in lines[1:5]] == [2, 2, 1, 2]
+    assert lines[5] == "  200 calls of decomposed ops compared, 2 ops wrong by a kernel's fault"
+    assert lines[-1] == "not conformant: 2 wrong"
+    assert report_text(a_report(right("aten.add.Tensor"))).splitlines()[-1] == "nothing wrong found in 1 kernel exercised"
+
+
+def test_text_tells_what_to_write_next() -> None:
+    text = report_text(WHOLE)
+    assert "the next 2 kernels to write; together they open 18 ops of ATen" in text
+    assert "  aten.cos.default            9                  8" in text.splitlines()
+
+
+def test_text_names_absent_kernels_only_when_asked() -> None:
+    assert "absent: 2 kernels of Core ATen, not listed" in report_text(WHOLE)
+    assert "aten.erf.default" not in report_text(replace(WHOLE, openings=()))
+    listed = report_text(replace(WHOLE, openings=()), absent=True)
+    assert "absent: 2 kernels of Core ATen\n  aten.cos.default\n  aten.erf.default" in listed
+
+
+def test_text_tells_why_kernels_were_not_exercised_and_what_of_the_manifest_does_not_hold() -> None:
+    report = a_report(
+        skipped("aten.rand.default", "no calls are drawn for it"), skipped("aten.bernoulli.p", "no calls are drawn for it")
+    )
+    report = replace(report, stale=("aten.add.Tensor",), undeclared=("aten.cos.default",), interrupted=True)
+    text = report_text(report)
+    assert "  no calls are drawn for it: 2 (aten.rand.default, aten.bernoulli.p)" in text
+    assert "  aten.add.Tensor: the backend has this kernel" in text
+    assert "undeclared: 1 absent that the manifest does not declare\n  aten.cos.default" in text
+    assert text.splitlines()[-1] == "not conformant: 1 stale absence, 1 undeclared absence, cut short"
+
+
+def test_text_tells_the_comparison() -> None:
+    text = report_text(WHOLE, comparison=compare(a_report(right("aten.add.Tensor")), WHOLE))
+    assert "    aten.add.Tensor: right -> wrong (breaks strides, values)" in text
+
+
+def test_text_tells_many_wrong_kernels_by_name() -> None:
+    names = [f"aten.{name}.default" for name in _UNARY]
+    text = report_text(a_report(*map(wrong, names)))
+    assert all(name in text for name in names)
+    assert text.count("\nwrong: ") == 30
+    assert f"also wrong:\n  {sorted(names)[30]} (values)" in text
+
+
+_UNARY = [
+    *("abs", "acos", "acosh", "alias_copy", "all", "amax", "amin", "angle", "any", "asin", "asinh", "atan", "atanh", "bitwise_not"),
+    *(
+        "ceil",
+        "cos",
+        "cosh",
+        "digamma",
+        "erf",
+        "erfc",
+        "erfinv",
+        "exp",
+        "exp2",
+        "expm1",
+        "floor",
+        "frac",
+        "i0",
+        "isfinite",
+        "isinf",
+    ),
+    *("isnan", "lgamma", "log", "log10", "log1p", "log2", "neg"),
+]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("report", [WHOLE, nasty(), nasty("x" * 500), nasty("word " * 500), nasty("line\n" * 99)], ids=range(5))
+def test_text_fits_its_width_and_prints(report: Report, width: int) -> None:
+    text = report_text(report, width=width, absent=True, comparison=compare(WHOLE, report))
+    free = [line for line in text.splitlines() if not line.startswith(("conformance of", "wrong:", "  wrong", "  right"))]
+    assert max(map(len, free)) <= width
+    assert text.isprintable() or {char for char in text if not char.isprintable()} == {"\n"}
+    text.encode("utf-8")
+    (block,) = [block for block in text.split("\n\n") if block.startswith("wrong: aten.add.Tensor")]
+    assert len(block.splitlines()) <= 50
+
+
+@given(reports())
+def test_every_form_can_tell_any_report(report: Report) -> None:
+    for told in (report_text, report_markdown, report_junit, report_page):
+        text = told(report)
+        text.encode("utf-8")
+        assert all(str(verdict.op) in text for verdict in report.of("wrong"))
+
+
+# -- scripts ---------------------------------------------------------------------------------------------------------
+
+
+def test_reproducers_are_written_each_to_a_file_that_runs(tmp_path: Path) -> None:
+    report = a_report(wrong("aten.add.Tensor", "values", "out of bounds/.."), wrong("aten.amax.default"))
+    written = write_scripts(report, tmp_path / "scripts")
+    assert sorted(written) == [
+        ("aten.add.Tensor", "out of bounds/.."),
+        ("aten.add.Tensor", "values"),
+        ("aten.amax.default", "values"),
+    ]
+    assert sorted(map(str, (tmp_path / "scripts").iterdir())) == sorted(written.values())
+    path = written["aten.amax.default", "values"]
+    assert Path(path).read_text(encoding="utf-8") == report.verdict("aten.amax.default").failures[0].reproducer
+    assert subprocess.run([sys.executable, path], check=False).returncode == 1
+    assert write_scripts(a_report(right("aten.add.Tensor")), tmp_path / "none") == {}
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_cannot_be_shown_is_written_as_its_escape() -> None:
+    assert printable("a\x1b[31m\x00\ud800\u202e\ufffe\r\n\tb\x85") == r"a\x1b[31m\x00\ud800\u202e\ufffe" + "\n    b" + r"\x85"
+    assert one_line(" a\n  b\t") == "a b"
+
+
+# -- JUnit -----------------------------------------------------------------------------------------------------------
+
+
+def cases(report: Report) -> dict[str, ElementTree.Element]:
+    root = ElementTree.fromstring(report_junit(report))
+    return {case.get("name", ""): case for case in root.iter("testcase")}
+
+
+def kinds(case: ElementTree.Element) -> list[str]:
+    return [child.tag for child in case]
+
+
+def test_junit_passes_right_kernels_alone() -> None:
+    found = {name: kinds(case) for name, case in cases(WHOLE).items()}
+    assert found == {
+        "aten.add.Tensor": ["failure"],
+        "aten.amax.default": ["failure"],
+        "aten.mul.Tensor": [],
+        "aten.exp.default": [],
+        "aten.erf.default": ["skipped"],
+        "aten.cos.default": ["skipped"],
+        "aten.rand.default": ["skipped"],
+    }
+
+
+def test_junit_tells_what_is_wrong_and_why_a_kernel_was_skipped() -> None:
+    found = cases(WHOLE)
+    failure = found["aten.add.Tensor"][0]
+    assert failure.attrib == {"message": "values: element 3 is off by 2.0", "type": "values, strides"}
+    for told in (
+        "call: aten.add.Tensor(f32[3], f32[3])",
+        "expected: [1.0, 2.0, nan]",
+        "got: [1.0, 2.0, 0.0]",
+        "raise SystemExit(1)",
+    ):
+        assert (failure.text or "").count(told) == 2
+    assert "aten.mish.default: f32[3]" in (failure.text or "")
+    assert found["aten.rand.default"][0].get("message") == "not run: nothing is known of it: interrupted before it was reached"
+    assert found["aten.erf.default"][0].get("message") == "the backend has no such kernel"
+
+
+def test_junit_puts_cases_of_a_family_together() -> None:
+    root = ElementTree.fromstring(report_junit(WHOLE, families={"aten.add.Tensor": "elementwise"}))
+    assert {case.get("name"): case.get("classname") for case in root.iter("testcase")}[
+        "aten.add.Tensor"
+    ] == "conformance.elementwise"
+
+
+def test_junit_fails_for_what_is_wrong_beside_kernels() -> None:
+    report = replace(
+        a_report(right("aten.add.Tensor")), stale=("aten.add.Tensor",), undeclared=("aten.cos.default",), interrupted=True
+    )
+    found = {name: kinds(case) for name, case in cases(report).items()}
+    assert found == {
+        "aten.add.Tensor": [],
+        "stale absences": ["failure"],
+        "undeclared absences": ["failure"],
+        "the whole run": ["error"],
+    }
+
+
+@given(reports())
+def test_junit_is_well_formed_counts_itself_and_is_green_where_the_report_is(report: Report) -> None:
+    root = ElementTree.fromstring(report_junit(report))
+    (suite,) = root
+    assert (root.tag, suite.tag) == ("testsuites", "testsuite")
+    children = [kinds(case) for case in suite.iter("testcase")]
+    assert all(len(found) <= 1 for found in children)
+    for element in (root, suite):
+        counted = {name: int(element.get(name, "")) for name in ("tests", "failures", "errors")}
+        failed, ended = children.count(["failure"]), children.count(["error"])
+        assert counted == {"tests": len(children), "failures": failed, "errors": ended}
+        float(element.get("time", ""))
+    assert report.ok == (int(root.get("failures", "")) == int(root.get("errors", "")) == 0)
+    assert int(suite.get("skipped", "")) == children.count(["skipped"])
+    assert children.count([]) == len(report.of("right"))
+
+
+def test_junit_keeps_what_is_told_as_it_is() -> None:
+    failure = cases(nasty())["aten.add.Tensor"][0]
+    assert (failure.text or "").startswith(f"{printable(NASTY)}: {printable(NASTY)}")
+    assert failure.get("message") == one_line(f"{NASTY}: {NASTY}")
+
+
+# -- Markdown --------------------------------------------------------------------------------------------------------
+
+
+class Tags(HTMLParser):
+    """The tags of a page, in order, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.tags.append(f"/{tag}")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def rendered() -> Callable[[str], Tags]:
+    markdown_it = pytest.importorskip("markdown_it")
+    renderer = markdown_it.MarkdownIt("gfm-like", {"linkify": False})
+    return lambda text: Tags(renderer.render(text))
+
+
+def test_markdown_has_a_table_of_counts_and_folds_each_wrong_kernel() -> None:
+    text = report_markdown(WHOLE)
+    assert "| **wrong** | 2 | broke a property |\n| right | 2 | exercised, nothing found |" in text
+    summaries = re.findall("<summary><code>(.*?)</code>: <b>(.*?)</b>", text)
+    assert summaries == [("aten.add.Tensor", "values, strides"), ("aten.amax.default", "values")]
+    assert text.count("<details>") == text.count("</details>")
+    assert "```python\nimport torch" in text
+    assert "Decomposed ops that go wrong by it: 2 (<code>aten.mish.default</code>, <code>aten.silu.default</code>)" in text
+    assert "| <code>aten.cos.default</code> | 9 | 8 |" in text
+
+
+def test_markdown_tells_first_whether_anything_is_worse() -> None:
+    worse = report_markdown(WHOLE, comparison=compare(a_report(right("aten.add.Tensor")), WHOLE))
+    assert worse.index("**Worse than before.**") < worse.index("| kernels |")
+    assert "- aten.add.Tensor: right -&#62; wrong (breaks strides, values)" in worse
+    assert "Nothing is worse than before." in report_markdown(WHOLE, comparison=compare(WHOLE, WHOLE))
+
+
+def test_markdown_takes_no_word_of_a_kernel_for_markup(rendered: Callable[[str], Tags]) -> None:
+    plain = rendered(report_markdown(nasty("some words"), comparison=compare(WHOLE, nasty("some words"))))
+    found = rendered(report_markdown(nasty(), comparison=compare(WHOLE, nasty())))
+    assert found.tags == plain.tags
+    assert "a" not in found.tags
+    assert one_line(NASTY) in found.text
+
+
+@given(report=reports())
+def test_markdown_of_any_words_has_the_tags_of_its_own(rendered: Callable[[str], Tags], report: Report) -> None:
+    quiet: list[Verdict] = [
+        replace(verdict, failures=tuple(replace(one, message="w", example="w" if one.example else "") for one in verdict.failures))
+        for verdict in report.results
+    ]
+    calm = replace(report, backend="w", results=tuple(quiet))
+    assert rendered(report_markdown(report)).tags == rendered(report_markdown(calm)).tags
+
+
+def test_markdown_leaves_a_script_that_holds_data_to_the_json() -> None:
+    made = wrong("aten.amax.default")
+    long = replace(made, failures=(replace(made.failures[0], reproducer="data = '" + "x" * 9000 + "'\n"),))
+    text = report_markdown(a_report(long))
+    assert "data = " not in text
+    assert len(text) < 2000
+
+
+def test_markdown_fits_a_comment() -> None:
+    long = [wrong(f"aten.{name}.default", message="word " * 900, example="value " * 900) for name in _UNARY]
+    text = report_markdown(a_report(*long, *map(absent, ["aten.sin.default"]), openings=NEXT))
+    assert len(text) < 65_536
+    assert "wrong too, and not told of here for want of room: " in text
+    assert text.count("<details>") == text.count("</details>") > 3
+    brief = a_report(*(wrong(f"aten.{name}.default") for name in _UNARY))
+    assert "for want of room" not in report_markdown(brief)

@@ -1,0 +1,222 @@
+"""The page of a report in a browser: what it shows, finds, sorts and copies, and that nothing a kernel says is taken for HTML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from browser import NARROW, needs_browser, outside_resources, visit
+from made_reports import NASTY, a_report, absent, op, right, skipped, wrong
+
+import eagerdecomp as ed
+from eagerdecomp.conformance.comparing import compare
+from eagerdecomp.conformance.reports.page import report_page
+from eagerdecomp.conformance.reports.words import one_line, printable
+from eagerdecomp.conformance.results import Consequence, Opening, Report, Verdict
+
+MANY = [str(op) for op in ed.core_aten() if str(op).startswith(("aten.a", "aten.b", "aten.c"))]
+FAMILIES = {name: "first" if name.startswith("aten.a") else "second" for name in MANY if not name.startswith("aten.c")}
+WRONG = ["aten.add.Tensor", "aten.amax.default", "aten.bmm.default", "aten.cos.default"]
+
+
+def many() -> Report:
+    """Every state, and more kernels than a table shows at first."""
+    verdicts = [
+        wrong(name, "values", "memory")
+        if name in WRONG
+        else absent(name)
+        if number % 7 == 1
+        else skipped(name)
+        if number % 7 == 2
+        else right(name, 10 + number)
+        for number, name in enumerate(MANY)
+    ]
+    following = tuple(Consequence(op(name), "f32[2]", op("aten.add.Tensor")) for name in ("aten.mish.default", "aten.silu.default"))
+    missing = [verdict.op for verdict in verdicts if verdict.state == "absent"]
+    return a_report(*verdicts, consequences=following, openings=tuple(Opening(one, 9, 3) for one in missing))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    old = a_report(*(right(str(verdict.op)) for verdict in many().results))
+    path.write_text(report_page(many(), families=FAMILIES, comparison=compare(old, many())), encoding="utf-8")
+    return path
+
+
+def test_it_loads_nothing_from_elsewhere(page: Path) -> None:
+    assert outside_resources(page.read_text(encoding="utf-8")) == []
+
+
+def test_it_tells_where_nothing_is_wrong_and_where_nothing_was_run() -> None:
+    fine, nothing = report_page(a_report(right("aten.add.Tensor"))), report_page(a_report(absent("aten.add.Tensor")))
+    assert "Nothing wrong was found in 1 kernel exercised." in fine
+    assert 'id="wrong"' not in fine
+    assert "No kernel was exercised." in nothing
+    assert "Nothing wrong" not in nothing
+
+
+def test_it_tells_what_of_the_manifest_does_not_hold_and_that_a_run_was_cut_short() -> None:
+    report = replace(a_report(), stale=("aten.add.Tensor",), undeclared=("aten.cos.default",), interrupted=True)
+    text = report_page(report)
+    assert "The manifest of absences does not hold." in text
+    assert "<code>aten.add.Tensor</code>: the backend has this kernel" in text
+    assert "Absent, and not declared:</p><ul><li><code>aten.cos.default</code></li></ul>" in text
+    assert "The run was cut short" in text
+
+
+@needs_browser
+def test_it_runs_without_complaint_and_without_a_request(page: Path) -> None:
+    seen = visit(page, "return performance.getEntriesByType('resource').map(one=>one.name)")
+    assert seen.console == ()
+    assert seen.answer == []
+
+
+@needs_browser
+def test_no_word_of_a_kernel_is_taken_for_html(tmp_path: Path) -> None:
+    failing = wrong("aten.add.Tensor", NASTY, message=NASTY, example=NASTY)
+    failures = tuple(replace(one, expected=NASTY, got=NASTY, reproducer="\n" + NASTY) for one in failing.failures)
+    failing = replace(failing, failures=failures, note=NASTY, varied=(NASTY,), checked={NASTY: 1})
+    report = a_report(
+        failing, skipped("aten.rand.default", NASTY), consequences=(Consequence(op("aten.silu.default"), NASTY, failing.op),)
+    )
+    report = replace(report, backend=NASTY, profile=NASTY, torch=NASTY, stale=(NASTY,), undeclared=(NASTY,))
+    path = tmp_path / "nasty.html"
+    path.write_text(
+        report_page(report, families={"aten.add.Tensor": NASTY}, comparison=compare(a_report(), report)), encoding="utf-8"
+    )
+    ask = """return {title:document.title,scripts:document.querySelectorAll('script').length,
+        stray:document.querySelectorAll('main a:not([href^="#"]),main em,main script').length,
+        script:document.querySelector('pre.script').textContent,call:document.querySelector('pre.words').textContent}"""
+    seen = visit(path, ask)
+    assert seen.console == ()
+    assert seen.answer == {
+        "title": f"Conformance of {one_line(NASTY)}",
+        "scripts": 2,  # the page's own, and the question
+        "stray": 0,
+        "script": "\n" + printable(NASTY),
+        "call": printable(NASTY),
+    }
+
+
+@needs_browser
+def test_an_address_opens_its_kernel_and_every_address_leads_somewhere(page: Path) -> None:
+    ask = """const links=[...document.querySelectorAll('a')].map(one=>
+        !!document.getElementById(decodeURIComponent(one.hash.slice(1))));
+        return {open:[...document.querySelectorAll('details.kernel[open]')].map(one=>one.id),links}"""
+    found = visit(page, ask, fragment="wrong-aten.bmm.default").answer
+    assert found["open"] == ["wrong-aten.bmm.default"]
+    assert len(found["links"]) >= len(WRONG)
+    assert all(found["links"])
+    assert visit(page, ask).answer["open"] == []
+
+
+@needs_browser
+def test_few_wrong_kernels_are_told_at_length_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "few.html"
+    path.write_text(report_page(a_report()), encoding="utf-8")
+    assert visit(path, "return document.querySelectorAll('details.kernel[open]').length").answer == 2
+
+
+@needs_browser
+def test_a_wrong_kernel_is_shown_with_its_call_its_script_and_what_follows(page: Path) -> None:
+    text = visit(
+        page,
+        "return document.getElementById('wrong-aten.add.Tensor').innerText",
+        fragment="wrong-aten.add.Tensor",
+    ).answer
+    for told in (
+        "values, memory",
+        "element 3 is off by 2.0",
+        "aten.add.Tensor(f32[3], f32[3])",
+        "[1.0, 2.0, 0.0]",
+        "raise SystemExit(1)",
+    ):
+        assert told in text
+    assert "2 decomposed ops wrong by it" in text
+
+
+@needs_browser
+def test_the_button_copies_the_script(page: Path) -> None:
+    ask = """let copied='';const clipboard={writeText:text=>{copied=text;return Promise.resolve()}};
+        Object.defineProperty(navigator,'clipboard',{value:clipboard});
+        const part=document.getElementById('wrong-aten.add.Tensor');part.open=true;
+        part.querySelector('button').click();return copied"""
+    assert visit(page, ask).answer == "import torch\n\n# aten.add.Tensor breaks values\nraise SystemExit(1)"
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("typed", "fits"),
+    [
+        ("wrong", lambda verdict: verdict.state == "wrong"),
+        ("ADD", lambda verdict: "add" in str(verdict.op)),
+        ("absent first", lambda verdict: verdict.state == "absent" and FAMILIES.get(str(verdict.op)) == "first"),
+        ("no such kernel", lambda verdict: False),
+    ],
+    ids=["state", "name", "two words", "none"],
+)
+def test_the_box_leaves_the_kernels_that_hold_every_word(page: Path, typed: str, fits: Callable[[Verdict], bool]) -> None:
+    ask = f"""const box=document.querySelector('#kernels input');box.value={typed!r};box.dispatchEvent(new Event('input'));
+        return [...document.querySelectorAll('#kernels tbody tr')].filter(one=>one.checkVisibility()).map(one=>one.id)"""
+    wanted = sorted(f"row-{verdict.op}" for verdict in many().results if fits(verdict))
+    assert sorted(visit(page, ask).answer) == wanted
+
+
+@needs_browser
+def test_the_table_begins_with_what_is_wrong_and_sorts_by_any_heading(page: Path) -> None:
+    ask = """const rows=()=>[...document.querySelectorAll('#kernels tbody tr')].map(one=>one.id.slice(4));const first=rows();
+        const head=name=>[...document.querySelectorAll('#kernels thead th')].find(one=>one.textContent===name).firstChild;
+        head('cases').click();const cases=rows();head('kernel').click();return {first,cases,names:rows()}"""
+    found = visit(page, ask).answer
+    report = many()
+    states = [report.verdict(name).state for name in found["first"]]
+    assert states == sorted(states, key=["wrong", "right", "not exercised", "absent"].index)
+    cases = [report.verdict(name).cases for name in found["cases"]]
+    assert cases == sorted(cases, reverse=True)
+    assert [name.lower() for name in found["names"]] != found["first"]
+    assert sorted(found["names"]) == sorted(MANY)
+
+
+@needs_browser
+def test_the_picture_shows_each_family_by_state_as_long_as_it_has_kernels(page: Path) -> None:
+    ask = """return [...document.querySelectorAll('.families tbody tr')].map(row=>({family:row.cells[0].textContent,
+        parts:[...row.querySelectorAll('.seg')].map(one=>[one.title,one.getBoundingClientRect().width]),
+        label:row.querySelector('[role=img]').getAttribute('aria-label'),
+        colours:[...row.querySelectorAll('.seg')].map(one=>getComputedStyle(one).backgroundColor)}))"""
+    found = {row["family"]: row for row in visit(page, ask).answer}
+    assert list(found) == ["first", "second", "other"]
+    counted = dict.fromkeys(found, 0)
+    for verdict in many().results:
+        counted[FAMILIES.get(str(verdict.op), "other")] += 1
+    per_kernel = set()
+    for family, row in found.items():
+        numbers = [int(re.match(r"\d+", title)[0]) for title, _ in row["parts"]]  # type: ignore[index]
+        assert sum(numbers) == counted[family]
+        assert row["label"] == ", ".join(title for title, _ in row["parts"])
+        assert len(set(row["colours"])) == len(row["parts"])
+        per_kernel |= {round(width / number) for number, (_, width) in zip(numbers, row["parts"], strict=True)}
+    assert max(per_kernel) - min(per_kernel) <= 1
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (800, False), (NARROW, True)])
+def test_it_fits_its_width_and_can_be_read(page: Path, width: int, dark: bool) -> None:
+    ask = """for(const one of document.querySelectorAll('details'))one.open=true;
+        const numbers=text=>text.match(/[\\d.]+/g).map(Number);
+        const light=text=>{const [r,g,b]=numbers(text).slice(0,3).map(c=>(c/=255)<=.04045?c/12.92:((c+.055)/1.055)**2.4);
+        return .2126*r+.7152*g+.0722*b};
+        const ground=one=>{for(;one;one=one.parentElement){const found=getComputedStyle(one).backgroundColor;
+        if(numbers(found)[3]!==0)return found}};
+        const least=Math.min(...[...document.querySelectorAll('main *,header *')].filter(one=>one.checkVisibility()&&
+        [...one.childNodes].some(node=>node.nodeType===3&&node.data.trim())).map(one=>{
+        const [a,b]=[light(getComputedStyle(one).color),light(ground(one))].sort((x,y)=>y-x);return (a+.05)/(b+.05)}));
+        return {width:[innerWidth,document.documentElement.scrollWidth],least,
+        paper:getComputedStyle(document.body).backgroundColor}"""
+    found = visit(page, ask, width=width, dark=dark).answer
+    assert found["width"] == [width, width]
+    assert found["least"] >= 4.5
+    assert (found["paper"] == "rgb(255, 255, 255)") != dark

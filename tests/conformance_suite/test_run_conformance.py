@@ -1,0 +1,356 @@
+"""The suite as its users run it: in Python, by the command, by pytest; kernels that crash and hang; what a report says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import eagerdecomp as ed
+from eagerdecomp.cli import main
+from eagerdecomp.conformance import Report, check_again, check_call, run_conformance
+
+aten = torch.ops.aten
+
+#: A module with a backend, as a user has it.
+MODULE = """
+import os, torch, eagerdecomp as ed
+aten = torch.ops.aten
+def exp(x):
+    return torch.exp(x) * 1.001
+calls = []
+def tan(x):
+    calls.append(1)
+    return torch.tan(x) + (len(calls) > 64)
+def sin(x):
+    os._exit(0)
+ops = [op for op in ed.core_aten() if op is not aten.tanh.default]
+kernels = {aten.exp.default: exp, aten.neg.default: aten.neg.default, aten.tan.default: tan, aten.sin.default: sin}
+backend = ed.Backend("mine", ops, kernels)
+def made():
+    return backend
+"""
+
+
+def backend(**kernels: Callable[..., Any]) -> ed.Backend:
+    return ed.Backend("mine", ed.core_aten(), {f"aten.{name}.default": kernel for name, kernel in kernels.items()})
+
+
+def aborting(x: Tensor) -> Tensor:
+    if x.dim() == 3:
+        os.abort()
+    return aten.neg(x)
+
+
+def leaving(x: Tensor) -> Tensor:
+    return aten.neg(x) if x.dim() < 2 else sys.exit(7)
+
+
+def test_a_wrong_kernel_is_named_with_the_smallest_call_and_a_script() -> None:
+    report = run_conformance(
+        backend(exp=lambda x: torch.exp(x) * 1.001, neg=aten.neg.default), ops=["aten.exp", "aten.neg"], profile="quick"
+    )
+    (failure,) = report.failures
+    assert failure.op is aten.exp.default
+    assert failure.property == "values"
+    assert "eager" in failure.message
+    assert failure.example.startswith("aten.exp.default(f32[")
+    assert report.verdict(aten.exp.default).state == "wrong"
+    assert report.verdict("aten.neg.default").state == "right"
+    assert report.verdict("aten.neg.default").cases > 0
+    assert not report.ok
+    assert Report.from_json(report.to_json()) == report
+
+
+def test_verdicts_tell_what_is_absent_and_what_was_not_exercised() -> None:
+    some = ed.Backend("some", ["aten.exp.default", "aten._assert_async.default", "aten.relu.default"])
+    report = run_conformance(some, profile="quick", programs=False)
+    assert report.verdict("aten.exp.default").state == "right"
+    assert report.verdict("aten.sum.dim_IntList").state == "absent"
+    assert report.verdict("aten._assert_async.default").state in ("right", "not exercised")
+    assert report.counts["absent"] == len(set(ed.core_aten()) - set(some.ops))
+    assert report.openings
+
+
+def test_an_op_of_which_no_call_is_known_is_not_exercised() -> None:
+    report = run_conformance(ed.Backend("some", ["aten.record_stream.default"]), ops=["aten.record_stream"], profile="quick")
+    (verdict,) = report.results
+    assert (verdict.state, verdict.note) == ("not exercised", "nothing is known to try it with")
+
+
+def test_what_only_earlier_calls_bring_about_is_told_as_state() -> None:
+    kept: dict[Any, Tensor] = {}
+
+    def exp(x: Tensor) -> Tensor:
+        return kept.setdefault((x.shape, x.dtype), aten.exp(x)).clone()
+
+    report = run_conformance(backend(exp=exp), ops=["aten.exp"], profile="quick")
+    assert {failure.property for failure in report.failures} == {"state"}
+
+
+def test_what_one_call_shows_is_not_told_as_state_though_another_came_first() -> None:
+    def maximum(one: Tensor, other: Tensor) -> Tensor:
+        return torch.where(one > other, one, other)
+
+    for seed in range(3):
+        report = run_conformance(backend(maximum=maximum), ops=["aten.maximum"], profile="quick", seed=seed)
+        assert "state" not in {failure.property for failure in report.failures}
+        assert report.failures
+
+
+def raising(x: Tensor) -> bool:
+    raise ZeroDivisionError("in the predicate")
+
+
+def test_what_the_suite_cannot_judge_is_told_with_its_cause() -> None:
+    ops = ed.core_aten().with_predicate("aten.exp", when=raising)
+    report = run_conformance(ed.Backend("mine", ops, {"aten.exp.default": torch.exp}), ops=["aten.exp"], profile="quick")
+    (failure,) = report.failures
+    assert failure.property == "error"
+    assert "ZeroDivisionError: in the predicate" in failure.message
+
+
+def switching(x: Tensor) -> Tensor:
+    torch.set_grad_enabled(True)
+    return aten.exp(x)
+
+
+def seeding(x: Tensor) -> Tensor:
+    torch.manual_seed(0)
+    return aten.exp(x)
+
+
+@pytest.mark.parametrize(("kernel", "words"), [(switching, "grad mode"), (seeding, "the default generator's state")])
+def test_what_a_kernel_sets_for_all_is_found(kernel: Callable[..., Any], words: str) -> None:
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    report = run_conformance(backend(exp=kernel), ops=["aten.exp"], profile="quick", isolate=False)
+    assert any(words in failure.message for failure in report.failures)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.is_grad_enabled()
+
+
+def test_a_right_kernel_is_right_whatever_the_callers_surroundings() -> None:
+    with torch.inference_mode():
+        report = run_conformance(backend(relu=torch.relu), ops=torch.ops.aten.relu, profile="quick")
+    assert [verdict.state for verdict in report.results] == ["right"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"), [(aborting, "SIGABRT"), (leaving, "exit code 7"), (lambda x: os._exit(0), "exit code 0")]
+)
+def test_a_kernel_that_ends_its_process_is_told_and_the_rest_still_runs(kernel: Callable[..., Any], words: str) -> None:
+    report = run_conformance(backend(neg=kernel, exp=torch.exp), ops=["aten.neg", "aten.exp"], profile="quick")
+    (failure,) = report.failures
+    assert failure.op is aten.neg.default
+    assert failure.property == "crash"
+    assert words in failure.message
+    assert failure.example.startswith("aten.neg.default(")
+    assert report.verdict("aten.exp.default").state == "right"
+
+
+def test_a_kernel_that_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from eagerdecomp.conformance import suite
+
+    monkeypatch.setitem(suite.PROFILES, "quick", replace(suite.PROFILES["quick"], patience=2.0))
+
+    def hanging(x: Tensor) -> Tensor:
+        while x.numel() == 0:
+            time.sleep(0.01)
+        return aten.neg(x)
+
+    report = run_conformance(backend(neg=hanging, exp=torch.exp), ops=["aten.neg", "aten.exp"], profile="quick")
+    (failure,) = report.failures
+    assert (failure.op, failure.property) == (aten.neg.default, "hang")
+    assert report.verdict("aten.exp.default").state == "right"
+
+
+def test_a_kernel_right_by_itself_and_wrong_in_a_program_is_named_with_the_consequences() -> None:
+    def exp(x: Tensor) -> Tensor:
+        return torch.exp(x) * 1.001
+
+    report = run_conformance(backend(exp=exp), ops=[], programs=True, profile="quick")
+    assert {failure.op for failure in report.failures} == {aten.exp.default}
+    assert report.failures[0].property == "program"
+    assert report.consequences
+    assert {one.blamed for one in report.consequences} == {aten.exp.default}
+    assert aten.exp.default not in {one.op for one in report.consequences}
+    assert report.calls > 50
+
+
+def test_without_processes_of_their_own_kernels_keep_the_callers_state() -> None:
+    seen: list[int] = []
+
+    def neg(x: Tensor) -> Tensor:
+        seen.append(os.getpid())
+        return aten.neg(x)
+
+    run_conformance(backend(neg=neg), ops=["aten.neg"], profile="quick", isolate=False)
+    assert set(seen) == {os.getpid()}
+
+
+def test_an_interrupted_run_reports_what_it_knows() -> None:
+    def tell(done: int, total: int, verdict: object) -> None:
+        if done == 1:
+            raise KeyboardInterrupt
+
+    report = run_conformance(
+        backend(exp=torch.exp), ops=["aten.exp", "aten.neg", "aten.sin"], profile="quick", processes=1, tell=tell
+    )
+    assert report.interrupted
+    assert not report.ok
+    assert sorted(verdict.state for verdict in report.results) == ["not exercised", "not exercised", "right"]
+
+
+def test_one_call_and_one_case_are_checked_again() -> None:
+    wrong = backend(exp=lambda x: torch.exp(x) * 1.001)
+    assert check_call(wrong, "aten.exp.default", [torch.ones(2)]).kind == "values"
+    assert check_call(backend(exp=torch.exp), "aten.exp.default", [torch.ones(2)]) is None
+    assert check_again(wrong, "aten.exp.default", "values", [0]).kind == "values"
+    assert check_again(backend(exp=torch.exp), "aten.exp.default", "values", [0]) is None
+
+
+def test_an_unknown_profile_or_op_is_refused() -> None:
+    with pytest.raises(ValueError, match="quick, standard, thorough"):
+        run_conformance(backend(), profile="slow")
+    with pytest.raises(ed.OpSetError, match=r"aten\.expp"):
+        run_conformance(backend(), ops=["aten.expp"])
+
+
+# -- as commands -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(MODULE, encoding="utf-8")
+    return tmp_path
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_the_command_names_the_wrong_kernel_writes_reports_and_scripts_that_run(project: Path) -> None:
+    ops = "aten.exp,aten.neg,aten.tanh"
+    files = ("--json", "r.json", "--markdown", "r.md", "--junit", "r.xml", "--html", "r.html", "--scripts", "wrong")
+    done = command(project, "-m", "eagerdecomp", "conformance", "mine:backend", "--profile", "quick", "--ops", ops, *files)
+    assert done.returncode == 1, done.stderr
+    assert "aten.exp.default" in done.stdout
+    assert "Traceback" not in done.stderr
+    report = Report.from_json((project / "r.json").read_text(encoding="utf-8"))
+    assert {str(verdict.op): verdict.state for verdict in report.results} == {
+        "aten.exp.default": "wrong",
+        "aten.neg.default": "right",
+        "aten.tanh.default": "absent",
+    }
+    for name in ("r.md", "r.xml", "r.html"):
+        assert "aten.exp.default" in (project / name).read_text(encoding="utf-8")
+    (script,) = sorted((project / "wrong").iterdir())
+    again = command(project, str(script))
+    assert again.returncode == 1, again.stderr
+    assert "values" in again.stdout
+    (project / "mine.py").write_text(MODULE.replace("* 1.001", ""), encoding="utf-8")
+    assert command(project, str(script)).returncode == 0
+    compared = command(
+        project,
+        "-m",
+        "eagerdecomp",
+        "conformance",
+        "mine:made",
+        "--profile",
+        "quick",
+        "--ops",
+        ops,
+        "--compare",
+        "r.json",
+        "--json",
+        "-",
+    )
+    assert compared.returncode == 0, compared.stderr
+    assert json.loads(compared.stdout)["backend"] == "mine"
+
+
+@pytest.mark.parametrize("op", ["tan", "sin"])
+def test_a_script_shows_also_what_comes_of_many_calls_or_ends_the_process(project: Path, op: str) -> None:
+    words = ("--profile", "quick", "--ops", f"aten.{op}", "--scripts", "wrong")
+    assert command(project, "-m", "eagerdecomp", "conformance", "mine:backend", *words).returncode == 1
+    (script,) = sorted((project / "wrong").iterdir())
+    again = command(project, str(script))
+    assert again.returncode == 1, again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["mine:nothing"], "mine has no nothing"),
+        (["nowhere:backend"], "eagerdecomp conformance: nowhere:backend: cannot be imported: No module named 'nowhere'\n"),
+        (
+            ["importing:backend"],
+            "eagerdecomp conformance: importing:backend: importing was found, but importing it fails: "
+            "ModuleNotFoundError: No module named 'no_such_thing' (importing.py:2)\n",
+        ),
+        (["mine:aten"], "not an eagerdecomp.Backend"),
+        (["mine:backend", "--ops", "aten.expp"], "aten.expp"),
+        (["mine:backend", "--compare", "mine.py"], "mine.py"),
+        (["mine:backend", "--absences", "none.txt"], "none.txt"),
+    ],
+)
+def test_what_the_command_cannot_do_is_told_in_a_line(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    monkeypatch.chdir(project)
+    monkeypatch.syspath_prepend(project)
+    sys.modules.pop("mine", None)
+    (project / "importing.py").write_text("import sys\nimport no_such_thing.inside\n", encoding="utf-8")
+    assert main(["conformance", *words]) == 2
+    sys.modules.pop("mine", None)
+    error = capsys.readouterr().err
+    assert told in error
+    assert len(error.splitlines()) <= 2
+
+
+def test_pytest_runs_a_test_a_kernel(project: Path) -> None:
+    words = (
+        "-m",
+        "pytest",
+        "--pyargs",
+        "eagerdecomp.conformance",
+        "--eagerdecomp-profile",
+        "quick",
+        "-p",
+        "no:cacheprovider",
+        "-rsf",
+    )
+    some = ("-k", "exp.default or aten.neg.default or tanh.default or floor.default", "--junitxml", "r.xml")
+    done = command(project, *words, "--eagerdecomp-backend", "mine:backend", *some)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "FAILED" in done.stdout
+    assert "test_kernel[aten.exp.default]" in done.stdout
+    assert "absent: the backend has no kernel for it" in done.stdout
+    assert "test_kernel[aten.neg.default]" in (project / "r.xml").read_text(encoding="utf-8")
+    unnamed = command(project, *words)
+    assert "--eagerdecomp-backend MODULE:BACKEND names the backend" in unnamed.stdout + unnamed.stderr
+
+
+def test_the_command_says_when_nothing_was_exercised_and_declares_all_that_is_absent(project: Path) -> None:
+    words = ("-m", "eagerdecomp", "conformance", "mine:backend", "--profile", "quick")
+    nothing = command(project, *words, "--ops", "aten.tanh", "--write-absences", "absent.txt")
+    assert nothing.returncode == 4, nothing.stderr
+    held = command(project, *words, "--ops", "aten.neg", "--absences", "absent.txt")
+    assert held.returncode == 0, held.stdout
+    (project / "absent.txt").write_text("", encoding="utf-8")
+    missing = command(project, *words, "--ops", "aten.neg", "--absences", "absent.txt")
+    assert missing.returncode == 1
+    assert "aten.tanh.default" in missing.stdout

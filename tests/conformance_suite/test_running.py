@@ -1,0 +1,172 @@
+"""Running: what is wrong with a kernel is found, made small and told once; state and threads are tried too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.running import Effort, Trial, exercised, shown
+from eagerdecomp.conformance.samples import shape, tensor
+from eagerdecomp.conformance.spec import Call, Kernel, Near, Property, Spec
+
+aten = torch.ops.aten
+EFFORT = Effort(150, 60.0, 30)
+DTYPES = (torch.float32, torch.int32, torch.float64)
+
+
+def call(draw: Draw) -> Call:
+    dtype = draw.pick("dtype", DTYPES)
+    return Call([tensor(draw, "self", dtype, shape(draw), ("normal", "lattice", "special"))])
+
+
+SPEC = Spec(call, Near(4), strides="dense")
+
+
+def trial(run: Callable[..., Any], op: Any = aten.exp.default, spec: Spec = SPEC, seed: int = 0) -> Trial:
+    return exercised(Kernel(op, run, op), spec, EFFORT, seed)
+
+
+def kinds(found: Trial) -> set[str]:
+    return {one.fault.kind for one in found.found}
+
+
+def cached_by_shape() -> Callable[[Tensor], Tensor]:
+    kept: dict[Any, Tensor] = {}
+    return lambda one: kept.setdefault((one.shape, one.dtype), aten.exp(one)).clone()
+
+
+def cached_by_memory() -> Callable[[Tensor], Tensor]:
+    kept: dict[Any, tuple[Tensor, Tensor]] = {}
+    return lambda one: kept.setdefault(one.data_ptr(), (one, aten.exp(one)))[1].clone()
+
+
+def one_buffer() -> Callable[[Tensor], Tensor]:
+    kept: dict[Any, Tensor] = {}
+
+    def run(one: Tensor) -> Tensor:
+        answer = aten.exp(one)
+        return kept.setdefault((one.shape, one.stride(), answer.dtype), torch.empty_like(answer)).copy_(answer)
+
+    return run
+
+
+def wrong_by_count() -> Callable[[Tensor], Tensor]:
+    count = [0]
+
+    def run(one: Tensor) -> Tensor:
+        count[0] += 1
+        return aten.exp(one) + (count[0] % 7 == 0)
+
+    return run
+
+
+def racing() -> Callable[[Tensor], Tensor]:
+    shared: dict[str, Tensor] = {}
+
+    def run(one: Tensor) -> Tensor:
+        shared["given"] = one
+        time.sleep(1e-5)
+        return aten.exp(shared["given"])
+
+    return run
+
+
+def by_numpy() -> Callable[[Tensor], Tensor]:
+    """It runs on every tensor but a module's parameters."""
+    return lambda one: aten.exp(torch.from_numpy(one.numpy()))
+
+
+def test_a_right_kernel_is_tried_and_nothing_found() -> None:
+    found = trial(aten.exp.default)
+    assert not found.found
+    assert found.cases >= 150
+    assert set(found.checked) == {"values", "parameters", "state", "threads"}
+    assert found.varied == ("self",)
+
+
+def test_a_right_kernel_of_another_kind_is_right() -> None:
+    assert not trial(lambda one: one.double().exp().to(aten.exp(one).dtype)).found
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (cached_by_shape, "state"),
+        (cached_by_memory, "state"),
+        (one_buffer, "state"),
+        (wrong_by_count, "values"),
+        (racing, "threads"),
+        (by_numpy, "raises"),
+    ],
+)
+def test_kernels_with_a_memory(make: Callable[[], Callable[[Tensor], Tensor]], expected: str) -> None:
+    assert expected in kinds(trial(make()))
+
+
+def test_the_call_told_is_the_smallest() -> None:
+    found = trial(lambda one: aten.exp(one) * 2 if one.dim() == 3 and one.dtype is torch.float64 else aten.exp(one))
+    (only,) = found.found
+    (given,) = only.fault.call.args
+    assert given.dtype is torch.float64
+    assert given.dim() == 3
+    assert given.numel() <= 8
+    assert given.is_contiguous()
+
+
+def test_what_was_found_is_shown_again_by_its_choices() -> None:
+    kernel = Kernel(aten.exp.default, lambda one: aten.exp(one) + 1, aten.exp.default)
+    only = next(one for one in exercised(kernel, SPEC, EFFORT, 0).found if one.fault.kind == "values")
+    assert shown(kernel, SPEC, only.property, only.choices).kind == only.fault.kind
+    assert shown(Kernel(aten.exp.default, aten.exp.default, aten.exp.default), SPEC, only.property, only.choices) is None
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    def rare(one: Tensor) -> Tensor:
+        return aten.exp(one) + (one.dim() == 4 and one.shape[0] == 1)
+
+    first, again = (trial(rare, seed=5).found for _ in range(2))
+    assert first
+    assert [one.choices for one in first] == [one.choices for one in again]
+
+
+def test_each_case_is_told_before_the_kernel_runs() -> None:
+    told: list[Sequence[int]] = []
+    running: list[Sequence[int]] = []
+
+    def run(one: Tensor) -> Tensor:
+        running.append(told[-1])
+        return aten.exp(one)
+
+    exercised(Kernel(aten.exp.default, run, aten.exp.default), SPEC, EFFORT, 0, lambda prop, choices: told.append(list(choices)))
+    assert running
+    assert all(running)
+
+
+def test_properties_of_a_spec_are_asked_too() -> None:
+    from eagerdecomp.conformance.spec import Fault
+
+    def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
+        return Fault("own", "always") if draw.flag("own") else None
+
+    found = trial(aten.exp.default, spec=SPEC.but(properties=(Property("own", broken, 0.2),)))
+    assert kinds(found) == {"own"}
+    assert found.checked["own"] >= 2
+
+
+def test_a_call_of_many_elements_is_cut_to_those_that_show_the_fault() -> None:
+    def call(draw: Draw) -> Call:
+        return Call([torch.arange(5000.0), torch.arange(5000.0).reshape(1, 5000)])
+
+    def add(one: Tensor, other: Tensor) -> Tensor:
+        return torch.where(one == 3777, 0.0, one + other)
+
+    (only,) = exercised(Kernel(aten.add.Tensor, add, aten.add.Tensor), Spec(call, Near(1)), EFFORT, 0).found
+    one, other = only.fault.call.args
+    assert one.tolist() == [3777.0]
+    assert other.tolist() == [[3777.0]]

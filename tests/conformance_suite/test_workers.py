@@ -1,0 +1,65 @@
+"""Workers: jobs done side by side, of which some die, hang or talk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from eagerdecomp.conformance.workers import Beat, Lost, done_in_processes, has_fork, survives
+
+
+def work(job: int, beat: Beat) -> tuple[int, int]:
+    beat(["begun", job])
+    if job == 3:
+        print("going down", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if job == 5:
+        time.sleep(600)
+    if job == 6:
+        for step in range(30):
+            beat(step)
+            time.sleep(0.05)
+    return job, os.getpid()
+
+
+def test_every_job_is_answered_or_told_lost() -> None:
+    answers = dict(done_in_processes(range(9), work, 2, 1.0))
+    assert sorted(answers) == list(range(9))
+    lost = {job: answer for job, answer in answers.items() if isinstance(answer, Lost)}
+    assert sorted(lost) == [3, 5]
+    assert lost[3].how == "crash"
+    assert "SIGSEGV" in lost[3].message
+    assert "going down" in lost[3].words
+    assert lost[3].last == ["begun", 3]
+    assert (lost[5].how, lost[5].last) == ("hang", ["begun", 5])
+    done = [answer for answer in answers.values() if not isinstance(answer, Lost)]
+    assert all(answers[job][0] == job for job in answers if job not in lost)
+    assert os.getpid() not in {process for _, process in done}
+
+
+def test_no_process_is_left() -> None:
+    jobs = done_in_processes(range(4), work, 2, 30.0)
+    _, (_, process) = next(jobs)
+    jobs.close()
+    for _ in range(100):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            break
+        time.sleep(0.05)
+    else:
+        raise AssertionError("a worker is left")
+
+
+def test_whether_work_survives() -> None:
+    assert survives(lambda: None, 10.0)
+    assert not survives(os.abort, 10.0)
+    assert not survives(lambda: time.sleep(60), 0.3)
+    assert not survives(lambda: os._exit(3), 10.0)
+
+
+def test_devices_with_a_driver_are_not_forked() -> None:
+    assert has_fork("cpu")
+    assert not has_fork("cuda")
