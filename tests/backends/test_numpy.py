@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime
 import functools
 import math
 import subprocess
@@ -22,6 +21,7 @@ from calls_of_kernels import CALLS, ONE, TWO, WITH_NUMBER
 from compare import outcome
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
+from weekly import this_weeks
 
 import eagerdecomp as ed
 from eagerdecomp._torch import DispatchMode
@@ -29,6 +29,7 @@ from eagerdecomp.backends.numpy import BACKEND, FAMILIES, PLUMBING
 from eagerdecomp.backends.numpy.activations import erf
 from eagerdecomp.backends.numpy.arrays import memory
 from eagerdecomp.calltext import parse_call
+from eagerdecomp.conformance import run_conformance
 from eagerdecomp.demo import _Run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -214,8 +215,7 @@ FORWARD = [
 
 
 def test_a_rotating_part_of_the_kernels_calls_is_eager_s() -> None:
-    week = datetime.date.today().isocalendar().week
-    seen = held(opinfos()[week % PARTS :: PARTS], FORWARD)
+    seen = held(this_weeks(opinfos(), PARTS), FORWARD)
     assert seen.calls.total() > 50
     assert seen.faults == {}
 
@@ -229,6 +229,31 @@ def test_every_kernel_is_eager_s(part: int) -> None:
 
 def _but_samples(selection: Selection) -> dict[str, Any]:
     return {"dtype": selection.dtype, "layout": selection.layout, "grad": selection.grad}
+
+
+#: One part in so many of the kernels is tried by the conformance suite each time; the week chooses which.
+SUITE_PARTS = 12
+
+
+def wrong_by_the_suite(kernels: Sequence[Any], seed: int) -> dict[str, list[str]]:
+    """The kernels that the conformance suite finds wrong, each with what it says of them."""
+    report = run_conformance(BACKEND, ops=kernels, profile="quick", seed=seed, isolate=False)
+    assert report.counts["right"] + report.counts["wrong"] == len(kernels)
+    found: dict[str, list[str]] = {}
+    for failure in report.failures:
+        found.setdefault(str(failure.op), []).append(f"{failure.property}: {failure.message}: {failure.example}")
+    return found
+
+
+def test_the_suite_finds_nothing_wrong_in_a_rotating_part_of_the_kernels() -> None:
+    assert wrong_by_the_suite(this_weeks(sorted(BACKEND.kernels, key=str), SUITE_PARTS), 0) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_suite_finds_nothing_wrong(family: str) -> None:
+    kernels = [f"aten.{name}" if "." in name else f"aten.{name}.default" for name in FAMILIES[family]]
+    assert wrong_by_the_suite(kernels, 0) == {}
 
 
 # -- and what is made of them -------------------------------------------------------------------------------------
@@ -259,8 +284,7 @@ def wrong(infos: Sequence[Any]) -> tuple[list[str], int]:
 
 
 def test_a_rotating_part_of_the_op_database_is_right_on_it() -> None:
-    week = datetime.date.today().isocalendar().week
-    found, right = wrong(opinfos()[week % PARTS :: PARTS])
+    found, right = wrong(this_weeks(opinfos(), PARTS))
     assert found == []
     assert right > 0
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eagerdecomp.backends.numpy.arrays import Array, Number, compute, floating, read
+from eagerdecomp.backends.numpy.arrays import Array, Number, compute, floating, scalar
 from eagerdecomp.backends.numpy.elementwise import clamped
 from eagerdecomp.spelling import not_implemented
 
@@ -59,7 +59,7 @@ def _gelu(x: Array, approximate: str) -> Array:
     # Far left of 0 one plus erf is all cancellation: what is left there is erfc.
     x = np.asarray(x, np.float64)
     scaled = x * math.sqrt(0.5)
-    return np.where(scaled < -1, 0.5 * x * _erfc(np.clip(-scaled, 1, 26)), 0.5 * x * (1 + erf(scaled)))
+    return np.where(scaled < -1, 0.5 * x * _erfc(np.clip(-scaled, 1, 30)), 0.5 * x * (1 + erf(scaled)))
 
 
 def _erf(x: Tensor) -> Tensor:
@@ -78,8 +78,15 @@ def _relu(x: Tensor) -> Tensor:
     return clamped(x, 0)
 
 
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """What half types are computed in; their numbers are not rounded to them."""
+    return torch.float32 if dtype.itemsize == 2 else dtype
+
+
 def _elu(x: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Tensor:
-    return compute(lambda a: np.where(a <= 0, np.expm1(a * input_scale) * alpha, a) * scale, [x], _only_floating("elu", x))
+    dtype = _only_floating("elu", x)
+    height, by, slope = (scalar(one, _wide(dtype)) for one in (alpha, scale, input_scale))
+    return compute(lambda a: np.where(a <= 0, np.expm1(a * slope) * height, a) * by, [x], dtype)
 
 
 def _hardtanh(x: Tensor, min_val: Number = -1, max_val: Number = 1) -> Tensor:
@@ -87,14 +94,18 @@ def _hardtanh(x: Tensor, min_val: Number = -1, max_val: Number = 1) -> Tensor:
         raise NotImplementedError("Bool inputs not supported for hardtanh")
     if x.dtype is torch.uint8 and min(min_val, max_val) < 0:
         raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
-    return clamped(x, read(min_val, x.dtype).item(), read(max_val, x.dtype).item())
+    return clamped(x, scalar(min_val, x.dtype).item(), scalar(max_val, x.dtype).item())
 
 
 def _leaky_relu(x: Tensor, negative_slope: Number = 0.01) -> Tensor:
-    return compute(lambda a: np.where(a > 0, a, a * negative_slope), [x], _only_floating("leaky_relu_cpu", x))
+    dtype = _only_floating("leaky_relu_cpu", x)
+    slope = scalar(negative_slope, _wide(dtype))
+    return compute(lambda a: np.where(a > 0, a, a * slope), [x], dtype)
 
 
 def _gelu_of(x: Tensor, *, approximate: str = "none") -> Tensor:
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError("approximate argument must be either none or tanh.")
     return compute(functools.partial(_gelu, approximate=approximate), [x], _only_floating("GeluKernelImpl", x))
 
 

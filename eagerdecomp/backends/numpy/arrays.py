@@ -6,6 +6,7 @@ and laid out like any tensor. NumPy sees the memory by its address: no copy, and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -32,6 +33,7 @@ __all__ = [
     "is_floating",
     "memory",
     "read",
+    "scalar",
     "store",
 ]
 
@@ -58,6 +60,23 @@ _SEEN_AS: dict[torch.dtype, np.dtype[Any]] = {
     torch.float64: np.dtype(np.float64),
     torch.complex64: np.dtype(np.complex64),
     torch.complex128: np.dtype(np.complex128),
+}
+
+_HALF = (torch.float16, torch.bfloat16)
+
+#: What eager calls dtypes that are too small for a number.
+_IN_C = {
+    torch.uint8: "uint8_t",
+    torch.int8: "int8_t",
+    torch.int16: "int16_t",
+    torch.int32: "int",
+    torch.int64: "int64_t",
+    torch.float16: "c10::Half",
+    torch.bfloat16: "c10::BFloat16",
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.complex64: "c10::complex<float>",
+    torch.complex128: "c10::complex<double>",
 }
 
 #: The dtype that values of a torch dtype are computed in: half types in float32, rounded once at the end, as eager does.
@@ -95,7 +114,8 @@ def memory(tensor: Tensor) -> Array:
 def read(operand: Tensor | Number, dtype: torch.dtype | None = None) -> Array:
     """An operand's values, converted to `dtype` where given, in the type that they are computed in. A view where it can be one."""
     if not isinstance(operand, Tensor):
-        return _number(operand, dtype)
+        values = np.asarray(operand)
+        return values if dtype is None else _promoted(values, dtype)
     values = memory(operand)
     if operand.dtype is torch.bfloat16:
         values = _from_bits(values)
@@ -107,25 +127,44 @@ def read(operand: Tensor | Number, dtype: torch.dtype | None = None) -> Array:
         values = np.negative(values)
     if dtype is None or dtype is operand.dtype:
         return values
+    return _promoted(values, dtype)
+
+
+def _promoted(values: Array, dtype: torch.dtype) -> Array:
+    """Converted as an operand is: integers wrap, half types are rounded first, then computed with."""
     values = _converted(values, COMPUTED_IN[dtype])
-    if dtype in (torch.float16, torch.bfloat16):  # promoted first, then computed
-        values = read(give(values, dtype))
-    return values
+    return read(give(values, dtype)) if dtype in _HALF else values
 
 
-def _number(value: Number, dtype: torch.dtype | None) -> Array:
-    if dtype is None:
-        return np.asarray(value)
-    if isinstance(value, complex) and not dtype.is_complex:
-        raise RuntimeError("value cannot be converted to type double without overflow")
-    target = COMPUTED_IN[dtype]
-    if target.kind in "iu" and not isinstance(value, bool):
-        most = int(np.iinfo(target).max)
-        least = -most if target.kind == "u" else -most - 1  # a byte takes -1 for 255
-        if not least <= value <= most:
-            raise RuntimeError(f"value cannot be converted to type {target}_t without overflow")
-        value = int(value) & most if target.kind == "u" else int(value)
-    return np.asarray(value).astype(target)
+def scalar(value: Number, dtype: torch.dtype) -> Array:
+    """A number that an op takes as one, and refuses where the dtype cannot hold it: eager's ``Scalar::to``.
+
+    Raises:
+        RuntimeError: for a number too large, or a complex one where the dtype is real.
+    """
+    if not _fits(value, dtype):
+        raise RuntimeError(f"value cannot be converted to type {_IN_C.get(dtype, dtype)} without overflow")
+    if isinstance(value, complex) and not dtype.is_complex and dtype is not torch.bool:
+        value = value.real
+    if isinstance(value, float) and not is_floating(dtype) and dtype is not torch.bool:
+        value = int(value)
+    return _promoted(np.asarray(value), dtype)
+
+
+def _fits(value: Number, dtype: torch.dtype) -> bool:
+    if dtype is torch.bool or isinstance(value, bool):
+        return True
+    if dtype.is_complex:
+        return _fits(value.real, dtype.to_real()) and _fits(value.imag, dtype.to_real())
+    if isinstance(value, complex):
+        return value.imag == 0 and _fits(value.real, dtype)
+    if dtype.is_floating_point:
+        return not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max
+    most = int(torch.iinfo(dtype).max)
+    least = int(torch.iinfo(dtype).min)
+    if not least and isinstance(value, int):
+        least = -most  # a byte takes -1 for 255
+    return bool(least <= value <= most)
 
 
 def store(tensor: Tensor, values: Array | Number) -> Tensor:
@@ -181,6 +220,9 @@ def _empty(shape: Sequence[int], dtype: torch.dtype, strides: Sequence[int]) -> 
 def alike(x: Tensor, dtype: torch.dtype, memory_format: torch.memory_format | None = None) -> Tensor:
     """Memory laid out as ``empty_like`` would."""
     preserving = memory_format in (None, torch.preserve_format)
+    ranks = {torch.channels_last: 4, torch.channels_last_3d: 5}
+    if memory_format in ranks and x.dim() != ranks[memory_format]:
+        raise RuntimeError(f"required rank {ranks[memory_format]} tensor to use {str(memory_format).removeprefix('torch.')} format")
     if preserving and x.is_contiguous():
         return allocate(x.shape, dtype)
     if preserving and is_dense(x):

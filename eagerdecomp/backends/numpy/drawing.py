@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eagerdecomp.backends.numpy.arrays import Array, give, memory, read, store
+from eagerdecomp.backends.numpy.arrays import Array, give, memory, read, scalar, store
+from eagerdecomp.forking import free_in_child
 
 __all__ = ["KERNELS"]
 
@@ -92,7 +93,7 @@ def _blocks(uniform: Array) -> Array:
     return np.stack([length * np.cos(turn), length * np.sin(turn)], axis=1).reshape(-1)
 
 
-_one_at_a_time = threading.Lock()
+_one_at_a_time = free_in_child(threading.Lock())
 
 
 @contextmanager
@@ -107,6 +108,8 @@ def _twister() -> Iterator[_Twister]:
 
 def _shaped(size: Sequence[int], dtype: torch.dtype | None, draw: Callable[[_Twister, int, torch.dtype], Array]) -> Tensor:
     dtype = dtype or torch.get_default_dtype()
+    if min(size, default=0) < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: {list(size)}")
     if dtype not in _DIGITS:
         raise NotImplementedError(f"\"check_uniform_bounds\" not implemented for '{dtype}'")
     with _twister() as twister:
@@ -114,6 +117,10 @@ def _shaped(size: Sequence[int], dtype: torch.dtype | None, draw: Callable[[_Twi
 
 
 def _rand(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+    dtype = dtype or torch.get_default_dtype()
+    if dtype.is_complex:
+        parts = read(_shaped([*size, 2], dtype.to_real(), _Twister.uniform))
+        return give(parts[..., 0] + 1j * parts[..., 1], dtype)
     made = _shaped(size, dtype, _Twister.uniform)
     if made.dtype.itemsize == 2:  # what is rounded up to 1 is given as 0
         values = read(made)
@@ -132,6 +139,7 @@ def _randn(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: Any) -
 def _randperm(n: int, *, dtype: torch.dtype | None = torch.int64, **_: Any) -> Tensor:
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got{n}")
+    scalar(max(n - 1, 0), dtype or torch.int64)
     made = list(range(n))
     with _twister() as twister:
         for place, drawn in enumerate(twister.words(max(n - 1, 0)).tolist()):

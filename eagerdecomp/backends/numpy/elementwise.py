@@ -9,10 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eagerdecomp.backends.numpy.arrays import Array, Number, common, compute, floating, give, read, store
+from eagerdecomp.backends.numpy.arrays import Array, Number, common, compute, floating, give, read, scalar, store
+from eagerdecomp.layouts import all_row_major, iterator_strides
 from eagerdecomp.spelling import not_implemented
 
 __all__ = ["KERNELS", "clamped"]
+
+aten = torch.ops.aten
 
 Function = Callable[..., Any]
 
@@ -55,6 +58,19 @@ def _power(x: Array, y: Array) -> Array:
         fraction = np.where(x == 1, 1, np.where(x == -1, parity, 0)).astype(x.dtype)
         return np.where(y < 0, fraction, np.power(x, np.maximum(y, 0)))
     return np.power(x, y)
+
+
+def _angle(x: Array, y: Array) -> Array:
+    return np.arctan2(x, y, dtype=np.float64)  # in float32 NumPy's is a unit off
+
+
+def _log1p(x: Array) -> Array:
+    if x.dtype.kind != "c":
+        return np.log1p(x)
+    # NumPy adds 1 to complex numbers first, which leaves nothing of small ones.
+    x = x.astype(np.complex128)
+    size = 0.5 * np.log1p(x.real * (2 + x.real) + x.imag**2)
+    return np.where(np.abs(x) < 0.5, size + 1j * np.arctan2(x.imag, 1 + x.real), np.log1p(x))
 
 
 # -- kinds of kernels ---------------------------------------------------------------------------------------------
@@ -117,25 +133,39 @@ def _scaled(function: Function) -> Function:
 
     def run(x: Any, y: Any, alpha: Number = 1, **by_name: Any) -> Tensor:
         dtype = common(x, y)
-        if function is np.subtract and any(isinstance(one, Tensor) and one.dtype is torch.bool for one in (x, y)):
+        if isinstance(alpha, bool) and dtype is not torch.bool:
+            raise RuntimeError("Boolean alpha only supported for Boolean results.")
+        if function is np.subtract and torch.bool in (common(x), common(y)):
             raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")
         if isinstance(alpha, float) and not dtype.is_floating_point and not dtype.is_complex:
             raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
         if alpha == 1 and not dtype.is_complex:  # eager multiplies complex numbers by 1, which makes infinities NaN
             return compute(function, [x, y], dtype)
-        scale = read(alpha, dtype)
+        scale = scalar(alpha, dtype)
         return compute(lambda a, b: function(a, scale * b), [x, y], dtype)
 
     return run
 
 
+_ROUNDED: dict[str, Function] = {"trunc": _truncated, "floor": _floored}
+
+
+def _unrounded(function: Function, x: Any, y: Any, dtype: torch.dtype) -> Tensor:
+    """Elementwise, but for a number as the second operand, which beside half types is not rounded to them first."""
+    if dtype.itemsize != 2 or not dtype.is_floating_point or (isinstance(y, Tensor) and y.dim()):
+        return compute(function, [x, y], dtype)
+    return give(function(read(x, dtype), read(y, torch.float32)), dtype, [x, y])
+
+
 def _divided(x: Any, y: Any, *, rounding_mode: str | None = None) -> Tensor:
     dtype = common(x, y)
     if rounding_mode is None:
-        return compute(np.true_divide, [x, y], floating(dtype))
+        return _unrounded(np.true_divide, x, y, floating(dtype))
     if dtype is torch.bool or dtype.is_complex:
         raise not_implemented(f"div_{rounding_mode}_cpu", dtype)
-    return compute({"trunc": _truncated, "floor": _floored}[rounding_mode], [x, y], dtype)
+    if rounding_mode not in _ROUNDED:
+        raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
+    return _unrounded(_ROUNDED[rounding_mode], x, y, dtype)
 
 
 def _raised(x: Any, y: Any) -> Tensor:
@@ -144,7 +174,7 @@ def _raised(x: Any, y: Any) -> Tensor:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
     if dtype is torch.bool and isinstance(y, Tensor):
         raise not_implemented("pow", dtype)
-    return compute(_power, [x, y], dtype)
+    return compute(_power, [x, y if isinstance(y, Tensor) else scalar(y, dtype).item()], dtype)
 
 
 def _absolute(x: Tensor) -> Tensor:
@@ -177,7 +207,8 @@ def clamped(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
         found = values if min is None else np.maximum(values, limits[0])
         return found if max is None else np.minimum(found, limits[-1])
 
-    return compute(run, [x, *bounds], dtype)
+    limits = [bound if isinstance(bound, Tensor) else scalar(bound, dtype).item() for bound in bounds]
+    return compute(run, [x, *limits], dtype)
 
 
 def _chosen(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -189,9 +220,13 @@ def _chosen(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 def _atan2_out(x: Tensor, y: Tensor, *, out: Tensor) -> Tensor:
     shape = np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
+    if not torch.can_cast(floating(common(x, y)), out.dtype):
+        raise RuntimeError(f"result type {floating(common(x, y))} can't be cast to the desired output type {out.dtype}")
     if tuple(out.shape) != shape:
         out.resize_(shape)
-    return store(out, np.arctan2(*(read(one, floating(common(x, y))) for one in (x, y))))
+        if not all_row_major([x, y]):
+            aten.as_strided_.default(out, shape, iterator_strides(shape, [x, y]))
+    return store(out, read(_binary_real(_angle)(x, y)))
 
 
 _SAME = {
@@ -214,7 +249,7 @@ _REAL: dict[str, Function] = {
     "expm1": np.expm1,
     "log": np.log,
     "log10": np.log10,
-    "log1p": np.log1p,
+    "log1p": _log1p,
     "log2": np.log2,
     "reciprocal": lambda x: 1 / x,
     "rsqrt": lambda x: 1 / np.sqrt(x),
@@ -231,7 +266,7 @@ _WHOLE: dict[str, Function] = {"ceil": np.ceil, "floor": np.floor, "round": np.r
 _BINARY: dict[str, Function] = {
     "add": _scaled(np.add),
     "sub": _scaled(np.subtract),
-    "mul": _binary(np.multiply),
+    "mul": lambda x, y: _unrounded(np.multiply, x, y, common(x, y)),
     "div": _divided,
     "fmod": _binary(_fmod),
     "remainder": _binary(_remainder),
@@ -255,7 +290,7 @@ _OTHERS: dict[str, Function] = {
     "logical_xor": _logical(np.logical_xor),
     "maximum": _binary(np.maximum),
     "minimum": _binary(np.minimum),
-    "atan2": _binary_real(np.arctan2),
+    "atan2": _binary_real(_angle),
     "atan2.out": _atan2_out,
     "div.Tensor_mode": _divided,
     "div.Scalar_mode": _divided,

@@ -13,7 +13,7 @@ from eagerdecomp.backends.numpy.arrays import Array, allocate, give, read, store
 from eagerdecomp.backends.numpy.reductions import axis
 from eagerdecomp.layouts import iterator_strides
 
-__all__ = ["KERNELS", "like_operand", "places_along", "same_rank"]
+__all__ = ["KERNELS", "like_operand", "places_along", "row_numbers", "same_rank"]
 
 aten = torch.ops.aten
 
@@ -142,7 +142,8 @@ def _index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool = F
     places = _indices(x, indices) if x.dim() else (read(indices[0], torch.bool).reshape(1),)
     given = read(values)
     wanted = target[places].shape
-    given = given.reshape(given.shape[max(0, given.ndim - len(wanted)) :])
+    if given.ndim > len(wanted):
+        raise RuntimeError(f"shape mismatch: value tensor of shape {list(given.shape)} cannot be broadcast to {list(wanted)}")
     if accumulate:
         np.add.at(target, places, given)
     else:
@@ -173,11 +174,20 @@ def _nonzero(x: Tensor) -> Tensor:
     return made
 
 
+def row_numbers(name: str, argument: int, indices: Tensor) -> None:
+    if indices.dtype not in (torch.int64, torch.int32):
+        raise RuntimeError(
+            f"Expected tensor for argument #{argument} 'indices' to have one of the following scalar types: Long, Int; but got "
+            f"{indices.dtype} instead (while checking arguments for {name})"
+        )
+
+
 def _embedding(
     weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Tensor:
     if weight.dim() != 2:
         raise RuntimeError("'weight' must be 2-D")
+    row_numbers("embedding", 1, indices)
     places = read(indices)
     if places.size and (places.min() < 0 or places.max() >= weight.shape[0]):
         raise IndexError("index out of range in self")

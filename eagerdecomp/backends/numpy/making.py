@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import suggested_memory_format
-from eagerdecomp.backends.numpy.arrays import Number, alike, allocate, common, formatted, give, read, store
+from eagerdecomp.backends.numpy.arrays import Array, Number, alike, allocate, common, formatted, give, read, scalar, store
 from eagerdecomp.backends.numpy.reductions import axes, axis
+from eagerdecomp.strides import is_dense
 
 __all__ = ["KERNELS"]
 
@@ -37,7 +38,7 @@ def _here(device: Any) -> None:
 def _full(size: Sequence[int], value: Number, *, dtype: torch.dtype | None = None, device: Any = None, **_: Any) -> Tensor:
     _here(device)
     dtype = dtype or _dtype_of(value)
-    return store(allocate(size, dtype), read(value, dtype))
+    return store(allocate(size, dtype), _filling(value, dtype, math.prod(size)))
 
 
 def _scalar_tensor(value: Number, *, dtype: torch.dtype | None = None, device: Any = None, **_: Any) -> Tensor:
@@ -55,7 +56,13 @@ def _full_like(
 ) -> Tensor:
     _here(device)
     dtype = dtype or x.dtype
-    return store(alike(x, dtype, memory_format), read(value, dtype))
+    return store(alike(x, dtype, memory_format), _filling(value, dtype, x.numel()))
+
+
+def _filling(value: Number, dtype: torch.dtype, count: int) -> Array:
+    # Eager fills one element by another way, which lets numbers too large for half types be infinite.
+    half = dtype in (torch.float16, torch.bfloat16)
+    return read(value, dtype) if half and count == 1 and not isinstance(value, complex) else scalar(value, dtype)
 
 
 def _fill(x: Tensor, value: Number) -> Tensor:
@@ -84,7 +91,27 @@ def _copied_into(target: Tensor, source: Tensor, non_blocking: bool = False) -> 
     if (target.device.type, source.device.type) != ("cpu", "cpu"):
         made: Tensor = aten.copy_.default(target, source, non_blocking)
         return made
+    if any(size > 1 and not step for size, step in zip(target.shape, target.stride(), strict=True)):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "Please clone() the tensor before performing the operation."
+        )
+    if _partly_one(target, source):
+        raise RuntimeError(
+            "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "
+            "Please clone() the tensor before performing the operation."
+        )
     return store(target, read(source))  # NumPy sees where the two overlap
+
+
+def _partly_one(x: Tensor, y: Tensor) -> bool:
+    """Whether two dense tensors share some of their memory, and not all of it alike."""
+    if not (x.numel() and y.numel() and is_dense(x) and is_dense(y)):
+        return False
+    (first, end), (other, stop) = ((one.data_ptr(), one.data_ptr() + one.numel() * one.itemsize) for one in (x, y))
+    if (first, end) == (other, stop):
+        return x.stride() != y.stride()
+    return first < stop and other < end
 
 
 def _copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
@@ -103,11 +130,12 @@ def _arange(
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     if not all(math.isfinite(one) for one in (start, end)):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
-    if not dtype.is_floating_point:
+    if dtype is torch.int64:
         first, last, by = int(start), int(end), int(step)
-        count = -(-(last - first) // by) if whole or dtype is torch.int64 else math.ceil((end - start) / step)
-        return give(first + by * np.arange(count, dtype=np.int64), dtype)
-    count = math.ceil((end - start) / step)
+        return give(first + by * np.arange(-(-(last - first) // by), dtype=np.int64), dtype)
+    count = math.ceil((float(end) - float(start)) / float(step))
+    if not dtype.is_floating_point:
+        return give(int(start) + int(step) * np.arange(count, dtype=np.int64), dtype)
     return give(start + step * np.arange(count, dtype=np.float64), dtype)
 
 

@@ -43,9 +43,14 @@ def _scaled(values: Array, weight: Array | None, bias: Array | None) -> Array:
     return values if bias is None else values + bias
 
 
-def _kept_in(x: Tensor, weight: Tensor | None) -> torch.dtype:
+def _kept_in(x: Tensor, *others: Tensor | None) -> torch.dtype:
     """The dtype of what is kept for the backward: float32 beside half inputs whose weights are float32."""
-    return torch.float32 if weight is not None and weight.dtype is torch.float32 else x.dtype
+    return torch.float32 if any(one is not None and one.dtype is torch.float32 for one in others) else x.dtype
+
+
+def _check_kept(x: Tensor, mean: Tensor, weight: Tensor | None) -> None:
+    if mean.dtype is not _kept_in(x, weight):
+        raise RuntimeError(f"expected scalar type {_kept_in(x, weight)} but found {mean.dtype}")
 
 
 def _layer_norm(
@@ -54,10 +59,16 @@ def _layer_norm(
     inner = len(normalized_shape)
     if list(x.shape[x.dim() - inner :]) != list(normalized_shape) or inner < 1:
         raise RuntimeError(f"Given normalized_shape={list(normalized_shape)}, got input of size {list(x.shape)}")
+    for name, given in (("weight", weight), ("bias", bias)):
+        if given is not None and list(given.shape) != list(normalized_shape):
+            raise RuntimeError(
+                f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape {list(given.shape)} and "
+                f"normalized_shape = {list(normalized_shape)}"
+            )
     values = _need(x)
     over = tuple(range(x.dim() - inner, x.dim()))
     mean, _, scale = _statistics(values, over, eps)
-    kept = _kept_in(x, weight)
+    kept = _kept_in(x, weight, bias)
     made = _scaled((values - mean) * scale, _wide(weight), _wide(bias))
     return give(made, x.dtype), give(mean, kept), give(scale, kept)
 
@@ -72,9 +83,14 @@ def _layer_norm_backward(
     bias: Tensor | None,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
+    if (output_mask[1] and weight is None) or (output_mask[2] and bias is None):
+        raise RuntimeError("there is no gradient of a weight or bias that is not there")
+    if x.numel():
+        _check_kept(x, mean, weight)
     inner = len(normalized_shape)
     over, batch = tuple(range(x.dim() - inner, x.dim())), tuple(range(x.dim() - inner))
     gradient, scale = _need(grad), _need(rstd)
+    kept = weight.dtype if weight is not None else bias.dtype if bias is not None and not x.numel() else x.dtype
     normal = (_need(x) - _need(mean)) * scale
     through = gradient if weight is None else gradient * _need(weight)
     of_input = scale * (
@@ -83,9 +99,7 @@ def _layer_norm_backward(
     return (
         give(of_input, x.dtype) if output_mask[0] else None,
         give((gradient * normal).sum(axis=batch), weight.dtype) if output_mask[1] and weight is not None else None,
-        give(gradient.sum(axis=batch), weight.dtype if weight is not None else x.dtype)
-        if output_mask[2] and bias is not None
-        else None,
+        give(gradient.sum(axis=batch), kept) if output_mask[2] else None,
     )
 
 
@@ -94,11 +108,18 @@ def _group_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     if not x.is_contiguous(memory_format=suggested_memory_format(x)):
         raise RuntimeError("Expected X.is_contiguous(memory_format) to be true, but got false.")
-    values = _need(x).reshape(n, group, -1)
+    if group < 1 or c % group:
+        raise RuntimeError(
+            f"Expected number of channels in input to be divisible by num_groups, but got input of shape {list(x.shape)} and "
+            f"num_groups={group}"
+        )
+    if x.numel() != n * c * hxw or any(one is not None and list(one.shape) != [c] for one in (weight, bias)):
+        raise RuntimeError("Expected as many elements in X as N * C * HxW, and weight and bias to be vectors of C")
+    values = _need(x).reshape(n, group, c // group * hxw)
     mean, _, scale = _statistics(values, (2,), eps)
     normal = ((values - mean) * scale).reshape(n, c, hxw)
     made = _scaled(normal, _wide(weight, c, 1), _wide(bias, c, 1)).reshape(tuple(x.shape))
-    kept = _kept_in(x, weight)
+    kept = _kept_in(x, weight, bias)
     return give(made, x.dtype, [x]), give(mean[..., 0], kept), give(scale[..., 0], kept)
 
 
@@ -114,6 +135,8 @@ def _group_norm_backward(
     group: int,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
+    if weight is None and (output_mask[1] or output_mask[2]):
+        raise RuntimeError("there is no gradient of a weight that is not there")
     gradient = _need(grad).reshape(n, c, hxw)
     scale = _need(rstd, n, group, 1)
     normal = (_need(x).reshape(n, group, -1) - _need(mean, n, group, 1)) * scale
@@ -145,7 +168,7 @@ def _batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     if not x.dtype.is_floating_point:
         raise not_implemented("batch_norm", x.dtype)
-    kept = _kept_in(x, weight)
+    kept = _kept_in(x, weight, bias, running_mean, running_var)
     if not training:
         assert running_mean is not None
         assert running_var is not None

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eagerdecomp.backends.numpy.arrays import Array, Number, allocate, formatted, give, read, store
+from eagerdecomp.backends.numpy.arrays import Array, Number, allocate, formatted, give, read, scalar, store
 from eagerdecomp.backends.numpy.windows import folded, unfolded
 from eagerdecomp.spelling import not_implemented
 from eagerdecomp.strides import in_order
@@ -48,12 +48,13 @@ def _addmm(bias: Tensor, x: Tensor, y: Tensor, *, beta: Number = 1, alpha: Numbe
     _check("addmm", 2, x, y)
     if bias.dtype is not x.dtype:
         raise RuntimeError(f"self and mat2 must have the same dtype, but got {bias.dtype} and {y.dtype}")
+    wide = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
     product = np.matmul(read(x), read(y))
     if alpha != 1:
-        product = product * read(alpha, x.dtype)
+        product = product * scalar(alpha, wide)
     if beta:
         added = np.broadcast_to(read(bias), product.shape)
-        product = product + (added if beta == 1 else added * read(beta, x.dtype))
+        product = product + (added if beta == 1 else added * scalar(beta, wide))
     return give(product, x.dtype)
 
 
@@ -80,7 +81,8 @@ class _Shape:
     def columns(self, wide: Array, extent: Sequence[int]) -> Array:
         """What each place of `narrow` is made of: [batch, group, channels and kernel, places]."""
         cut = unfolded(wide, self.kernel, self.stride, self.padding, self.dilation, extent)
-        return cut.reshape(wide.shape[0], self.groups, -1, math.prod(extent))
+        rows = wide.shape[1] // self.groups * math.prod(self.kernel)
+        return cut.reshape(wide.shape[0], self.groups, rows, math.prod(extent))
 
     def narrow_extent(self, size: Sequence[int]) -> list[int]:
         reach = [
@@ -101,7 +103,7 @@ class _Shape:
 
     def wide(self, narrow: Array, weight: Array, extent: Sequence[int]) -> Array:
         batch, places = narrow.shape[0], math.prod(narrow.shape[2:])
-        by_group = narrow.reshape(batch, self.groups, -1, places)
+        by_group = narrow.reshape(batch, self.groups, narrow.shape[1] // self.groups, places)
         columns = np.matmul(np.swapaxes(self._matrix(weight), 1, 2), by_group)
         columns = columns.reshape(batch, weight.shape[1] * self.groups, *self.kernel, *narrow.shape[2:])
         return folded(columns, extent, self.stride, self.padding, self.dilation)
@@ -112,7 +114,7 @@ class _Shape:
         return np.matmul(by_group, np.swapaxes(columns, 2, 3)).sum(0).reshape(tuple(shape))
 
     def _matrix(self, weight: Array) -> Array:
-        return weight.reshape(self.groups, weight.shape[0] // self.groups, -1)
+        return weight.reshape(self.groups, weight.shape[0] // self.groups, math.prod(weight.shape[1:]))
 
 
 def _convolution(
@@ -127,11 +129,18 @@ def _convolution(
     groups: int,
 ) -> Tensor:
     dims = weight.dim() - 2
+    if groups < 1:
+        raise RuntimeError("non-positive groups is not supported")
     _check_convolution(x, weight, bias, transposed, groups)
     shape = _Shape(weight, stride, padding, dilation, groups)
     values = read(x)
+    more = _spread(output_padding, dims)
+    if min(*shape.padding, *more, 0) < 0 or min(*shape.stride, *shape.dilation, groups) < 1:
+        raise RuntimeError("negative padding, and stride, dilation and groups that are not positive, are not supported")
+    if transposed and any(one >= max(pair) for one, *pair in zip(more, shape.stride, shape.dilation, strict=True)):
+        raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got {list(more)}")
     if transposed:
-        made = shape.wide(values, read(weight), shape.wide_extent(values.shape[2:], _spread(output_padding, dims)))
+        made = shape.wide(values, read(weight), shape.wide_extent(values.shape[2:], more))
     else:
         made = shape.narrow(values, read(weight), shape.narrow_extent(values.shape[2:]))
     if bias is not None:
@@ -150,6 +159,8 @@ def _check_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, transpose
     channels = x.shape[1]
     if x.dtype is not weight.dtype or (bias is not None and bias.dtype is not x.dtype):
         raise RuntimeError(f"Input type ({x.dtype}) and weight type ({weight.dtype}) should be the same")
+    if bias is not None and list(bias.shape) != [weight.shape[1] * groups if transposed else weight.shape[0]]:
+        raise RuntimeError(f"Given weight of size {list(weight.shape)}, got a bias of size {list(bias.shape)}")
     if weight.shape[0] % groups or channels != (weight.shape[0] if transposed else weight.shape[1] * groups):
         raise RuntimeError(
             f"Given groups={groups}, weight of size {list(weight.shape)} does not take an input of size {list(x.shape)}"
@@ -205,6 +216,8 @@ def _by_stride(strides: Sequence[int], over: Sequence[int]) -> list[int]:
 
 
 def _fft_r2c(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Tensor:
+    if x.dtype not in (torch.float32, torch.float64):
+        raise RuntimeError(f"MKL FFT doesn't support tensors of type: {x.dtype}")
     over = [one % x.dim() for one in dim]
     made = np.fft.fftn(read(x), axes=over)
     if onesided:
@@ -215,6 +228,8 @@ def _fft_r2c(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) 
 
 
 def _fft_c2r(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Tensor:
+    if not x.dtype.is_complex:
+        raise RuntimeError(f"Only supports complex dtypes, but found: {x.dtype}")
     values, strides = read(x), x.stride()
     over = [one % x.dim() for one in dim]
     scale = _SCALES[normalization](math.prod(x.shape[one] for one in over[:-1]) * last_dim_size)
@@ -237,10 +252,20 @@ def _norms(apart: Array, p: float) -> Array:
 def _cdist(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
     if x.dtype is not y.dtype:
         raise RuntimeError("cdist: both tensors must have the same dtype")
+    if not x.dtype.is_floating_point:
+        raise RuntimeError(f"cdist only supports floating-point dtypes, X1 got: {x.dtype}")
+    if compute_mode not in (None, 0, 1, 2):
+        raise RuntimeError(f"possible modes: 0, 1, 2, but was: {compute_mode}")
+    if p < 0:
+        raise RuntimeError("cdist only supports non-negative p values")
     return give(_norms(read(x)[..., :, None, :] - read(y)[..., None, :, :], p), x.dtype)
 
 
 def _pdist(x: Tensor, p: float = 2.0) -> Tensor:
+    if x.dim() != 2:
+        raise RuntimeError("pdist only supports 2D tensors")
+    if not x.is_contiguous():
+        raise RuntimeError("_pdist_forward requires contiguous input")
     left, right = np.triu_indices(x.shape[0], 1)
     return give(_norms(read(x)[left] - read(x)[right], p), x.dtype)
 

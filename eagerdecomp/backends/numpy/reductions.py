@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,7 +51,10 @@ def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dty
         raise RuntimeError("mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype.")
     over = axes(dim, x.dim())
     count = float(np.prod([x.shape[one] for one in over], dtype=np.float64))
-    return give(np.divide(_summed(read(x, asked), over, keepdim), count), asked)
+    values = read(
+        x, torch.float32 if asked.itemsize == 2 else asked
+    )  # the sum of half types, unlike `sum`'s, is not rounded to them
+    return give(np.divide(_summed(values, over, keepdim), count), asked)
 
 
 def _prod(x: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -82,6 +86,8 @@ def _with_places(name: str, place: Callable[..., Any]) -> Callable[..., tuple[Te
 
     def run(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
         along = axis(dim, x.dim())
+        if x.dtype.is_complex:
+            raise RuntimeError(f"{name}(): does not support complex input")
         values = read(x)
         if not x.dim():
             return give(values, x.dtype), give(0, torch.int64)
@@ -99,6 +105,8 @@ def _place(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
     def run(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         if x.dtype is torch.bool:
             raise NotImplementedError(f"{name}(): does not support bool input")
+        if x.dtype.is_complex:
+            raise RuntimeError(f"{name}(): does not support complex input")
         values = read(x)
         if dim is None:
             if not x.numel():
@@ -133,6 +141,7 @@ def _var(x: Tensor, dim: Any = None, correction: Number | None = None, keepdim: 
     apart = np.abs(values - np.mean(values, axis=over, keepdims=True)) ** 2
     freedom = max(count - float(1 if correction is None else correction.real), 0.0)
     real = {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(x.dtype, x.dtype)
+    freedom = freedom if x.numel() else math.nan
     return give(np.divide(np.sum(apart, axis=over, keepdims=keepdim), freedom), real)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eagerdecomp.backends.numpy.arrays import Array, Number, give, read, store
-from eagerdecomp.backends.numpy.indexing import like_operand, places_along, same_rank
+from eagerdecomp.backends.numpy.arrays import Array, Number, give, read, scalar, store
+from eagerdecomp.backends.numpy.indexing import like_operand, places_along, row_numbers, same_rank
 from eagerdecomp.backends.numpy.reductions import axis
 from eagerdecomp.backends.numpy.views import selected, sliced
 
@@ -37,15 +37,26 @@ def _scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | Number, reduce
         same_rank("scatter", x, index)
         if isinstance(source, Tensor) and source.dtype is not x.dtype:
             raise RuntimeError("scatter(): Expected self.dtype to be equal to src.dtype")
+        _check_sizes(x, along, index, source)
         target = wide.reshape(wide.shape or (1,))
         spread = index.reshape(1) if not index.dim() else index
         places = places_along(spread, along, target.shape[along])
-        given = read(source, x.dtype)
+        given = read(source) if isinstance(source, Tensor) else scalar(source, x.dtype)
         given = given.reshape(1) if isinstance(source, Tensor) and not source.dim() else given
         if given.ndim:
             given = given[tuple(slice(extent) for extent in spread.shape)]
         _combine(target, places, given, reduce, include_self)
     return give(wide, x.dtype)
+
+
+def _check_sizes(x: Tensor, along: int, index: Tensor, source: Tensor | Number) -> None:
+    """An index may be no larger than what is written, but along `along`, nor than what is read."""
+    sizes = list(index.shape)
+    beyond = any(size > held for dim, (size, held) in enumerate(zip(sizes, x.shape, strict=False)) if dim != along)
+    more = isinstance(source, Tensor) and any(size > held for size, held in zip(sizes, source.shape, strict=False))
+    if beyond or more:
+        than = f" and to be no larger size than src {list(source.shape)}" if isinstance(source, Tensor) else ""
+        raise RuntimeError(f"Expected index {sizes} to be no larger than self {list(x.shape)} apart from dimension {along}{than}")
 
 
 def _combine(target: Array, places: tuple[Array, ...], given: Array, reduce: str, include_self: bool) -> None:
@@ -55,13 +66,15 @@ def _combine(target: Array, places: tuple[Array, ...], given: Array, reduce: str
     if target.dtype == np.bool_ and reduce in ("add", "sum", "mean"):
         reduce = "amax"
     if not include_self:
-        least = {"sum": 0, "mean": 0, "prod": 1, "amax": _bound(target.dtype, -1), "amin": _bound(target.dtype, 1)}
-        target[places] = least[reduce]
+        least = {"sum": 0, "mean": 0, "prod": 1}
+        target[places] = least[reduce] if reduce in least else _bound(target.dtype, -1 if reduce == "amax" else 1)
     _COMBINED[reduce](target, places, given)
     if reduce == "mean":
-        count = np.full(target.shape, int(include_self))
+        count = np.full(
+            target.shape, int(include_self), target.dtype if target.dtype.kind in "iu" else np.int64
+        )  # wraps as eager's
         np.add.at(count, places, 1)
-        count = np.maximum(count, 1)
+        count[count == 0] = 1
         target[...] = target / count if target.dtype.kind in "fc" else np.floor_divide(target, count)
 
 
@@ -78,11 +91,14 @@ def _scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str
 
 
 def _embedding_backward(grad: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool) -> Tensor:
+    row_numbers("embedding_backward", 2, indices)
     places = read(indices).reshape(-1)
     rows = read(grad).reshape(places.size, grad.shape[-1])
     kept = places != padding_idx
     if scale_grad_by_freq:
         rows = rows / np.bincount(places, minlength=num_weights)[places][:, None]
+    if grad.dtype.is_complex:
+        rows = rows * rows.dtype.type(1)  # eager scales complex numbers, by 1 too, which makes infinities NaN
     summed = np.zeros((num_weights, grad.shape[-1]), rows.dtype)
     np.add.at(summed, places[kept], rows[kept])
     return give(summed, grad.dtype)

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eagerdecomp.backends.numpy.arrays import Array, Number, alike, formatted, give, read, store
+from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp.backends.numpy.arrays import Array, Number, alike, formatted, give, read, scalar, store
 from eagerdecomp.backends.numpy.views import sliced
 
 __all__ = ["KERNELS", "folded", "unfolded"]
@@ -88,10 +89,17 @@ class _Pool:
         self.dims, self.kernel = dims, _each(kernel, dims)
         self.stride = _each(stride, dims) if not isinstance(stride, int) and len(stride) else self.kernel
         self.padding, self.dilation = _each(padding, dims), _each(dilation, dims)
+        if min(*self.kernel, *self.stride, *self.dilation) < 1 or min(self.padding) < 0:
+            raise RuntimeError("pooling: kernel, stride and dilation should be greater than zero, pad must be non-negative")
         if any(2 * pad > width for pad, width in zip(self.padding, self.kernel, strict=True)):
             raise RuntimeError("pad should be at most half of effective kernel size")
         if x.dim() not in (dims + 1, dims + 2):
             raise RuntimeError(f"pooling: expected {dims + 1}D or {dims + 2}D input, but got: {list(x.shape)}")
+        if 0 in x.shape[int(x.dim() == dims + 2) :]:
+            raise RuntimeError(
+                f"Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with optional 0 dim batch size for input, but got: "
+                f"{list(x.shape)}"
+            )
         self.size = tuple(x.shape[-dims:])
         self.extent = tuple(
             _extent(*one, ceil_mode) for one in zip(self.size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
@@ -138,8 +146,13 @@ def _average(dims: int) -> Callable[..., Tensor]:
         divisor_override: int | None = None,
     ) -> Tensor:
         pool = _Pool(x, dims, kernel, stride, padding, 1, ceil_mode)
-        summed = pool.windows(read(x), 0).sum(-1, dtype=np.float64)
-        made = summed / pool.counted(count_include_pad, divisor_override)
+        cut, by = pool.windows(read(x), 0), pool.counted(count_include_pad, divisor_override)
+        if x.dtype.is_floating_point:
+            made = cut.sum(-1, dtype=np.float64) / by
+        else:  # divided as C++ divides integers
+            summed, count = cut.sum(-1, dtype=np.int64), by.astype(np.int64)
+            down, rest = np.divmod(summed, count)
+            made = down + ((rest != 0) & ((summed < 0) != (count < 0)))
         return give(made, x.dtype) if dims == 3 else formatted(made, x.dtype, x)
 
     return run
@@ -166,6 +179,11 @@ def _largest(dims: int) -> Callable[..., tuple[Tensor, Tensor]]:
         x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
     ) -> tuple[Tensor, Tensor]:
         pool = _Pool(x, dims, kernel, stride, padding, dilation, ceil_mode)
+        if dims == 3 and x.dim() == 4 and suggested_memory_format(x) is not torch.contiguous_format:
+            raise RuntimeError("Unsupported memory format. Supports only ChannelsLast3d, Contiguous")
+        last = suggested_memory_format(x) is not torch.contiguous_format  # there eager keeps places in the input's own dtype
+        if last and not x.dtype.is_floating_point and math.prod(pool.size) > torch.iinfo(x.dtype).max:
+            raise RuntimeError(f"a place among {math.prod(pool.size)} has to be a number of {x.dtype}")
         values = read(x)
         least = -np.inf if values.dtype.kind == "f" else np.iinfo(values.dtype).min
         cut = pool.windows(values, least)
@@ -202,6 +220,10 @@ def _adaptive_windows(size: int, count: int) -> list[slice]:
 
 def _adaptive(dims: int) -> Callable[[Tensor, Sizes], Tensor]:
     def run(x: Tensor, output_size: Sizes) -> Tensor:
+        if len(output_size) != dims or min(output_size) < 0:
+            raise RuntimeError(f"adaptive_avg_pool{dims}d: output_size must be {dims} sizes from 0 on, but got {list(output_size)}")
+        if x.dim() not in (dims + 1, dims + 2) or 0 in x.shape[-dims:]:
+            raise RuntimeError(f"adaptive_avg_pool{dims}d(): cannot take an input of {list(x.shape)}")
         values = read(x).astype(np.float64)
         for place, count in enumerate(_each(output_size, dims)):
             turned = np.moveaxis(values, values.ndim - dims + place, 0)
@@ -248,7 +270,7 @@ def _constant_pad(x: Tensor, pad: Sizes, value: Number = 0) -> Tensor:
     shape = [size + sum(pair) for size, pair in zip(x.shape, widths, strict=True)]
     if min(shape, default=0) < 0:
         raise RuntimeError(f"The input size {list(x.shape)}, plus padding {list(pad)}, resulted in a negative output size")
-    made = np.full(shape, read(value, x.dtype))
+    made = np.full(shape, scalar(value, x.dtype))
     into = tuple(slice(max(low, 0), size - max(high, 0)) for (low, high), size in zip(widths, shape, strict=True))
     cut = tuple(slice(max(-low, 0), size - max(-high, 0)) for (low, high), size in zip(widths, x.shape, strict=True))
     made[into] = read(x)[cut]
@@ -260,16 +282,26 @@ def _constant_pad(x: Tensor, pad: Sizes, value: Number = 0) -> Tensor:
     return formatted(made, x.dtype, x)
 
 
-def _pad_by(place: Callable[[Array, int], Array], farthest: Callable[[int], float]) -> Callable[[Tensor, Sizes], Tensor]:
-    """Padding with the tensor's own elements: `place` says which, for places before 0 and beyond the end."""
+def _pad_by(dims: int, place: Callable[[Array, int], Array], farthest: Callable[[int], float]) -> Callable[[Tensor, Sizes], Tensor]:
+    """Padding `dims` dimensions with the tensor's own elements: `place` says which, for places before 0 and beyond the end."""
 
     def run(x: Tensor, padding: Sizes) -> Tensor:
+        if len(padding) != 2 * dims:
+            raise RuntimeError(f"padding size is expected to be {2 * dims}, but got: {len(padding)}")
+        whole = x.shape[1:] if x.dim() == dims + 2 else x.shape
+        if x.dim() not in (dims + 1, dims + 2) or 0 in whole:
+            raise RuntimeError(
+                f"Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
+                f"for input, but got: {list(x.shape)}"
+            )
+        sizes = [size + low + high for size, (low, high) in zip(x.shape[-dims:], _pairs(padding), strict=True)]
+        if min(sizes) < 0 or max(sizes) < 1:
+            raise RuntimeError(f"padding {list(padding)} leaves nothing of an input of {list(x.shape)}")
         values = read(x)
-        still = x.dim() - len(padding) // 2
-        for along, (low, high) in enumerate(_pairs(padding), still):
+        for along, (low, high) in enumerate(_pairs(padding), x.dim() - dims):
             size = values.shape[along]
             wanted = np.arange(-low, size + high)
-            if wanted.size < 1 or not size or max(low, high) > farthest(size):
+            if max(low, high) > farthest(size):
                 raise RuntimeError(f"padding {list(padding)} does not fit an input of {list(x.shape)}")
             values = np.take(values, place(wanted, size), axis=along)
         return formatted(values, x.dtype, x)
@@ -277,8 +309,13 @@ def _pad_by(place: Callable[[Array, int], Array], farthest: Callable[[int], floa
     return run
 
 
-_reflected = _pad_by(lambda place, size: size - 1 - np.abs(size - 1 - np.abs(place)), lambda size: size - 1)
-_replicated = _pad_by(lambda place, size: np.clip(place, 0, size - 1), lambda size: math.inf)
+def _reflected(dims: int) -> Callable[[Tensor, Sizes], Tensor]:
+    return _pad_by(dims, lambda place, size: size - 1 - np.abs(size - 1 - np.abs(place)), lambda size: size - 1)
+
+
+def _replicated(dims: int) -> Callable[[Tensor, Sizes], Tensor]:
+    return _pad_by(dims, lambda place, size: np.clip(place, 0, size - 1), lambda size: math.inf)
+
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "_adaptive_avg_pool2d": _adaptive(2),
@@ -294,9 +331,9 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "max_pool2d_with_indices": _largest(2),
     "max_pool2d_with_indices_backward": _largest_backward,
     "max_pool3d_with_indices": _largest(3),
-    "reflection_pad1d": _reflected,
-    "reflection_pad2d": _reflected,
-    "reflection_pad3d": _reflected,
-    "replication_pad2d": _replicated,
-    "replication_pad3d": _replicated,
+    "reflection_pad1d": _reflected(1),
+    "reflection_pad2d": _reflected(2),
+    "reflection_pad3d": _reflected(3),
+    "replication_pad2d": _replicated(2),
+    "replication_pad3d": _replicated(3),
 }

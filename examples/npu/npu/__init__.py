@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from npu import device
+from npu import device, errors
 
-_setup_privateuseone_for_python_backend("npu", device)
+_setup_privateuseone_for_python_backend("npu", device, device_guard=errors.Guard())
 
-from npu import autocast, storages  # noqa: E402 - the device must have its name first
-from npu.kernels import COMPOSITES, SUPPORTED, composite_kernels, counts, register, reset_counts  # noqa: E402
+from npu import autocast, host, printing, storages  # noqa: E402 - the device must have its name first
+from npu.host import counts, reset_counts  # noqa: E402
+from npu.kernels import COMPOSITES, SUPPORTED, composite_kernels  # noqa: E402
 
-register()
+host.register(SUPPORTED)
 autocast.register()
 storages.patch()
+printing.patch()
+errors.patch()
 
 import eagerdecomp as ed  # noqa: E402
 

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from npu.device import NAME
+
 __all__ = ["register"]
 
 aten = torch.ops.aten
@@ -27,7 +29,7 @@ SINGLE = [
 ]
 
 _KEY = "AutocastPrivateUse1"
-_below = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+_below = torch._C.DispatchKeySet(torch._C._dispatch_key_parse(_KEY))
 _library = torch.library.Library("aten", "IMPL")
 _all = torch.library.Library("_", "IMPL")
 
@@ -44,7 +46,7 @@ def register() -> None:
 
 def _casting(op: Any, single: bool) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        dtype = torch.float32 if single else torch.get_autocast_dtype("npu")
+        dtype = torch.float32 if single else torch.get_autocast_dtype(NAME)
         with torch._C._ExcludeDispatchKeyGuard(_below):
             return op(*_cast(args, dtype), **{name: _cast(value, dtype) for name, value in kwargs.items()})
 
@@ -53,6 +55,6 @@ def _casting(op: Any, single: bool) -> Callable[..., Any]:
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, Tensor):
-        floating = value.is_floating_point() and value.dtype is not torch.float64 and value.device.type == "npu"
+        floating = value.is_floating_point() and value.dtype is not torch.float64 and value.device.type == NAME
         return value.to(dtype) if floating else value
     return type(value)([_cast(one, dtype) for one in value]) if isinstance(value, (list, tuple)) else value

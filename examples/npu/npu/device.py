@@ -1,12 +1,15 @@
-"""`torch.npu`: what torch asks of a device's module. There is one device, and all work on it is done when a call returns."""
+"""`torch.npu`: what torch asks of a device's module. There is one; work is done when a call returns."""
 
 from __future__ import annotations
 
 import torch
 
-__all__ = ["default_generators", "device", "manual_seed"]
+__all__ = ["NAME", "default_generators", "device", "manual_seed"]
 
-# `torch.Generator(device="npu")` needs a hook that torch offers in C++ alone. One of the CPU's serves: kernels draw from it.
+#: What torch calls the device, in place of PrivateUse1.
+NAME = "npu"
+
+# `torch.Generator(device=NAME)` needs a hook that torch offers in C++ alone. One of the CPU's serves: kernels draw from it.
 default_generators = (torch.Generator(device="cpu"),)
 
 # Activation checkpointing keeps a device's random state only where the module says so.
@@ -45,11 +48,11 @@ def check_index(given: torch.device | str | int | None) -> None:
     """Raise for any device but the one there is."""
     index = given if isinstance(given, int) or given is None else torch.device(given).index
     if index not in (None, 0):
-        raise RuntimeError(f"npu:{index}: there is one npu, npu:0")
+        raise RuntimeError(f"{NAME}:{index}: there is one {NAME}, {NAME}:0")
 
 
 class device:
-    """``with torch.npu.device(0):``, which changes nothing."""
+    """For a ``with``, in which nothing changes."""
 
     def __init__(self, index: torch.device | str | int) -> None:
         check_index(index)

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from npu.device import NAME
+
 __all__ = ["lay", "memory_of", "new_storage", "on_cpu", "on_meta", "place", "view", "wrap"]
 
 aten = torch.ops.aten
@@ -20,12 +22,13 @@ _META, _CPU_KEY = torch._C.DispatchKey.Meta, torch._C.DispatchKey.CPU
 _empty = torch._C._acc.create_empty_tensor
 # These kernels set sizes, strides and offsets, and look at no data.
 _set = aten.set_.source_Storage_storage_offset._op_dk
-_CPU, _NPU = torch.device("cpu"), torch.device("npu", 0)
+_storage_at: Any = torch._C._construct_storage_from_data_pointer
+_CPU = torch.device("cpu")
 
 
 def new_storage(memory: torch.UntypedStorage) -> torch.UntypedStorage:
     """A storage of the device over CPU memory. It has its address, but neither owns nor resizes it."""
-    storage: torch.UntypedStorage = torch._C._construct_storage_from_data_pointer(memory.data_ptr(), _NPU, memory.nbytes())
+    storage: torch.UntypedStorage = _storage_at(memory.data_ptr(), torch.device(NAME, 0), memory.nbytes())
     storage.memory = memory  # type: ignore[attr-defined]
     return storage
 
@@ -39,11 +42,9 @@ def memory_of(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     memory: torch.UntypedStorage | None = getattr(storage, "memory", None)
     if memory is None:
         if not storage.data_ptr() and storage.nbytes():
-            raise RuntimeError(
-                f"a storage of {storage.nbytes()} bytes on {storage.device} without memory: none of npu's kernels made it"
-            )
+            raise RuntimeError(f"a storage of {storage.nbytes()} bytes on {storage.device} without memory: no kernel here made it")
         # Made by torch of one of ours, whose memory it keeps alive: a slice, or what comes out of a file.
-        memory = torch._C._construct_storage_from_data_pointer(storage.data_ptr(), _CPU, storage.nbytes())
+        memory = _storage_at(storage.data_ptr(), _CPU, storage.nbytes())
         storage.memory = memory  # type: ignore[attr-defined]
     return memory
 
@@ -58,7 +59,7 @@ def wrap(made: Tensor) -> Tensor:
     """A tensor of the device with the memory of a CPU tensor."""
     if made.is_conj() or made.is_neg():
         made = made.resolve_conj().resolve_neg()
-    return place(made.dtype, new_storage(made.untyped_storage()), made.storage_offset(), made.shape, made.stride())
+    return place(made.dtype, new_storage(made.untyped_storage()), int(made.storage_offset()), made.shape, made.stride())
 
 
 def on_cpu(tensor: Tensor) -> Tensor:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import npu
 import pytest
 import torch
 from torch import Tensor
 
 import eagerdecomp as ed
-from conformance.cases import Selection, opinfos
-from conformance.installed import judge_lot
-from conformance.placing import home, placed
+from conformance.cases import Selection, full_name, opinfos
+from conformance.installed import beside, judge_lot
+from conformance.model_judge import judge_entry_installed
+from conformance.models import entries
+from conformance.placing import home, place_of, placed
+from conformance.standards import NO_STANDARD, no_standard
 
 ONE = Selection(samples=1, grad=True)
 
@@ -30,6 +35,49 @@ def test_a_wrong_kernel_and_a_missing_one_are_seen(kernel: object, status: str) 
     )
     (row,) = judge_lot(opinfos(r"^nn\.functional\.silu$"), backend, ONE)
     assert row.status == status
+
+
+def test_what_passes_in_one_form_alone_is_named() -> None:
+    infos = opinfos(r"^(nn\.functional\.silu|to_sparse)$")
+    installed, in_mode = (judge_lot(infos, npu.backend, ONE, in_mode=form) for form in (False, True))
+    assert [row.status for row in installed] == [row.status for row in in_mode] == ["pass", "unsupported"]
+    assert beside(installed, in_mode) == ["1 pass in the mode; 0 pass in one of the two forms alone"]
+    (_, line) = beside(installed, [in_mode[0], in_mode[0]])
+    assert line.startswith("mode pass, installed unsupported: to_sparse (sample 0): aten._to_sparse.")
+
+
+def test_where_the_cpu_is_no_standard_is_asked_of_dtype_and_device() -> None:
+    (kthvalue,), (chunked,) = opinfos("^kthvalue$"), opinfos(r"linear_cross_entropy\.chunked$")
+    assert no_standard(kthvalue, "cpu", torch.int64)
+    assert not no_standard(kthvalue, "cpu", torch.float32)
+    assert no_standard(chunked, "npu", torch.float16)
+    assert not no_standard(chunked, "cpu", torch.float16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, (_, elsewhere, _) in NO_STANDARD.items() if elsewhere])
+def test_a_call_without_standard_on_this_device_alone_differs_here(name: str) -> None:
+    infos = [info for info in opinfos() if full_name(info) == name]
+    for dtype in NO_STANDARD[name][0]:
+        assert [row.status for row in judge_lot(infos, npu.backend, Selection(dtype=dtype))] == ["wrong"], "needs no entry"
+
+
+MODELS = ("dlrm", "GRU, both ways", "transformer encoder, padded", "autocast bfloat16, attention", "tied weights")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_are_made_run_and_trained_as_on_the_cpu(name: str) -> None:
+    (entry,) = (one for one in entries() if one.name == name)
+    results = judge_entry_installed(entry, place_of("npu", npu.backend.ops))
+    assert {one.status for one in results} == {"pass"}, results
+    assert next(one for one in results if one.column == "train").calls > 100
+
+
+def test_a_wrong_kernel_makes_a_model_wrong() -> None:
+    (entry,) = (one for one in entries() if one.name == "dlrm")
+    wrong = ed.Backend("wrong", npu.backend.ops, {"aten.addmm.default": lambda bias, x, y: torch.mm(x, y).add(bias, alpha=1.01)})
+    results = judge_entry_installed(entry, replace(place_of("npu", npu.backend.ops), backend=wrong))
+    assert [one.status for one in results if one.column != "make"] == ["wrong"] * 3
 
 
 def test_what_is_placed_lies_as_it_lay() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import npu
 import pytest
 import torch
-from npu.kernels import TORCHS_OWN
+from npu.host import TORCHS_OWN
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint

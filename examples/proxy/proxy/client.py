@@ -43,6 +43,7 @@ class Server:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self._owner = os.getpid()
         self._garbage: list[int] = []
         self.messages = 0
         secret = secrets.token_bytes(32)
@@ -78,8 +79,10 @@ class Server:
 
         Raises:
             RemoteError: where the server's kernel raised.
-            ServerLost: where there is no server any more.
+            ServerLost: where there is no server any more, or it is that of the process which forked this one.
         """
+        if os.getpid() != self._owner:
+            raise ServerLost(f"the server is that of process {self._owner}, which forked this one: its tensors stay there")
         with self._lock:
             free = [self._garbage.pop() for _ in range(len(self._garbage))]
             self.messages += 1

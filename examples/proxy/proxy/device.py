@@ -74,6 +74,21 @@ class _Module(ModuleType):
 
 _setup_privateuseone_for_python_backend("proxy", _Module("proxy"))
 _PROXY = torch.device("proxy", 0)
+
+
+def _refuse_storages() -> None:
+    """Have torch say so where a storage of the device is asked for, as `copy.deepcopy` does: without an allocator it crashes."""
+    made_by_torch = torch.UntypedStorage.__new__
+
+    def made(cls: type, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        if device is not None and torch.device(device).type == "proxy":
+            raise NotImplementedError("proxy's storages are made by its server alone: clone() the tensor, or copy it over the CPU")
+        return made_by_torch(cls, *args, device=device, **kwargs)
+
+    torch.UntypedStorage.__new__ = made  # type: ignore[assignment,method-assign]
+
+
+_refuse_storages()
 _server: Server | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -265,3 +266,44 @@ def test_nobody_connects_without_the_secret(tmp_path: Path) -> None:
             Client(address, authkey=b"another")
         process.stdin.close()
         assert process.wait(60) != -9
+
+
+# -- what there is not -----------------------------------------------------------------------------------------------------
+
+MAKES_STORAGES = {
+    "deepcopy": lambda tensor: copy.deepcopy(tensor),
+    "storage": lambda tensor: torch.UntypedStorage(8, device="proxy"),
+}
+
+
+@pytest.mark.parametrize("what", list(MAKES_STORAGES))
+def test_what_would_make_a_storage_here_raises(what: str, server: Server, backend: ed.Backend) -> None:
+    with ed.EagerDecompMode(backend):
+        held = torch.ones(3).to("proxy")
+        with pytest.raises(NotImplementedError, match="made by its server alone"):
+            MAKES_STORAGES[what](held)
+        assert held.clone().tolist() == [1, 1, 1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_is_told_whose_server_it_is_and_harms_it_not(server: Server, backend: ed.Backend) -> None:
+    with ed.EagerDecompMode(backend):
+        held = torch.ones(3).to("proxy")
+        receiving, sending = os.pipe()
+        child = os.fork()
+        if not child:
+            said = "nothing"
+            try:
+                held.tolist()
+            except ServerLost as error:
+                said = str(error)
+            finally:
+                os.write(sending, said.encode())
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(receiving, 1000).decode() == (
+            f"the server is that of process {os.getpid()}, which forked this one: its tensors stay there"
+        )
+        os.close(receiving)
+        os.close(sending)
+        assert (held + 1).tolist() == [2, 2, 2]

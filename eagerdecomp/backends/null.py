@@ -1,0 +1,107 @@
+"""The null backend: answers of the right dtype, shape and strides, full of ones, and a count of every call; nothing is computed.
+
+    from eagerdecomp.backends.null import null_backend
+
+    backend, calls = null_backend()
+    with EagerDecompMode(backend):
+        model(x)
+    print(calls.most_common(5))
+
+It shows what a program sends to a backend, and what is left of its time when kernels take none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.backend import Backend
+from eagerdecomp.observing import mapped
+from eagerdecomp.opset import OpLike, OpSet, as_op_set, core_aten
+from eagerdecomp.schema import facts_of
+
+__all__ = ["null_backend"]
+
+
+def null_backend(ops: OpSet | Iterable[OpLike] | None = None) -> tuple[Backend, Counter[str]]:
+    """A backend that computes nothing, and its count of calls by op.
+
+    Results are ones, and so is a number that is read from a tensor, by which programs may divide. Views, allocation and changes of
+    metadata are torch's own, since no backend does without; what writes an argument leaves its values. A result whose size only
+    values tell (`nonzero`) is empty.
+
+    Args:
+        ops: the set; Core ATen unless given.
+    """
+    calls: Counter[str] = Counter()
+    op_set = core_aten() if ops is None else as_op_set(ops)
+    kernels: dict[OpLike, Callable[..., Any]] = {op: _counted(op, calls) for op in op_set}
+    return Backend("null", op_set, kernels), calls
+
+
+def _counted(op: OpOverload, calls: Counter[str]) -> Callable[..., Any]:
+    run = _kernel(op)
+    name = str(op)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        calls[name] += 1
+        return run(*args, **kwargs)
+
+    return kernel
+
+
+# Sized by values: how many there are is not known without them.
+_BY_VALUES = frozenset({"aten::nonzero", "aten::masked_select", "aten::unique_dim", "aten::_unique2"})
+
+
+def _kernel(op: OpOverload) -> Callable[..., Any]:
+    facts = facts_of(op)
+    if op._schema.name == "aten::_local_scalar_dense":
+        return lambda tensor: torch.ones((), dtype=tensor.dtype).item()
+    answers_no_tensor = not any("Tensor" in str(one.type) for one in op._schema.returns)
+    if facts.returns_alias or answers_no_tensor or op._schema.name.startswith("aten::empty") or _changes_metadata(op):
+        return op
+    if facts.returns_written:
+        return _written(op)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if op._schema.name in _BY_VALUES:
+            return torch.empty((0, max(args[0].dim(), 0)), dtype=torch.int64)
+        given = [mapped(value, _on_meta) for value in args]
+        named = {name: mapped(value, _on_meta) for name, value in kwargs.items()}
+        return mapped(op(*given, **(named | ({"device": "meta"} if "device" in named else {}))), _ones)
+
+    return kernel
+
+
+def _changes_metadata(op: OpOverload) -> bool:
+    return op._schema.name in ("aten::resize_", "aten::set_", "aten::scalar_tensor", "aten::lift_fresh")
+
+
+def _written(op: OpOverload) -> Callable[..., Any]:
+    facts = facts_of(op)
+    names = [one.name for one in facts.arguments]
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(names, args, strict=False)) | kwargs
+        written = [given.get(names[position]) for position in sorted(facts.mutated)]
+        return written[0] if len(op._schema.returns) == 1 else tuple(written)
+
+    return kernel
+
+
+def _on_meta(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    return torch.device("meta") if isinstance(value, torch.device) else value
+
+
+def _ones(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype).fill_(1)

@@ -1,0 +1,116 @@
+"""A service: a pool of threads answers requests in inference mode, and the cache comes from a file, so that the first is warm.
+
+python examples/shown/serving.py
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from showing import Shown
+
+import eagerdecomp as ed
+
+# What this backend has kernels for: it takes GELU, layer norm and softmax apart.
+OPS = ed.core_aten() - ["aten.gelu", "aten.native_layer_norm", "aten._softmax"]
+LENGTHS = (3, 5, 8, 13)
+THREADS, REQUESTS = 4, 200
+
+
+def model() -> torch.nn.Module:
+    """The model that is served, with the same weights in every process."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, activation="gelu", batch_first=True)
+    return torch.nn.Sequential(
+        layer, torch.nn.Upsample(scale_factor=1.5, mode="linear"), torch.nn.LSTM(24, 8, batch_first=True)
+    ).eval()
+
+
+def requests(count: int) -> list[torch.Tensor]:
+    """Inputs of several lengths."""
+    draws = torch.Generator().manual_seed(1)
+    return [torch.randn(1, LENGTHS[number % len(LENGTHS)], 16, generator=draws) for number in range(count)]
+
+
+class Service:
+    """Answers requests on threads, each of which enters a mode of its own, with one cache for all."""
+
+    def __init__(self, cache: ed.ProgramCache) -> None:
+        self._cache, self._served, self._local = cache, model(), threading.local()
+        self.modes: list[ed.EagerDecompMode] = []
+        self.pool = ThreadPoolExecutor(THREADS)
+
+    def answer(self, x: torch.Tensor) -> torch.Tensor:
+        """The model's answer, by kernels of the set."""
+        if not hasattr(self._local, "mode"):
+            self._local.mode = ed.EagerDecompMode(OPS, cache=self._cache)
+            self.modes.append(self._local.mode)
+        with torch.inference_mode(), self._local.mode:
+            found: torch.Tensor = self._served(x)[0]
+        return found
+
+    def counts(self) -> tuple[int, int]:
+        """Calls that ran a program, and calls that were recorded, in all threads."""
+        totals = [mode.stats().total for mode in self.modes]
+        return sum(total.hits for total in totals), sum(total.misses for total in totals)
+
+
+def rate(counts: tuple[int, int]) -> str:
+    """Which part of the calls ran a program that was there."""
+    hits, misses = counts
+    return f"{100 * hits / max(1, hits + misses):.1f} % of {hits + misses}"
+
+
+def train(path: str) -> int:
+    """What is done before the service starts: one request of each length, and their programs in a file."""
+    cache = ed.ProgramCache()
+    service = Service(cache)
+    for x in requests(len(LENGTHS)):
+        service.answer(x)
+    saved = cache.save(path)
+    print(f"ok  programs in the file: {saved.programs}; hits while it was made: {rate(service.counts())}")
+    return int(not saved.programs)
+
+
+def serve(path: str) -> int:
+    """A service that starts from the file."""
+    show = Shown()
+    cache = ed.ProgramCache()
+    show("programs that were read", cache.load(path) > 0)
+    service, plain = Service(cache), model()
+    given = requests(REQUESTS)
+    with torch.inference_mode():
+        wanted = [plain(x)[0] for x in given]
+
+    first = service.pool.submit(service.answer, given[0]).result()
+    show(f"calls that the first request recorded; hits: {rate(service.counts())}", service.counts()[1], 0)
+    answers = list(service.pool.map(service.answer, given))
+    service.pool.shutdown()
+
+    same: Any = [torch.allclose(one, other, atol=1e-5) for one, other in zip([first, *answers], [wanted[0], *wanted], strict=True)]
+    show(f"answers of {len(service.modes)} threads that are eager's", sum(same), REQUESTS + 1)
+    show(f"calls that were recorded; hits: {rate(service.counts())}", service.counts()[1], 0)
+    cold = Service(ed.ProgramCache())
+    cold.answer(given[0])
+    show(f"without the file, the first request records; hits: {rate(cold.counts())}", cold.counts()[1] > 0)
+    return int(show.failed > 0)
+
+
+def main() -> int:
+    if len(sys.argv) == 3:
+        return {"train": train, "serve": serve}[sys.argv[1]](sys.argv[2])
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "programs")
+        # Two processes, as in life: one that records, and later the service.
+        return max(subprocess.run([sys.executable, __file__, what, path], check=False).returncode for what in ("train", "serve"))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
