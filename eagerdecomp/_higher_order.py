@@ -1,0 +1,83 @@
+"""What the library uses of torch's private parts to run higher-order ops (`torch.cond`, `flex_attention`) under a mode.
+
+As in `_torch`, each name has a test in ``tests/test_torch_private*.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from eagerdecomp._torch import HigherOrderOperator, mode_stack
+
+__all__ = ["run_higher_order"]
+
+
+def run_higher_order(mode: Any, op: HigherOrderOperator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a higher-order op answers, each op that it comes to handed to the mode, which is the one whose handler is running.
+
+    torch runs the body of such an op once no mode is left, so that whatever it computes is seen by none. Here it runs with the mode
+    on. Only where another mode or a tensor subclass has its own way with the op, as those that trace do, it is called on, with the
+    mode on in the functions that it was given.
+    """
+    dense = _body(op)
+    if (
+        dense is not None
+        and not any(type(other) in op.python_key_table for other in mode_stack())
+        and not _subclasses(op, args, kwargs)
+    ):
+        with mode:
+            return dense(*args, **kwargs)
+
+    def under_mode(value: Any) -> Any:
+        return _entering(mode, value) if callable(value) and not isinstance(value, torch.Tensor) else value
+
+    return op(*map(under_mode, args), **{name: under_mode(value) for name, value in kwargs.items()})
+
+
+def _entering(mode: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    def entered(*args: Any, **kwargs: Any) -> Any:
+        with mode:
+            return function(*args, **kwargs)
+
+    return entered
+
+
+def _subclasses(op: HigherOrderOperator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    return bool(op._get_overloaded_args(tuple(args), dict(kwargs)))
+
+
+def _body(op: HigherOrderOperator) -> Callable[..., Any] | None:
+    """What computes an op on plain tensors; None where nothing does. Some bodies of torch's refuse to run under a mode: the same
+    without that."""
+    from torch._higher_order_ops.base_hop import BaseHOP
+
+    name = op.name()  # type: ignore[no-untyped-call]
+    found: Callable[..., Any] | None = _BODIES.get(name)
+    if found is None and isinstance(op, BaseHOP):
+        found = _called
+    return found if found is not None else op.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
+
+
+def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    return (true_fn if pred else false_fn)(*operands)
+
+
+def _scan(combine_fn: Callable[..., Any], init: Any, xs: Any, additional_inputs: Any) -> Any:
+    from torch._higher_order_ops.scan import generic_scan
+
+    return generic_scan(combine_fn, init, xs, additional_inputs=additional_inputs)  # type: ignore[no-untyped-call]
+
+
+def _called(subgraph: Callable[..., Any], *operands: Any, **_: Any) -> Any:
+    return subgraph(list(operands)) if getattr(subgraph, "_boxed_call", False) else subgraph(*operands)
+
+
+_BODIES: Mapping[str, Callable[..., Any]] = {
+    "cond": _cond,
+    "scan": _scan,
+    "invoke_subgraph": lambda subgraph, _, *operands: _called(subgraph, *operands),
+    "strict_mode": lambda function, operands: function(*operands),
+}

@@ -1,0 +1,101 @@
+"""Collectives, which pass, and their callbacks: a process group runs those in its own threads, into which modes go along."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+
+from eagerdecomp._torch import DispatchMode, OpOverload, mode_stack
+from eagerdecomp.direct import native
+from eagerdecomp.forking import free_in_child
+from eagerdecomp.planner import COLLECTIVE_NAMESPACES
+
+__all__ = ["Callbacks", "with_modes_of_here"]
+
+_NAMES = ("then", "add_done_callback")
+
+_lock = free_in_child(threading.RLock())
+_holders: set[Callbacks] = set()
+_own: dict[str, Callable[..., Any]] = {}  # the methods of torch's while ours are in their place
+
+
+class Callbacks:
+    """Has every callback that is given to a future run under the modes of ours that are entered where it is given: from when one of
+    a runtime's modes first meets a collective, as long as one is entered.
+
+    DDP's communication hooks compute in such callbacks (`Future.then`), which gloo runs in threads that know of no mode.
+    """
+
+    def __init__(self) -> None:
+        self._entered: list[None] = []  # as long as there are entrances: lists grow and shrink in one step, whatever the thread
+        self._met = False
+
+    def enter(self) -> None:
+        """One of the modes is entered."""
+        self._entered.append(None)
+        if self._met:
+            _hold(self)
+
+    def leave(self) -> None:
+        """One of the modes is left."""
+        if self._entered:
+            self._entered.pop()
+        if self._met and not self._entered:
+            _release(self)
+
+    def passing(self, op: OpOverload) -> Callable[..., Any]:
+        """What runs an op that passes as plumbing."""
+        if op.namespace in COLLECTIVE_NAMESPACES:
+            self._met = True
+            if self._entered:
+                _hold(self)
+        return native(op)
+
+
+def _hold(one: Callbacks) -> None:
+    with _lock:
+        _holders.add(one)
+        if not _own:
+            _own.update({name: getattr(torch._C.Future, name) for name in _NAMES})
+            for name, given in _own.items():
+                setattr(torch._C.Future, name, _taking_modes(given))
+
+
+def _release(one: Callbacks) -> None:
+    with _lock:
+        _holders.discard(one)
+        if not _holders:
+            for name, given in _own.items():
+                setattr(torch._C.Future, name, given)
+            _own.clear()
+
+
+def _taking_modes(given: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(given)
+    def method(self: Any, callback: Callable[..., Any]) -> Any:
+        return given(self, with_modes_of_here(callback))
+
+    return method
+
+
+def with_modes_of_here(callback: Callable[..., Any]) -> Callable[..., Any]:
+    """The callback under the modes of ours that are entered now, in a thread that has entered none."""
+    modes = [mode for mode in mode_stack() if isinstance(mode, DispatchMode)]
+    if not modes:
+        return callback
+
+    @functools.wraps(callback)
+    def carried(*args: Any) -> Any:
+        if mode_stack():  # run at once by who gave it: the future was complete
+            return callback(*args)
+        with ExitStack() as entered:
+            for mode in modes:
+                entered.enter_context(mode)
+            return callback(*args)
+
+    return carried

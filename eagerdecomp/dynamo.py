@@ -1,0 +1,366 @@
+"""Dynamo: a backend of `torch.compile`, whose graphs are brought to the op set as the mode brings eager's calls to it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch.fx import GraphModule, Node
+
+from eagerdecomp._dispatcher import below_autograd
+from eagerdecomp._dynamo import compiled_by, left_whole, skipped_by_dynamo
+from eagerdecomp._torch import HigherOrderOperator, OpOverload, builtin, mode_stack, pop_mode, push_mode
+from eagerdecomp.backend import Backend
+from eagerdecomp.cache import ProgramCache
+from eagerdecomp.direct import native
+from eagerdecomp.engine import OnUnsupported
+from eagerdecomp.keeping import KeepingMode, Kept
+from eagerdecomp.lowering import AT_RUN_TIME, lower
+from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.opset import OpLike, OpSet
+from eagerdecomp.planner import Planner
+from eagerdecomp.rules import Rule
+from eagerdecomp.schema import is_composite
+from eagerdecomp.stats import Stats
+from eagerdecomp.verified import Verified, Verify
+
+__all__ = ["DynamoBackend", "dynamo_backend"]
+
+_OTHER_RULES = "in compiled graphs, each counted once, of other rules or on_unsupported: give verify= to dynamo_backend"
+
+
+def dynamo_backend(
+    supported_ops: Backend | OpSet | Iterable[OpLike],
+    *,
+    rules: Iterable[Rule] = (),
+    cache: ProgramCache | None = None,
+    keep: Iterable[OpLike] = (),
+    on_unsupported: OnUnsupported = "error",
+    verify: Verify | Literal["cpu"] | None = None,
+) -> DynamoBackend:
+    """A backend of `torch.compile`: ``torch.compile(model, backend=dynamo_backend(backend))``.
+
+    Each graph that Dynamo finds, and that of its gradient, is taken apart when it is compiled, by the rules that the mode would
+    take, into calls of kernels of the backend. What cannot be known then (a rule reads data, goes by a size that is a symbol, or is
+    none: there is no route) is done by the mode's handlers at each call, with its programs and its errors. Random ops draw when
+    they run, from the generator and the numbers that the mode has.
+
+    What Dynamo leaves to eager around a graph break, what autograd does between graphs (the sum of gradients, the 1 that `backward`
+    begins with) and the optimizer are eager: the mode, or `install`, brings those to the set too::
+
+        compiled = torch.compile(model, backend=dynamo_backend(backend))
+        with EagerDecompMode(backend):
+            compiled(x).sum().backward()
+
+    Such a mode's `verify` watches the kernels that graphs call, if its backend, rules and `on_unsupported` are these; it then does
+    what is left to run time, too. Where only the backend is the same, its `Verified.skipped` counts the graphs that ran without.
+
+    Args:
+        supported_ops: as for `EagerDecompMode`. The backend's `compile` hook is asked for programs of what is done at run time
+            alone: a backend that compiles whole graphs is itself one of `torch.compile`, and needs no eager kernels for them.
+        rules: as for `EagerDecompMode`.
+        cache: as for `EagerDecompMode`.
+        keep: as for `EagerDecompMode`.
+        on_unsupported: as for `EagerDecompMode`.
+        verify: as for `EagerDecompMode`: the kernels that graphs call, and what is done at run time, are held to native eager on
+            the CPU while compiled functions run, in the mode and out of it. A difference is raised out of the compiled function, or
+            out of `backward`. `DynamoBackend.verified` has the counts.
+
+    Returns:
+        A callable for ``backend=``. What `torch.compile` is given as ``mode=`` and ``options=`` is meant for Inductor, and is left
+        unread.
+
+    Raises:
+        OpSetError: for an unknown op name, or an op that cannot be kept.
+        RuleError: for two rules for one op.
+        ValueError: for a `verify` that is neither of the two.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> compiled = torch.compile(torch.nn.functional.silu, backend=ed.dynamo_backend(ed.core_aten()))
+        >>> with ed.BackendRecorder() as seen:
+        ...     y = compiled(torch.ones(2))
+        >>> sorted(str(op) for op in seen.ops if "full" not in str(op))
+        ['aten.mul.Tensor', 'aten.ones.default', 'aten.sigmoid.default']
+    """
+    mode = _Compiled(supported_ops, rules=rules, cache=cache, keep=keep, on_unsupported=on_unsupported, verify=verify)
+    return DynamoBackend(mode)
+
+
+class DynamoBackend:
+    """What `dynamo_backend` answers.
+
+    Attributes:
+        backend: the backend.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> ed.dynamo_backend(ed.core_aten())
+        dynamo_backend(Backend('anonymous', OpSet(core_aten: 208 ops), 0 kernels))
+    """
+
+    def __init__(self, mode: _Compiled) -> None:
+        self.backend = mode.backend
+        self.__name__ = f"eagerdecomp_{mode.backend.name}"
+        self._mode = mode
+        self._graphs: list[weakref.ref[GraphModule]] = []
+
+    def __repr__(self) -> str:
+        return f"dynamo_backend({self.backend!r})"
+
+    def __call__(self, model: GraphModule, inputs: Sequence[Any], *, mode: Any = None, options: Any = None) -> Callable[..., Any]:
+        """Compile a graph: called by Dynamo."""
+        if self._mode.keeping is None:
+            made = compiled_by(self._compiled, self._compiled, model, inputs)
+        else:
+            with self._mode.keeping, left_whole(self._mode.keeping.ops):
+                made = compiled_by(self._compiled, self._compiled, model, inputs)
+        within = self._mode
+
+        @skipped_by_dynamo
+        def run(*args: Any) -> Any:
+            # AOTAutograd itself calls ops beside those of its graphs: views that are answered, inputs that are written.
+            if any(map(within.is_like, mode_stack())):
+                return made(*args)
+            with within:
+                return made(*args)
+
+        return run
+
+    def graphs(self) -> list[GraphModule]:
+        """The graphs that compiled functions run now, forward and backward in the order in which they were compiled."""
+        return [graph for graph in (held() for held in self._graphs) if graph is not None]
+
+    def stats(self) -> Stats:
+        """Counts of what was done at run time; prints as a table. Kernels that compiled graphs call are not counted."""
+        return self._mode.stats()
+
+    @property
+    def verified(self) -> Verified:
+        """What `verify` checked so far in compiled functions, and the differences that it found; prints as text."""
+        return self._mode.verified
+
+    def _compiled(self, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        graph = lower(module, self._mode.planner)
+        self._graphs = [held for held in self._graphs if held() is not None]
+        self._graphs.append(weakref.ref(graph))
+        return _boxed(graph, self._mode)
+
+
+class _Compiled(EagerDecompMode):
+    """The mode that does what compiled graphs leave to run time.
+
+    Attributes:
+        keeping: what keeps composites whole while a graph is traced.
+    """
+
+    _tracing = True
+
+    def __init__(self, supported_ops: Backend | OpSet | Iterable[OpLike], **options: Any) -> None:
+        super().__init__(supported_ops, **options)
+        self.keeping = _Keeping(self.kept) if self.kept is not None else None
+        self.kept = None  # traced graphs hold them: nothing is left to keep
+        self._alike: weakref.WeakKeyDictionary[EagerDecompMode, bool] = weakref.WeakKeyDictionary()
+
+    @property
+    def planner(self) -> Planner:
+        """What decides for each op."""
+        return self._engine.planner
+
+    def is_like(self, mode: Any) -> bool:
+        """Whether a mode brings ops to the same set and kernels as this one."""
+        if mode is self:
+            return True
+        if not isinstance(mode, EagerDecompMode):
+            return False
+        found = self._alike.get(mode)
+        if found is None:
+            ours, theirs = self.backend, mode.backend
+            found = self._alike[mode] = ours.ops == theirs.ops and dict(ours.kernels) == dict(theirs.kernels)
+        return found
+
+    def watched_by(self, alike: Sequence[EagerDecompMode]) -> EagerDecompMode:
+        """Who calls the ops of a graph: of the modes around it that are like this one, the inner one that verifies, or this one."""
+        if self._verifying is None:
+            for mode in reversed(alike):
+                if mode._verifying is None:
+                    continue
+                if mode.on_unsupported == self.on_unsupported and mode._engine.planner.has_rules_of(self.planner):
+                    return mode
+                mode._verifying.skip(_OTHER_RULES)
+        return self
+
+    def apart(self, body_by: Callable[[EagerDecompMode], Callable[..., Any]], args: list[Any]) -> Any:
+        """Run a graph without the modes like this one: kernels of the backend are called, as by its handlers, with them off."""
+        stack = mode_stack()
+        alike = [mode for mode in stack if self.is_like(mode)]
+        body = body_by(self.watched_by(alike))
+        if not alike or any(getattr(mode, "_mode_key", None) is not None for mode in stack):
+            return body(args)
+        others = [mode for mode in stack if mode not in alike]
+        _exchange(stack, others)
+        try:
+            return body(args)
+        finally:
+            _exchange(others, stack)
+
+
+def _exchange(before: Sequence[Any], after: Sequence[Any]) -> None:
+    """Put modes in the place of all that are entered."""
+    for _ in before:
+        pop_mode()
+    for mode in after:
+        push_mode(mode)
+
+
+class _Keeping(KeepingMode):
+    """Keeps composites whole while a graph is traced, and passes everything on."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, kept: Kept) -> None:
+        super().__init__()
+        self.kept = kept
+        self.ops = kept.ops
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+# -- graphs as functions --------------------------------------------------------------------------------------------------------
+
+
+def _boxed(graph: GraphModule, mode: _Compiled) -> Callable[..., Any]:
+    """What runs a lowered graph, as AOTAutograd wants it: given a list of its inputs, which it empties, so that each tensor lives
+    as long as something reads it."""
+    body = _function(graph, mode.planner, lambda: mode)
+    watched: weakref.WeakKeyDictionary[EagerDecompMode, Callable[..., Any]] = weakref.WeakKeyDictionary()
+
+    def body_by(by: EagerDecompMode) -> Callable[..., Any]:
+        if by is mode:
+            return body
+        found = watched.get(by)
+        if found is None:
+            found = watched[by] = _function(graph, by._engine.planner, weakref.ref(by))
+        return found
+
+    @skipped_by_dynamo
+    def run(args: list[Any]) -> Any:
+        return mode.apart(body_by, args)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    run.graph = graph  # type: ignore[attr-defined]
+    return run
+
+
+def _function(graph: GraphModule, planner: Planner, mode: Callable[[], Any]) -> Callable[[list[Any]], Any]:
+    """A lowered graph as a Python function, a line a call: of the planner's kernels, and of `mode()` for what is left to it."""
+    names: dict[Node, str] = {}
+    scope: dict[str, Any] = {}
+    # With lazy bits about, torch must see a call before a Python kernel does: it resolves them.
+    lazy = any(_is_complex(node.meta.get("val")) for node in graph.graph.nodes)
+
+    def constant(value: Any) -> str:
+        name = f"c{len(scope)}"
+        scope[name] = value
+        return name
+
+    def text(value: Any) -> str:
+        if isinstance(value, Node):
+            return names[value]
+        if value is None or type(value) in (bool, int, str):
+            return repr(value)
+        if isinstance(value, (list, tuple)):
+            inner = ", ".join(map(text, value))
+            return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
+        if isinstance(value, Mapping):
+            return f"{{{', '.join(f'{name!r}: {text(item)}' for name, item in value.items())}}}"
+        if isinstance(value, slice):
+            return f"slice({text(value.start)}, {text(value.stop)}, {text(value.step)})"
+        return constant(value)
+
+    nodes = list(graph.graph.nodes)
+    last = {read: node for node in nodes for read in node.all_input_nodes}
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    for number, node in enumerate(nodes):
+        names[node] = f"v{number}"
+    lines = [f"({', '.join(names[node] for node in inputs)},) = args" if inputs else "pass", "args.clear()"]
+    for node in nodes:
+        if node.op == "get_attr":
+            value = getattr(graph, node.target)
+            if isinstance(value, GraphModule):
+                value = _function_of_several(_function(value, planner, mode))
+            names[node] = constant(value)
+        elif node.op == "output":
+            lines.append(f"return {text(node.args[0])}")
+        elif node.op != "placeholder":
+            given = [*map(text, node.args), *(f"{name}={text(value)}" for name, value in node.kwargs.items())]
+            lines.append(f"{names[node]} = {constant(_runner(node, planner, mode, lazy))}({', '.join(given)})")
+        if node.op not in ("output", "get_attr"):
+            over = [names[read] for read in node.all_input_nodes if last[read] is node and read.op != "get_attr"]
+            over += [names[node]] if node not in last else []
+            if over:
+                lines.append(f"del {', '.join(over)}")
+    source = "def graph(args):\n" + "\n".join(f"    {line}" for line in lines) + "\n"
+    exec(compile(source, "<eagerdecomp graph>", "exec"), scope)
+    made: Callable[[list[Any]], Any] = scope["graph"]
+    return skipped_by_dynamo(made)
+
+
+def _function_of_several(body: Callable[[list[Any]], Any]) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        return body(list(args))
+
+    return run
+
+
+def _runner(node: Node, planner: Planner, mode: Callable[[], Any], lazy: bool) -> Callable[..., Any]:
+    """What a node of a lowered graph calls."""
+    op: Any = node.target
+    if isinstance(op, HigherOrderOperator):
+        return _through(op, mode)
+    if not isinstance(op, OpOverload):
+        return op  # type: ignore[no-any-return]
+    if AT_RUN_TIME in node.meta or lazy:
+        return _through(op, mode)
+    decision = planner.decide(op)
+    if decision.kernel is None or decision.kernel is builtin(op):
+        if not is_composite(op):
+            return native(op) if op.namespace == "aten" else builtin(op)
+        return _below(builtin(op)) if decision.kernel is not None else op
+    return decision.kernel
+
+
+def _through(op: Any, mode: Callable[[], Any]) -> Callable[..., Any]:
+    """What calls an op under a mode."""
+    whole = isinstance(op, OpOverload) and is_composite(op)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with mode():
+            if not whole:
+                return op(*args, **kwargs)
+            with below_autograd():
+                return op(*args, **kwargs)
+
+    return run
+
+
+def _below(own: Callable[..., Any]) -> Callable[..., Any]:
+    """A composite as one call, where autograd would take it apart."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with below_autograd():
+            return own(*args, **kwargs)
+
+    return run
+
+
+def _is_complex(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.is_complex()
+    return any(map(_is_complex, value)) if isinstance(value, (list, tuple)) else False

@@ -1,0 +1,345 @@
+"""Lowering: a graph of ATen ops as a graph of a backend's, each op's rules run once, on fake tensors.
+
+Of an op that has no kernel a recording takes the place, made by the tracer as in eager. What no recording holds (reads data, draws
+by another generator's state, has no route) stays the op that it is, to be run by its handler at each call; so does an op whose
+rules go by a size that is a symbol: to them it may be any number.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, GraphModule, Node
+
+from eagerdecomp._dynamo import fake_mode_of, is_unbacked, no_new_guards
+from eagerdecomp._torch import (
+    FakeTensor,
+    OpOverload,
+    Sizes,
+    builtin,
+    fake_tensor_log_off,
+    lazy_bits_visible,
+    no_current_modes,
+    python_kernels,
+    without_torch_function,
+)
+from eagerdecomp.key import key_or_none, program_arguments
+from eagerdecomp.passes import optimise
+from eagerdecomp.planner import Decision, Planner
+from eagerdecomp.program import Program, Slot, bind, map_slots
+from eagerdecomp.rules import NoRoute
+from eagerdecomp.schema import arguments_of, facts_of
+from eagerdecomp.tracer import Recorder
+
+__all__ = ["AT_RUN_TIME", "lower"]
+
+#: The entry of a node's ``meta`` that says why its op is run by its handler.
+AT_RUN_TIME = "eagerdecomp_at_run_time"
+
+#: What a rule may raise on tensors without data, or on sizes that may be any number.
+_UNKNOWN = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def lower(module: GraphModule, planner: Planner) -> GraphModule:
+    """A graph like another whose ``call_function`` nodes call ops that the planner's backend supports, higher-order ops and
+    functions of sizes aside; the others have `AT_RUN_TIME` in their ``meta``.
+
+    Args:
+        module: as AOTAutograd makes them: each node that is a tensor has a fake one in ``meta["val"]``.
+        planner: decides what happens to each op.
+    """
+    return _Lowering(module, planner).run()
+
+
+class _Lowering:
+    """One graph on its way."""
+
+    def __init__(self, module: GraphModule, planner: Planner) -> None:
+        self._module = module
+        self._planner = planner
+        self._root, self._graph = torch.nn.Module(), Graph()
+        self._fakes = fake_mode_of([node.meta.get("val") for node in module.graph.nodes])
+        self._nodes: dict[Node, Any] = {}
+        self._sizes: dict[Any, Any] = {}
+        self._known: dict[Any, _Recorded | str] = {}
+
+    def run(self) -> GraphModule:
+        for node in self._module.graph.nodes:
+            self._nodes[node] = self._node(node)
+        made = GraphModule(self._root, self._graph, class_name=f"{type(self._module).__name__}_lowered")
+        made.meta = dict(self._module.meta)
+        return made
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def _node(self, node: Node) -> Any:
+        if node.op == "get_attr":
+            return self._attribute(node)
+        if node.op != "call_function" or not isinstance(node.target, OpOverload):
+            if node.op == "call_function" and node.target is operator.getitem:
+                several, number = node.args
+                held = self._nodes[several]  # type: ignore[index]
+                if isinstance(held, (list, tuple)):
+                    return held[number]  # type: ignore[index]
+            return self._as_it_is(node)
+        op, decision = node.target, self._planner.decide(node.target)
+        if decision.plumbing or not self._concerns(node):
+            return self._as_it_is(node)
+        if decision.kernel is not None:
+            return self._as_it_is(node, "it is in the set for some calls only" if decision.when is not None else "")
+        found = self._recorded(op, node)
+        if isinstance(found, str):
+            return self._as_it_is(node, found)
+        try:
+            return self._spliced(found, op, node)
+        except _Unspeakable as what:
+            return self._as_it_is(node, f"no input of the graph has the size {what}")
+
+    def _as_it_is(self, node: Node, why: str = "") -> Node:
+        made = self._graph.node_copy(node, lambda inner: self._nodes[inner])
+        if why:
+            made.meta[AT_RUN_TIME] = why
+        return made
+
+    def _attribute(self, node: Node) -> Node:
+        value: Any = self._module
+        for name in str(node.target).split("."):
+            value = getattr(value, name)
+        name = str(node.target).replace(".", "_")
+        if isinstance(value, GraphModule):
+            value = lower(value, self._planner)
+        if isinstance(value, Tensor) and not isinstance(value, torch.nn.Parameter):
+            self._root.register_buffer(name, value)
+        else:
+            setattr(self._root, name, value)
+        made = self._graph.get_attr(name)
+        made.meta = dict(node.meta)
+        return made
+
+    def _concerns(self, node: Node) -> bool:
+        """Whether a call is one of the backend's: it touches tensors, and those of its device."""
+        values = [*_leaves([self._value(given) for given in (*node.args, *node.kwargs.values())]), *_leaves(node.meta.get("val"))]
+        devices = {value.device.type for value in values if isinstance(value, Tensor)}
+        wanted = self._planner.backend.device_type
+        return bool(devices) if wanted is None else wanted in devices
+
+    def _value(self, given: Any) -> Any:
+        """What stands for an argument while a rule runs, each tensor one of its own."""
+        met: dict[Node, Any] = {}
+
+        def value(node: Node) -> Any:
+            if node not in met:
+                met[node] = _copy(self._of(node))
+            return met[node]
+
+        return _mapped(given, value)
+
+    def _of(self, node: Node) -> Any:
+        found = node.meta.get("val")
+        if found is None and node.op == "get_attr":
+            found = self._module
+            for name in str(node.target).split("."):
+                found = getattr(found, name)
+            if isinstance(found, Tensor) and not isinstance(found, FakeTensor):
+                with no_current_modes():
+                    found = self._fakes.from_tensor(found, static_shapes=True)
+        return found
+
+    # -- recordings ----------------------------------------------------------------------------------------------------
+
+    def _recorded(self, op: OpOverload, node: Node) -> _Recorded | str:
+        """What a call comes to, or why that is not known before it is made."""
+        if facts_of(op).mutated:
+            return "it writes to an argument"
+        args, kwargs = self._value((node.args, dict(node.kwargs)))
+        values = arguments_of(op, args, kwargs)
+        if any(is_unbacked(size) for size in _symbols_in([*values, node.meta.get("val")])):
+            return "a size follows from data"
+        if any(isinstance(value, torch.Generator) for value in values):
+            return "it draws by a generator"
+        key = (op, key_or_none(op, values)) if not _same_twice(values) else None
+        if key is not None and key[1] is not None and key in self._known:
+            return self._known[key]
+        found = self._run(op, args, kwargs, values)
+        if key is not None and key[1] is not None:
+            self._known[key] = found
+        return found
+
+    def _run(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], values: Sequence[Any]) -> _Recorded | str:
+        recorder = _Lowered(self._decide, op, program_arguments(op, values))
+        symbolic = any(True for _ in _symbols_in(values))
+        with ExitStack() as stack:
+            for context in (
+                no_current_modes(),
+                fake_tensor_log_off(),
+                no_new_guards(self._fakes),
+                self._fakes,
+                without_torch_function(),
+                lazy_bits_visible(),
+                torch.no_grad(),
+                warnings.catch_warnings(),
+            ):
+                stack.enter_context(context)
+            if symbolic:
+                stack.enter_context(python_kernels())
+            warnings.simplefilter("ignore")  # torch's, of what its own rules use
+            try:
+                result = recorder.run(self._planner.decide(op).rules, args, kwargs)
+                recording = recorder.recording(result)
+            except NoRoute:
+                return "it has no route"
+            except _UNKNOWN as error:
+                return f"its rule needs what is known at run time: {str(error).partition(chr(10))[0]}"
+        if recording.program is None:
+            return recording.why_not
+        if recording.program.constants:
+            return "its rule makes a tensor outside any operator"
+        program = recording.program if symbolic or recorder.met_symbols else optimise(recording.program)
+        return _Recorded(program, recorder.values())
+
+    def _decide(self, asked: OpOverload) -> Decision:
+        found = self._planner.decide(asked)
+        # The native op stands for a backend's kernel: only that has an answer for fake tensors.
+        return found if found.kernel is None else found._replace(kernel=builtin(asked))
+
+    # -- recordings as nodes -------------------------------------------------------------------------------------------
+
+    def _spliced(self, found: _Recorded, op: OpOverload, node: Node) -> Any:
+        args, kwargs = _mapped((node.args, dict(node.kwargs)), self._nodes.__getitem__)
+        nodes: dict[Slot, Any] = {}
+        bind(found.program.parameters, program_arguments(op, arguments_of(op, args, kwargs)), nodes)
+        program = found.program
+        for call in program.calls:
+            call_args = self._argument(call.args, nodes)
+            call_kwargs = {name: self._argument(value, nodes) for name, value in call.kwargs}
+            made = self._graph.call_function(call.op, call_args, call_kwargs)
+            made.meta = {name: node.meta[name] for name in ("stack_trace", "nn_module_stack", "seq_nr") if name in node.meta}
+            made.meta["original_aten"] = op
+            if self._planner.decide(call.op).when is not None:
+                made.meta[AT_RUN_TIME] = "it is in the set for some calls only"
+            if not call.packed:
+                if call.results[0] is not None:
+                    nodes[call.results[0]] = made
+                    made.meta["val"] = found.values.get(call.results[0])
+                continue
+            made.meta["val"] = tuple([found.values.get(slot) if slot is not None else None for slot in call.results])
+            for number, slot in enumerate(call.results):
+                if slot is not None:
+                    nodes[slot] = part = self._graph.call_function(operator.getitem, (made, number))
+                    part.meta["val"] = found.values.get(slot)
+        return self._argument(program.result, nodes)
+
+    def _argument(self, value: Any, nodes: Mapping[Slot, Any]) -> Any:
+        """An argument of a call as one of a node."""
+        if isinstance(value, _SYMBOLIC):
+            return self._size(value)
+        if isinstance(value, (list, tuple)):
+            return type(value)([self._argument(item, nodes) for item in value])
+        return map_slots(value, nodes.__getitem__)
+
+    def _size(self, value: Any) -> Any:
+        """A symbolic number as a node, computed of the graph's inputs."""
+
+        def leaf(symbol: Any) -> Node:
+            for old in self._module.graph.nodes:
+                val = old.meta.get("val")
+                if old.op != "placeholder":
+                    break
+                if isinstance(val, torch.SymInt) and Sizes.expression(val) == symbol:
+                    node: Node = self._nodes[old]
+                    return node
+                sizes: Sequence[Any] = val.shape if isinstance(val, Tensor) else ()
+                for dim, size in enumerate(sizes):
+                    if isinstance(size, torch.SymInt) and Sizes.expression(size) == symbol:
+                        made = self._graph.call_function(torch.ops.aten.sym_size.int, (self._nodes[old], dim))
+                        made.meta["val"] = size
+                        return made
+            raise _Unspeakable(str(symbol))
+
+        return Sizes.node_of(value, self._graph, self._sizes, leaf)
+
+
+class _Unspeakable(Exception):
+    """A size that nothing in the graph tells."""
+
+
+class _Recorded:
+    """A recording, and a fake tensor for each of its slots."""
+
+    def __init__(self, program: Program, values: Mapping[Slot, Any]) -> None:
+        self.program = program
+        self.values = values
+
+
+class _Lowered(Recorder):
+    """A recorder whose programs may hold symbolic sizes, and in which every rule is gone into."""
+
+    def __init__(self, decide: Callable[[OpOverload], Decision], op: OpOverload, arguments: Sequence[Any]) -> None:
+        super().__init__(decide, op, arguments, by_predicate=builtin)
+        self.met_symbols = False
+
+    def _is_whole(self, decision: Decision) -> bool:
+        return False
+
+    def _encode(self, value: Any) -> Any:
+        if isinstance(value, _SYMBOLIC):
+            self.met_symbols = True
+            return value
+        return super()._encode(value)
+
+    def values(self) -> Mapping[Slot, Any]:
+        """The tensor that each slot stood for."""
+        return dict(self._values)
+
+
+def _mapped(value: Any, replace: Callable[[Node], Any]) -> Any:
+    """A node's argument with each node in it replaced; lists stay lists that may be written to."""
+    if isinstance(value, Node):
+        return replace(value)
+    if isinstance(value, (list, tuple)):
+        items = [_mapped(item, replace) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, Mapping):
+        return {name: _mapped(item, replace) for name, item in value.items()}
+    if isinstance(value, slice):
+        return slice(*(_mapped(item, replace) for item in (value.start, value.stop, value.step)))
+    return value
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        with no_current_modes(), torch.no_grad():
+            return value.detach()
+    return type(value)([_copy(item) for item in value]) if type(value) in (list, tuple) else value
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _leaves(item)
+    elif isinstance(value, Mapping):
+        yield from _leaves(list(value.values()))
+    else:
+        yield value
+
+
+def _symbols_in(values: Sequence[Any]) -> Iterator[Any]:
+    """Symbolic numbers among the values, and in their shapes and strides."""
+    for value in _leaves(values):
+        if isinstance(value, _SYMBOLIC):
+            yield value
+        elif isinstance(value, Tensor) and value.layout is torch.strided:
+            yield from (size for size in (*value.shape, *value.stride()) if isinstance(size, torch.SymInt))
+
+
+def _same_twice(values: Sequence[Any]) -> bool:
+    tensors = [id(value) for value in _leaves(values) if isinstance(value, Tensor)]
+    return len(tensors) != len(set(tensors))

@@ -1,0 +1,361 @@
+"""Verifying: some calls of a running program held to native eager on the CPU; what stands around handlers and kernels for that.
+
+A mode that verifies nothing has none of this: the functions below are put in place when a handler or a backend is made.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from eagerdecomp._torch import OpOverload, builtin, lazy_bits_visible, no_current_modes
+from eagerdecomp.backend import Backend, Kernel
+from eagerdecomp.blamed import Blame, Culprit
+from eagerdecomp.decomps import our_rules
+from eagerdecomp.direct import native
+from eagerdecomp.errors import DifferenceError, UnsupportedOpError
+from eagerdecomp.forking import free_in_child
+from eagerdecomp.judging import Difference, difference
+from eagerdecomp.observing import Caught, Observed, copied, leaves_of, observed
+from eagerdecomp.opset import OpLike
+from eagerdecomp.planner import Planner, is_plumbing_name, shipped_costs
+from eagerdecomp.replaying import Call, Draws, answered_by, culprit_of, eager, replayed, why_not_compared
+from eagerdecomp.rules import NoRoute, Rule, index_rules, place_of
+from eagerdecomp.runtime import Watch
+from eagerdecomp.schema import facts_of, is_composite
+from eagerdecomp.sizes import plain
+from eagerdecomp.sources import shipped_rules
+from eagerdecomp.spelling import describe_call
+from eagerdecomp.userlines import UserLines, places_in_words
+from eagerdecomp.verified import Verified, Verify
+
+__all__ = ["Verifying", "watch_of"]
+
+# Kinds of calls of one op or kernel that are counted apart.
+_KINDS = 64
+
+# Differences that are kept; others are counted.
+_FOUND = 1000
+
+_PLAIN = (Tensor, Parameter)
+
+# What the CPU says where it has no kernel for a dtype that another device may well have one for.
+_NOT_THERE = ("not implemented for", "not supported", "unsupported", "expected scalar type")
+
+
+class _Here(threading.local):
+    """What this thread is about: a call that is checked, within which its kernels are too; or the checking, in which none is."""
+
+    checking = False
+    quiet = False
+    found = 0
+
+
+class Verifying:
+    """What one mode or installation checks, and what it found.
+
+    Args:
+        backend: the backend as it was given.
+        rules: the user's own rules.
+        spec: which calls, and what becomes of a difference.
+    """
+
+    def __init__(self, backend: Backend, rules: Iterable[Rule], spec: Verify) -> None:
+        self._backend = backend
+        self._spec = spec
+        self._planner = Planner(backend, index_rules(rules), our_rules, shipped_rules, shipped_costs)
+        # On another device than the CPU its own kernels are judged too, and everything is compared at home.
+        self._elsewhere = backend.device_type not in (None, "cpu")
+        self._here = _Here()
+        self._watched: set[CodeType] = set()  # the code of what stands around handlers and kernels
+        self._lock = free_in_child(threading.RLock())
+        self._checked: Counter[str] = Counter()
+        self._skipped: Counter[str] = Counter()
+        self._drew = 0
+        self._found: dict[tuple[Any, ...], Blame] = {}
+        self._times: Counter[tuple[Any, ...]] = Counter()
+        self._left_out = 0
+
+    def found(self) -> Verified:
+        """What was checked so far."""
+        with self._lock:
+            blames = tuple(replace(one, times=self._times[key]) for key, one in self._found.items())
+            return Verified(dict(self._checked), self._drew, dict(self._skipped), blames, self._left_out)
+
+    def skip(self, why: str) -> None:
+        """Count what ran unwatched."""
+        with self._lock:
+            self._skipped[why] += 1
+
+    # -- what stands around handlers and kernels ---------------------------------------------------------------------------
+
+    def kernels(self) -> Backend:
+        """The backend, its kernels watched."""
+        kernels: dict[OpLike, Kernel] = {op: self._kernel(op, kernel) for op, kernel in self._backend.kernels.items()}
+        if self._elsewhere:
+            kernels.update({op: self._kernel(op, native(op)) for op in self._backend.ops if op not in kernels and _computes(op)})
+        given = self._backend
+        return Backend(given.name, given.ops, kernels, given.compile, given.device_type)
+
+    def watch(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
+        """The handler `run` of an op, some of whose calls are checked; where a kernel takes them all, its own watch does that."""
+        decision = self._planner.decide(op)
+        if decision.plumbing or (decision.kernel is not None and decision.when is None):
+            return run
+
+        def check(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+            if answered_by(self._planner, op, args, kwargs) is not None:
+                return run(*args, **kwargs)
+            return self._check(op, run, args, kwargs, "")
+
+        return self._now_and_then(op, run, check)
+
+    def _kernel(self, op: OpOverload, kernel: Kernel) -> Kernel:
+        if kernel in (op, builtin(op)) and not self._elsewhere:
+            return kernel
+
+        def check(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+            return self._check(op, kernel, args, kwargs, place_of(kernel))
+
+        return functools.wraps(kernel)(self._now_and_then(op, kernel, check, with_the_op=True))
+
+    def _now_and_then(
+        self,
+        op: OpOverload,
+        run: Callable[..., Any],
+        check: Callable[[OpOverload, Sequence[Any], dict[str, Any]], Any],
+        *,
+        with_the_op: bool = False,
+    ) -> Callable[..., Any]:
+        """`run`, in place of which `check` takes the first calls of each kind and then one of so many."""
+        here, every, first = self._here, self._spec.every, self._spec.first
+        counts: dict[Any, int] = {None: first}
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if here.quiet:
+                return run(*args, **kwargs)
+            kind = _kind((*args, *kwargs.values()) if kwargs else args)
+            count = counts.get(kind)
+            if count is None:
+                if len(counts) <= _KINDS:
+                    count = 0
+                else:
+                    kind, count = None, counts[None]
+            counts[kind] = count = count + 1
+            if count > first and count % every and not (with_the_op and here.checking):
+                return run(*args, **kwargs)
+            return check(op, args, kwargs)
+
+        self._watched.add(watched.__code__)
+        return watched
+
+    # -- one call ----------------------------------------------------------------------------------------------------------
+
+    def _check(self, op: OpOverload, run: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], kernel: str) -> Any:
+        """Make a call, and natively on copies of its arguments; `kernel` says where the kernel stands that takes it, if one is."""
+        plain_args, plain_kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
+        why = why_not_compared(self._planner, op, plain_args, plain_kwargs) or self._of_other_devices(op, plain_args, plain_kwargs)
+        if why:
+            with self._lock:
+                self._skipped.update([why] if why != _NONE_THERE else ())
+            return run(*args, **kwargs)
+        here = self._here
+        with self._quietly():
+            call = Call(op, plain_args, plain_kwargs, home=self._elsewhere)
+            draws = Draws(op, plain_args, plain_kwargs)
+            want, drew = _native(call, draws)
+        before, was_checking, here.checking = here.found, here.checking, True
+        answer = None
+        try:
+            with Caught() as caught:
+                answer = run(*args, **kwargs)
+        finally:
+            here.checking = was_checking
+        found = None
+        if not isinstance(caught.error, (NoRoute, UnsupportedOpError, DifferenceError)):
+            with self._quietly(), lazy_bits_visible():
+                have = observed(answer, plain_args, plain_kwargs, caught.error)
+                drew = drew or draws.moved()
+                found = self._difference(call, want, have, drew)
+            with self._lock:
+                self._checked[str(op)] += 1
+                self._drew += drew
+        try:
+            # What a kernel within did wrong is told already, as that kernel's.
+            if found is not None and here.found == before:
+                self._tell(call, draws, found, run, kernel, caught.error)
+            if caught.error is not None:
+                raise caught.error
+        finally:
+            del caught, want  # or frame and error would keep each other
+        return answer
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        """What is called meanwhile is no call of the program's."""
+        here = self._here
+        before, here.quiet = here.quiet, True
+        try:
+            with no_current_modes():
+                yield
+        finally:
+            here.quiet = before
+
+    def _of_other_devices(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Why a call is none of the backend's: it is of another device."""
+        device = self._backend.device_type
+        if device is None:
+            return ""
+        every = list(leaves_of([*args, *kwargs.values()]))
+        here = any(_device_type(one) == device for one in every)
+        return "" if here or not any(_device_type(one) for one in every) else _NONE_THERE
+
+    def _difference(self, call: Call, want: Observed, have: Observed, drew: bool) -> Difference | None:
+        if self._elsewhere:
+            if want.error is not None and have.error is None and _is_absent(want.error):
+                with self._lock:
+                    self._skipped[_REFUSED] += 1
+                return None
+            strayed = _strayed(call, want, have, self._backend.device_type or "")
+            if strayed is not None:
+                return strayed
+            have = _home(have)
+        return difference(call.op, *call.kept(), want, have, eager(call.op), values=not drew, loose=self._spec.tolerance)
+
+    # -- a difference ------------------------------------------------------------------------------------------------------
+
+    def _tell(
+        self, call: Call, draws: Draws, found: Difference, run: Callable[..., Any], kernel: str, error: Exception | None
+    ) -> None:
+        """Keep a difference, and raise it if that is asked for."""
+        here = self._here
+        here.found += 1
+        lines = UserLines()
+        number = lines.number_of(sys._getframe(2), lines.of_thread())
+        where = places_in_words(lines.lines()[number])
+        key = (str(call.op), where, found.kind)
+        with self._lock:
+            known = self._found.get(key)
+        if known is None:
+            with self._quietly():
+                after = Draws(call.op, *call.kept())
+                try:
+                    culprit = self._culprit(call, draws, found, run, kernel)
+                    culprit = replace(culprit, chain=(*self._way(sys._getframe(2)), *culprit.chain))
+                    known = Blame(str(call.op), call.text, where, found, culprit)
+                finally:
+                    after.restore()
+        with self._lock:
+            if key in self._found or len(self._found) < _FOUND:
+                self._found.setdefault(key, known)
+                self._times[key] += 1
+            else:
+                self._left_out += 1
+        if self._spec.on_difference == "raise":
+            raise DifferenceError(known) from error
+
+    def _way(self, frame: FrameType | None) -> tuple[str, ...]:
+        """The calls that led to the one that a frame makes, outermost first."""
+        way = []
+        while frame is not None:
+            if frame.f_code in self._watched:
+                made = frame.f_locals
+                way.append(describe_call(made["op"], made["args"], made["kwargs"]))
+            frame = frame.f_back
+        return tuple(way[:0:-1])
+
+    def _culprit(self, call: Call, draws: Draws, found: Difference, run: Callable[..., Any], kernel: str) -> Culprit:
+        op = str(call.op)
+        if self._elsewhere:  # the call is kept at home, where the device's kernels cannot run; those within it were all checked
+            rules = "its rules, or the program that was kept of them: every kernel in it gave eager's result"
+            return Culprit("kernel", op, kernel, call.text, found) if kernel else Culprit("program", op, rules, call.text, found)
+        draws.restore()
+        finding = replayed(self._planner, call)
+        draws.restore()
+        return culprit_of(call, finding, run, self._backend.compile, kernel)
+
+
+def watch_of(watch: Watch | None, verifying: Verifying | None) -> Watch | None:
+    """What stands around handlers where both do."""
+    if watch is None or verifying is None:
+        return watch if verifying is None else verifying.watch
+    inner, outer = watch, verifying.watch
+    return lambda op, run: outer(op, inner(op, run))
+
+
+_NONE_THERE = "no tensor of the backend's device"
+_REFUSED = "eager has no kernel on the CPU for it"
+
+
+def _computes(op: OpOverload) -> bool:
+    return not is_plumbing_name(str(op)) and not is_composite(op)
+
+
+def _native(call: Call, draws: Draws) -> tuple[Observed, bool]:
+    """What native eager leaves behind of a call, and whether it drew; the program's generators are left as they were."""
+    facts = facts_of(call.op)
+    # Other threads may draw from the default generator meanwhile: it is put back only where there is no other way.
+    if facts.is_random and any(argument.kind == "Generator" for argument in facts.arguments):
+        generator = torch.Generator()
+        before = generator.get_state()
+        want = call.eager(generator)
+        return want, not torch.equal(generator.get_state(), before)
+    want = call.eager()
+    drew = draws.moved()
+    if drew and facts.is_random:
+        draws.restore()
+    return want, drew
+
+
+def _kind(values: Sequence[Any]) -> Any:
+    """What kind of call it is: the dtypes, shapes and strides of its tensors. None for tensors that do not tell."""
+    try:
+        return tuple(
+            [
+                (value.dtype, value.shape, value.stride())
+                if type(value) in _PLAIN
+                else _kind(value)
+                if type(value) in (list, tuple)
+                else isinstance(value, Tensor)
+                for value in values
+            ]
+        )
+    except (RuntimeError, TypeError):  # sparse and nested ones, and sizes that are symbols
+        return None
+
+
+def _device_type(value: Any) -> str:
+    return value.device.type if isinstance(value, Tensor) else value.type if isinstance(value, torch.device) else ""
+
+
+def _is_absent(error: Exception) -> bool:
+    return isinstance(error, NotImplementedError) or any(words in str(error) for words in _NOT_THERE)
+
+
+def _strayed(call: Call, want: Observed, have: Observed, device: str) -> Difference | None:
+    """A result on another device than its arguments, of an op that is not asked for one."""
+    given = {one.device for one in have.inputs if one.dim()} or {one.device for one in have.inputs}
+    if len(given) != 1 or any(argument.kind == "Device" for argument in facts_of(call.op).arguments):
+        return None
+    (there,) = given
+    for leaf in have.leaves:
+        if isinstance(leaf, Tensor) and leaf.device != there:
+            return Difference("device", "the result", there, leaf.device)
+    return None
+
+
+def _home(have: Observed) -> Observed:
+    """The same with its tensors on the CPU, laid out as they are."""
+    (leaves, inputs), _ = copied("", [list(have.leaves), list(have.inputs)], {}, home=True)
+    return replace(have, leaves=leaves, inputs=inputs)

@@ -1,0 +1,182 @@
+"""DistributedDataParallel with what goes with it: hooks, buffers, uneven inputs, a ZeRO optimizer."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.join import Join
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+from training import STEPS, Numbers, adamw, batches, loss_of, net, parameters, rank, scenario, train, world
+
+
+@scenario
+def ddp() -> Numbers:
+    return train(DistributedDataParallel(net()))
+
+
+@scenario
+def ddp_buckets_as_gradients() -> Numbers:
+    """Small buckets, of which gradients are views, and a graph that stays."""
+    return train(DistributedDataParallel(net(), gradient_as_bucket_view=True, bucket_cap_mb=1e-3, static_graph=True), clip=0.1)
+
+
+@scenario
+def ddp_accumulated() -> Numbers:
+    """Gradients of two batches, the first without communication."""
+    model = DistributedDataParallel(net())
+    optimizer = adamw(model)
+    losses = []
+    for place, (tokens, targets) in enumerate(batches(steps=2 * STEPS)):
+        last = place % 2 == 1
+        with nullcontext() if last else model.no_sync():
+            loss = loss_of(model(tokens), targets) / 2
+            loss.backward()
+        losses.append(loss.item())
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+    return {"losses": losses, **parameters(model)}
+
+
+class Forked(nn.Module):
+    """Which half runs depends on the rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.halves = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.SiLU(), nn.Linear(8, 1)) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.halves[rank() % 2](x)
+
+
+@scenario
+def ddp_unused_parameters() -> Numbers:
+    model = DistributedDataParallel(Forked(), find_unused_parameters=True)
+    optimizer = adamw(model)
+    losses = []
+    torch.manual_seed(rank())
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = model(torch.randn(5, 8)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {"losses": losses, **parameters(model), "unused": [p.grad is None for p in model.module.halves[2].parameters()]}
+
+
+# DDP takes no annotations that are strings.
+def _bf16_hook(state, bucket):  # type: ignore[no-untyped-def]
+    return default_hooks.bf16_compress_hook(state, bucket)  # which DDP takes under another name only, with gloo
+
+
+@scenario
+def ddp_bf16_hook() -> Numbers:
+    model = DistributedDataParallel(net())
+    try:
+        model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+        words = ""
+    except TypeError as error:
+        words = str(error)
+    model = DistributedDataParallel(net())
+    model.register_comm_hook(None, _bf16_hook)
+    return train(model) | {"refused": words}
+
+
+@scenario
+def ddp_fp16_hook() -> Numbers:
+    model = DistributedDataParallel(net())
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    return train(model)
+
+
+@scenario
+def ddp_power_sgd_hook() -> Numbers:
+    """Its callbacks run in a thread of gloo's, products and orthogonal vectors among what they compute."""
+    model = DistributedDataParallel(net())
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2, min_compression_rate=0.5)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    return train(model)
+
+
+def _computing_hook(state, bucket):  # type: ignore[no-untyped-def]
+    def halved(done: torch.futures.Future[Any]) -> Tensor:
+        (summed,) = done.value()
+        return summed - F.softplus(summed) * 0 - summed / 2
+
+    return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(halved)
+
+
+@scenario
+def ddp_hook_that_computes() -> Numbers:
+    model = DistributedDataParallel(net())
+    model.register_comm_hook(None, _computing_hook)
+    return train(model)
+
+
+@scenario
+def ddp_buffers() -> Numbers:
+    """Statistics of a batch norm are the first rank's at each forward pass, and each rank's own where they are not sent."""
+    found: Numbers = {}
+    for sync in (True, False):
+        torch.manual_seed(rank())  # the first rank's parameters count
+        model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Hardswish(), nn.Flatten(), nn.Linear(16, 3))
+        wrapped = DistributedDataParallel(model, forward_sync_buffers=sync)
+        optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1, momentum=0.9)
+        losses = []
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss = wrapped(torch.randn(3, 2, 4, 4) + rank()).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        found |= {f"{sync} {name}": one.clone() for name, one in wrapped.state_dict().items()} | {f"{sync}": losses}
+    return found
+
+
+@scenario
+def sync_batch_norm() -> Numbers:
+    """On the CPU eager refuses it in training, and it is batch norm in evaluation."""
+    torch.manual_seed(0)
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(4), nn.Mish()))
+    x = torch.randn(6, 4) + rank()
+    try:
+        DistributedDataParallel(model)(x)
+        words = ""
+    except ValueError as error:
+        words = str(error)
+    return {"refused": words, "evaluated": model.eval()(x).detach()}
+
+
+@scenario
+def ddp_join() -> Numbers:
+    """Rank r has two batches more than rank r - 1; a ZeRO optimizer joins too."""
+    model = DistributedDataParallel(net())
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=1e-2)
+    with Join([model, optimizer]):
+        return train(model, optimizer, data=batches(steps=1 + 2 * rank()))
+
+
+@scenario
+def zero() -> Numbers:
+    """Each rank keeps a part of the optimizer's state; consolidated and loaded by another optimizer, which goes on."""
+    model = DistributedDataParallel(net())
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=1e-2)
+    first = train(model, optimizer)
+    held = sum(len(group["params"]) for group in optimizer.optim.param_groups)
+    everything = []
+    for to in range(world()):
+        optimizer.consolidate_state_dict(to=to)
+        if to == rank():
+            everything.append(copy.deepcopy(optimizer.state_dict()))
+    again = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=1e-2, parameters_as_bucket_view=True)
+    again.load_state_dict(everything[0])
+    return {f"first {k}": v for k, v in first.items()} | train(model, again) | {"held": held}

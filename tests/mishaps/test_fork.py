@@ -1,0 +1,210 @@
+"""`os.fork` with a mode entered, and while another thread records, keeps, installs or holds the cache."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+
+from moments import state  # noqa: E402
+from on_core import CORE  # noqa: E402
+from opaque import OPAQUE, by_shape  # noqa: E402
+
+import eagerdecomp as ed  # noqa: E402
+from eagerdecomp import blaming, cachefile, collectives, comparing, generators, keeping, recording, userlines  # noqa: E402
+from eagerdecomp.backends.numpy import drawing  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+
+WEIGHT = torch.eye(3)
+
+
+def forked(run: Callable[[], Any], seconds: float = 60.0) -> str:
+    """What a child says of `run`: "" where it ended well; it is killed where it does not end."""
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads at hand
+        pid = os.fork()
+    if pid == 0:
+        said = "did not end"
+        try:
+            run()
+            said = ""
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        finally:
+            os.write(write, said.encode()[:4000])
+            os._exit(0)
+    os.close(write)
+    end = time.monotonic() + seconds
+    try:
+        while not os.waitpid(pid, os.WNOHANG)[0]:
+            if time.monotonic() > end:
+                os.kill(pid, 9)
+                os.waitpid(pid, 0)
+                return "hangs"
+            time.sleep(0.01)
+        return os.read(read, 4000).decode()
+    finally:
+        os.close(read)
+
+
+def make() -> ed.EagerDecompMode:
+    return ed.EagerDecompMode(CORE, rules=[by_shape], cache=ed.ProgramCache(), keep={"aten.linear"})
+
+
+def use(mode: ed.EagerDecompMode, size: int) -> None:
+    with mode:
+        for _ in range(3):
+            assert OPAQUE(torch.full((size,), 2.0)).tolist() == [2.0] * size
+            assert F.linear(torch.ones(2, 3), WEIGHT).tolist() == [[1.0] * 3] * 2
+            assert torch.rand(2, generator=torch.Generator().manual_seed(3)).shape == (2,)
+
+
+def test_a_child_uses_the_mode_it_was_born_in_and_leaves_it_and_the_parent_goes_on() -> None:
+    mode, before = make(), state()
+
+    def child() -> None:
+        assert F.silu(torch.zeros(3)).tolist() == [0.0] * 3
+        use(mode, 4)
+        mode.__exit__(None, None, None)
+        assert state() == before
+        assert not keeping._installed
+        use(mode, 5)
+
+    with mode:
+        OPAQUE(torch.ones(3))
+        assert forked(child) == ""
+        assert mode.stats()[OPAQUE].calls == 1, "the child's calls are its own"
+        use(mode, 6)
+    assert state() == before
+    use(make(), 3)
+
+
+LOCKS: dict[str, Callable[[ed.EagerDecompMode], Any]] = {
+    "the cache": lambda mode: mode.cache._lock,
+    "handlers": lambda mode: mode._runtime._lock,
+    "what is kept": lambda mode: keeping._lock,
+    "generators": lambda mode: generators._exchange,
+}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_child_finds_free_what_a_thread_of_the_parent_held(name: str) -> None:
+    mode, held, done = make(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with LOCKS[name](mode):
+            held.set()
+            done.wait(120)
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    try:
+        assert held.wait(60)
+        assert forked(lambda: use(mode, 4), 30) == ""
+    finally:
+        done.set()
+        thread.join(60)
+    use(mode, 5)
+
+
+WATCHING: dict[str, Callable[[], Any]] = {
+    "blame": lambda: blaming.Blaming(CORE)._lock,
+    "compare": lambda: comparing.Comparing("native", CORE)._lock,
+    "verify": lambda: ed.EagerDecompMode(CORE, verify="cpu")._verifying._lock,  # type: ignore[union-attr]
+    "notes of a recording": lambda: recording._Notes(1)._lock,
+    "lines of the user's": lambda: userlines.UserLines()._lock,
+    "collectives": lambda: collectives._lock,
+    "random kernels of NumPy": lambda: drawing._one_at_a_time,
+}
+
+
+@pytest.mark.parametrize("name", WATCHING)
+def test_a_child_can_take_every_lock_that_a_thread_of_the_parent_held(name: str) -> None:
+    lock, held, done = WATCHING[name](), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            done.wait(120)
+
+    def child() -> None:
+        assert lock.acquire(timeout=5)
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    try:
+        assert held.wait(60)
+        assert forked(child) == ""
+    finally:
+        done.set()
+        thread.join(60)
+
+
+def test_a_child_links_what_a_thread_of_the_parent_was_linking() -> None:
+    started, done = threading.Event(), threading.Event()
+    parent = os.getpid()
+
+    def slow(x: torch.Tensor) -> torch.Tensor:
+        if os.getpid() == parent and threading.current_thread() is not threading.main_thread():
+            started.set()
+            done.wait(120)
+        return x * 2
+
+    @ed.register_decomposition(OPAQUE)
+    def rule(x: torch.Tensor) -> torch.Tensor:
+        return slow(x)
+
+    mode = ed.EagerDecompMode(CORE, rules=[rule], cache=ed.ProgramCache())
+
+    def call() -> list[float]:
+        with mode:
+            return OPAQUE(torch.ones(2)).tolist()  # type: ignore[no-any-return]
+
+    got: list[Any] = []
+    thread = threading.Thread(target=lambda: got.append(call()), daemon=True)
+    thread.start()
+
+    def child() -> None:
+        for _ in range(3):
+            assert call() == [2.0, 2.0]
+
+    try:
+        assert started.wait(60)
+        assert forked(child, 30) == ""
+    finally:
+        done.set()
+        thread.join(60)
+    assert got == [[2.0, 2.0]]
+    assert call() == [2.0, 2.0]
+
+
+def test_a_child_that_lives_on_keeps_no_file_from_its_parent(tmp_path: Path) -> None:
+    place = tmp_path / "programs"
+    mode, saved = make(), []
+    use(mode, 3)
+    with cachefile._locked(place):
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(120)
+            os._exit(0)
+    try:
+        thread = threading.Thread(target=lambda: saved.append(mode.cache.save(place)), daemon=True)
+        thread.start()
+        thread.join(60)
+        assert saved, "the child has the file locked still"
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)

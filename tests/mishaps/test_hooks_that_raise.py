@@ -1,0 +1,237 @@
+"""Hooks that raise: of modules, of tensors, of what autograd saves, of a backend, of who listens."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+
+from moments import in_another_thread, state  # noqa: E402
+from on_core import CORE  # noqa: E402
+
+import eagerdecomp as ed  # noqa: E402
+
+SMALL = CORE - ["aten.native_layer_norm", "aten.gelu", "aten.gelu_backward", "aten.native_layer_norm_backward"]
+X = torch.arange(6.0).view(2, 3)
+
+
+class Mine(Exception):
+    """The error of a hook."""
+
+
+def fault(*args: Any, **kwargs: Any) -> Any:
+    raise Mine("of a hook")
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.LayerNorm(4), nn.Mish(), nn.Linear(4, 2))
+
+
+def step(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    given = x.clone().requires_grad_()
+    return list(torch.autograd.grad(model(given).square().sum(), [given, *model.parameters()]))
+
+
+def in_mode() -> AbstractContextManager[Any]:
+    return ed.EagerDecompMode(SMALL, cache=ed.ProgramCache(), keep={"aten.linear"})
+
+
+def recorded() -> AbstractContextManager[Any]:
+    return ed.RecordingMode(SMALL, cache=ed.ProgramCache())
+
+
+def preflighted() -> AbstractContextManager[Any]:
+    return ed.EagerDecompMode(SMALL, cache=ed.ProgramCache(), preflight=True)
+
+
+def verified() -> AbstractContextManager[Any]:
+    return ed.EagerDecompMode(SMALL, cache=ed.ProgramCache(), verify="cpu")
+
+
+def installed() -> AbstractContextManager[Any]:
+    return ed.install(SMALL, "cpu", cache=ed.ProgramCache())
+
+
+def under_saved(pack: Callable[..., Any], unpack: Callable[..., Any]) -> Callable[[nn.Module, torch.Tensor], Any]:
+    def run(model: nn.Module, x: torch.Tensor) -> Any:
+        with saved_tensors_hooks(pack, unpack):
+            return step(model, x)
+
+    return run
+
+
+def with_hook(place: int, name: str) -> Callable[[nn.Module, torch.Tensor], Any]:
+    def run(model: Any, x: torch.Tensor) -> Any:
+        handle = getattr(model[place], name)(fault)
+        try:
+            return step(model, x)
+        finally:
+            handle.remove()
+
+    return run
+
+
+def on_tensor(model: Any, x: torch.Tensor) -> Any:
+    given = x.clone().requires_grad_()
+    middle = model[:3](given)
+    middle.register_hook(fault)
+    model[3:](middle).sum().backward()
+
+
+def on_node(model: Any, x: torch.Tensor) -> Any:
+    out = model(x.clone().requires_grad_())
+    out.grad_fn.register_prehook(fault)
+    out.sum().backward()
+
+
+def on_accumulated(model: Any, x: torch.Tensor) -> Any:
+    handle = model[0].weight.register_post_accumulate_grad_hook(fault)
+    try:
+        model(x).sum().backward()
+    finally:
+        handle.remove()
+        model.zero_grad(set_to_none=True)
+
+
+class Failing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return F.silu(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        F.gelu(ctx.saved_tensors[0])
+        raise Mine("of a hook")
+
+
+HOOKS: dict[str, Callable[[nn.Module, torch.Tensor], Any]] = {
+    "forward": with_hook(1, "register_forward_hook"),
+    "forward pre": with_hook(2, "register_forward_pre_hook"),
+    "full backward": with_hook(1, "register_full_backward_hook"),
+    "full backward pre": with_hook(3, "register_full_backward_pre_hook"),
+    "tensor": on_tensor,
+    "node": on_node,
+    "accumulated": on_accumulated,
+    "pack": under_saved(fault, lambda x: x),
+    "unpack": under_saved(lambda x: x, fault),
+    "function": lambda model, x: Failing.apply(model(x)).sum().backward(),
+}
+
+
+@pytest.mark.parametrize("way", [in_mode, recorded, preflighted, verified, installed])
+def test_a_hook_that_raises_gives_its_own_error_and_the_next_step_is_right(way: Any) -> None:
+    model = net()
+    want = step(model, X)
+    before = state()
+    with way():
+        inside = state()
+        for name, run in HOOKS.items():
+            for _ in range(2):
+                given = X.clone()
+                left = weakref.ref(given)
+                with pytest.raises(Mine, match="of a hook"):
+                    run(model, given)
+                del given
+                gc.collect()
+                assert left() is None, name
+                assert state() == inside, name
+            torch.testing.assert_close(step(model, X), want)
+    assert state() == before
+
+
+# -- the hook that compiles -----------------------------------------------------------------------------------------------------
+
+
+class Interrupted(KeyboardInterrupt):
+    """The Ctrl-C of a user who finds that the compiler takes too long."""
+
+
+@pytest.mark.parametrize("kind", [Mine, Interrupted, SystemExit, torch.OutOfMemoryError])
+@pytest.mark.parametrize("fails", [1, 3])
+def test_a_compile_hook_that_raises_is_asked_again_and_its_calls_are_right(kind: type[BaseException], fails: int) -> None:
+    asked: list[Any] = []
+
+    def hook(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        asked.append(weakref.ref(graph))
+        if len(asked) <= fails:
+            raise kind("of a hook")
+        return graph
+
+    want, raised, before = F.gelu(X), 0, state()
+    got: list[torch.Tensor] = []
+    with ed.EagerDecompMode(ed.Backend("fuses", SMALL, compile=hook), cache=ed.ProgramCache()):
+        inside = state()
+        for _ in range(40):
+            try:
+                got.append(F.gelu(X))
+            except (ed.HookError, kind) as error:
+                raised += 1
+                assert isinstance(error, kind) or isinstance(error.__cause__, kind)  # noqa: PT017
+                assert state() == inside
+                assert in_another_thread(lambda: True)
+    assert state() == before
+    assert len(got) == 40 - fails
+    for one in got:
+        torch.testing.assert_close(one, want)
+    assert (raised, len(asked)) == (fails, fails + 1)
+    gc.collect()
+    assert [one() for one in asked[:fails]] == [None] * fails
+
+
+# -- who listens ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_predicate_that_raises_gives_its_own_error_and_is_asked_again() -> None:
+    faults: list[BaseException] = [Mine("of a hook")] * 3
+
+    def when(*args: Any, **kwargs: Any) -> bool:
+        if faults:
+            raise faults.pop()
+        return True
+
+    ops = CORE.with_predicate("aten.mul.Tensor", when)
+    before = state()
+    with ed.EagerDecompMode(ops, cache=ed.ProgramCache()):
+        inside = state()
+        for _ in range(3):
+            with pytest.raises(Mine, match="of a hook"):
+                F.silu(X)
+            assert state() == inside
+        for _ in range(4):
+            torch.testing.assert_close(F.silu(X), X / (1 + torch.exp(-X)))
+    assert state() == before
+
+
+def test_a_mode_that_listens_and_raises_leaves_ours_as_it_was() -> None:
+    class Listens(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten.tanh.default:
+                raise Mine("of a hook")
+            return func(*args, **(kwargs or {}))
+
+    want, before = F.mish(X), state()
+    for _ in range(2):
+        with Listens(), ed.EagerDecompMode(SMALL, cache=ed.ProgramCache()) as mode:  # it hears the kernels
+            inside = state()
+            for _ in range(4):
+                with pytest.raises(Mine, match="of a hook"):
+                    F.mish(X)
+                assert state() == inside
+        assert state() == before
+        with mode:
+            torch.testing.assert_close(F.mish(X), want)

@@ -1,0 +1,275 @@
+"""Words of a command line that nobody sane would write: they are read as words, and told in a line or two with exit code 2."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from eagerdecomp.cli import main
+
+RUN: list[str] = []
+WEEK = datetime.date.today().isocalendar().week
+
+HOSTILE = [
+    *("", " ", "-", "--", "---", ".", "..", "/", ":", "::", "a:", ":a", ",", "@", "@nothing", "#", "%s", "%(prog)s", "{0}", "~"),
+    *("\0", "a\0b", "\n", "a\nb\nc\nd", "\r", "\x1b[2J", "\x07", "\u202e", "\ud800", "a\u2028b\u2028c", "\N{PILE OF POO}" * 9),
+    *("__import__('test_hostile_words').RUN.append('x')", "aten.__class__.__mro__", "aten._C", "torch.ops", "builtins:eval('1')"),
+    *(
+        "aten",
+        "aten.",
+        ".aten",
+        "aten..",
+        "aten.add.",
+        "aten.add.Tensor.out",
+        "aten::",
+        "aten.add\n",
+        "aten.__init__",
+        "prims.__doc__",
+    ),
+    *("x" * 5000, "aten." + "a" * 5000, "../" * 2000, "(" * 3000, "[" * 3000, "f32[" * 500, "9" * 5000, "-" * 200, "1" + "0" * 400),
+    *(
+        "/dev/null/x",
+        "/nowhere/at/all",
+        "/root\0",
+        "no/such.json",
+        "no_such_module:x",
+        "..:x",
+        ".os:x",
+        "os:no.such",
+        "os.path:join.x",
+    ),
+]
+WORDS = st.one_of(
+    st.sampled_from(HOSTILE[1:]),
+    st.text(min_size=1, max_size=40),
+    st.lists(st.sampled_from(HOSTILE[:60]), min_size=2, max_size=3).map("".join),
+)
+
+# The text of a call: what is nearly one, and what would be dear to run.
+TOKENS = [
+    *(
+        "f32",
+        "i64",
+        "bool",
+        "[",
+        "]",
+        "(",
+        ")",
+        "{",
+        "}",
+        ",",
+        " ",
+        "=",
+        "*",
+        "**",
+        ":",
+        "'",
+        '"',
+        "\\",
+        "#",
+        "\n",
+        "0",
+        "1",
+        "-",
+        "2j",
+    ),
+    *(
+        "None",
+        "True",
+        "inf",
+        "nan",
+        "torch.",
+        "float16",
+        "x",
+        "f32[2]",
+        "f32[2, 3]",
+        "i64[]",
+        "lambda: 0",
+        "a if b else c",
+        "[x for x in y]",
+    ),
+    *(
+        "f32[-1]",
+        "f32[2][3]",
+        "f32[2][-3]",
+        "f32[1e3]",
+        "f32[0x2]",
+        "f32[9999999999999999999]",
+        "f32[1152921504606846976]",
+        "f32[2, 2][99999999999, 1]",
+    ),
+    *(
+        "__import__('test_hostile_words').RUN.append('x')",
+        "f'{1}'",
+        "b'x'",
+        "...",
+        "self=f32[2]",
+        "alpha=2",
+        "1if",
+        "'\\d'",
+        "1_0",
+        "0777",
+        "é",
+    ),
+]
+CALLS = st.one_of(
+    st.lists(st.sampled_from(TOKENS), max_size=8).map("".join), st.lists(st.sampled_from(TOKENS), max_size=4).map(", ".join), WORDS
+)
+
+
+def outcome(argv: list[str]) -> tuple[int, str]:
+    """The exit code and what was said on stderr, without the usage that argparse shows before it."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code: Any = main(argv)
+        except SystemExit as left:
+            code = left.code
+    said = err.getvalue()
+    if said.startswith("usage: "):
+        said = said[said.index("\neagerdecomp") + 1 :]
+    return code, said
+
+
+def check(argv: list[str], codes: set[int]) -> None:
+    code, said = outcome(argv)
+    assert code in codes, f"{argv!r} ended with {code}: {said}"
+    if code:
+        lines = said.split("\n")
+        assert lines.pop() == "", repr(said)
+        told = [line for line in lines if not line.startswith("  aten.")]  # the overloads that there are
+        assert 1 <= len(told) <= 2, said
+        assert all(line.isprintable() for line in lines), repr(said)
+        assert "Traceback" not in said
+    assert not RUN, f"{argv!r} was run"
+
+
+@pytest.fixture(autouse=True)
+def _a_folder_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("here"))
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def fuzzed(examples: int) -> Callable[[Any], Any]:
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+
+
+# The place of the word in each command line that takes an op, a set, a call, a path or a name; all of them fail on it.
+LINES: list[list[str]] = [
+    ["explain", "WORD"],
+    ["explain", "aten.silu", "--ops", "WORD"],
+    ["explain", "aten.silu", "--rules", "WORD"],
+    ["explain", "aten.nothing", "--json", "WORD"],
+    ["opset", "WORD"],
+    ["plan", "--ops", "WORD"],
+    ["plan", "--match", "^$WORD"],
+    ["plan", "--model", "WORD"],
+    ["plan", "--rules", "WORD", "--match", "aten.silu.default"],
+    ["plan", "--compare", "WORD"],
+    ["plan", "--require", "WORD"],
+    ["report", "WORD"],
+    ["run", "--ops", "WORD", "none.py"],
+    ["run", "--keep", "nothing,WORD", "none.py"],
+    ["run", "WORD"],
+    ["run", "-m", "WORD"],
+    ["run", "--record", "WORD", "none.py"],
+    ["trace", "WORD"],
+    ["trace", "none:none", "--ops", "WORD"],
+    ["trace", "none:none", "--keep", "WORD"],
+    ["blame", "WORD"],
+    ["blame", "--backend", "WORD", "none.py"],
+    ["blame", "--ops", "WORD", "none.py"],
+    ["compare", "--against", "WORD", "none.py"],
+    ["compare", "--against", "native", "WORD"],
+    ["conformance", "WORD"],
+    ["conformance", "none:none", "--ops", "WORD"],
+    ["bench", "--only", "none,WORD"],
+    ["demo", "--ops", "WORD"],
+    ["demo", "--steps", "WORDx"],
+    ["new-backend", "0WORD"],
+    ["new-backend", "mine", "--device", "0WORD"],
+    ["new-backend", "mine", "--dir", "/dev/null/WORD"],
+    ["WORD"],
+    ["opset", "core", "WORD"],
+]
+
+
+def over(words: list[str], share: int, try_one: Callable[[str], None], texts: st.SearchStrategy[str], examples: int) -> None:
+    """One in so many of the words, another part each week, and texts that are drawn."""
+    for word in words[WEEK % share :: share]:
+        try_one(word)
+    fuzzed(examples)(given(word=texts)(lambda word: try_one(word)))()
+
+
+@pytest.mark.parametrize(("share", "examples"), [(6, 5), pytest.param(1, 200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("line", LINES, ids=" ".join)
+def test_a_hostile_word_is_told_in_a_line_or_two(line: list[str], share: int, examples: int) -> None:
+    def try_one(word: str) -> None:
+        if word:  # an option without a value is as if it were not there
+            check([part.replace("WORD", word) for part in line], {2} if word != "--" else {0, 2})
+
+    over(HOSTILE, share, try_one, WORDS, examples)
+
+
+@pytest.mark.parametrize(("share", "examples"), [(2, 20), pytest.param(1, 500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("op", ["aten.add", "aten.cat.default", "aten.full.default"])
+def test_a_hostile_call_is_read_as_text(op: str, share: int, examples: int) -> None:
+    over([*TOKENS, *HOSTILE], share, lambda text: check(["explain", op, "--call", text], {0, 1, 2}), CALLS, examples)
+
+
+@fuzzed(40)
+@given(lines=st.lists(WORDS, max_size=2), data=st.binary(max_size=20))
+@example(lines=["@core", "\ud800"], data=b"\xff")
+def test_a_hostile_set_file_is_told_line_by_line(lines: list[str], data: bytes) -> None:
+    text = "\n".join(lines).encode("utf-8", "surrogatepass")
+    for content in (text, data, text + data):
+        Path("ops.txt").write_bytes(content)
+        code, said = outcome(["opset", "ops.txt"])
+        assert code in (0, 2)
+        if code:
+            wrong = len(content.decode("utf-8", "replace").splitlines())
+            assert 1 <= len(said.rstrip("\n").split("\n")) <= max(2, wrong), said
+            assert all(line.isprintable() for line in said.rstrip("\n").split("\n")), repr(said)
+
+
+@pytest.mark.parametrize("command", [["report", "FILE"], ["plan", "--compare", "FILE"], ["explain", "aten.silu", "--ops", "FILE"]])
+def test_a_hostile_file_is_told_in_a_line_or_two(command: list[str]) -> None:
+    @fuzzed(15)
+    @given(
+        data=st.one_of(
+            st.binary(max_size=30),
+            st.sampled_from([b"", b"{}", b"[]", b"null", b"[" * 100_000, b'{"format": 1}', b"1e999", b"\xef\xbb\xbf{}"]),
+        )
+    )
+    def fuzz(data: bytes) -> None:
+        Path("x.json").write_bytes(data)
+        check([part.replace("FILE", "x.json") for part in command], {2})
+
+    Path("x.json").write_bytes(b"[" * 100_000)
+    check([part.replace("FILE", "x.json") for part in command], {2})
+    os.mkdir("folder")
+    check([part.replace("FILE", "folder") for part in command], {2})
+    fuzz()
+
+
+def test_a_call_that_is_too_large_fails_as_it_would_in_eager() -> None:
+    for call in ("f32[1152921504606846976]", "f32[4611686018427387904, 4611686018427387904]", "f32[2, 2][4611686018427387904, 1]"):
+        check(["explain", "aten.silu", "--call", call], {2})
+    check(["explain", "aten.full.default", "--call", "[1152921504606846976], 1"], {1})
+    assert torch.is_grad_enabled()

@@ -1,0 +1,201 @@
+"""Ctrl-C at any moment: while a mode is entered, a call recorded, a program compiled or run, a file written, a mode left."""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import gc
+import random
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+
+from moments import Interrupted, at_call, at_line, in_another_thread, state  # noqa: E402
+from on_core import CORE  # noqa: E402
+from opaque import OPAQUE  # noqa: E402
+
+import eagerdecomp as ed  # noqa: E402
+from eagerdecomp import keeping  # noqa: E402
+
+X = torch.arange(5.0)
+WEIGHT = torch.eye(5) * 2
+WEEK = datetime.date.today().isocalendar().week
+KEEP = {"aten.linear", "aten.layer_norm"}
+
+
+@ed.register_decomposition(OPAQUE)
+def spread(x: torch.Tensor) -> torch.Tensor:
+    return F.silu(torch.stack([x, x * 2])).sum() + x
+
+
+@ed.register_decomposition("aten.softplus.default")
+def softplus(x: torch.Tensor, beta: float = 1, threshold: float = 20) -> torch.Tensor:
+    return OPAQUE(x) + F.gelu(x)  # rules of three kinds under it: the user's, linked ones of ours, compositions
+
+
+def make() -> ed.EagerDecompMode:
+    return ed.EagerDecompMode(CORE, rules=[spread, softplus], cache=ed.ProgramCache(), keep=KEEP)
+
+
+def work(x: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(F.linear(F.softplus(x), WEIGHT), [5])
+
+
+def in_mode(mode: Any, x: torch.Tensor) -> torch.Tensor:
+    with mode:
+        return work(x)
+
+
+@contextmanager
+def nothing_left(mode: Any) -> Iterator[list[torch.Tensor]]:
+    """Around an interrupted call on the tensor in the list that it gives: all is as it was afterwards, the next calls are right."""
+    before = state()
+    given = [X.clone()]
+    left = weakref.ref(given[0])
+    yield given
+    given.clear()
+    assert state() == before
+    assert not keeping._installed, "a kept op has its kernels still"
+    if left() is not None:
+        gc.collect()
+    assert left() is None, "the argument is still alive"
+    for _ in range(3):
+        torch.testing.assert_close(in_mode(mode, X), WANT)
+    assert state() == before
+    torch.testing.assert_close(in_another_thread(lambda: in_mode(mode, X)), WANT)
+
+
+WANT = in_mode(make(), X)
+
+
+def sweep(at: Callable[[int, Callable[[], Any]], tuple[Any, int]], warm: int, step: int) -> None:
+    """Interrupts in the call behind so many, at every `step`-th moment of it."""
+
+    def trial(moment: int) -> Any:
+        mode = make()
+        for _ in range(warm):
+            in_mode(mode, X)
+        with nothing_left(mode) as given:
+            got, met = at(moment, lambda: in_mode(mode, given.pop()))
+        return got, met
+
+    trial(sys.maxsize)  # takes more steps than any other: what is asked of an operator is asked once
+    got, moments = trial(sys.maxsize)
+    torch.testing.assert_close(got, WANT)
+    assert moments > 50
+    for moment in range(WEEK % step, moments, step):
+        got, _ = trial(moment)
+        assert isinstance(got, Interrupted) or moment > 0.97 * moments, f"moment {moment} of {moments} was not reached"
+
+
+# Call 0 records, 1 evaluates, 2 optimises and compiles, 3 runs what was compiled.
+@pytest.mark.parametrize("warm", range(4))
+@pytest.mark.parametrize("at", [at_line, at_call], ids=["line", "signal"])
+def test_an_interrupt_at_any_moment_of_a_call_leaves_nothing_behind(at: Any, warm: int) -> None:
+    sweep(at, warm, step=(733, 197, 257, 61)[warm])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("warm", range(4))
+@pytest.mark.parametrize("at", [at_line, at_call], ids=["line", "signal"])
+def test_an_interrupt_at_every_moment_of_a_call_leaves_nothing_behind(at: Any, warm: int) -> None:
+    sweep(at, warm, step=1)
+
+
+def test_an_interrupt_of_an_installed_backend_leaves_nothing_behind() -> None:
+    with ed.install(CORE, "cpu", rules=[spread, softplus], cache=ed.ProgramCache()) as handle:
+        moments = at_line(sys.maxsize, lambda: work(X))[1]
+        before = state()
+        for moment in range(WEEK % 97, moments, 97):
+            handle._engine.cache.clear()
+            got, _ = at_line(moment, lambda: work(X))
+            assert state() == before
+            torch.testing.assert_close(work(X), WANT)
+            torch.testing.assert_close(in_another_thread(lambda: work(X)), WANT)
+            del got
+    torch.testing.assert_close(F.softplus(X), torch.log1p(torch.exp(X)))
+
+
+# Slow, and with a process to itself: a timer also rings in what Python and torch cannot be interrupted in (callbacks of weak
+# references, which swallow it; fake tensors entering C++, which end the process; a lock of theirs that is then held for ever).
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers")
+def test_signals_at_random_moments_leave_nothing_behind() -> None:
+    mode, drawn, hits = make(), random.Random(WEEK), 0
+
+    def ring(*_: Any) -> None:
+        raise Interrupted("timer")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        for _ in range(40):
+            mode.cache.clear()
+            with nothing_left(mode) as given:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, drawn.uniform(0.0001, 0.02))
+                    in_mode(mode, given.pop())
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except Interrupted:
+                    hits += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert hits
+
+
+@pytest.mark.slow  # as above
+def test_an_exception_thrown_into_a_working_thread_ends_it_and_others_go_on() -> None:
+    mode, ready = make(), threading.Event()
+    states: list[Any] = []
+
+    def loop() -> None:
+        before = state()
+        try:
+            while True:
+                mode.cache.clear()
+                in_mode(mode, X)
+                ready.set()
+        except Interrupted:
+            states.append((before, state()))
+
+    for _ in range(5):
+        ready.clear()
+        thread = threading.Thread(target=loop, daemon=True)
+        thread.start()
+        assert ready.wait(60)
+        sent = ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Interrupted))
+        assert sent == 1
+        thread.join(60)
+        assert not thread.is_alive()
+        torch.testing.assert_close(in_mode(mode, X), WANT)
+    assert [one == other for one, other in states] == [True] * 5
+    assert not keeping._installed
+
+
+def test_an_interrupt_while_a_file_is_written_leaves_the_old_file_or_the_new(tmp_path: Path) -> None:
+    mode = make()
+    in_mode(mode, X)
+    place = tmp_path / "programs"
+    cache = mode.cache
+    assert cache.save(place).programs
+    old = place.read_bytes()
+    moments = at_line(sys.maxsize, lambda: cache.save(place))[1]
+    for moment in range(WEEK % 61, moments, max(1, moments // 25)):
+        place.write_bytes(old)
+        got, _ = at_line(moment, lambda: cache.save(place))
+        assert isinstance(got, Interrupted)
+        fresh = ed.ProgramCache()
+        assert fresh.load(place) == ed.ProgramCache().load(place) > 0
+        assert sorted(one.name for one in tmp_path.iterdir()) == [".programs.lock", "programs"]
+        assert in_another_thread(lambda: cache.save(place)).programs

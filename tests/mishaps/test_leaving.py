@@ -1,0 +1,207 @@
+"""Modes left in ways that nobody plans: by `sys.exit`, out of order, half way through a generator, in tasks that take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+
+from moments import in_another_thread, state  # noqa: E402
+from on_core import CORE  # noqa: E402
+from opaque import OPAQUE, by_shape  # noqa: E402
+
+import eagerdecomp as ed  # noqa: E402
+from eagerdecomp import keeping  # noqa: E402
+
+X = torch.arange(6.0).view(2, 3)
+WEIGHT = torch.eye(3) * 2
+
+
+def mode() -> ed.EagerDecompMode:
+    return ed.EagerDecompMode(CORE, rules=[by_shape], cache=ed.ProgramCache(), keep={"aten.linear"})
+
+
+def right() -> None:
+    torch.testing.assert_close(OPAQUE(X), X)
+    torch.testing.assert_close(F.linear(X, WEIGHT), X * 2)
+    torch.testing.assert_close(F.mish(X), X * torch.tanh(torch.log1p(torch.exp(X))))
+
+
+def counted(one: Any) -> int:
+    return sum(row.calls for row in one.stats().values())
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    before = state()
+    yield
+    assert state() == before
+    assert not keeping._installed, "a kept op has its kernels still"
+    one = mode()
+    with one:
+        right()
+        assert counted(one)
+    right()
+    assert in_another_thread(lambda: (right(), True)[1])
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, RecursionError, MemoryError])
+def test_whatever_leaves_a_mode_leaves_all_of_it(kind: type[BaseException]) -> None:
+    outer, inner = mode(), mode()
+
+    def left() -> None:
+        right()
+        if kind is SystemExit:
+            sys.exit(3)
+        raise kind
+
+    for _ in range(3):
+        with pytest.raises(kind), outer, inner:
+            left()
+    assert counted(inner) > 0
+
+
+def test_a_generator_that_is_closed_half_way_leaves_its_mode() -> None:
+    one = mode()
+
+    def steps() -> Iterator[int]:
+        with one:
+            for number in range(10):
+                right()
+                yield number
+
+    running = steps()
+    assert next(running) == 0
+    right()  # the generator's mode is entered: its caller runs under it
+    running.close()
+    before = counted(one)
+    right()
+    assert counted(one) == before
+    dropped = steps()
+    next(dropped)
+    del dropped
+    before = counted(one)
+    right()
+    assert counted(one) == before
+
+
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize("order", ["first", "last"])
+def test_modes_left_in_either_order_are_all_left(same: bool, order: str) -> None:
+    first = mode()
+    second = first if same else mode()
+    for _ in range(3):
+        first.__enter__()
+        second.__enter__()
+        right()
+        (first if order == "first" else second).__exit__(None, None, None)
+        right()
+        (second if order == "first" else first).__exit__(None, None, None)
+        assert not keeping._installed
+
+
+def test_generators_that_take_turns_leave_what_they_entered() -> None:
+    def steps(one: Any) -> Iterator[None]:
+        with one:
+            right()
+            yield
+            right()
+            yield
+
+    for close_first in (0, 1):
+        running = [steps(mode()), steps(mode())]
+        for _ in range(2):
+            for one in running:
+                next(one)
+        running.pop(close_first).close()
+        right()
+        running.pop().close()
+
+
+def test_tasks_that_take_turns_within_modes_are_right_and_leave_them() -> None:
+    async def task(number: int) -> None:
+        for _ in range(3):
+            with mode():
+                right()
+                await asyncio.sleep(0)
+                right()
+                if number == 2:
+                    raise ValueError("mine")
+
+    async def program() -> list[Any]:
+        return await asyncio.gather(*map(task, range(4)), return_exceptions=True)
+
+    got = asyncio.run(program())
+    assert [str(one) for one in got if one is not None] == ["mine"]
+
+
+def test_a_task_cancelled_in_a_mode_leaves_it() -> None:
+    async def program() -> None:
+        async def forever() -> None:
+            with mode():
+                right()
+                await asyncio.sleep(3600)
+
+        running = asyncio.create_task(forever())
+        await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(program())
+
+
+def test_a_mode_entered_in_one_thread_and_left_in_another_is_told_and_the_first_goes_on() -> None:
+    one = mode()
+    errors: list[BaseException] = []
+
+    def leave() -> None:
+        before = state()
+        try:
+            one.__exit__(None, None, None)
+        except RuntimeError as error:
+            errors.append(error)
+        assert state() == before
+        right()
+
+    with one:
+        thread = threading.Thread(target=leave)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+        before = counted(one)
+        right()
+        assert counted(one) > before, "the first thread has left it"
+    assert len(errors) == 1
+
+
+def test_a_mode_entered_by_threads_that_end_without_leaving_it_is_left_by_the_others() -> None:
+    one = ed.EagerDecompMode(CORE, rules=[by_shape], cache=ed.ProgramCache())
+    got: list[Any] = []
+
+    def run(leaves: bool) -> Callable[[], None]:
+        def body() -> None:
+            one.__enter__()
+            right()
+            if leaves:
+                one.__exit__(None, None, None)
+            got.append(leaves)
+
+        return body
+
+    for leaves in (True, False, True):
+        thread = threading.Thread(target=run(leaves))
+        thread.start()
+        thread.join(60)
+    assert got == [True, False, True]
+    with one:
+        right()

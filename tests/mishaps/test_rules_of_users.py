@@ -1,0 +1,248 @@
+"""Rules of users that are wrong, raise, or never end: the error names the rule, and nothing of it stays."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+
+from moments import state  # noqa: E402
+from on_core import CORE  # noqa: E402
+from opaque import OPAQUE, by_shape  # noqa: E402
+
+import eagerdecomp as ed  # noqa: E402
+from eagerdecomp import answers  # noqa: E402
+from eagerdecomp.rules import Rule  # noqa: E402
+
+aten = torch.ops.aten
+X = torch.arange(6.0).view(2, 3)
+
+
+def fails(rules: Any, run: Callable[[], Any], kind: type[Exception], words: str) -> None:
+    before = state()
+    mode = ed.EagerDecompMode(CORE, rules=rules, cache=ed.ProgramCache())
+    for _ in range(3):
+        with pytest.raises(kind, match=words), mode:
+            run()
+        assert state() == before
+        with mode:  # the state is usable: other ops, in the same mode
+            torch.testing.assert_close(F.gelu(X), X * 0.5 * (1 + torch.erf(X / 2**0.5)))
+
+
+WRONG: dict[str, tuple[str, Callable[..., Any], str]] = {
+    "dtype": (
+        "aten.silu",
+        lambda x: (x * 1).double(),
+        r"answered torch.float64 \[2, 3\] where its operator answers torch.float32 \[2, 3\]",
+    ),
+    "shape": ("aten.silu", lambda x: x.sum(), r"answered torch.float32 \[\] where its operator answers torch.float32 \[2, 3\]"),
+    "device": (
+        "aten.silu",
+        lambda x: (x * 1).to("meta"),
+        r"answered torch.float32 \[2, 3\] on meta where its operator answers torch.float32 \[2, 3\] on cpu",
+    ),
+    "a tuple": ("aten.silu", lambda x: (x, x), "answered a tuple where its operator answers a tensor"),
+    "a number": ("aten.silu", lambda x: 3, "answered a int where its operator answers a tensor"),
+    "text": ("aten.silu", lambda x: "no", "answered a str where its operator answers a tensor"),
+    "nothing": ("aten.silu", lambda x: None, "answered None"),
+    "too few": ("aten.max.dim", lambda x, dim, keepdim=False: (x.amax(dim),), "answered 1 values where its operator answers 2"),
+    "one of two": ("aten.max.dim", lambda x, dim, keepdim=False: x.amax(dim), "answered a Tensor where its operator answers 2"),
+    "dtype of the second": (
+        "aten.max.dim",
+        lambda x, dim, keepdim=False: (x.amax(dim), x.amax(dim)),
+        r"answered torch.float32 \[2\] as result 1 where its operator answers torch.int64 \[2\]",
+    ),
+    "no list": ("aten.unbind.int", lambda x, dim=0: x * 1, "answered a Tensor where its operator answers a list of tensors"),
+    "too short a list": ("aten.unbind_copy.int", lambda x, dim=0: [x[0] * 1], "answered 1 tensors where its operator answers 2"),
+    "a copy in place": ("aten.silu_", lambda x: x * 2, "answered another tensor than the one that its operator writes"),
+}
+RUNS: dict[str, Callable[[], Any]] = {
+    "aten.silu": lambda: F.silu(X),
+    "aten.silu_": lambda: aten.silu_(X.clone()),
+    "aten.max.dim": lambda: torch.max(X, 1),
+    "aten.unbind.int": lambda: torch.unbind(X),
+    "aten.unbind_copy.int": lambda: torch.unbind_copy(X),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_rule_that_answers_what_its_operator_does_not_is_named(what: str) -> None:
+    op, fn, words = WRONG[what]
+    ops = CORE - [op]
+    rule = ed.register_decomposition(op if op.count(".") == 2 else f"{op}.default")(fn)
+    before = state()
+    mode = ed.EagerDecompMode(ops, rules=[rule], cache=ed.ProgramCache())
+    for _ in range(2):
+        with pytest.raises(ed.RuleError, match=words) as caught, mode:
+            RUNS[op]()
+        assert rule.where in str(caught.value)
+        assert state() == before
+        assert mode.cache.info().programs == 0
+
+
+def test_a_rule_with_effects_is_held_to_the_kinds_of_its_results() -> None:
+    rule = ed.register_decomposition(OPAQUE, effects=True)(lambda x: [x])
+    fails([rule], lambda: OPAQUE(X), ed.RuleError, "answered a list where its operator answers a tensor")
+
+
+def test_what_eager_answers_is_never_called_wrong() -> None:
+    calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
+        (aten.silu.default, (X,), {}),
+        (aten.max.dim, (X, 1), {}),
+        (aten.unbind_copy.int, (X,), {}),
+        (aten.split_copy.Tensor, (X, 2, 1), {}),
+        (aten.native_layer_norm.default, (X, [3], None, None, 1e-5), {}),
+        (
+            aten.convolution_backward.default,
+            (X.view(1, 2, 3), X.view(1, 2, 3), torch.ones(2, 2, 1), [0], [1], [0], [1], False, [0], 1, [True, False, False]),
+            {},
+        ),
+        (aten.sum.dim_IntList, (X.half(), [0]), {"dtype": torch.float64}),
+        (aten.nonzero.default, (X,), {}),
+        (aten.allclose.default, (X, X), {}),
+        (aten.rand_like.default, (X,), {}),
+        (aten.silu_.default, (X.clone(),), {}),
+        (aten.add.out, (X, X), {"out": torch.empty(0)}),
+    ]
+    for op, args, kwargs in calls:
+        rule = Rule(op, lambda *given: None, "user", "here")
+        torch.manual_seed(0)
+        expected = answers.expected_of(rule, args, kwargs)
+        drawn = torch.rand(1)
+        torch.manual_seed(0)
+        assert torch.equal(drawn, torch.rand(1)), "it drew numbers"
+        answers.held(rule, expected, args, kwargs, op(*args, **kwargs))
+
+
+# -- rules without an end ---------------------------------------------------------------------------------------------------
+
+
+def larger(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([x, x[:1]])
+
+
+ENDLESS: dict[str, Any] = {
+    "itself": [(OPAQUE, lambda x: OPAQUE(x))],
+    "itself, larger each time": [(OPAQUE, lambda x: OPAQUE(larger(x))[:-1])],
+    "each other": [(OPAQUE, lambda x: F.mish(x)), ("aten.mish.default", lambda x: OPAQUE(x))],
+    "each other, larger each time": [
+        (OPAQUE, lambda x: F.mish(larger(x))[:-1]),
+        ("aten.mish.default", lambda x: OPAQUE(larger(x))[:-1]),
+    ],
+}
+
+
+@pytest.mark.parametrize("effects", [False, True])
+@pytest.mark.parametrize("name", list(ENDLESS)[:2])
+def test_a_rule_that_leads_back_to_itself_is_an_error_with_the_chain(name: str, effects: bool) -> None:
+    rules = [ed.register_decomposition(op, effects=effects)(fn) for op, fn in ENDLESS[name]]
+    fails(rules, lambda: OPAQUE(X), ed.UnsupportedOpError, "leads back to")
+
+
+@pytest.mark.parametrize("name", list(ENDLESS)[2:])
+def test_rules_that_lead_to_each_other_are_cut_and_another_rule_is_taken(name: str) -> None:
+    mode = ed.EagerDecompMode(CORE, rules=[ed.register_decomposition(op)(fn) for op, fn in ENDLESS[name]], cache=ed.ProgramCache())
+    before = state()
+    for _ in range(3):
+        with mode:  # mish has rules of ours behind the user's, opaque has none
+            got = F.mish(X)
+        torch.testing.assert_close(got[:2], F.mish(X))
+    assert state() == before
+
+
+@pytest.mark.parametrize("effects", [False, True])
+def test_a_rule_may_meet_its_own_op_often_on_smaller_tensors_and_is_told_how_often(effects: bool) -> None:
+    def count(x: torch.Tensor) -> torch.Tensor:
+        return x * 1 if x.numel() == 1 else torch.cat([x[:1], OPAQUE(x[1:]) + 1])
+
+    def run(size: int) -> None:
+        with ed.EagerDecompMode(CORE, rules=[rule], cache=ed.ProgramCache()):
+            for _ in range(2):
+                assert OPAQUE(torch.zeros(size)).tolist() == list(range(size))
+
+    rule = ed.register_decomposition(OPAQUE, effects=effects)(count)
+    run(40)
+    with pytest.raises(ed.UnsupportedOpError, match=r"leads back to .*, on other arguments each time, [4-6]\d rules deep"):
+        run(66)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(2 * limit)
+    try:
+        run(64)
+        with pytest.raises(ed.UnsupportedOpError, match=", 65 rules deep"):
+            run(66)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_a_rule_called_far_down_the_stack_is_cut_before_python_is_out_of_frames() -> None:
+    rule = ed.register_decomposition(OPAQUE)(ENDLESS["itself, larger each time"][0][1])
+
+    def down(levels: int) -> None:
+        if levels:
+            down(levels - 1)
+        else:
+            fails([rule], lambda: OPAQUE(X), ed.UnsupportedOpError, "leads back to")
+
+    down(400)
+
+
+def test_an_error_of_a_rule_keeps_nothing_alive() -> None:
+    @ed.register_decomposition(OPAQUE)
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        made = x * 2
+        left.append(weakref.ref(made))
+        raise ValueError("mine")
+
+    left: list[Any] = []
+    mode = ed.EagerDecompMode(CORE, rules=[broken], cache=ed.ProgramCache())
+    for _ in range(5):
+        with pytest.raises(ValueError, match="mine"), mode:
+            OPAQUE(torch.ones(3))
+    gc.collect()
+    assert [one() for one in left] == [None] * 5
+
+
+# -- many and long ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shapes", "bound"), [(300, 1), (300, 64), pytest.param(10_000, 64, marks=pytest.mark.slow)])
+def test_shapes_beyond_the_bound_run_rightly_and_hold_no_more_programs(shapes: int, bound: int) -> None:
+    cache = ed.ProgramCache(limit_per_op=bound)
+    with ed.EagerDecompMode(CORE, rules=[by_shape], cache=cache):
+        for turn in range(2):
+            for size in range(1, shapes + 1):
+                assert OPAQUE(torch.full((size,), float(size))).sum().item() == size * size
+            assert cache.info().programs <= bound * 2, turn
+    table = next(iter(cache._spaces.values()))[OPAQUE]
+    assert len(table.programs) == len(table.listings) <= bound
+    assert len(table._seen) <= 4 * bound
+
+
+def test_a_program_of_a_thousand_kernels_is_right_forward_and_backward() -> None:
+    @ed.register_decomposition("aten.mish.default")
+    def long(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(500):
+            x = torch.sin(x) * 1.001
+        return x
+
+    want = X
+    for _ in range(500):
+        want = torch.sin(want) * 1.001
+    mode = ed.EagerDecompMode(CORE, rules=[long], cache=ed.ProgramCache())
+    for _ in range(4):
+        leaf = X.clone().requires_grad_()
+        with mode:
+            got = F.mish(leaf)
+            got.sum().backward()
+        torch.testing.assert_close(got.detach(), want)
+        torch.testing.assert_close(leaf.grad, torch.autograd.grad(F.mish(leaf).sum(), leaf)[0])  # eager's formula of mish
+    assert mode.stats()["aten.mish.default"].hits == 3

@@ -1,0 +1,157 @@
+"""What is done again and again takes no more memory than before, and what is twice as long no more than twice the work."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+
+from on_core import CORE  # noqa: E402
+from opaque import OPAQUE, by_shape  # noqa: E402
+
+import eagerdecomp as ed  # noqa: E402
+
+X = torch.arange(6.0).view(2, 3)
+
+
+def step() -> None:
+    leaf = X.clone().requires_grad_()
+    (F.mish(leaf).sum() + F.gelu(OPAQUE(leaf.detach())).sum()).backward()
+
+
+def grown(run: Callable[[], Any], times: int) -> tuple[int, int]:
+    """By how many objects and how many blocks Python's memory grew over so many runs, behind as many to warm up."""
+
+    def now() -> tuple[int, int]:
+        gc.collect()
+        return len(gc.get_objects()), sys.getallocatedblocks()
+
+    for _ in range(times):
+        run()
+    objects, blocks = now()
+    for _ in range(times):
+        run()
+    after = now()
+    return after[0] - objects, after[1] - blocks
+
+
+@ed.register_decomposition("aten.mish.default")
+def wrong(x: torch.Tensor) -> torch.Tensor:
+    return x.sum()
+
+
+@ed.register_decomposition("aten.mish.default")
+def raising(x: torch.Tensor) -> torch.Tensor:
+    raise ValueError(f"mine, of {len(x * 2)}")
+
+
+@ed.register_decomposition(OPAQUE)
+def endless(x: torch.Tensor) -> torch.Tensor:
+    return OPAQUE(torch.cat([x, x[:1]]))
+
+
+def entered(**options: Any) -> Callable[[], None]:
+    mode = ed.EagerDecompMode(CORE, **{"rules": [by_shape], "cache": ed.ProgramCache(), **options})
+
+    def run() -> None:
+        with mode, suppress(ed.EagerDecompError, ValueError):
+            step()
+
+    return run
+
+
+def anew(**options: Any) -> Callable[[], None]:
+    return lambda: entered(**options)()
+
+
+def installed() -> None:
+    with ed.install(CORE, "cpu", rules=[by_shape], cache=ed.ProgramCache()):
+        step()
+
+
+def many_shapes() -> Callable[[], None]:
+    mode = ed.EagerDecompMode(CORE, rules=[by_shape], cache=ed.ProgramCache(limit_per_op=8))
+    sizes = iter(range(1, 10**6))
+
+    def run() -> None:
+        with mode:
+            for _ in range(4):
+                OPAQUE(torch.ones(next(sizes)))
+
+    return run
+
+
+RUNS: dict[str, Callable[[], Callable[[], None]]] = {
+    "one mode": entered,
+    "a mode anew": anew,
+    "the shared cache": lambda: anew(cache=None),
+    "composites that are kept": lambda: entered(keep={"aten.linear"}),
+    "a wrong rule": lambda: entered(rules=[by_shape, wrong]),
+    "a rule that raises": lambda: entered(rules=[by_shape, raising]),
+    "an endless rule": lambda: entered(rules=[endless]),
+    "installed anew": lambda: installed,
+    "other shapes": many_shapes,
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_memory_is_flat_over_repeats(name: str) -> None:
+    times = 4 if name == "installed anew" else 12
+    objects, blocks = grown(RUNS[name](), times)
+    assert objects < times, f"{objects} more objects"
+    assert blocks < 40 * times, f"{blocks} more blocks"
+
+
+def work_of(run: Callable[[], Any]) -> int:
+    """How many functions of Python `run` calls."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+@pytest.mark.parametrize("hook", [None, lambda graph, inputs: graph])
+def test_the_work_to_record_and_compile_a_program_grows_as_the_program_does(hook: Any) -> None:
+    def work(kernels: int) -> list[int]:
+        @ed.register_decomposition(OPAQUE)
+        def long(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(kernels // 2):
+                x = torch.sin(x) + 1
+            return x
+
+        with ed.EagerDecompMode(ed.Backend("long", CORE, compile=hook), rules=[long], cache=ed.ProgramCache()):
+            return [work_of(lambda: OPAQUE(X)) for _ in range(20 if hook else 4)]
+
+    work(10)
+    small, middle, large = work(40), work(80), work(160)
+    for one, two, four in zip(small, middle, large, strict=True):
+        # Twice the program is at most twice the work, whatever each call costs besides.
+        assert four - two <= 2.2 * (two - one) + 60, (one, two, four)
+
+
+def test_the_work_of_a_call_does_not_grow_with_the_shapes_that_came_before() -> None:
+    cache = ed.ProgramCache(limit_per_op=10_000)
+    with ed.EagerDecompMode(CORE, rules=[by_shape], cache=cache):
+        work = [work_of(lambda size=size: OPAQUE(torch.ones(size))) for size in range(1, 300)]  # type: ignore[misc]
+        warm = [work_of(lambda size=size: OPAQUE(torch.ones(size))) for size in (2, 150, 299)]  # type: ignore[misc]
+    assert max(work[200:]) <= 1.2 * max(work[10:110]), (max(work[200:]), max(work[10:110]))
+    assert max(warm) <= min(warm) + 40

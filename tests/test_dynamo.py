@@ -1,0 +1,499 @@
+"""torch.compile on a backend's set: graphs, gradients and what lies between them."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+from on_core import CORE
+from torch import Tensor, nn
+from torch._ops import OpOverload
+from torch.nn import functional as F
+
+import eagerdecomp as ed
+from eagerdecomp.lowering import AT_RUN_TIME
+
+aten = torch.ops.aten
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def _afresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def rows(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.linspace(-2, 2, torch.Size(shape).numel()).reshape(shape).to(dtype)
+
+
+def called(graph: torch.fx.GraphModule) -> list[OpOverload]:
+    return [node.target for node in graph.graph.nodes if isinstance(node.target, OpOverload)]
+
+
+def left(graph: torch.fx.GraphModule) -> list[str]:
+    """The ops that a graph leaves to run time."""
+    return [str(node.target) for node in graph.graph.nodes if AT_RUN_TIME in node.meta]
+
+
+def counting(ops: ed.OpSet = CORE, only: Callable[[OpOverload], bool] = lambda op: True) -> tuple[ed.Backend, Counter[str]]:
+    """A backend whose kernels count, and the counts."""
+    counts: Counter[str] = Counter()
+
+    def kernel(op: OpOverload) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            counts[str(op)] += 1
+            return op(*args, **kwargs)
+
+        return run
+
+    return ed.Backend("counting", ops, {op: kernel(op) for op in ops if only(op)}), counts
+
+
+# -- models ---------------------------------------------------------------------------------------------------------------------
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, 8)
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Linear(8, 11, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> dict[str, Any]:
+        x = self.norm(self.embedding(tokens))
+        return {"logits": self.head(F.silu(x)), "count": tokens.shape[0], "name": "tied", "hidden": [x, x.mT]}
+
+
+class Broken(nn.Module):
+    """A model that Dynamo cannot take whole: it prints, reads numbers, goes by data, and leaves torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 4)
+        self.seen: list[float] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.gelu(self.first(x), approximate="tanh")
+        self.seen.append(x.sum().item())
+        x = F.silu(x)
+        torch._dynamo.graph_break()
+        x = F.hardswish(x)  # with the break on both sides, this is a graph of its own
+        if x.mean() > 0:
+            x = F.softplus(x)
+        x = x * float(x.detach().numpy().max())
+        return self.last(F.elu(x))
+
+
+class Writing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(4))
+        self.scale = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.total.add_(x.detach().sum(0))
+        y = x * self.scale
+        y[:, 1:].mul_(2).relu_()
+        return y, x.t()
+
+
+def convolutional() -> nn.Module:
+    layers = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Hardswish(), nn.MaxPool2d(2), nn.Dropout(0.4)
+    return nn.Sequential(*layers, nn.Conv2d(4, 4, 3, groups=2), nn.GroupNorm(2, 4), nn.Flatten(), nn.LazyLinear(3))
+
+
+def transformer() -> nn.Module:
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.2, batch_first=True), 2, enable_nested_tensor=False)
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
+    "perceptron": (
+        lambda: nn.Sequential(nn.Linear(8, 8), nn.GELU("tanh"), nn.LayerNorm(8), nn.Softplus()),
+        lambda: torch.randn(4, 8),
+    ),
+    "convolutional": (convolutional, lambda: torch.randn(3, 2, 8, 8)),
+    "transformer": (transformer, lambda: torch.randn(2, 5, 8)),
+    "tied": (Tied, lambda: torch.randint(0, 11, (3, 5))),
+    "broken": (Broken, lambda: torch.randn(4, 8)),
+    "writing": (Writing, lambda: torch.randn(3, 4)),
+    "recurrent": (lambda: nn.GRU(4, 6, 2, dropout=0.1, batch_first=True), lambda: torch.randn(2, 3, 4)),
+}
+
+
+def tensors(value: Any) -> list[Tensor]:
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
+
+
+def trained(model: nn.Module, forward: Callable[..., Any], data: list[Tensor]) -> list[Tensor]:
+    """What some steps answer, and the state that they leave."""
+    torch.manual_seed(5)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    answers: list[Tensor] = []
+    for x in data:
+        optimizer.zero_grad()
+        answer = forward(x)
+        sum(one.float().square().mean() for one in tensors(answer) if one.requires_grad).backward()
+        optimizer.step()
+        answers += [one.detach().clone() for one in tensors(answer)]
+    model.eval()
+    with torch.no_grad():
+        answers += tensors(forward(data[0]))
+    return answers + [one.detach() for one in (*model.parameters(), *model.buffers())] + [torch.rand(3)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_train_and_answer_as_in_eager_on_the_set_alone(name: str) -> None:
+    make, draw = MODELS[name]
+    torch.manual_seed(3)
+    model, data = make(), [draw() for _ in range(2)]
+    model(data[0])  # lazy layers
+    compiled = copy.deepcopy(model)
+    want = trained(model, model, data)
+    backend, counts = counting()
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(backend):
+        got = trained(compiled, torch.compile(compiled, backend=ed.dynamo_backend(backend)), data)
+    assert not seen.outside(CORE)
+    assert_same(got, want, strides=False)
+    # Each op that arrived was sent by a kernel: called once, whichever path led there.
+    # AOTAutograd's own look at a first run aside, which detaches what it is given.
+    ours = [op for op in seen.ops if op in CORE and op is not aten.detach.default]
+    assert {op: seen.ops[op] for op in ours} == {op: counts[str(op)] for op in ours}
+
+
+def test_both_graphs_hold_the_set_alone_and_the_kernels_run() -> None:
+    backend, counts = counting(only=lambda op: op in (aten.sigmoid.default, aten.mm.default))
+    made = ed.dynamo_backend(backend)
+    x = rows(4, 8).requires_grad_()
+    w = rows(8, 8).requires_grad_()
+
+    def fn(x: Tensor, w: Tensor) -> Tensor:
+        return F.layer_norm(F.silu(x @ w), [8])
+
+    with ed.BackendRecorder() as seen:
+        torch.compile(fn, backend=made, fullgraph=True)(x, w).sum().backward()
+    forward, backward = made.graphs()
+    for graph in (forward, backward):
+        assert not [op for op in called(graph) if op not in CORE]
+        assert not left(graph)
+    sent = Counter(str(op) for op in called(forward) + called(backward))
+    assert counts == {"aten.sigmoid.default": sent["aten.sigmoid.default"], "aten.mm.default": 3}
+    assert {str(op) for op in seen.outside(CORE)} <= {"aten.ones_like.default", "aten.sum.default"}  # those of this test
+    want = [one.detach().requires_grad_() for one in (x, w)]
+    fn(*want).sum().backward()
+    assert_same([x.grad, w.grad], [want[0].grad, want[1].grad])
+    assert set(made.stats().ops) <= {str(aten.detach.default)}  # AOTAutograd's own: nothing was left to run time
+
+
+@pytest.mark.parametrize("how", ["dynamic=True", "marked", "automatic"])
+def test_sizes_that_are_symbols_stay_so(how: str) -> None:
+    made = ed.dynamo_backend(CORE)
+
+    def fn(x: Tensor) -> Tensor:
+        y = F.silu(x).repeat(2, 1)
+        return F.pad(F.softplus(y).cumsum(0).roll(1, 0), (1, 2)).tril() + F.interpolate(x[None, None], scale_factor=2.0).sum()
+
+    compiled = torch.compile(fn, backend=made, dynamic=True if how == "dynamic=True" else None)
+    for size in (5, 7, 9, 12):
+        x = rows(size, 6).requires_grad_()
+        if how == "marked":
+            torch._dynamo.mark_dynamic(x, 0)
+        leaf = x.detach().requires_grad_()
+        with ed.BackendRecorder() as seen:
+            got = compiled(x)
+            got.square().sum().backward()
+        want = fn(leaf)
+        want.square().sum().backward()
+        assert_same([got.detach(), x.grad], [want.detach(), leaf.grad])
+        assert {str(op) for op in seen.outside(CORE)} <= {"aten.ones_like.default", "aten.sum.default"}
+    assert len(made.graphs()) <= (2 if how != "automatic" else 4)
+
+
+def test_what_reads_data_and_what_has_no_route_is_done_at_run_time() -> None:
+    made = ed.dynamo_backend(CORE)
+
+    def fn(x: Tensor) -> Tensor:
+        return torch.linalg.matrix_exp(x) + F.silu(x)
+
+    for x in (rows(4, 4), rows(4, 4) / 9):
+        assert_same(torch.compile(fn, backend=made)(x), fn(x))
+    few = CORE - ["aten.exp", "aten.sigmoid"]
+    with pytest.raises(ed.UnsupportedOpError, match=r"aten\.silu\.default"):
+        torch.compile(F.silu, backend=ed.dynamo_backend(few))(rows(3))
+    torch._dynamo.reset()
+    lenient = ed.dynamo_backend(few, on_unsupported="fallback")
+    assert_same(torch.compile(F.silu, backend=lenient)(rows(3)), F.silu(rows(3)))
+    assert lenient.stats()["aten.silu.default"].fell_back == 1
+
+
+def test_predicates_are_asked_at_each_call() -> None:
+    asked: list[int] = []
+
+    def few(x: Tensor) -> bool:
+        asked.append(x.shape[0])
+        return x.shape[0] < 4
+
+    ops = CORE.with_predicate("aten.silu.default", few)
+    fn = torch.compile(lambda x: F.silu(x * 2), backend=ed.dynamo_backend(ops), dynamic=True)
+    with ed.BackendRecorder() as seen:
+        got = [fn(rows(size)) for size in (3, 6)]
+    assert_same(got, [F.silu(rows(size) * 2) for size in (3, 6)])
+    assert asked == [3, 6]
+    assert (seen.ops[aten.silu.default], seen.ops[aten.sigmoid.default]) == (1, 1)
+
+
+def test_rules_of_the_user_come_first() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def silu(x: Tensor) -> Tensor:
+        return x * torch.reciprocal(1 + torch.exp(-x))
+
+    made = ed.dynamo_backend(CORE, rules=[silu])
+    torch.testing.assert_close(torch.compile(lambda x: F.silu(x), backend=made)(rows(5)), F.silu(rows(5)))
+    (graph,) = made.graphs()
+    assert aten.reciprocal.default in called(graph)
+    assert aten.sigmoid.default not in called(graph)
+
+
+def test_kept_composites_are_single_nodes_with_eagers_gradients() -> None:
+    calls: list[torch.Size] = []
+
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        calls.append(x.shape)
+        return aten.linear.default(x, weight, bias)
+
+    backend = ed.Backend("linear", CORE | ["aten.linear.default"], {"aten.linear.default": linear})
+    made = ed.dynamo_backend(backend, keep=["aten.layer_norm"])
+    given = [rows(3, 4), rows(5, 4), rows(5)]
+
+    def fn(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.layer_norm(F.silu(F.linear(x, w, b)), [5])
+
+    def step(run: Callable[..., Tensor]) -> list[Tensor]:
+        leaves = [one.clone().requires_grad_() for one in given]
+        out = run(*leaves)
+        return [out.detach(), *torch.autograd.grad(out.square().sum(), leaves)]
+
+    assert_same(step(torch.compile(fn, backend=made)), step(fn))
+    forward, backward = made.graphs()
+    assert called(forward).count(aten.linear.default) == called(forward).count(aten.layer_norm.default) == 1
+    assert not [op for op in called(backward) if op not in CORE]
+    assert calls == [torch.Size([3, 4])]
+    assert not torch._C._dispatch_has_kernel_for_dispatch_key("aten::layer_norm", "AutogradCPU")
+
+
+def test_outputs_views_and_writes_are_eagers() -> None:
+    def fn(x: Tensor, pair: list[Tensor], named: dict[str, Tensor]) -> dict[str, Any]:
+        x.add_(1).relu_()
+        named["z"][0].fill_(7.0)
+        pair.append(x.view(-1))
+        return {"same": x, "view": x.t(), "both": (pair[0], F.silu(pair[0])), "none": None, "number": 3, "named": named}
+
+    def given() -> tuple[Tensor, list[Tensor], dict[str, Tensor]]:
+        base = rows(4, 6)
+        return base[1:3], [rows(3)], {"z": base[3:]}
+
+    ours, theirs = given(), given()
+    with ed.BackendRecorder() as seen:
+        got = torch.compile(fn, backend=ed.dynamo_backend(CORE), fullgraph=True)(*ours)
+    want = fn(*theirs)
+    assert not seen.outside(CORE)
+    assert_same(tensors(got), tensors(want))
+    assert_same(tensors(ours), tensors(theirs))
+    assert got["same"] is ours[0]
+    assert got["view"]._base is not None or got["view"].untyped_storage()._cdata == ours[0].untyped_storage()._cdata
+    assert (got["none"], got["number"]) == (None, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.complex64])
+def test_dtypes_are_eagers(dtype: torch.dtype) -> None:
+    def fn(x: Tensor) -> Tensor:
+        x = x.conj().mT @ x if x.is_complex() else F.layer_norm(F.gelu(x @ x.mT, approximate="tanh"), [4])
+        return (x * 2).sigmoid() + x.var(0) if not x.is_complex() else (x.imag * 2).sigmoid() + x.real.abs()
+
+    backend, _ = counting()
+    x = rows(4, 4, dtype=dtype)
+    if dtype.is_complex:
+        x = x + x.mT * 0.5j
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    got = torch.compile(fn, backend=ed.dynamo_backend(backend))(ours)
+    want = fn(theirs)
+    got.float().sum().backward()
+    want.float().sum().backward()
+    assert_same([got.detach(), ours.grad], [want.detach(), theirs.grad], strides=False)
+
+
+def test_autocast_is_eagers() -> None:
+    x, w = rows(4, 8), rows(8, 8)
+
+    def fn(x: Tensor, w: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return F.softmax(F.silu(x @ w), -1)
+
+    ours, theirs = [one.clone().requires_grad_() for one in (x, w)], [one.clone().requires_grad_() for one in (x, w)]
+    got, want = torch.compile(fn, backend=ed.dynamo_backend(CORE))(*ours), fn(*theirs)
+    got.square().sum().backward()
+    want.square().sum().backward()
+    assert_same([got.detach(), ours[1].grad], [want.detach(), theirs[1].grad])
+
+
+def test_dropout_draws_eagers_mask_once_for_both_passes() -> None:
+    def fn(x: Tensor) -> Tensor:
+        return F.dropout(x, 0.5) * torch.rand_like(x)
+
+    compiled = torch.compile(fn, backend=ed.dynamo_backend(CORE))
+    grads: list[list[Tensor]] = []
+    for run in (fn, compiled):
+        torch.manual_seed(11)
+        x = torch.ones(50, requires_grad=True)
+        y = run(x)
+        y.sum().backward()
+        grads.append([y.detach(), x.grad, torch.rand(2)])
+    assert_same(*grads)
+    assert_same(*grads[1][:2])  # of ones the gradient is the result: one mask
+
+
+@pytest.mark.parametrize("options", [{"mode": "reduce-overhead"}, {"options": {"max_autotune": True}}, {"fullgraph": True}])
+def test_what_torch_compile_is_given_else_does_no_harm(options: dict[str, Any]) -> None:
+    made = ed.dynamo_backend(CORE)
+    fn = torch.compile(lambda x: F.silu(x), backend=made, **options)
+    for _ in range(2):
+        assert_same(fn(rows(5)), F.silu(rows(5)))
+        assert aten.sigmoid.default in called(made.graphs()[-1])
+        torch._dynamo.reset()
+
+
+def test_higher_order_ops_in_a_graph_are_lowered() -> None:
+    made = ed.dynamo_backend(CORE)
+
+    def fn(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda y: F.silu(y), lambda y: F.softplus(y), (x,)) * 2
+
+    compiled = torch.compile(fn, backend=made, fullgraph=True)
+    for x in (rows(4) + 1, rows(4) - 1):
+        ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+        with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+            got = compiled(ours)
+            got.sum().backward()
+        want = fn(theirs)
+        want.sum().backward()
+        assert_same([got.detach(), ours.grad], [want.detach(), theirs.grad])
+        assert not seen.outside(CORE)
+    bodies = [child for graph in made.graphs() for child in graph.children() if isinstance(child, torch.fx.GraphModule)]
+    assert bodies
+    assert not [op for body in bodies for op in called(body) if op not in CORE]
+
+
+def test_another_set_around_a_compiled_function_gets_what_it_sends() -> None:
+    smaller = CORE - ["aten.sigmoid"]
+    fn = torch.compile(lambda x: F.silu(x), backend=ed.dynamo_backend(CORE))
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(smaller):
+        assert_same(fn(rows(5)), F.silu(rows(5)))
+    assert not seen.outside(smaller)
+
+
+# -- other compilers in the mode ------------------------------------------------------------------------------------------------
+
+
+class Counting:
+    """A backend of torch.compile that counts the graphs it is given and how often they run."""
+
+    def __init__(self) -> None:
+        self.graphs: list[str] = []
+        self.runs = 0
+
+    def __call__(self, model: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        self.graphs.append(model.code)
+
+        def run(*args: Any) -> Any:
+            self.runs += 1
+            return model(*args)
+
+        return run
+
+
+def modes() -> dict[str, Callable[[], AbstractContextManager[Any]]]:
+    return {
+        "mode": lambda: ed.EagerDecompMode(CORE),
+        "keep": lambda: ed.EagerDecompMode(CORE, keep=["aten.linear", "aten.layer_norm", "aten.dropout"]),
+        "preflight": lambda: ed.EagerDecompMode(CORE, preflight=True),
+        "recording": lambda: ed.RecordingMode(CORE),
+        "install": lambda: ed.install(CORE - ["aten.gelu"], "cpu"),
+        "nothing": nullcontext,
+    }
+
+
+def broken(x: Tensor, w: Tensor) -> Tensor:
+    x = F.gelu(F.linear(x, w))
+    torch._dynamo.graph_break()
+    x = F.layer_norm(F.silu(F.linear(x, w)), [4])
+    print(end="")
+    y = F.dropout(x, 0.0).square().sum()
+    y.backward()
+    return y.detach()
+
+
+@pytest.mark.parametrize("way", modes())
+def test_dynamo_compiles_no_frame_of_ours_and_goes_on_afterwards(way: str) -> None:
+    def passes(around: Callable[[], AbstractContextManager[Any]]) -> tuple[Counting, list[int], list[Tensor]]:
+        torch._dynamo.reset()
+        counter, runs, answers = Counting(), [], []
+        fn = torch.compile(broken, backend=counter)
+        for context in (around, around, nullcontext):
+            with context():
+                for _ in range(2):
+                    x, w = rows(3, 4).requires_grad_(), rows(4, 4).requires_grad_()
+                    answers += [fn(x, w), x.grad, w.grad]
+            runs.append(counter.runs)
+        return counter, runs, answers
+
+    plain, plain_runs, want = passes(nullcontext)
+    ours, runs, got = passes(modes()[way])
+    assert_same(got, want)
+    assert ours.graphs == plain.graphs
+    assert runs == plain_runs
+
+
+@pytest.mark.parametrize("compiler", ["eager", "aot_eager", "inductor"])
+def test_functions_of_other_compilers_run_compiled_in_the_mode_and_after_it(compiler: str) -> None:
+    from eagerdecomp.inductor import cpp_compiler
+
+    if compiler == "inductor" and cpp_compiler() is None:
+        pytest.skip("no C++ compiler")
+    from torch._dynamo.utils import counters
+
+    fn = torch.compile(lambda x: F.silu(x).square() - F.softplus(x), backend=compiler)
+    counters.clear()
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE) as mode:
+        for _ in range(2):
+            torch.testing.assert_close(fn(rows(4)), F.silu(rows(4)).square() - F.softplus(rows(4)))
+    assert counters["stats"]["unique_graphs"] == 1
+    before = mode.stats().ops["aten.silu.default"].calls
+    assert before == (2 if compiler == "inductor" else 4)  # those outside the compiled function, and in it where its ops are called
+    if compiler != "inductor":
+        assert not seen.outside(CORE)
+    fn(rows(4))
+    assert counters["stats"]["unique_graphs"] == 1
+    assert counters["frames"]["total"] == counters["frames"]["ok"]
+
+
+def test_a_compiled_function_that_enters_the_mode_breaks_its_graph() -> None:
+    def inside(x: Tensor) -> Tensor:
+        x = x * 2
+        with ed.EagerDecompMode(CORE, keep=["aten.linear"]):
+            x = F.silu(x)
+        return x + 1
+
+    assert_same(torch.compile(inside, backend=ed.dynamo_backend(CORE))(rows(3)), F.silu(rows(3) * 2) + 1)
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        torch.compile(inside, backend="eager", fullgraph=True)(rows(3))
+    assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()

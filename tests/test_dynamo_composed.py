@@ -1,0 +1,259 @@
+"""torch.compile on a backend's set together with what else PyTorch programs do: checkpoints, hooks, threads, other compilers."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+from on_core import CORE
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def _afresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def step(run: Callable[[Tensor], Tensor], x: Tensor) -> list[Tensor]:
+    leaf = x.clone().requires_grad_()
+    out = run(leaf)
+    return [out.detach(), *torch.autograd.grad(out.square().sum(), leaf)]
+
+
+def held(fn: Callable[[Tensor], Tensor], compiled: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    """A compiled function is held to eager, forward and backward, in the mode; no op outside the set is sent."""
+    want = step(fn, x)
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+        got = step(compiled, x)
+    assert_same(got, want, strides=False)
+    assert not seen.outside(CORE)
+
+
+def rows(*shape: int) -> Tensor:
+    return torch.linspace(-2, 2, torch.Size(shape).numel()).reshape(shape)
+
+
+# -- compiled functions in compiled functions -----------------------------------------------------------------------------------
+
+
+def soft(x: Tensor) -> Tensor:
+    return F.softplus(F.silu(x)) * 2
+
+
+def test_a_compiled_function_in_a_compiled_one_is_one_graph() -> None:
+    made = ed.dynamo_backend(CORE)
+    inner = torch.compile(F.silu, backend=made)
+    held(soft, torch.compile(lambda x: F.softplus(inner(x)) * 2, backend=made, fullgraph=True), rows(4))
+    assert len(made.graphs()) == 2
+
+
+@pytest.mark.parametrize(("outer", "inner"), [("ours", "aot_eager"), ("aot_eager", "ours"), ("ours", "ours")])
+def test_compilers_call_each_other_across_a_graph_break(outer: str, inner: str) -> None:
+    made = ed.dynamo_backend(CORE)
+    backends = {"ours": made, "aot_eager": "aot_eager"}
+    compiled = torch.compile(F.silu, backend=backends[inner])
+    called = torch.compiler.disable(lambda x: compiled(x))
+    held(soft, torch.compile(lambda x: F.softplus(called(x)) * 2, backend=backends[outer]), rows(4))
+    assert len(made.graphs()) == 2 * (outer, inner).count("ours")
+
+
+# -- checkpoints ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("within", [False, True])
+def test_checkpoints_in_a_compiled_function_and_around_one(within: bool, reentrant: bool) -> None:
+    made = ed.dynamo_backend(CORE)
+
+    def body(x: Tensor) -> Tensor:
+        return F.silu(x) * F.dropout(x, 0.5)
+
+    def around(run: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        def fn(x: Tensor) -> Tensor:
+            return checkpoint(run, x.sin(), use_reentrant=reentrant)  # type: ignore[no-any-return]
+
+        return fn
+
+    def seeded(run: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        torch.manual_seed(4)
+        leaf = rows(64).requires_grad_()
+        out = run(leaf)
+        out.square().sum().backward()
+        return [out.detach(), leaf.grad, torch.rand(2)]
+
+    compiled = torch.compile(around(body), backend=made) if within else around(torch.compile(body, backend=made))
+    want = seeded(around(body))
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+        got = seeded(compiled)
+    assert_same(got, want)
+    assert not seen.outside(CORE)
+    assert made.graphs()
+
+
+def test_a_policy_says_what_a_compiled_checkpoint_saves() -> None:
+    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+    def policy(_: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        return CheckpointPolicy.MUST_SAVE if op is aten.mm.default else CheckpointPolicy.PREFER_RECOMPUTE
+
+    made, w = ed.dynamo_backend(CORE), rows(4, 4)
+
+    def fn(x: Tensor) -> Tensor:
+        contexts = functools.partial(create_selective_checkpoint_contexts, policy)
+        return checkpoint(lambda y: F.silu(y @ w), x, use_reentrant=False, context_fn=contexts)  # type: ignore[no-any-return]
+
+    held(fn, torch.compile(fn, backend=made), rows(4, 4))
+    _, backward = made.graphs()
+    targets = [node.target for node in backward.graph.nodes]
+    assert targets.count(aten.sigmoid.default) == 1  # recomputed
+    assert targets.count(aten.mm.default) == 1  # that of the gradient: the forward one was saved
+
+
+# -- what is compiled -----------------------------------------------------------------------------------------------------------
+
+
+class Hooked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.silu(self.linear(x))
+
+    def other(self, x: Tensor) -> Tensor:
+        return F.softplus(self.linear(x))
+
+
+def test_bound_methods_and_hooks_are_compiled() -> None:
+    made, module, backwards = ed.dynamo_backend(CORE), Hooked(), []
+    held(module.other, torch.compile(module.other, backend=made), rows(3, 4))
+    module.register_forward_hook(lambda *given: F.hardswish(given[-1]))
+    module.linear.register_forward_pre_hook(lambda _, given: (given[0] * 2,))
+    module.register_full_backward_hook(lambda *given: backwards.append(1))
+    held(module, torch.compile(module, backend=made), rows(3, 4))
+    assert backwards == [1, 1]
+
+    def watched(x: Tensor) -> Tensor:
+        y = F.silu(x)
+        y.register_hook(F.softplus)
+        return y * 2
+
+    held(watched, torch.compile(watched, backend=made), rows(4))
+
+
+def test_what_a_closure_holds_is_read_anew() -> None:
+    made, numbers, offset = ed.dynamo_backend(CORE), [2.0], rows(4)
+
+    def fn(x: Tensor) -> Tensor:
+        return F.silu(x * numbers[0] + offset)
+
+    compiled = torch.compile(fn, backend=made)
+    held(fn, compiled, rows(4))
+    numbers[0] = 3.0
+    offset.add_(1)
+    held(fn, compiled, rows(4))
+    assert len(made.graphs()) == 4
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return F.silu(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return F.softplus(grad * ctx.saved_tensors[0])
+
+
+def test_functions_with_a_gradient_of_their_own_and_transforms_are_compiled() -> None:
+    made = ed.dynamo_backend(CORE)
+
+    def fn(x: Tensor) -> Tensor:
+        return Doubled.apply(x) * 2  # type: ignore[no-any-return,no-untyped-call]
+
+    held(fn, torch.compile(fn, backend=made, fullgraph=True), rows(4))
+    slopes = torch.func.vmap(torch.func.grad(lambda row: F.silu(row).sum()))
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+        got = torch.compile(lambda x: slopes(x), backend=made, fullgraph=True)(rows(3, 4))
+    assert_same(got, slopes(rows(3, 4)))
+    assert not seen.outside(CORE)
+
+
+def test_the_backward_pass_as_one_graph() -> None:
+    made = ed.dynamo_backend(CORE)
+    x = rows(4)
+    want = step(lambda y: F.silu(y) * y, x)
+    leaf = x.clone().requires_grad_()
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+        out = torch.compile(lambda y: F.silu(y) * y, backend=made)(leaf)
+        with torch._dynamo.compiled_autograd._enable(torch.compile(backend=made)):
+            out.square().sum().backward()
+    assert_same([out.detach(), leaf.grad], want)
+    assert not seen.outside(CORE)
+
+
+# -- many functions, shapes and threads -----------------------------------------------------------------------------------------
+
+
+def normed(x: Tensor) -> Tensor:
+    return F.silu(x).softmax(0) * x.shape[0]
+
+
+def test_twenty_shapes_are_two_compilations() -> None:
+    made = ed.dynamo_backend(CORE)
+    compiled = torch.compile(normed, backend=made)
+    for size in range(2, 22):
+        held(normed, compiled, rows(size, 4))
+    assert len(made.graphs()) == 4  # forward and backward: of the first size, and of any
+
+
+def test_functions_share_a_backend_and_reset_forgets_them() -> None:
+    made = ed.dynamo_backend(CORE)
+    functions = [F.silu, F.softplus, F.hardswish]
+    compiled = [torch.compile(fn, backend=made) for fn in functions]
+    for _ in range(2):
+        for fn, ours in zip(functions, compiled, strict=True):
+            held(fn, ours, rows(5))
+        assert len(made.graphs()) == 6
+        torch._dynamo.reset()
+        gc.collect()
+        assert not made.graphs()
+
+
+def test_threads_share_a_backend() -> None:
+    made = ed.dynamo_backend(CORE)
+    functions = [normed, soft, lambda x: F.layer_norm(x, [4]), lambda x: F.hardswish(x).sum(0)]
+    compiled = [torch.compile(fn, backend=made) for fn in functions]
+    failed: list[BaseException] = []
+
+    def work(first: int) -> None:
+        try:
+            for number in range(first, first + 8):
+                held(functions[number % 4], compiled[number % 4], rows(4 + first % 2, 4))
+        except BaseException as error:  # told by the thread that waits
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(first,), daemon=True) for first in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not failed
+    assert not any(thread.is_alive() for thread in threads)

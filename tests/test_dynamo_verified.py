@@ -1,0 +1,248 @@
+"""verify= in functions compiled by dynamo_backend: wrong kernels are found in their graphs and named, right ones are left alone."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+from on_core import CORE
+from torch import Tensor
+from torch.nn import functional as F
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+ALL = ed.Verify(every=1)
+TELL = ed.Verify(every=1, on_difference="record")
+
+
+@pytest.fixture(autouse=True)
+def _afresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def rows(*shape: int) -> Tensor:
+    return torch.linspace(-2, 2, torch.Size(shape).numel()).reshape(shape)
+
+
+def slightly_off(x: Tensor) -> Tensor:
+    return aten.sigmoid(x) * 1.01
+
+
+def times_off(x: Tensor, other: Tensor) -> Tensor:
+    return aten.mul(x, other) * 1.01
+
+
+def right(op: Any) -> Callable[..., Any]:
+    """A kernel of one's own that is eager's."""
+    return lambda *args, **kwargs: op(*args, **kwargs)
+
+
+def backend(**kernels: Callable[..., Any]) -> ed.Backend:
+    return ed.Backend("wrong", CORE, {f"aten.{name.replace('__', '.')}": kernel for name, kernel in kernels.items()})
+
+
+WRONG = backend(sigmoid__default=slightly_off)
+
+
+def swish(x: Tensor) -> Tensor:
+    return F.silu(x) * 2
+
+
+@ed.register_decomposition("aten.silu.default", effects=True)
+def at_run_time(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(x)
+
+
+# -- its own verify -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("around", [False, True])
+def test_a_wrong_kernel_of_a_forward_graph_is_raised_out_of_the_compiled_function(around: bool) -> None:
+    made = ed.dynamo_backend(WRONG, verify="cpu")
+    fn = torch.compile(swish, backend=made)
+    with ed.EagerDecompMode(WRONG) if around else nullcontext(), pytest.raises(ed.DifferenceError) as caught:
+        fn(rows(4))
+    blame = caught.value.blame
+    assert (blame.op, blame.culprit.kind, blame.culprit.op) == ("aten.sigmoid.default", "kernel", "aten.sigmoid.default")
+    assert "slightly_off" in blame.culprit.name
+    assert "test_dynamo_verified.py" in blame.where[0]
+    assert "in swish" in blame.where[0]
+    assert made.verified.differences == 1
+    assert made.verified.checked == {"aten.sigmoid.default": 1}
+
+
+def test_a_wrong_kernel_of_a_backward_graph_is_raised_out_of_backward() -> None:
+    made = ed.dynamo_backend(backend(mul__Tensor=times_off), verify="cpu")
+    x = rows(4).requires_grad_()
+    y = torch.compile(torch.sin, backend=made)(x)
+    assert not made.verified
+    with pytest.raises(ed.DifferenceError, match=r"to blame +the kernel of aten\.mul\.Tensor: .*times_off"):
+        y.sum().backward()
+    assert made.verified.found[0].op == "aten.mul.Tensor"
+
+
+def test_a_kernel_that_is_wrong_from_some_call_on_is_found_within_so_many() -> None:
+    calls = 0
+
+    def tires(x: Tensor) -> Tensor:
+        return aten.sigmoid(x) * (1.01 if calls >= 50 else 1)
+
+    fn = torch.compile(swish, backend=ed.dynamo_backend(backend(sigmoid__default=tires), verify=ed.Verify(every=8)))
+    for number in range(1, 50 + 8):
+        calls = number
+        try:
+            fn(rows(4))
+        except ed.DifferenceError:
+            break
+    else:
+        pytest.fail("it was not found")
+    assert calls >= 50
+
+
+def test_right_kernels_alarm_nobody_and_their_checks_change_nothing() -> None:
+    names = (
+        "aten.add.",
+        "aten.mul.",
+        "aten.mm.",
+        "aten.addmm.",
+        "aten.view.",
+        "aten.sigmoid.",
+        "aten.sum.",
+        "aten.native_dropout.",
+    )
+    ours = ed.Backend("right", CORE, {op: right(op._op) for op in CORE if str(op).startswith(names)})
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.SiLU(), torch.nn.Dropout(0.3), torch.nn.Linear(5, 3))
+    answers = []
+    for verify in (None, ALL):
+        torch._dynamo.reset()
+        made = ed.dynamo_backend(ours, verify=verify)
+        fn = torch.compile(model, backend=made)
+        torch.manual_seed(3)
+        model.zero_grad()
+        out = [fn(rows(4, 6)) for _ in range(2)]
+        sum(one.square().sum() for one in out).backward()
+        answers.append([*(one.detach() for one in out), *(parameter.grad for parameter in model.parameters())])
+    assert_same(answers[1], answers[0])
+    assert not made.verified, made.verified
+    assert {"aten.addmm.default", "aten.mul.Tensor", "aten.mm.default", "aten.sigmoid.default"} <= set(made.verified.checked)
+
+
+def test_a_difference_is_recorded_if_that_is_asked_for() -> None:
+    made = ed.dynamo_backend(WRONG, verify=TELL)
+    fn = torch.compile(swish, backend=made)
+    for _ in range(3):
+        assert_same(fn(rows(4)), slightly_off(rows(4)) * rows(4) * 2)
+    assert (made.verified.differences, made.verified.calls, len(made.verified.found)) == (3, 3, 1)
+
+
+def test_what_is_left_to_run_time_is_watched_too() -> None:
+    made = ed.dynamo_backend(WRONG, rules=[at_run_time], verify=ALL)
+    fn = torch.compile(swish, backend=made)
+    with pytest.raises(ed.DifferenceError, match=r"to blame +the kernel of aten\.sigmoid\.default: .*slightly_off") as caught:
+        fn(rows(4))
+    assert [call.partition("(")[0] for call in caught.value.blame.culprit.chain] == ["aten.silu.default"]
+    assert made.stats()["aten.silu.default"].calls == 1
+
+
+def test_without_verify_graphs_call_the_kernels_themselves() -> None:
+    callers = []
+
+    def kernel(x: Tensor) -> Tensor:
+        callers.append(sys._getframe(1).f_code.co_filename)
+        return aten.sigmoid(x)
+
+    ours = backend(sigmoid__default=kernel)
+    made = ed.dynamo_backend(ours)
+    fn = torch.compile(swish, backend=made)
+    with ed.EagerDecompMode(ours):
+        fn(rows(4))
+    assert callers == ["<eagerdecomp graph>"]
+    assert made.verified == ed.Verified()
+    with ed.EagerDecompMode(ours, verify=ALL):
+        fn(rows(4))
+    assert callers[1] != callers[0]
+
+
+def test_what_verify_may_be_is_checked() -> None:
+    with pytest.raises(ValueError, match="verify"):
+        ed.dynamo_backend(CORE, verify="cuda")  # type: ignore[arg-type]
+
+
+# -- the mode's verify ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_mode_around_a_compiled_function_watches_its_graphs() -> None:
+    made, x = ed.dynamo_backend(WRONG), rows(4).requires_grad_()
+    fn = torch.compile(swish, backend=made)
+    told = ed.EagerDecompMode(WRONG, verify=TELL)
+    with told:
+        fn(x).sum().backward()
+    assert [one.op for one in told.verified.found] == ["aten.sigmoid.default"] * 2  # forward and backward: two lines
+    assert not told.verified.skipped
+    assert not made.verified.calls
+    before = told.verified.calls
+    fn(rows(4))  # outside nobody watches
+    assert told.verified.calls == before
+    with pytest.raises(ed.DifferenceError, match="slightly_off"), ed.EagerDecompMode(WRONG, verify="cpu"):
+        fn(rows(4))
+    assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+
+
+def test_it_watches_and_does_what_is_left_to_run_time() -> None:
+    made = ed.dynamo_backend(WRONG, rules=[at_run_time])
+    fn, mode = torch.compile(swish, backend=made), ed.EagerDecompMode(WRONG, rules=[at_run_time], verify=TELL)
+    x = rows(4)
+    with mode:
+        fn(x)
+    assert mode.verified.checked == {"aten.silu.default": 1, "aten.sigmoid.default": 1}
+    assert [one.op for one in mode.verified.found] == ["aten.sigmoid.default"]
+    assert mode.stats()["aten.silu.default"].calls == 1
+    assert "aten.silu.default" not in made.stats().ops
+    fn(rows(4))
+    assert made.stats()["aten.silu.default"].calls == 1
+
+
+@pytest.mark.parametrize("options", [{"rules": [at_run_time]}, {"on_unsupported": "fallback"}])
+def test_a_mode_of_other_rules_says_that_it_did_not_look(options: dict[str, Any]) -> None:
+    fn = torch.compile(swish, backend=ed.dynamo_backend(WRONG, **options))
+    with ed.EagerDecompMode(WRONG, verify=ALL) as mode:
+        for _ in range(2):
+            fn(rows(4))
+    ((why, graphs),) = mode.verified.skipped.items()
+    assert "verify= to dynamo_backend" in why
+    assert graphs == 2
+
+
+def test_a_mode_that_watched_a_graph_is_let_go() -> None:
+    fn = torch.compile(swish, backend=ed.dynamo_backend(CORE, rules=[at_run_time]))
+    mode = ed.EagerDecompMode(CORE, rules=[at_run_time], verify=ALL)
+    with mode:
+        fn(rows(4))
+    assert mode.verified.checked["aten.silu.default"] == 1
+    held = weakref.ref(mode)
+    del mode
+    gc.collect()
+    assert held() is None
+
+
+def test_dynamo_compiles_none_of_what_watches() -> None:
+    from torch._dynamo.utils import counters
+
+    made = ed.dynamo_backend(backend(sigmoid__default=right(aten.sigmoid.default)), verify=ALL)
+    fn = torch.compile(swish, backend=made)
+    counters.clear()
+    for _ in range(2):
+        fn(rows(4).requires_grad_()).sum().backward()
+    assert counters["frames"]["total"] == counters["frames"]["ok"] == 1
+    assert counters["stats"]["unique_graphs"] == 1
+    assert made.verified.checked["aten.sigmoid.default"] >= 2

@@ -1,0 +1,188 @@
+"""Higher-order ops under the mode: what their bodies come to is brought to the set, seen by a recorder outside, and eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+from on_core import CORE
+from torch._higher_order_ops import associative_scan, scan, while_loop
+from torch._higher_order_ops import map as mapped
+from torch.nn import functional as F
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture(autouse=True)
+def _afresh() -> Iterator[None]:
+    """torch compiles what calls higher-order ops eagerly, and keeps it."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def rows(*shape: int) -> torch.Tensor:
+    return torch.linspace(-2, 2, torch.Size(shape).numel()).reshape(shape)
+
+
+def chosen(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, F.silu, F.softplus, (x,))
+
+
+def looped(x: torch.Tensor) -> Any:
+    return while_loop(lambda count, _: count < 3, lambda count, y: (count + 1, F.silu(y)), (torch.tensor(0), x))
+
+
+def scanned(x: torch.Tensor) -> Any:
+    return scan(lambda carry, row: (carry + F.silu(row), F.softplus(carry)), torch.zeros(x.shape[1:]), x)
+
+
+def attended(x: torch.Tensor) -> Any:
+    q = x.reshape(1, 2, -1, 8)
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, q.shape[2], q.shape[2], device="cpu")
+    return flex_attention(q, q.sin(), q.cos(), score_mod=lambda score, b, h, i, j: F.silu(score) - (i - j).abs(), block_mask=mask)
+
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "cond": chosen,
+    "cond in cond": lambda x: torch.cond(x[0, 0] < 9, chosen, F.silu, (x,)),
+    "while_loop": looped,
+    "scan": scanned,
+    "map": lambda x: mapped(F.silu, x),
+    "associative_scan": lambda x: associative_scan(lambda a, b: a * F.silu(b), x, 0, combine_mode="generic"),
+    "flex_attention": attended,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_a_body_comes_to_is_of_the_set_and_seen_outside(name: str) -> None:
+    run = FUNCTIONS[name]
+    for x in (rows(32, 8), -rows(32, 8)):
+        want = run(x)
+        with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+            got = run(x)
+        assert_same(got, want)
+        assert not seen.outside(CORE)
+        # Eager's own ops, each at least one kernel of the set: none of them was run where nobody looks.
+        with ed.BackendRecorder() as native:
+            run(x)
+        assert native.outside(CORE)
+        assert seen.ops.total() >= native.ops.total() - native.plumbing(CORE).total()
+
+
+@pytest.mark.parametrize("name", ["cond", "cond in cond", "scan", "map"])
+def test_gradients_through_a_body_are_eagers(name: str) -> None:
+    def gradient(x: torch.Tensor) -> torch.Tensor:
+        leaf = x.clone().requires_grad_()
+        answer = FUNCTIONS[name](leaf)
+        total = sum(one.square().sum() for one in (answer if isinstance(answer, tuple) else (answer,)))
+        return torch.autograd.grad(total, leaf)[0]
+
+    x = rows(4, 8)
+    want = gradient(x)
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE) as mode:
+        got = gradient(x)
+    assert_same(got, want)
+    assert not seen.outside(CORE)
+    assert mode.stats()["aten.silu_backward.default" if "cond" not in name else "aten.softplus_backward.default"].calls
+
+
+def test_kernels_run_in_bodies() -> None:
+    ran: list[torch.Size] = []
+
+    def sigmoid(x: torch.Tensor) -> torch.Tensor:
+        ran.append(x.shape)
+        return aten.sigmoid.default(x)
+
+    with ed.EagerDecompMode(CORE, kernels={"aten.sigmoid.default": sigmoid}):
+        torch.cond(torch.tensor(True), F.silu, F.softplus, (rows(3),))
+        mapped(F.silu, rows(2, 5))
+    assert ran == [torch.Size([3]), torch.Size([5]), torch.Size([5])]
+
+
+def test_an_op_without_a_route_in_a_body_raises_and_leaves_no_mode_on() -> None:
+    with ed.EagerDecompMode(CORE - ["aten.sigmoid", "aten.exp"]) as mode:
+        with pytest.raises(ed.UnsupportedOpError, match="silu"):
+            torch.cond(torch.tensor(True), F.silu, torch.neg, (rows(3),))
+        assert torch.utils._python_dispatch._get_current_dispatch_mode_stack() == [mode]
+
+
+def test_a_trace_holds_what_a_body_called() -> None:
+    graph = ed.trace(lambda x: mapped(F.silu, x), CORE)(rows(3, 4))
+    called = [node.target for node in graph.graph.nodes if node.op == "call_function"]
+    assert called.count(aten.sigmoid.default) == 3
+    x = rows(3, 4) * 3
+    torch.testing.assert_close(graph(x), F.silu(x))
+    chose = ed.trace(chosen, CORE)(rows(4) + 1)
+    with pytest.raises(ed.TraceError):  # the branch was chosen by data
+        chose(-rows(4) - 1)
+
+
+class Exported(torch.nn.Module):
+    """A model whose buffers are written in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+        self.norm = torch.nn.BatchNorm1d(8)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        x = F.silu(self.norm(self.linear(x)))
+        return {"softened": F.softplus(x, 2.0), "all": x.var(0)}
+
+
+class Branching(torch.nn.Module):
+    """A model with a branch by data."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda y: F.silu(y), lambda y: F.softplus(y), (x,))
+
+
+def test_exported_programs_run_on_the_set() -> None:
+    torch.manual_seed(0)
+    batch = torch.export.Dim("batch", min=2)
+    for train in (False, True):
+        model = Exported().train(train)
+        exported = torch.export.export(model, (rows(4, 8),), dynamic_shapes=({0: batch},))
+        for program in (exported, exported.run_decompositions()):
+            for x in (rows(4, 8), rows(6, 8)):
+                state = {name: value.clone() for name, value in model.state_dict().items()}
+                want = program.module()(x)
+                after = {name: value.clone() for name, value in model.state_dict().items()}
+                model.load_state_dict(state)
+                with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+                    got = program.module()(x)
+                assert_same(list(got.values()), list(want.values()))
+                assert not seen.outside(CORE)
+                assert_same(list(model.state_dict().values()), list(after.values()))
+
+
+def test_an_exported_branch_runs_on_the_set() -> None:
+    program = torch.export.export(Branching(), (rows(4),)).module()
+    for x in (rows(4) + 1, rows(4) - 1):
+        want = program(x)
+        with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+            assert_same(program(x), want)
+        assert not seen.outside(CORE)
+        assert seen.ops[aten.sigmoid.default] == (1 if x.sum() > 0 else 0)
+
+
+def test_an_exported_program_is_decomposed_in_the_mode_as_outside_it() -> None:
+    program = torch.export.export(Exported().train(), (rows(4, 8),))
+
+    def calls(decomposed: torch.export.ExportedProgram) -> list[str]:
+        return [str(node.target) for node in decomposed.graph.nodes if node.op == "call_function"]
+
+    want = calls(program.run_decompositions())
+    for mode in (ed.EagerDecompMode(CORE), ed.RecordingMode(CORE)):
+        with mode:
+            assert calls(program.run_decompositions()) == want
+            assert "aten.silu.default" not in mode.stats().ops  # what is traced is not run

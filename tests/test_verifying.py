@@ -1,0 +1,555 @@
+"""Verifying: calls held to native eager while a program runs: what is wrong is found and named, what is right is left alone."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import json
+import pickle
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from on_core import CORE
+from test_blame import CLEAN
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
+
+import eagerdecomp as ed
+from conformance.cases import Selection, cases, differentiable, full_name, opinfos
+from conformance.judge import clone_arguments
+
+aten = torch.ops.aten
+WEEK = datetime.date.today().isocalendar().week
+ALL = ed.Verify(every=1)
+TELL = ed.Verify(every=1, on_difference="record")
+
+
+def mode_of(kernels: dict[str, Callable[..., Any]], verify: Any = ALL, **options: Any) -> ed.EagerDecompMode:
+    backend = ed.Backend("wrong", ed.core_aten(), dict(kernels.items()))
+    return ed.EagerDecompMode(backend, verify=verify, **options)
+
+
+def right(op: Any) -> Callable[..., Any]:
+    """A kernel of one's own that is eager's."""
+    return lambda *args, **kwargs: op(*args, **kwargs)
+
+
+# -- nothing wrong ------------------------------------------------------------------------------------------------------------
+
+OWN = ("aten.add.", "aten.mul.", "aten.mm.", "aten.view.", "aten.sigmoid.", "aten.native_dropout.", "aten.sum.", "aten.where.")
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_programs_that_are_right_differ_nowhere(name: str) -> None:
+    kernels = {str(op): right(op._op) for op in ed.core_aten() if str(op).startswith(OWN)}
+    for mode in (ed.EagerDecompMode(CORE, verify=ALL), mode_of(kernels)):
+        with mode:
+            CLEAN[name]()
+        assert not mode.verified, mode.verified
+        assert mode.verified.calls > 5
+    assert "aten.mul.Tensor" in mode.verified.checked or name == "evaluated"
+
+
+def to_hold(dtype: torch.dtype) -> list[Any]:
+    """The OpInfos of a dtype that are held to eager."""
+    return [info for info in opinfos() if dtype in info.dtypes]
+
+
+def held(info: Any, dtype: torch.dtype, samples: int) -> ed.Verified:
+    """What is found while samples of an OpInfo, and their gradients, run twice."""
+    mode = ed.EagerDecompMode(CORE, verify=TELL, on_unsupported="fallback")
+    selection = Selection(samples=samples, dtype=dtype, grad=dtype.is_floating_point or dtype.is_complex)
+    for case in cases(info, selection, WEEK):
+        for _ in range(2):
+            args, kwargs = clone_arguments(case.arguments)
+            with warnings.catch_warnings(), mode:
+                warnings.simplefilter("ignore")
+                try:
+                    answer = case.function(*args, **kwargs)
+                    made = [one for one in tree_leaves(answer) if isinstance(one, Tensor) and one.requires_grad]
+                    leaves = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor) and one.requires_grad]
+                    if made and leaves and differentiable(info, selection):
+                        sums = [one.abs().sum() if one.is_complex() else one.sum() for one in made]
+                        torch.autograd.grad(sums, leaves, allow_unused=True)
+                except (RuntimeError, IndexError, ValueError, TypeError):
+                    continue  # what eager's kernels or torch's gradients refuse; a difference is recorded all the same
+    return mode.verified
+
+
+PART = 48
+DTYPES = (torch.float32, torch.bfloat16, torch.complex64)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_calls_of_torchs_operator_database_differ_nowhere(dtype: torch.dtype) -> None:
+    told = {full_name(info): held(info, dtype, 1) for info in to_hold(dtype)[WEEK % PART :: PART]}
+    assert not [f"{name}: {one}" for name, one in told.items() if one]
+    assert sum(one.calls for one in told.values()) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_no_call_of_torchs_operator_database_differs(dtype: torch.dtype) -> None:
+    told = {full_name(info): held(info, dtype, 3) for info in to_hold(dtype)}
+    assert not [f"{name}: {one}" for name, one in told.items() if one]
+
+
+# -- wrong kernels ------------------------------------------------------------------------------------------------------------
+
+
+def slightly_off(x: Tensor) -> Tensor:
+    return torch.sigmoid(x) * 1.001
+
+
+def wrong_of_one_shape(x: Tensor, dim: Any, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    return aten.sum.dim_IntList(x, [0] if x.shape == (5, 5) else dim, keepdim, dtype=dtype)
+
+
+def not_written(x: Tensor) -> Tensor:
+    return x
+
+
+def wrong_in_bfloat16(x: Tensor) -> Tensor:
+    made = torch.exp(x)
+    return made * 1.05 if x.dtype is torch.bfloat16 else made
+
+
+def of_another_stride(x: Tensor) -> Tensor:
+    return torch.relu(x).t().contiguous().t()
+
+
+def fails(x: Tensor) -> Tensor:
+    raise RuntimeError("no memory left")
+
+
+def silu() -> None:
+    F.silu(torch.randn(3, 4))
+
+
+def sums() -> None:
+    for shape in ((4, 5), (5, 5)):
+        torch.ones(shape).cumsum(0).sum(1)
+
+
+def half() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.linspace(-1, 1, 9, dtype=dtype).exp()
+
+
+WRONG: dict[str, tuple[str, Callable[..., Any], Callable[[], Any], str, str]] = {
+    "values": ("aten.sigmoid.default", slightly_off, silu, "aten.sigmoid.default", "values"),
+    "one shape": ("aten.sum.dim_IntList", wrong_of_one_shape, sums, "aten.sum.dim_IntList", "values"),
+    "not written": ("aten.relu_.default", not_written, lambda: torch.tensor([-1.0, 1.0]).relu_(), "aten.relu_.default", "values"),
+    "one dtype": ("aten.exp.default", wrong_in_bfloat16, half, "aten.exp.default", "values"),
+    "strides": ("aten.relu.default", of_another_stride, lambda: torch.randn(3, 4).relu(), "aten.relu.default", "strides"),
+    "error": ("aten.sigmoid.default", fails, silu, "aten.sigmoid.default", "error"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_kernel_is_named_at_its_first_wrong_call(name: str) -> None:
+    op, kernel, program, culprit, kind = WRONG[name]
+    backend = ed.Backend("wrong", ed.core_aten() | [op], {op: kernel})
+    with pytest.raises(ed.DifferenceError) as caught, ed.EagerDecompMode(backend, verify="cpu") as mode:
+        program()
+    blame = caught.value.blame
+    assert (blame.culprit.kind, blame.culprit.op, blame.difference.kind) == ("kernel", culprit, kind)
+    assert kernel.__name__ in blame.culprit.name
+    assert "test_verifying.py" in blame.where[0]
+    assert mode.verified.found == (blame,)
+    assert mode.verified.differences == 1
+    if name == "error":
+        assert "no memory left" in str(caught.value.__cause__)
+
+
+def test_a_kernel_within_an_op_is_told_with_the_call_that_led_to_it() -> None:
+    with pytest.raises(ed.DifferenceError) as caught, mode_of({"aten.sigmoid.default": slightly_off}, "cpu"):
+        silu()
+    assert caught.value.blame.culprit.chain == ("aten.silu.default(f32[3, 4])",)
+    assert "reached by aten.silu.default(f32[3, 4])" in str(caught.value)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+
+
+def test_a_wrong_kernel_is_found_in_the_backward_pass_and_the_line_of_it_is_told() -> None:
+    x = torch.randn(5, requires_grad=True)
+    loss = torch.tanh(x).sum()  # outside: only its gradient comes to the mode
+    with pytest.raises(ed.DifferenceError) as caught, mode_of({"aten.mul.Tensor": lambda x, y: x * y * 1.01}, "cpu"):
+        loss.backward()
+    assert "TanhBackward0" in caught.value.blame.where[0]
+
+
+@ed.register_decomposition("aten.hardswish.default")
+def wrong_rule(x: Tensor) -> Tensor:
+    return x * (x + 3).clamp(0, 5) / 6
+
+
+def test_a_wrong_rule_is_named_where_its_kernels_are_right() -> None:
+    with pytest.raises(ed.DifferenceError) as caught, ed.EagerDecompMode(CORE, rules=[wrong_rule], verify="cpu"):
+        F.hardswish(torch.linspace(-4, 4, 9))
+    culprit = caught.value.blame.culprit
+    assert (culprit.kind, culprit.op) == ("rule", "aten.hardswish.default")
+    assert "wrong_rule" in culprit.name
+
+
+def test_what_a_hook_makes_of_a_program_is_to_blame_where_that_is_wrong() -> None:
+    def hook(graph: Any, inputs: Any) -> Any:
+        return lambda *given: [one + 1 for one in graph(*given)]
+
+    backend = ed.Backend("fusing", ed.core_aten() - ["aten.gelu"], compile=hook)
+
+    def often() -> None:
+        for _ in range(60):
+            F.gelu(torch.randn(8, 8))
+
+    with pytest.raises(ed.DifferenceError) as caught, ed.EagerDecompMode(backend, verify=ed.Verify(every=10)):
+        often()
+    assert caught.value.blame.culprit.kind == "program"
+    assert "hook" in caught.value.blame.culprit.name
+
+
+class WrongFrom:
+    """A kernel that is wrong from one of its calls on, up to another."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self.calls, self.first, self.last = 0, first, last
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return torch.exp(x) + (self.first <= self.calls <= self.last)
+
+
+@pytest.mark.parametrize("every", [1, 7, 50])
+def test_a_kernel_that_goes_wrong_late_is_found_within_so_many_calls(every: int) -> None:
+    kernel, x = WrongFrom(50, 10**6), torch.ones(3)
+    with pytest.raises(ed.DifferenceError) as caught, mode_of({"aten.exp.default": kernel}, ed.Verify(every=every)):
+        [torch.exp(x) for _ in range(49 + every)]
+    assert caught.value.blame.culprit.op == "aten.exp.default"
+
+
+@pytest.mark.parametrize(("every", "found"), [(1, True), (50, True), (7, False)])
+def test_a_kernel_that_is_wrong_once_is_named_though_its_call_cannot_be_made_again(every: int, found: bool) -> None:
+    kernel = WrongFrom(50, 50)
+    mode = mode_of({"aten.exp.default": kernel}, ed.Verify(every=every, on_difference="record"))
+    with mode:
+        for _ in range(80):
+            torch.exp(torch.ones(3))
+    assert bool(mode.verified) is found
+    if found:
+        (blame,) = mode.verified.found
+        assert (blame.culprit.kind, blame.culprit.op) == ("unsteady", "aten.exp.default")
+        assert "WrongFrom" in blame.culprit.name
+
+
+def test_a_kernel_that_is_wrong_once_is_named_inside_an_op_too() -> None:
+    kernel = WrongFrom(50, 50)  # the fiftieth of softplus' calls is checked, and with it the kernels in it
+    mode = mode_of({"aten.exp.default": kernel}, ed.Verify(every=50, first=0, on_difference="record"))
+    with mode:
+        for _ in range(80):
+            torch.special.expit(torch.logaddexp(torch.ones(3), torch.ones(3)))
+    assert kernel.calls >= 80
+    assert [one.culprit.op for one in mode.verified.found] == ["aten.exp.default"]
+
+
+# -- which calls are checked --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "checked"), [(ed.Verify(every=10, first=3), 3 + 3), (ed.Verify(every=10, first=0), 3), (ed.Verify(every=1), 30)]
+)
+def test_the_first_calls_of_a_kind_are_checked_and_then_one_of_so_many(spec: ed.Verify, checked: int) -> None:
+    mode = mode_of({"aten.exp.default": right(aten.exp.default)}, spec)
+    three, four = torch.ones(3), torch.ones(4)
+    with mode:
+        for _ in range(30):
+            torch.exp(three)
+    assert mode.verified.checked == {"aten.exp.default": checked}
+    with mode:
+        torch.exp(four)
+    assert mode.verified.calls == checked + (spec.first > 0 or spec.every == 1)
+
+
+def test_kinds_without_end_are_not_all_checked_anew() -> None:
+    mode = mode_of({"aten.exp.default": right(aten.exp.default)}, ed.Verify(every=100, first=1))
+    tensors = [torch.ones(size) for size in range(1, 1065)]
+    with mode:
+        for one in tensors:
+            torch.exp(one)
+    assert 64 <= mode.verified.calls <= 64 + 11
+
+
+def test_an_op_and_its_kernels_are_counted_apart() -> None:
+    mode = mode_of({"aten.sigmoid.default": right(aten.sigmoid.default)}, ed.Verify(every=10**6, first=2))
+    with mode:
+        for _ in range(5):
+            silu()
+    assert mode.verified.checked == {"aten.silu.default": 2, "aten.sigmoid.default": 2}
+
+
+def test_torchs_own_kernels_are_not_checked() -> None:
+    mode, x = ed.EagerDecompMode(CORE, verify=ALL), torch.ones(3)
+    with mode:
+        torch.exp(x)
+    assert mode.verified.calls == 0
+    assert str(mode.verified).startswith("nothing was checked: ")
+
+
+def test_a_kernel_with_a_predicate_is_checked_once_a_call() -> None:
+    ops = ed.core_aten().with_predicate("aten.silu.default", lambda x: x.dim() == 1)
+    mode = ed.EagerDecompMode(ed.Backend("some", ops, {"aten.silu.default": right(aten.silu.default)}), verify=ALL)
+    vector, matrix = torch.ones(3), torch.ones(3, 1)
+    with mode:
+        F.silu(vector)
+        F.silu(matrix)
+    assert mode.verified.checked == {"aten.silu.default": 2}
+
+
+def test_a_mode_that_verifies_nothing_has_the_very_handlers_of_one_without_the_argument() -> None:
+    cache = ed.ProgramCache()
+    plain, none = ed.EagerDecompMode(CORE, cache=cache), ed.EagerDecompMode(CORE, cache=cache, verify=None)
+    for mode in (plain, none):
+        with mode:
+            silu()
+        assert mode._entries[aten.silu.default._op].run.__code__.co_filename.startswith("<formula of ")
+    assert none.verified == ed.Verified()
+
+
+# -- what it may not disturb --------------------------------------------------------------------------------------------------
+
+
+def net() -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(3)
+    made = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Dropout(0.3), nn.BatchNorm1d(8), nn.Linear(8, 4), nn.RReLU())
+    return made, torch.randn(5, 6)
+
+
+def trained(**options: Any) -> list[Tensor]:
+    """What a training run leaves behind, the random state too."""
+    model, x = net()
+    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
+    given = torch.Generator().manual_seed(5)
+    own = {"aten.mul.Tensor": right(aten.mul.Tensor), "aten.native_dropout.default": right(aten.native_dropout.default)}
+    with mode_of(own, **options):
+        for _ in range(3):
+            optimizer.zero_grad()
+            noise = torch.empty(5, 4).normal_(generator=given) + torch.randperm(4) + torch.rand(4) + torch.rand(4).bernoulli()
+            (model(x) * noise).square().sum().backward()
+            optimizer.step()
+    left = [*model.state_dict().values(), *(one.grad for one in model.parameters() if one.grad is not None)]
+    return [*left, torch.get_rng_state(), given.get_state()]
+
+
+def test_a_run_that_is_checked_ends_as_one_that_is_not() -> None:
+    want, have = trained(verify=None), trained(verify=ALL)
+    assert all(torch.equal(one, other) for one, other in zip(want, have, strict=True))
+
+
+def test_versions_gradients_and_aliases_are_those_of_the_run_alone() -> None:
+    def facts(verify: Any) -> list[Any]:
+        base = torch.zeros(4, 4)
+        leaf = torch.ones(4, requires_grad=True)
+        with mode_of({"aten.add.Tensor": right(aten.add.Tensor)}, verify):
+            view = base.t()[1]
+            view.add_(leaf).mul_(2)
+            out = torch.empty(0)
+            torch.special.entr(torch.ones(3), out=out)
+            split = base.unsafe_chunk(2)
+            y = F.silu(leaf)
+            kept = F.silu(z := y * 1).sum()
+            z.add_(1)
+            with pytest.raises(RuntimeError, match="modified by an inplace"):
+                kept.backward()
+        base.sum().backward()
+        same = [one._is_view() and one._base is base for one in (view, *split)]
+        return [base._version, leaf._version, out._version, leaf.grad.tolist(), same, view.grad_fn.name(), base.tolist()]  # type: ignore[union-attr]
+
+    assert facts(ALL) == facts(None)
+
+
+def test_no_tensor_is_kept_beyond_its_call() -> None:
+    def run(mode: ed.EagerDecompMode) -> list[weakref.ref[Tensor]]:
+        x = torch.randn(64, requires_grad=True)
+        with mode:
+            y = F.silu(x)
+            y.sum().backward()
+        return [weakref.ref(one) for one in (x, y)]
+
+    for kernels in ({}, {"aten.sigmoid.default": slightly_off}):
+        mode = mode_of(kernels, TELL)
+        seen = run(mode)
+        gc.collect()
+        assert [one() for one in seen] == [None, None]
+        assert bool(mode.verified) is bool(kernels)
+
+
+def test_a_difference_that_is_recorded_changes_nothing() -> None:
+    def run(verify: Any) -> Any:
+        torch.manual_seed(0)
+        x = torch.randn(4, requires_grad=True)
+        with mode_of({"aten.sigmoid.default": slightly_off}, verify) as mode:
+            for _ in range(3):
+                y = F.dropout(F.silu(x), 0.5)
+                y.sum().backward()
+        return y.tolist(), x.grad.tolist(), torch.get_rng_state().tolist(), mode  # type: ignore[union-attr]
+
+    *want, _ = run(None)
+    *have, mode = run(TELL)
+    assert have == want
+    assert mode.verified.differences >= 3
+    assert {one.culprit.op for one in mode.verified.found} == {"aten.sigmoid.default"}
+    assert json.loads(json.dumps(mode.verified.as_dict()))["differences"] == mode.verified.differences
+
+
+def test_the_next_call_after_a_difference_is_right() -> None:
+    kernel = WrongFrom(2, 2)
+    with mode_of({"aten.exp.default": kernel}, ALL) as mode:
+        torch.exp(torch.ones(3))
+        with pytest.raises(ed.DifferenceError):
+            torch.exp(torch.ones(3))
+        assert torch.equal(torch.exp(torch.ones(3)), torch.full((3,), torch.tensor(1.0).exp().item()))
+    assert mode.verified.differences == 1
+
+
+def test_threads_draw_the_numbers_that_they_would_without() -> None:
+    """Checks of ops that draw nothing leave the generator, which other threads draw from, alone."""
+    started, over = threading.Event(), threading.Event()
+
+    def busy() -> None:
+        with mode_of({"aten.exp.default": right(aten.exp.default)}, ALL):
+            while not over.is_set():
+                F.silu(torch.ones(16)), torch.exp(torch.ones(16))
+                started.set()
+
+    thread = threading.Thread(target=busy)
+    thread.start()
+    try:
+        assert started.wait(60)
+        torch.manual_seed(9)
+        drawn = [torch.rand(3) for _ in range(3000)]
+    finally:
+        over.set()
+        thread.join(60)
+    torch.manual_seed(9)
+    assert all(torch.equal(one, torch.rand(3)) for one in drawn)
+
+
+def test_calls_of_many_threads_are_all_counted() -> None:
+    mode, x = mode_of({"aten.exp.default": right(aten.exp.default)}, ALL), torch.ones(3)
+
+    def work() -> None:
+        with mode:
+            for _ in range(50):
+                torch.exp(x)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(120)
+    assert mode.verified.checked == {"aten.exp.default": 200}
+    assert not mode.verified
+
+
+# -- forms --------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_installed_backend_is_checked_too() -> None:
+    backend = ed.Backend("wrong", ed.core_aten(), {"aten.sigmoid.default": slightly_off})
+    with ed.install(backend, "cpu", verify=TELL) as handle:
+        silu()
+        torch.sigmoid(torch.randn(3))
+    assert {one.culprit.op for one in handle.verified.found} == {"aten.sigmoid.default"}
+    assert handle.verified.differences == 2
+    with ed.install(ed.core_aten(), "cpu", verify=ALL) as handle:
+        CLEAN["classifier"]()
+        CLEAN["autocast"]()
+    assert handle.verified.calls > 40
+    assert not handle.verified
+    with ed.install(ed.core_aten(), "cpu") as handle:
+        silu()
+    assert handle.verified.calls == 0
+
+
+def test_a_recording_mode_is_checked_and_names_the_kernel_where_it_stands() -> None:
+    backend = ed.Backend("wrong", ed.core_aten(), {"aten.sigmoid.default": slightly_off})
+    with ed.RecordingMode(backend, verify=TELL) as mode:
+        silu()
+    (blame,) = mode.verified.found
+    assert "slightly_off" in blame.culprit.name
+    assert "aten.silu.default" in str(mode.record().sites)
+
+
+def test_with_preflight_too() -> None:
+    mode = mode_of({"aten.sigmoid.default": slightly_off}, TELL, preflight=True)
+    with mode:
+        F.silu(torch.randn(3, requires_grad=True))
+    assert mode.verified
+    forward_only = ed.core_aten() - ["aten.erf", "aten.exp"]
+    with ed.EagerDecompMode(forward_only, preflight=True, verify=ALL), pytest.raises(ed.UnsupportedGradientError):
+        F.gelu(torch.randn(3, requires_grad=True))
+
+
+def test_what_has_no_route_raises_as_ever() -> None:
+    with ed.EagerDecompMode(["aten.add.Tensor"], verify=ALL), pytest.raises(ed.UnsupportedOpError):
+        torch.exp(torch.ones(3))
+
+
+def test_errors_that_eager_raises_too_are_the_programs() -> None:
+    with ed.EagerDecompMode(CORE, verify=ALL) as mode, pytest.raises(RuntimeError, match="must match"):
+        torch.lerp(torch.ones(3), torch.ones(4), 0.5)
+    assert not mode.verified
+
+
+def test_fake_tensors_are_left_alone() -> None:
+    mode = ed.EagerDecompMode(CORE, verify=ALL)
+    with FakeTensorMode(), mode:
+        F.silu(torch.empty(3))
+    assert not mode.verified
+    assert mode.verified.calls == 0
+    assert sum(mode.verified.skipped.values()) == 1
+
+
+def test_a_tolerance_takes_more_for_rounding() -> None:
+    def slightly(x: Tensor) -> Tensor:
+        return torch.exp(x) * (1 + 2.0**-17)
+
+    for tolerance, found in ((1.0, True), (1000.0, False)):
+        spec = ed.Verify(every=1, on_difference="record", tolerance=tolerance)
+        with mode_of({"aten.exp.default": slightly}, spec) as mode:
+            torch.exp(torch.linspace(0.1, 1, 50))
+        assert bool(mode.verified) is found
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"every": 0},
+        {"every": 1.5},
+        {"every": True},
+        {"first": -1},
+        {"on_difference": "warn"},
+        {"tolerance": 0.5},
+        {"tolerance": float("inf")},
+        {"tolerance": float("nan")},
+    ],
+    ids=str,
+)
+def test_a_spec_that_makes_no_sense_is_refused(spec: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"Verify\({next(iter(spec))}="):
+        ed.Verify(**spec)
+
+
+@pytest.mark.parametrize("verify", ["cuda", True, 3])
+def test_what_is_no_spec_is_refused(verify: Any) -> None:
+    with pytest.raises(ValueError, match="verify must be"):
+        ed.EagerDecompMode(CORE, verify=verify)
+    with pytest.raises(ValueError, match="verify must be"):
+        ed.install(CORE, "cpu", verify=verify)
+    ed.install(CORE, "cpu").remove()
