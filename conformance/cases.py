@@ -10,12 +10,24 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.testing import make_tensor
-from torch.utils._pytree import tree_map
 
 from conformance.judge import Arguments
+from conformance.layouts import LAYOUTS, laid_out
 
-__all__ = ["EAGER_FAULTS", "FORMS", "LAYOUTS", "Case", "Selection", "cases", "differentiable", "full_name", "opinfos"]
+__all__ = [
+    "EAGER_FAULTS",
+    "FORMS",
+    "LAYOUTS",
+    "STRIDED_OUT",
+    "VARIANTS",
+    "Case",
+    "Selection",
+    "cases",
+    "differentiable",
+    "dtype_of",
+    "full_name",
+    "opinfos",
+]
 
 _STORED = "reads a permuted input as if it were row-major; without out= it does not"
 _UNWRITTEN = "leaves out= unwritten under any dispatch mode"
@@ -29,8 +41,22 @@ EAGER_FAULTS: dict[tuple[str, str, str], str] = {
     ("linalg.eigh", "out", "any"): "eigenvectors have no sign of their own",
 }
 
+#: Ops that answer eigenvalues in an order that LAPACK leaves open; both sides' are sorted, and their vectors with them.
+_UNORDERED = ("linalg.eig", "linalg.eigvals")
+
 #: How the op is called: as it is, in place, or with ``out=`` (of the right shape, and with no elements, in turn).
 FORMS = ("plain", "inplace", "out")
+
+#: Further forms, which the matrix alone takes, and the OpInfo's attribute that holds the function of a form.
+VARIANTS = {
+    "inplace": "inplace_variant",
+    "method": "method_variant",
+    "operator": "operator_variant",
+    "inplace operator": "inplace_operator_variant",
+}
+
+# ``out=`` of the right shape, laid out as the inputs are.
+STRIDED_OUT = "strided out"
 
 
 #: torch keeps the OpInfos of foreach ops apart, by what they take.
@@ -47,13 +73,18 @@ class Case:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which samples of an OpInfo to take: how many (0 for all), of which dtype, in which form and layout, with gradients or not."""
+    """Which samples of an OpInfo to take: how many (0 for all), of which dtype, in which form and layout, with gradients or not.
+
+    Attributes:
+        among: take them evenly from so many, instead of the first ones, which are often the plainest.
+    """
 
     samples: int = 6
     dtype: torch.dtype = torch.float32
     form: str = "plain"
     layout: str = "contiguous"
     grad: bool = False
+    among: int = 0
 
 
 def opinfos(match: str = "") -> list[Any]:
@@ -74,48 +105,68 @@ def full_name(info: Any) -> str:
 
 def differentiable(info: Any, selection: Selection) -> bool:
     """Whether the OpInfo has gradients in the dtype that `cases` will take."""
-    dtype = _dtype_of(info, selection.dtype)
+    dtype = dtype_of(info, selection.dtype)
     return bool(info.supports_autograd) and (dtype.is_floating_point or dtype.is_complex)
 
 
 def cases(info: Any, selection: Selection, seed: int) -> Iterator[Case]:
     """The OpInfo's samples as calls, drawn from a seed: another seed gives other values in the same shapes."""
     grad = selection.grad and differentiable(info, selection)
-    torch.manual_seed(seed)
-    if any((full_name(info), selection.form, layout) in EAGER_FAULTS for layout in (selection.layout, "any")):
+    torch.default_generator.manual_seed(seed)
+    form = "out" if selection.form == STRIDED_OUT else selection.form
+    if any((full_name(info), form, layout) in EAGER_FAULTS for layout in (selection.layout, "any")):
         return
     # Not `info.sample_inputs`, which looks through the whole call stack for each sample: minutes under pytest.
-    samples = info.sample_inputs_func(info, "cpu", _dtype_of(info, selection.dtype), grad)
-    for number, sample in enumerate(itertools.islice(samples, selection.samples or None)):
+    samples = info.sample_inputs_func(info, "cpu", dtype_of(info, selection.dtype), grad)
+    for number, sample in enumerate(_chosen(samples, selection)):
         function = _form(info, sample, selection.form)
         if function is None:
             continue
-        arguments: Arguments = tree_map(LAYOUTS[selection.layout], ((sample.input, *sample.args), dict(sample.kwargs)))
-        if selection.form == "out":
-            out = _outputs(info, arguments, empty=number % 2 == 1)
+        arguments = laid_out(((sample.input, *sample.args), dict(sample.kwargs)), selection.layout, number)
+        if form == "out":
+            out = _outputs(info, arguments, empty=form == selection.form and number % 2 == 1)
             if out is None:
                 continue
-            arguments[1]["out"] = out
+            arguments[1]["out"] = out if form == selection.form else laid_out(((out,), {}), selection.layout)[0][0]
         yield Case(function, arguments)
 
 
-def _dtype_of(info: Any, wanted: torch.dtype) -> torch.dtype:
+def _chosen(samples: Iterator[Any], selection: Selection) -> Iterator[Any]:
+    if not selection.samples or not selection.among:
+        return itertools.islice(samples, selection.samples or None)
+    several = list(itertools.islice(samples, selection.among))
+    count = min(selection.samples, len(several))
+    return iter([several[number * len(several) // count] for number in range(count)])
+
+
+def dtype_of(info: Any, wanted: torch.dtype) -> torch.dtype:
     """The dtype asked for, or the most usual that the op supports."""
     usual = (wanted, torch.float32, torch.int64, torch.complex64)
     return next((dtype for dtype in usual if dtype in info.dtypes), None) or min(info.dtypes, key=str)
 
 
 def _form(info: Any, sample: Any, form: str) -> Callable[..., Any] | None:
-    if form == "out":
+    if form in ("out", STRIDED_OUT):
         return info.op if info.supports_out else None
-    if form == "inplace":
-        # What changes the input's shape or dtype is no in-place call.
-        return None if sample.broadcasts_input else info.inplace_variant
+    if form in VARIANTS:
+        # What changes the input's shape or dtype is no in-place call, and an operator has two sides.
+        impossible = sample.broadcasts_input if form.startswith("inplace") else False
+        impossible = impossible or ("operator" in form and (bool(sample.kwargs) or len(sample.args) > 1))
+        return None if impossible else getattr(info, VARIANTS[form], None)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return sample.output_process_fn_grad(info(*args, **kwargs))
+        answer = sample.output_process_fn_grad(info(*args, **kwargs))
+        return _sorted(answer) if info.name in _UNORDERED else answer
 
     return call
+
+
+def _sorted(answer: Any) -> Any:
+    """Eigenvalues, or with vectors, by a line through the plane on which pairs do not meet."""
+    values, *vectors = [answer] if isinstance(answer, Tensor) else answer
+    order = (values.real + values.imag / 3).detach().argsort(-1)
+    turned = [x.gather(-1, order.unsqueeze(-2).expand(x.shape)) for x in vectors]
+    return (values.gather(-1, order), *turned) if turned else values.gather(-1, order)
 
 
 def _outputs(info: Any, arguments: Arguments, *, empty: bool) -> Any:
@@ -123,7 +174,7 @@ def _outputs(info: Any, arguments: Arguments, *, empty: bool) -> Any:
     positional, named = arguments
     try:
         answer = info.op(*positional, **named)
-    except (RuntimeError, ValueError):  # some layouts are none of the op's
+    except Exception:  # the border: some layouts are none of the op's, and what eager raises then is its own affair
         return None
     several = isinstance(answer, (list, tuple))
     tensors = list(answer) if several else [answer]
@@ -131,32 +182,3 @@ def _outputs(info: Any, arguments: Arguments, *, empty: bool) -> Any:
         return None
     made = [torch.zeros((0,) if empty else t.shape, dtype=t.dtype) for t in tensors]
     return tuple(made) if several else made[0]
-
-
-# -- layouts ------------------------------------------------------------------------------------------------------
-
-
-def _contiguous(value: Any) -> Any:
-    return value
-
-
-def _permuted(value: Any) -> Any:
-    """Dense, but not in row-major order: channels last for images, transposed for the rest."""
-    if not isinstance(value, Tensor) or value.layout is not torch.strided or value.dim() < 2 or type(value) is not Tensor:
-        return value
-    order = [0, *range(2, value.dim()), 1] if value.dim() >= 4 else list(range(value.dim()))[::-1]
-    back = [order.index(dim) for dim in range(value.dim())]
-    return value.detach().permute(order).contiguous().permute(back).requires_grad_(value.requires_grad)
-
-
-def _gapped(value: Any) -> Any:
-    """With unused elements between the used ones, and a storage offset."""
-    if not isinstance(value, Tensor) or value.layout is not torch.strided or not value.dim() or type(value) is not Tensor:
-        return value
-    room = make_tensor((*value.shape[:-1], 2 * value.shape[-1] + 1), dtype=value.dtype, device="cpu")
-    gapped = room[..., 1::2]
-    return gapped.copy_(value.detach()).requires_grad_(value.requires_grad)
-
-
-#: How the tensors lie in memory.
-LAYOUTS: dict[str, Callable[[Any], Any]] = {"contiguous": _contiguous, "permuted": _permuted, "gapped": _gapped}

@@ -1,10 +1,16 @@
 """The scoreboard of the installed form: every sample eagerly, then with a set installed on the CPU, judged call by call.
 
     python conformance/installed.py --ops core --match 'fft' --samples 3
+    python conformance/installed.py --device npu --grad --beside-mode
+    python conformance/installed.py --device npu --form inplace --dtype bfloat16
 
 OpInfos are taken in lots: a lot's samples run in plain eager, then all of them again while the set is installed. What reaches the
 CPU's kernels no mode can see here. With ``--device npu`` they run on the device of `examples/npu`, which has no kernel outside its
 set, and are compared with plain eager on the CPU. Exit code 1 when any result is wrong.
+
+``--beside-mode`` runs the same calls in the mode, on the same device, and names each OpInfo that passes in one form alone: on the
+npu there is none. What has no route has none in either form: eigenvalues and LDL factors of general matrices, incomplete gammas,
+scaled products, `scatter` with ``reduce=``. Sparse layouts have dispatch keys of their own, at which such a device has nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,11 +29,12 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from conformance.cases import Case, Selection, cases, differentiable, full_name, opinfos
+from conformance.cases import FORMS, LAYOUTS, Case, Selection, cases, differentiable, full_name, opinfos
 from conformance.judge import Observed, differences, excused, observe, stride_differences
-from conformance.placing import home
+from conformance.placing import DEVICES, home, place_of
 from conformance.scoreboard import SETS, STATUSES, Progress, Row, table
-from eagerdecomp import Backend, ProgramCache, UnsupportedOpError, install
+from conformance.standards import no_standard
+from eagerdecomp import Backend, EagerDecompMode, ProgramCache, UnsupportedOpError, install
 
 __all__ = ["judge_lot", "main"]
 
@@ -59,16 +67,17 @@ def trials(info: Any, selection: Selection) -> Iterator[Trial]:
             yield Trial(full_name(info), number, one, backward, expected)
 
 
-def judge_lot(infos: Sequence[Any], backend: Backend, selection: Selection) -> list[Row]:
-    """Judge some OpInfos, with the backend installed once for them."""
+def judge_lot(infos: Sequence[Any], backend: Backend, selection: Selection, *, in_mode: bool = False) -> list[Row]:
+    """Judge some OpInfos, with the backend installed once for them, or in the mode."""
     device = backend.device_type or "cpu"
     all_trials = [trial for info in infos for trial in trials(info, selection)]
     answers: list[Observed | Row] = []
-    with install(backend, device, cache=ProgramCache()):
+    mode = EagerDecompMode(backend, cache=ProgramCache()) if in_mode else _Installed()
+    with nullcontext() if in_mode else install(backend, device, cache=ProgramCache()):
         for trial in all_trials:
             function = _first_alone(trial.case.function) if trial.info in _NUMBERS_ON_CPU else trial.case.function
             try:
-                got = observe(function, trial.case.arguments, (_Installed(),), backward=trial.backward, device=device)
+                got = observe(function, trial.case.arguments, (mode,), backward=trial.backward, device=device)
                 answers.append(got)
             except UnsupportedOpError as error:
                 answers.append(Row(trial.info, "unsupported", trial.number, error.call, error.missing))
@@ -86,6 +95,21 @@ def judge_lot(infos: Sequence[Any], backend: Backend, selection: Selection) -> l
 
 def _first_alone(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda first, *others, **named: function(first, *home(others), **home(named))
+
+
+def beside(rows: Sequence[Row], in_mode: Sequence[Row]) -> list[str]:
+    """What passes in the mode or installed alone, a line each."""
+    pairs = zip(rows, in_mode, strict=True)
+    different = [(one, other) for one, other in pairs if (one.status == "pass") != (other.status == "pass")]
+    well = sum(one.status == "pass" for one in in_mode)
+    lines = [f"{well} pass in the mode; {len(different)} pass in one of the two forms alone"]
+    for one, other in different:
+        failed = one if other.status == "pass" else other
+        lines.append(
+            f"mode {other.status}, installed {one.status}: {one.name} (sample {failed.sample}): {failed.detail}"
+            + "".join(f" ({op})" for op in failed.missing)
+        )
+    return lines
 
 
 class _Installed:
@@ -107,25 +131,19 @@ def _row(trial: Trial, got: Observed) -> Row:
     return Row(trial.info, "pass", trial.number, strides="; ".join(f"sample {trial.number} {one}" for one in strides))
 
 
-def _npu() -> Backend:
-    """The example's device; to import it gives the process such a device."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "npu"))
-    import npu
-
-    backend: Backend = npu.backend
-    return backend
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
-    parser.add_argument("--device", choices=("cpu", "npu"), default="cpu", help="npu: the device of examples/npu, its own set")
+    parser.add_argument("--device", choices=DEVICES, default="cpu", help="npu: the device of examples/npu, its own set")
     parser.add_argument("--shard", default="1/1", metavar="K/N", help="run every N-th OpInfo, from the K-th")
     parser.add_argument("--json", metavar="FILE", help="write all rows there")
     parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name it finds")
     parser.add_argument("--grad", action="store_true", help="gradients too")
     parser.add_argument("--samples", type=int, default=3, metavar="N", help="samples of each OpInfo at most; 0 for all")
     parser.add_argument("--dtype", default="float32", help="where the op supports it; else its first")
+    parser.add_argument("--form", choices=FORMS, default="plain", help="call the op as it is, in place, or with out=")
+    parser.add_argument("--layout", choices=sorted(LAYOUTS), default="contiguous", help="how the tensors lie in memory")
+    parser.add_argument("--beside-mode", action="store_true", help="the same in the mode, and where the two differ")
     return parser
 
 
@@ -134,16 +152,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    backend = Backend("cpu", SETS[options.ops](), device_type="cpu") if options.device == "cpu" else _npu()
-    selection = Selection(options.samples, getattr(torch, options.dtype), "plain", "contiguous", options.grad)
+    backend = place_of(options.device, SETS[options.ops]()).backend
+    selection = Selection(options.samples, getattr(torch, options.dtype), options.form, options.layout, options.grad)
     shard, shards = map(int, options.shard.split("/"))
-    infos = opinfos(options.match)[shard - 1 :: shards]
+    found = opinfos(options.match)[shard - 1 :: shards]
+    left_out = {full_name(info): why for info in found if (why := no_standard(info, options.device, selection.dtype))}
+    infos = [info for info in found if full_name(info) not in left_out]
     progress = Progress(len(infos), sys.stderr)
     rows: list[Row] = []
+    others: list[Row] = []
     for begin in range(0, len(infos), _LOT):
-        rows += judge_lot(infos[begin : begin + _LOT], backend, selection)
+        lot = infos[begin : begin + _LOT]
+        rows += judge_lot(lot, backend, selection)
+        if options.beside_mode:
+            others += judge_lot(lot, backend, selection, in_mode=True)
         progress(len(rows), rows[-1].name)
+    rows += [Row(name, "none", detail=why) for name, why in left_out.items()]
     print(table(rows, backend.ops))
+    if options.beside_mode:
+        print("\n".join(beside(rows[: len(others)], others)))
     if options.json:
         Path(options.json).write_text(json.dumps([asdict(row) for row in rows], indent=1))
     return int(any(row.failed for row in rows))

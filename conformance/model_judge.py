@@ -1,14 +1,16 @@
-"""One column of one entry: the model run eagerly and in the mode from equal states, and every way in which the two differ."""
+"""One column of one entry: the model run eagerly, and in the mode, compiled or not, or on a device where a set is installed, from
+equal states, and every way in which the two differ."""
 
 from __future__ import annotations
 
 import os
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +18,20 @@ from torch.utils._pytree import tree_map
 
 from conformance.models.entry import Entry, Subject, tensors_of, train
 from conformance.models.torchvision_ops import prepare_torchvision
-from eagerdecomp import BackendRecorder, EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError
+from conformance.placing import Place, home, placed
+from eagerdecomp import (
+    Backend,
+    BackendRecorder,
+    DynamoBackend,
+    EagerDecompMode,
+    OpSet,
+    ProgramCache,
+    UnsupportedOpError,
+    dynamo_backend,
+    install,
+)
 
-__all__ = ["COLUMNS", "STATUSES", "Result", "judge_entry", "tensor_difference"]
+__all__ = ["COLUMNS", "STATUSES", "Result", "judge_entry", "judge_entry_compiled", "judge_entry_installed", "tensor_difference"]
 
 #: From worst to best. "broken" is an entry that eager itself cannot run: a fault of the table, not of the library.
 STATUSES = ("broken", "wrong", "leak", "error", "unsupported", "pass")
@@ -43,8 +56,9 @@ class Result:
         missing: ops without a route.
         note: how a pass was judged, where not directly.
         strides: the first tensor with other strides than eager's.
-        calls: kernels called in the mode.
+        calls: kernels called, where that can be counted: in the mode, or by the device.
         ops: ops called eagerly.
+        graphs: graphs that were compiled, where the model was.
     """
 
     name: str
@@ -57,6 +71,7 @@ class Result:
     calls: int = 0
     ops: int = 0
     family: str = ""
+    graphs: int = 0
 
 
 # -- columns ------------------------------------------------------------------------------------------------------
@@ -115,13 +130,46 @@ COLUMNS: dict[str, Callable[[Subject], Named]] = {
 
 @dataclass(frozen=True)
 class _Trial:
-    """One column to be run: as it is, in a mode, or in float64."""
+    """One column to be run: eagerly, in the mode, compiled or installed, as it is or in float64.
+
+    Attributes:
+        place: where the set is installed; None for the mode.
+        compiler: what compiles the model, which then runs in the mode.
+        graphs: how many it held at the end of each run.
+    """
 
     entry: Entry
     column: str
     ops: OpSet
+    place: Place | None = None
+    cache: ProgramCache = field(default_factory=ProgramCache)
+    compiler: DynamoBackend | Literal["aot_eager"] | None = None
+    graphs: list[int] = field(default_factory=list)
 
-    def run(self, *modes: Any, wide: bool = False, nudged: bool = False) -> Named:
+    def eagerly(self, *modes: Any, wide: bool = False, nudged: bool = False) -> Named:
+        """In plain eager, on the CPU."""
+        return self._run(modes, wide, nudged)
+
+    def ours(self, *recorders: Any, wide: bool = False) -> Named:
+        """In the form that is judged."""
+        if self.compiler is not None:
+            torch._dynamo.reset()
+            modes = () if self.compiler == "aot_eager" else (*recorders, self.mode(cache=self.cache))
+            return self._run((*modes, torch.compiler.set_stance("default")), wide, compiled=True)
+        if self.place is None:
+            return self._run((*recorders, self.mode(cache=self.cache)), wide)
+        return self._run((self._installed(self.place),), wide, device=self.place.device)
+
+    @contextmanager
+    def _installed(self, place: Place) -> Iterator[None]:
+        backend = Backend(place.backend.name, self.ops, dict(place.backend.kernels), device_type=place.device)
+        with install(backend, place.device, cache=self.cache):
+            yield
+
+    def mode(self, **options: Any) -> EagerDecompMode:
+        return EagerDecompMode(self.ops, **{"cache": ProgramCache(), **options})
+
+    def _run(self, modes: Sequence[Any], wide: bool, nudged: bool = False, device: str = "cpu", compiled: bool = False) -> Named:
         make_inside = self.column == "make"
         torch.manual_seed(0)
         with ExitStack() as stack, warnings.catch_warnings():
@@ -129,13 +177,22 @@ class _Trial:
             subject = None if make_inside else self._subject(wide)
             if nudged and subject is not None:
                 _nudge(subject)
+            if compiled and subject is not None:
+                subject.model.compile(backend=self.compiler)
+            if device != "cpu" and subject is not None:
+                with _ties_kept():
+                    subject.model.to(device)
+                subject.batch = placed(subject.batch, device)
+            if self.place is not None and self.place.device != "cpu":
+                # What a model makes by itself it makes where it runs. Eager too, since torch's fused layers stand aside for it.
+                stack.enter_context(torch.device(device))
             torch.manual_seed(1)
             for mode in modes:
                 stack.enter_context(mode)
-            return COLUMNS[self.column](subject or self._subject(wide))
-
-    def mode(self, **options: Any) -> EagerDecompMode:
-        return EagerDecompMode(self.ops, **{"cache": ProgramCache(), **options})
+            answer = COLUMNS[self.column](subject or self._subject(wide))
+            if compiled and isinstance(self.compiler, DynamoBackend):
+                self.graphs.append(len(self.compiler.graphs()))
+        return answer if device == "cpu" else home(answer)
 
     def _subject(self, wide: bool) -> Subject:
         subject = self.entry.make()
@@ -147,38 +204,81 @@ class _Trial:
         return subject
 
 
+@contextmanager
+def _ties_kept() -> Iterator[None]:
+    """Without this, on its way to a device that is not torch's own a module gets new parameters: two that are one become two."""
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        yield
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
+
+
 def judge_entry(entry: Entry, op_set: OpSet) -> list[Result]:
-    """Judge every column of an entry; the columns share one cache, as a program would."""
-    prepare_torchvision()
-    cache = ProgramCache()
+    """Judge every column of an entry in the mode; the columns share one cache, as a program would."""
+    return _columns(_Trial(entry, "", op_set | OpSet(entry.custom_ops)))
+
+
+def judge_entry_installed(entry: Entry, place: Place) -> list[Result]:
+    """Judge every column of an entry where the place's backend is installed; the columns share one cache."""
+    return _columns(_Trial(entry, "", place.backend.ops | OpSet(entry.custom_ops), place))
+
+
+def judge_entry_compiled(entry: Entry, op_set: OpSet) -> list[Result]:
+    """Judge every column of an entry whose model is compiled by `dynamo_backend`, in the mode, which what Dynamo leaves out passes.
+
+    A model is not made in a compiled function: that column is not there.
+    """
     ops = op_set | OpSet(entry.custom_ops)
+    return [
+        one
+        for column in entry.columns
+        for one in _columns(_Trial(replace(entry, columns=(column,)), "", ops, compiler=dynamo_backend(ops)), made=False)
+    ]
+
+
+def _columns(trial: _Trial, *, made: bool = True) -> list[Result]:
+    prepare_torchvision()
     # torchvision's own fallback for `roi_align` is plain torch, but compiles itself on its first call.
     with torch.compiler.set_stance("force_eager"):
-        results = [_judge(_Trial(entry, column, ops), cache) for column in ("make", *entry.columns)]
-    return [replace(result, family=entry.family) for result in results]
+        results = [_judge(replace(trial, column=column)) for column in (*(["make"] if made else []), *trial.entry.columns)]
+    return [replace(result, family=trial.entry.family) for result in results]
 
 
-def _judge(trial: _Trial, cache: ProgramCache) -> Result:
+def _judge(trial: _Trial) -> Result:
     name, column = trial.entry.name, trial.column
     eager, seen = BackendRecorder(), BackendRecorder()
     try:
-        want = trial.run(eager)
+        want = trial.eagerly(eager)
     except Exception as error:  # the border: a failure of any kind is a counted result
         return Result(name, column, "broken", f"eager: {_short(error)}")
+    if trial.place is not None:
+        trial.place.reset()
     try:
-        have = trial.run(seen, trial.mode(cache=cache))
+        have = trial.ours(seen)
     except UnsupportedOpError as error:
         return Result(name, column, "unsupported", error.call, _missing(trial) or error.missing)
     except Exception as error:  # the border: see above
+        if trial.compiler is not None and _by_torch(trial) == str(error):
+            return Result(name, column, "unsupported", f"by aot_eager too: {_short(error)}")
         return Result(name, column, "error", _short(error))
-    result = Result(name, column, "pass", strides=_stride_difference(want, have), calls=seen.ops.total(), ops=eager.ops.total())
-    if outside := seen.outside(trial.ops):
+    reached: Counter[Any] = seen.ops if trial.place is None else trial.place.counts()
+    result = Result(name, column, "pass", strides=_stride_difference(want, have), calls=reached.total(), ops=eager.ops.total())
+    if trial.compiler is not None:
+        result = replace(result, graphs=trial.graphs[0], note="" if trial.graphs[0] else "Dynamo compiles nothing of it")
+    outside = seen.outside(trial.ops) if trial.place is None else set(reached) - set(map(str, trial.ops))
+    if outside:
         return replace(result, status="leak", detail=", ".join(sorted(map(str, outside))))
     # What is drawn under the mode may be other numbers than eager's (README, "Limits").
     found = _differences(want, have, values=column != "make")
-    if found and column != "make":
+    if found and trial.compiler is not None:
+        compiled = _by_torch(trial)
+        if not isinstance(compiled, str) and not _differences(compiled, have):
+            return replace(result, note="as aot_eager, which is not eager")
+    if found and column != "make" and len(want) == len(have):
         found, note = _by_rounding(trial, want, have, found)
-        result = replace(result, note=note)
+        result = replace(result, note=note or result.note)
     if found and (missing := _missing(trial)):
         # Code that tries another way after any error passes over the refusal of an op.
         return replace(result, status="unsupported", detail="the model went on after the refusal", missing=missing)
@@ -188,11 +288,21 @@ def _judge(trial: _Trial, cache: ProgramCache) -> Result:
     return result
 
 
+def _by_torch(trial: _Trial) -> Named | str:
+    """What a column leaves behind where torch's own `aot_eager` compiles the model, without a mode, or why that fails."""
+    try:
+        return replace(trial, compiler="aot_eager").ours()
+    except Exception as error:  # the border: what is asked is whether ours fails alike
+        return str(error)
+
+
 def _missing(trial: _Trial) -> tuple[str, ...]:
-    """All ops of the column without a route, the first of which stopped it."""
+    """All ops of the column without a route, the first of which stopped it; asked of the mode."""
+    if trial.place is not None or trial.compiler is not None:
+        return ()
     mode = trial.mode(on_unsupported="fallback")
     try:
-        trial.run(mode)
+        trial.eagerly(mode)
     except Exception:  # the border: then the first one is all that is known
         return ()
     return tuple(sorted(op for op, counts in mode.stats().ops.items() if counts.fell_back))
@@ -200,7 +310,7 @@ def _missing(trial: _Trial) -> tuple[str, ...]:
 
 def _differences(want: Named, have: Named, *, values: bool = True) -> dict[str, str]:
     if [name for name, _ in want] != [name for name, _ in have]:
-        return {"outputs": "others than eager's"}
+        return {"outputs": f"{len(have)} for {len(want)}, or of other names"}
     pairs = zip(want, have, strict=True)
     return {name: one for (name, w), (_, h) in pairs if (one := tensor_difference(w, h, values=values))}
 
@@ -234,8 +344,8 @@ def _by_rounding(trial: _Trial, want: Named, have: Named, found: dict[str, str])
     next to the kink of a ReLU, or a batch norm of near-equal values, has made a rounding large.
     """
     try:
-        true = trial.run(wide=True)
-        wide = trial.run(trial.mode(), wide=True)
+        true = trial.eagerly(wide=True)
+        wide = trial.ours(wide=True)
     except Exception:  # the border: some models make tensors of float32 by name, and do not run in float64
         return _by_sensitivity(trial, want, have, found)
     if len(true) == len(want):
@@ -250,7 +360,7 @@ def _by_rounding(trial: _Trial, want: Named, have: Named, found: dict[str, str])
 
 def _by_sensitivity(trial: _Trial, want: Named, have: Named, found: dict[str, str]) -> tuple[dict[str, str], str]:
     """What remains wrong where eager's own answer to weights that differ in their last bit is the standard."""
-    rows = zip(want, have, trial.run(nudged=True), strict=True)
+    rows = zip(want, have, trial.eagerly(nudged=True), strict=True)
     near = {
         name for (name, w), (_, h), (_, other) in rows if name in found and _as_near(other, h, None if w is None else w.double())
     }

@@ -1,6 +1,13 @@
 """The table of real models: each one made, run and trained eagerly and in the mode, and judged tensor by tensor.
 
     python conformance/model_table.py --match 'gpt|bert'
+    python conformance/model_table.py --installed npu --match 'gpt|bert'
+    python conformance/model_table.py --compiled --match 'gpt|bert'
+
+With ``--installed`` there is no mode: the set is installed, on the CPU, or on the device of `examples/npu`, which has no kernel
+outside its set. There the model is made, moved, run and trained, and held to plain eager on the CPU.
+With ``--compiled`` it is compiled by `dynamo_backend`, and what is in no graph passes the mode; where torch's own `aot_eager` fails
+alike, or is no more eager's, that is said.
 
 Models are made from configurations, with random weights; nothing is downloaded. The packages that they come from are the extra
 `models`; without them only the entries in plain torch run. Exit code 1 when a column is wrong, leaks or fails in another way than
@@ -27,8 +34,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from conformance.model_judge import COLUMNS, STATUSES, Result, judge_entry
+from conformance.model_judge import COLUMNS, STATUSES, Result, judge_entry, judge_entry_compiled, judge_entry_installed
 from conformance.models import Entry, entries, missing_extras
+from conformance.placing import DEVICES, Place, place_of
 from eagerdecomp import OpSet, core_aten, prims
 from eagerdecomp.progress import Progress
 
@@ -37,8 +45,15 @@ __all__ = ["main", "markdown", "summary"]
 SETS = {"core": core_aten, "prims": prims}
 
 
-def run(todo: Sequence[Entry], op_set: OpSet, out: TextIO, journal: Path | None = None) -> list[Result]:
-    """Judge the entries that the journal does not hold yet, with a progress line; the journal gets their results as they come."""
+def run(
+    todo: Sequence[Entry], way: OpSet | Place, out: TextIO, journal: Path | None = None, *, compiled: bool = False
+) -> list[Result]:
+    """Judge the entries that the journal does not hold yet, with a progress line; the journal gets their results as they come.
+
+    Args:
+        way: the set of the mode, or where one is installed.
+        compiled: compile the models; for the mode alone.
+    """
     progress = Progress(len(todo), out)
     known: dict[tuple[str, str], list[Result]] = {}
     for line in journal.read_text().splitlines() if journal is not None and journal.exists() else ():
@@ -46,7 +61,7 @@ def run(todo: Sequence[Entry], op_set: OpSet, out: TextIO, journal: Path | None 
         known.setdefault((row["family"], row["name"]), []).append(Result(**{**row, "missing": tuple(row["missing"])}))
     results: list[Result] = []
     for done, entry in enumerate(todo, 1):
-        found = known.get((entry.family, entry.name)) or judge_entry(entry, op_set)
+        found = known.get((entry.family, entry.name)) or _judged(entry, way, compiled)
         if journal is not None and (entry.family, entry.name) not in known:
             with journal.open("a") as file:
                 file.write("".join(json.dumps(asdict(one)) + "\n" for one in found))
@@ -54,6 +69,12 @@ def run(todo: Sequence[Entry], op_set: OpSet, out: TextIO, journal: Path | None 
         progress.step(done, entry.name)
     progress.close()
     return results
+
+
+def _judged(entry: Entry, way: OpSet | Place, compiled: bool) -> list[Result]:
+    if isinstance(way, Place):
+        return judge_entry_installed(entry, way)
+    return judge_entry_compiled(entry, way) if compiled else judge_entry(entry, way)
 
 
 def summary(results: Sequence[Result], skipped: Iterable[Entry] = ()) -> str:
@@ -65,6 +86,8 @@ def summary(results: Sequence[Result], skipped: Iterable[Entry] = ()) -> str:
     lines += [f"  {status:12}{counts[status]:5}" for status in reversed(STATUSES)]
     for status in ("broken", "wrong", "leak", "error"):
         lines += [f"{status:6} {one.name} / {one.column}: {one.detail}" for one in results if one.status == status]
+    lines += [f"unsupported {one.name} / {one.column}: {one.detail}" for one in results if one.detail.startswith("by aot_eager")]
+    lines += [f"note {one.name} / {one.column}: {one.note}" for one in results if "aot_eager" in one.note or "Dynamo" in one.note]
     lines += [f"strides {one.name} / {one.column}: {one.strides}" for one in results if one.strides]
     if blocking := _blocking(results):
         lines.append("ops without a route, by how many models they block:")
@@ -104,15 +127,35 @@ Numbers are float32, compared to 2 in 10,000 of each tensor's largest. What diff
 float32 tensors by name, it has to be about as far from eager as eager is from itself with the last bit of the weights changed.
 """
 
+_HEAD_INSTALLED = """\
+<!-- Made by `python conformance/model_table.py --installed {device} --markdown FILE`; change that, not this. -->
+
+# Models where a set is installed
+
+The models of [models.md](models.md), each made small, with random weights, and run twice from the same state: in plain eager on the
+CPU, and on {device}, where `ed.install` has registered what it lacks, without a mode. To make this table anew:
+
+```sh
+.venv/bin/pip install -q -e ".[models]"
+.venv/bin/python conformance/model_table.py --installed {device} --markdown docs/models_installed.md
+```
+
+`npu` is the device of [examples/npu](../examples/npu/README.md), which has kernels for {ops} and no others, and counts them: the
+last column. Columns and judge are those of models.md; "make" makes the model on the device, for the others it moves there.
+A sparse layout has nothing on such a device (SparseAdam). Detection models of torchvision need its compiled kernels, of which there
+are none for such a device, or make tensors beside it (ssdlite).
+"""
+
 _TITLES = {"make": "make", "eval": "eval", "inference_mode": "inference", "train": "train", "generate": "generate"}
 
 
-def markdown(results: Sequence[Result], ops: str, skipped: Iterable[Entry] = ()) -> str:
+def markdown(results: Sequence[Result], ops: str, skipped: Iterable[Entry] = (), place: Place | None = None) -> str:
     """The table as a document."""
+    head = _HEAD if place is None else _HEAD_INSTALLED.replace("{device}", place.device)
     counts = Counter(result.status for result in results)
     said = ", ".join(f"{counts[status]} {status}" for status in reversed(STATUSES) if counts[status])
     names = {(result.family, result.name) for result in results}
-    lines = [_HEAD.replace("{ops}", ops), f"{len(names)} models on torch {torch.__version__.split('+')[0]}; columns: {said}.\n"]
+    lines = [head.replace("{ops}", ops), f"{len(names)} models on torch {torch.__version__.split('+')[0]}; columns: {said}.\n"]
     if blocking := _blocking(results):
         lines += ["Ops without a route: " + ", ".join(f"`{op}` ({count})" for op, count in blocking) + ".\n"]
     if absent := sorted({name for entry in skipped for name in missing_extras(entry)}):
@@ -145,6 +188,12 @@ def _cell(result: Result | None) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
+    parser.add_argument(
+        "--installed", choices=DEVICES, help="no mode: the set installed there; npu, of examples/npu, has its own set"
+    )
+    parser.add_argument(
+        "--compiled", action="store_true", help="models compiled by dynamo_backend; what is between graphs in the mode"
+    )
     parser.add_argument("--match", default="", metavar="REGEX", help="only entries whose family/name it finds")
     parser.add_argument("--shard", default="1/1", metavar="K/N", help="run every N-th entry, from the K-th")
     parser.add_argument("--json", metavar="FILE", help="write all results there")
@@ -155,19 +204,25 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; answers its exit code."""
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.compiled and options.installed:
+        parser.error("--compiled is for the mode, not with --installed")
     torch.set_num_threads(1)
     shard, shards = map(int, options.shard.split("/"))
     found = [entry for entry in entries() if re.search(options.match, f"{entry.family}/{entry.name}")][shard - 1 :: shards]
     skipped = [entry for entry in found if missing_extras(entry)]
 
     todo = [entry for entry in found if entry not in skipped]
-    results = run(todo, SETS[options.ops](), sys.stderr, Path(options.resume) if options.resume else None)
+    op_set = SETS[options.ops]()
+    place = place_of(options.installed, op_set) if options.installed else None
+    results = run(todo, place or op_set, sys.stderr, Path(options.resume) if options.resume else None, compiled=options.compiled)
     print(summary(results, skipped))
     if options.json:
         Path(options.json).write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
     if options.markdown:
-        Path(options.markdown).write_text(markdown(results, f"{SETS[options.ops].__name__}()", skipped))
+        named = f"{SETS[options.ops].__name__}()" if place is None else f"{len(place.backend.ops)} ops"
+        Path(options.markdown).write_text(markdown(results, named, skipped, place))
     return int(any(result.status not in ("pass", "unsupported") for result in results))
 
 

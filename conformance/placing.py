@@ -1,15 +1,49 @@
-"""Placing: a call's tensors on another device, laid out in memory as they are, and what it left behind brought home."""
+"""Placing: where a set is installed; tensors there, laid out in memory as they are, and what a call left behind brought home."""
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-__all__ = ["home", "placed"]
+from eagerdecomp import Backend, OpSet
+
+__all__ = ["DEVICES", "Place", "home", "place_of", "placed"]
+
+#: Where a set can be installed: on the CPU, in the place of kernels that it has, or on the device of `examples/npu`, which has no
+#: kernel outside its set.
+DEVICES = ("cpu", "npu")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device and what is installed there.
+
+    Attributes:
+        counts: how often each kernel ran since `reset`; empty where none can say.
+    """
+
+    device: str
+    backend: Backend
+    counts: Callable[[], Counter[str]] = Counter
+    reset: Callable[[], None] = lambda: None
+
+
+def place_of(device: str, op_set: OpSet) -> Place:
+    """One of `DEVICES`. The npu has a set of its own; to ask for it gives the process that device."""
+    if device == "cpu":
+        return Place("cpu", Backend("cpu", op_set, device_type="cpu"))
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "npu"))
+    import npu
+
+    return Place("npu", npu.backend, lambda: Counter(npu.counts()), npu.reset_counts)
 
 
 def placed(arguments: Any, device: str) -> Any:

@@ -25,15 +25,17 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from conformance.cases import FORMS, LAYOUTS, Case, Selection, cases, differentiable, full_name, opinfos
-from conformance.judge import differences, excused, observe, stride_differences
-from eagerdecomp import BackendRecorder, EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError, core_aten, prims
+from conformance.judge import differences, excused, observe, only_values, stride_differences
+from conformance.standards import no_standard
+from eagerdecomp import BackendRecorder, EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError, core_aten, prims, tiny
 
 __all__ = ["Row", "judge_opinfo", "main", "table"]
 
-SETS: dict[str, Callable[[], OpSet]] = {"core": core_aten, "prims": prims}
+SETS: dict[str, Callable[[], OpSet]] = {"core": core_aten, "prims": prims, "tiny": tiny}
 
-#: From worst to best: an OpInfo is what its worst sample is. One without a sample that eager takes is "none", and not counted.
-STATUSES = ("wrong", "leak", "error", "unsupported", "pass")
+#: From worst to best: an OpInfo is what its worst sample is. One without a sample that eager takes, or whose values differ where
+#: eager's are no standard, is "none", and not counted.
+STATUSES = ("wrong", "leak", "error", "unsupported", "none", "pass")
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,9 @@ def judge_opinfo(info: Any, op_set: OpSet, selection: Selection) -> Row:
     mode = EagerDecompMode(op_set, cache=ProgramCache())
     backward = selection.grad and differentiable(info, selection)
     found: list[Row] = []
+    why = no_standard(info, "cpu", selection.dtype)
     for number, (case, other) in enumerate(zip(cases(info, selection, 0), cases(info, selection, 1), strict=False)):
-        row = _judge_sample(name, number, (case, case, other), mode, op_set, backward)
+        row = _judge_sample(name, number, (case, case, other), mode, op_set, backward, why)
         if row is not None:
             found.append(row)
     if not found:
@@ -73,9 +76,12 @@ def judge_opinfo(info: Any, op_set: OpSet, selection: Selection) -> Row:
 
 
 def _judge_sample(
-    name: str, number: int, calls: Sequence[Case], mode: EagerDecompMode, op_set: OpSet, backward: bool
+    name: str, number: int, calls: Sequence[Case], mode: EagerDecompMode, op_set: OpSet, backward: bool, why: str
 ) -> Row | None:
-    """The worst of the calls; None where eager itself rejects the sample, as it does some layouts."""
+    """The worst of the calls; None where eager itself rejects the sample, as it does some layouts.
+
+    With `why`, eager's values are no standard, and what differs from them alone is "none".
+    """
     strides = ""
     for turn, case in enumerate(calls):
         try:
@@ -95,7 +101,8 @@ def _judge_sample(
             return Row(name, "leak", number, where + ", ".join(sorted(map(str, outside))))
         differing = differences(expected, got)
         if differing and not excused(differing, case.function, case.arguments, expected, got, backward):
-            return Row(name, "wrong", number, where + "; ".join(differing))
+            status = "none" if why and only_values(differing) else "wrong"
+            return Row(name, status, number, why if status == "none" else where + "; ".join(differing))
         if not strides and stride_differences(expected, got):
             # Some of autograd's own formulas lay their results out otherwise under any mode, one that does nothing included.
             passed_on = observe(case.function, case.arguments, (BackendRecorder(),), backward=backward)
@@ -150,15 +157,21 @@ class Journal:
 
 def table(rows: Sequence[Row], op_set: OpSet) -> str:
     """The counts, every row that is not well, and the ops that block most."""
+    left_out = [f"left out {row.name}: {row.detail}" for row in rows if row.status == "none" and row.detail]
     rows = [row for row in rows if row.status != "none"]
     counts = Counter(row.status for row in rows)
     total = max(1, len(rows))
     lines = [f"{len(rows)} OpInfos on {op_set!r}, torch {torch.__version__}"]
-    lines += [f"  {status:12}{counts[status]:5}  {100 * counts[status] / total:5.1f} %" for status in reversed(STATUSES)]
+    lines += [
+        f"  {status:12}{counts[status]:5}  {100 * counts[status] / total:5.1f} %"
+        for status in reversed(STATUSES)
+        if status != "none"
+    ]
     lines.append(f"  {'(strides)':12}{sum(bool(row.strides) for row in rows):5}  pass with strides other than eager's")
     for status in ("wrong", "leak", "error"):
         lines += [f"{status:6} {row.name} (sample {row.sample}): {row.detail}" for row in rows if row.status == status]
     lines += [f"strides {row.name}: {row.strides}" for row in rows if row.strides]
+    lines += left_out
     blocking = Counter(op for row in rows for op in row.missing)
     if blocking:
         lines.append("ops without a route, by how many OpInfos they block:")

@@ -184,7 +184,7 @@ def _autocast(subject: Subject, dtype: torch.dtype, count: int = 2) -> list[Tens
     losses = []
     for _ in range(count):
         optimizer.zero_grad()
-        with torch.autocast("cpu", dtype):
+        with torch.autocast(subject.batch[0].device.type, dtype):
             loss = subject.loss(subject.model, subject.batch)
         loss.backward()
         optimizer.step()
@@ -194,14 +194,15 @@ def _autocast(subject: Subject, dtype: torch.dtype, count: int = 2) -> list[Tens
 
 def _scaled(subject: Subject) -> list[Tensor]:
     """Gradient scaling: the second step overflows, is skipped, and halves the scale."""
+    device = subject.batch[0].device.type
     optimizer, scaler = (
         subject.optimizer(subject.model.parameters()),
-        torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=1),
+        torch.amp.GradScaler(device, init_scale=2.0**10, growth_interval=1),
     )
     losses = []
     for factor in (1.0, 1e38, 1.0):
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.float16):
+        with torch.autocast(device, torch.float16):
             loss = subject.loss(subject.model, subject.batch)
         scaler.scale(loss * factor).backward()
         scaler.unscale_(optimizer)

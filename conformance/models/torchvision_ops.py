@@ -2,7 +2,7 @@
 
 The wheels of a package index are built with CUDA and do not load next to a CPU build of torch; then `import torchvision` fails, and
 with it timm and transformers. The two ops that the import asks for are declared here, and `nms` gets a kernel in plain torch: it is
-an op of torchvision's own, which a backend brings itself, whoever wrote it.
+an op of torchvision's own, which a backend brings itself, whoever wrote it. A device made in Python gets that one always.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def prepare_torchvision() -> None:
         from torchvision.ops import boxes
 
         boxes._assert_has_ops = lambda: None
+    torch.library.impl(NMS, "PrivateUse1")(_nms)
 
 
 def _nms(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
@@ -51,4 +52,4 @@ def _nms(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
     for one in scores.argsort(descending=True, stable=True).tolist():
         if not kept or overlap[one, kept].max() <= threshold:
             kept.append(one)
-    return torch.tensor(kept, dtype=torch.long)
+    return torch.tensor(kept, dtype=torch.long, device=boxes.device)

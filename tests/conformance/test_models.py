@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import io
 import json
 import sys
@@ -14,17 +13,19 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from weekly import this_weeks
 
 import eagerdecomp as ed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from conformance import model_judge, model_table
-from conformance.model_judge import Result, judge_entry, tensor_difference
+from conformance.model_judge import Result, judge_entry, judge_entry_compiled, judge_entry_installed, tensor_difference
 from conformance.models import FAMILIES, Entry, entries, missing_extras
 from conformance.models.entry import loss_of, silence, tensors_of
 from conformance.models.plain import plain_entry
 from conformance.models.torchvision_ops import _nms
+from conformance.placing import place_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -36,6 +37,12 @@ PLAIN = [entry for entry in ALL if not entry.needs]
 #: One part in so many of the entries in plain torch runs each time; the week chooses which.
 PARTS = 5
 
+#: Models that are compiled, a part of them each time.
+COMPILED = [
+    *("u-net", "spatial transformer", "graph attention", "dlrm", "factorisation machine", "variational autoencoder"),
+    *("checkpoint", "autocast bfloat16", "tied weights", "gradients accumulated and clipped", "bert", "gpt2", "t5"),
+]
+
 
 def faults(results: list[Result]) -> list[str]:
     """Everything but a pass, or a column that says for want of which op it does not."""
@@ -44,9 +51,25 @@ def faults(results: list[Result]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("entry", PLAIN[datetime.date.today().isocalendar().week % PARTS :: PARTS], ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", this_weeks(PLAIN, PARTS), ids=lambda entry: entry.name)
 def test_a_rotating_part_of_the_plain_models_is_right_or_refused(entry: Entry) -> None:
     assert not faults(judge_entry(entry, CORE))
+
+
+@pytest.mark.parametrize("entry", this_weeks([one for one in ALL if one.name in COMPILED], PARTS), ids=lambda entry: entry.name)
+def test_a_rotating_part_of_some_models_is_right_compiled(entry: Entry) -> None:
+    if missing := missing_extras(entry):
+        pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[models]'")
+    results = judge_entry_compiled(replace(entry, columns=("eval", "train")), CORE)
+    assert {(one.status, one.graphs > 0, one.detail) for one in results} == {("pass", True, "")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", ALL, ids=lambda entry: f"{entry.family}/{entry.name}")
+def test_every_model_is_right_or_refused_compiled(entry: Entry) -> None:
+    if missing := missing_extras(entry):
+        pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[models]'")
+    assert not faults(judge_entry_compiled(entry, CORE))
 
 
 @pytest.mark.slow
@@ -200,6 +223,106 @@ def test_a_leak_is_seen() -> None:
 
     assert torch.ops.aten.hardswish.default not in CORE
     assert _statuses(_entry(round_it))["eval"] == "leak"
+
+
+# -- compiled -----------------------------------------------------------------------------------------------------
+
+
+def _compiled_statuses(function: Callable[[Tensor], Tensor], ops: ed.OpSet = CORE) -> set[tuple[str, str]]:
+    return {(one.status, one.note) for one in judge_entry_compiled(_entry(function), ops)}
+
+
+def _off_in_graphs(x: Tensor) -> Tensor:
+    return x.sigmoid() * (1.01 if torch.compiler.is_compiling() else 1.0)
+
+
+def _off_by_ours(x: Tensor) -> Tensor:
+    """Eager's and aot_eager's number, and another in our mode."""
+    stack = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    return x.sigmoid() * (1.01 if any(isinstance(mode, ed.EagerDecompMode) for mode in stack) else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("function", "ops", "status", "note"),
+    [
+        (nn.functional.silu, CORE, "pass", ""),
+        (_off_in_graphs, CORE, "pass", "as aot_eager, which is not eager"),
+        (torch._dynamo.disable(_off_by_ours), CORE, "wrong", ""),
+        (lambda x: x.sigmoid(), WITHOUT_EXPONENTIALS, "unsupported", ""),
+    ],
+)
+def test_a_compiled_model_is_judged_alike(function: Callable[[Tensor], Tensor], ops: ed.OpSet, status: str, note: str) -> None:
+    assert _compiled_statuses(function, ops) == {(status, note)}
+
+
+def test_what_no_backend_by_way_of_aotautograd_can_is_no_fault() -> None:
+    def penalty(model: nn.Module, batch: Any) -> Tensor:
+        return torch.autograd.grad(model(*batch[0]).square().sum(), list(model.parameters()), create_graph=True)[0].square().sum()
+
+    entry = plain_entry("one", lambda: _Model(torch.sigmoid), lambda: ((torch.randn(2, 4),),), penalty)
+    (result,) = judge_entry_compiled(replace(entry, columns=("train",)), CORE)
+    assert (result.status, result.detail[:13]) == ("unsupported", "by aot_eager ")
+    assert "does not currently support double backward" in model_table.summary([result])
+
+
+def test_a_model_of_which_nothing_is_compiled_is_told() -> None:
+    entry = _entry(nn.functional.silu)
+    results = judge_entry_compiled(replace(entry, make=lambda: _left_alone(entry)), CORE)
+    assert {(one.status, one.graphs, one.note) for one in results} == {("pass", 0, "Dynamo compiles nothing of it")}
+    assert "Dynamo compiles nothing" in model_table.summary(results)
+
+
+def _left_alone(entry: Entry) -> Any:
+    subject = entry.make()
+    subject.model.forward = torch._dynamo.disable(subject.model.forward)
+    return subject
+
+
+def test_the_command_judges_compiled_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    threads = torch.get_num_threads()
+    facts = tmp_path / "models.json"
+    assert model_table.main(["--compiled", "--match", "Training/tied weights", "--json", str(facts)]) == 0
+    (row,) = [row for row in json.loads(facts.read_text()) if row["column"] == "train"]
+    assert row["graphs"] >= 2
+    with pytest.raises(SystemExit) as left:
+        model_table.main(["--compiled", "--installed", "cpu"])
+    assert left.value.code == 2
+    torch.set_num_threads(threads)
+
+
+# -- installed ----------------------------------------------------------------------------------------------------
+
+
+def _nothing_is_installed(x: Tensor) -> Tensor:
+    """Right in eager, and off by a little where something is installed."""
+    return x.sigmoid() * (1.01 if ed.installing._installed else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("function", "ops", "status"),
+    [
+        (nn.functional.silu, CORE, "pass"),
+        (_nothing_is_installed, CORE, "wrong"),
+        (lambda x: x.sigmoid(), WITHOUT_EXPONENTIALS, "unsupported"),
+    ],
+)
+def test_an_installed_set_is_judged_alike(function: Callable[[Tensor], Tensor], ops: ed.OpSet, status: str) -> None:
+    made, *others = judge_entry_installed(_entry(function), place_of("cpu", ops))
+    assert (made.column, made.status) == ("make", "pass")
+    assert [one.column for one in others] == ["eval", "inference_mode", "train"]
+    for one in others:
+        assert (one.status, bool(one.missing)) == (status, status == "unsupported")
+    assert not ed.installing._installed
+
+
+def test_the_command_judges_what_is_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    threads = torch.get_num_threads()
+    document = tmp_path / "models.md"
+    assert model_table.main(["--installed", "cpu", "--match", "Training/SGD, fused", "--markdown", str(document)]) == 0
+    assert "1 models, 1 pass in every column" in capsys.readouterr().out
+    assert "--installed cpu --markdown" in document.read_text()
+    assert "| SGD, fused | pass |  |  | pass |  |" in document.read_text()
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize(

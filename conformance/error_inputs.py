@@ -1,0 +1,137 @@
+"""Error inputs: calls of torch's operator database that eager refuses, and whether the mode refuses each by the same exception.
+
+    python conformance/error_inputs.py --match linalg
+
+Torch's own tests match the type of an exception and search its message for a pattern (`ErrorInput.error_regex`). So a call passes
+where the mode raises the type that eager raised, and the pattern, if it is found in eager's message, is found in ours. Whether the
+words are eager's throughout is counted beside that. A call that eager takes after all is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from conformance.cases import full_name, opinfos
+from conformance.judge import clone_arguments
+from eagerdecomp import EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError, core_aten, prims
+
+__all__ = ["Refusal", "main", "refusals", "refusals_of", "table"]
+
+SETS: dict[str, Callable[[], OpSet]] = {"core": core_aten, "prims": prims}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One call that eager refuses, and what the mode made of it.
+
+    Attributes:
+        name: of the OpInfo.
+        number: of the call among its error inputs.
+        status: ``pass``, ``words`` (the pattern is not found in our message), ``type``, ``taken`` (no exception), or
+            ``unsupported``.
+        eager: eager's exception as text.
+        ours: the mode's; "" where it raised none.
+    """
+
+    name: str
+    number: int
+    status: str
+    eager: str
+    ours: str
+
+    @property
+    def verbatim(self) -> bool:
+        """Whether the exception is eager's to the letter."""
+        return self.eager == self.ours
+
+
+def refusals_of(info: Any, op_set: OpSet) -> Iterator[Refusal]:
+    """The calls of one OpInfo that eager refuses, each made under the mode too."""
+    if info.error_inputs_func is None:
+        return
+    mode = EagerDecompMode(op_set, cache=ProgramCache())
+    torch.manual_seed(0)
+    for number, error_input in enumerate(info.error_inputs_func(info, "cpu")):
+        sample = error_input.sample_input
+        arguments = ((sample.input, *sample.args), dict(sample.kwargs))
+        args, kwargs = clone_arguments(arguments)
+        expected = _raised(info.op, args, kwargs)
+        if expected is None:
+            continue
+        args, kwargs = clone_arguments(arguments)
+        with mode:
+            got = _raised(info.op, args, kwargs)
+        yield Refusal(full_name(info), number, _status(error_input.error_regex, expected, got), _text(expected), _text(got))
+
+
+def refusals(infos: Iterable[Any], op_set: OpSet) -> Iterator[Refusal]:
+    """Those of many OpInfos."""
+    for info in infos:
+        yield from refusals_of(info, op_set)
+
+
+def _raised(op: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Exception | None:
+    try:
+        answer = op(*args, **kwargs)
+    except Exception as error:  # the border: what is raised is the result
+        return error
+    # What a dunder method answers when it leaves the call to the other operand: `torch.Tensor.__rsub__(2, x)` raises only then.
+    return TypeError("NotImplemented") if answer is NotImplemented else None
+
+
+def _status(pattern: str, expected: Exception, got: Exception | None) -> str:
+    if got is None:
+        return "taken"
+    if isinstance(got, UnsupportedOpError):
+        return "unsupported"
+    if type(got) is not type(expected):
+        return "type"
+    # Some patterns are those of another device's message.
+    return "words" if re.search(pattern, str(expected)) and not re.search(pattern, str(got)) else "pass"
+
+
+def _text(error: Exception | None) -> str:
+    return "" if error is None else f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def table(found: Sequence[Refusal], *, words: bool = False) -> str:
+    """The counts, and every call that does not pass; with `words` those that pass by other words than eager's too."""
+    counts = Counter(one.status for one in found)
+    lines = [f"{len(found)} calls that eager refuses, of {len({one.name for one in found})} OpInfos, torch {torch.__version__}"]
+    lines += [f"  {status:12}{count:5}  {100 * count / max(1, len(found)):5.1f} %" for status, count in counts.most_common()]
+    lines.append(f"  {'(verbatim)':12}{sum(one.verbatim for one in found):5}  by eager's very words")
+    for one in found:
+        if one.status != "pass" or (words and not one.verbatim):
+            lines.append(f"{one.status} {one.name} (error input {one.number})")
+            lines += [f"    eager: {one.eager[:300]}", f"    ours:  {one.ours[:300]}"]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; answers its exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
+    parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name it finds")
+    parser.add_argument("--words", action="store_true", help="also tell of those that pass by other words than eager's")
+    options = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    found = list(refusals(opinfos(options.match), SETS[options.ops]()))
+    print(table(found, words=options.words))
+    return int(any(one.status != "pass" for one in found))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

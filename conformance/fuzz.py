@@ -1,0 +1,264 @@
+"""The fuzzer: random small programs in the mode, line by line beside plain eager, and each that differs made short.
+
+    python conformance/fuzz.py --seed 1 --programs 1000
+    python conformance/fuzz.py --seed 1 --programs 100000 --workers 2 --resume fuzz.json
+
+Values, dtypes, shapes, strides, what shares memory, what was written, gradients and kinds of errors must be eager's.
+A seed and a number make a program: `--only 17` runs that one again, and prints it. Exit code 0: nothing differs; 1: something does;
+2: the command line cannot be used; 130: Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import eagerdecomp as ed
+from conformance.fuzz_drawing import Drawing, templates
+from conformance.fuzz_judging import Difference, Seen
+from conformance.fuzz_running import SETS, Lanes, Program, as_under_any_mode, checked, script, shortened
+from eagerdecomp.conformance.workers import Lost, done_in_processes
+from eagerdecomp.progress import Progress
+
+__all__ = ["Findings", "drawn", "main"]
+
+# Programs in a job of a worker, and after how many of them a worker's modes and their caches are made anew.
+_CHUNK, _AGE = 100, 2000
+_PATIENCE = 120.0
+
+
+@dataclass
+class Findings:
+    """What a run came to.
+
+    Attributes:
+        done: the programs run, as ranges of numbers.
+        found: each with the number of its program, what differs, a script that shows it, and whether it shows by itself.
+        died: numbers of programs in which a process ended or hung, with the line, and whether plain eager was running it.
+    """
+
+    seed: int
+    done: list[tuple[int, int]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    ops: dict[str, int] = field(default_factory=dict)
+    found: list[dict[str, Any]] = field(default_factory=list)
+    died: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def add(self, more: dict[str, Any]) -> None:
+        """Add what a job came to."""
+        self.done.append(tuple(more["done"]))
+        for name in ("counts", "ops"):
+            held = getattr(self, name)
+            for key, count in more[name].items():
+                held[key] = held.get(key, 0) + count
+        self.found.extend(more["found"])
+
+    def programs(self) -> int:
+        """How many programs were run."""
+        return sum(stop - start for start, stop in self.done)
+
+
+def drawn(
+    seed: int, number: int, mode_of: Callable[[str], ed.EagerDecompMode], seen: Seen, tell: Callable[[Any], None]
+) -> tuple[Program, Difference | None]:
+    """A program drawn and run, and how it differs; the same for the same seed and number."""
+    holder: list[Lanes] = []
+    drawing = Drawing(f"{seed} {number}", lambda: holder[0].tensors())
+    draws = drawing._random
+    ops = draws.choices(("core", "prims", "few"), (8, 1, 1))[0]
+    count = draws.choices((1, 2, 3), (6, 2, 2))[0]
+    lanes = Lanes(mode_of(ops), count, seen, lambda line: tell([number, line]))
+    holder.append(lanes)
+    taken: list[str] = []
+
+    def program() -> Program:
+        return Program(tuple(taken), ops, count)
+
+    def takes(lines: Iterable[str]) -> bool:
+        for line in lines:
+            taken.append(line)
+            if not lanes.take(line):
+                return False
+        return not lanes.ended
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            takes(list(drawing.begun()))
+            for _ in range(drawing.steps):
+                if not lanes.ended:
+                    takes(drawing.step())
+            if not lanes.ended and takes(drawing.end()) and draws.random() < 0.3:
+                takes(drawing.step())
+        except Difference as difference:
+            if as_under_any_mode(program(), difference):
+                seen.counts["differ under any mode"] += 1
+                return program(), None
+            return program(), difference
+    return program(), None
+
+
+class _Modes:
+    """The modes of one process, one for each op set; their caches hold what earlier programs left."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, ed.EagerDecompMode] = {}
+        self._age = 0
+
+    def renewed(self) -> None:
+        """One program more: after many, all is made anew."""
+        self._age += 1
+        if self._age % _AGE == 0:
+            self._made.clear()
+
+    def __call__(self, ops: str) -> ed.EagerDecompMode:
+        if ops not in self._made:
+            self._made[ops] = ed.EagerDecompMode(SETS[ops](), cache=ed.ProgramCache())
+        return self._made[ops]
+
+
+_MODES = _Modes()
+
+
+def _job(seed: int, start: int, stop: int, tell: Callable[[Any], None]) -> dict[str, Any]:
+    seen, found = Seen(), []
+    for number in range(start, stop):
+        tell([number, ""])
+        _MODES.renewed()
+        program, difference = drawn(seed, number, _MODES, seen, tell)
+        if difference is not None:
+            found.append(_finding(number, program, difference, tell))
+    return {"done": (start, stop), "counts": dict(seen.counts), "ops": dict(seen.ops), "found": found}
+
+
+def _finding(number: int, program: Program, difference: Difference, tell: Callable[[Any], None]) -> dict[str, Any]:
+    alone = True
+    if checked(program) is None:  # it takes what earlier programs left in the cache
+        alone = False
+    else:
+        program, difference = shortened(program, difference)
+    return {"number": number, "difference": str(difference), "script": script(program, difference), "alone": alone}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the programs (default 0)")
+    parser.add_argument("--programs", type=int, default=1000, metavar="N", help="how many (default 1000)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default 1)")
+    parser.add_argument("--resume", metavar="FILE", help="keep what is found there as it comes, and go on from it")
+    parser.add_argument("--only", type=int, metavar="NUMBER", help="run this program alone, and print it")
+    return parser
+
+
+def _kept(path: str | None, seed: int) -> Findings:
+    if path is None or not Path(path).exists():
+        return Findings(seed)
+    try:
+        held = Findings(**json.loads(Path(path).read_text()))
+    except (ValueError, TypeError) as error:
+        raise SystemExit(_usage(f"{path} holds no findings of this command: {error}")) from None
+    if held.seed != seed:
+        raise SystemExit(_usage(f"{path} is of --seed {held.seed}"))
+    return held
+
+
+def _usage(words: str) -> int:
+    print(f"fuzz.py: {words}", file=sys.stderr)
+    return 2
+
+
+def _chunks(findings: Findings, programs: int) -> list[tuple[int, int]]:
+    """The programs not run yet."""
+    left, at = [], 0
+    for start, stop in [*sorted(tuple(one) for one in findings.done), (programs, programs)]:
+        while at < min(start, programs):
+            left.append((at, min(at + _CHUNK - at % _CHUNK, start, programs)))
+            at = left[-1][1]
+        at = max(at, stop)
+    return left
+
+
+def run(findings: Findings, programs: int, workers: int, path: str | None) -> None:
+    """Run the programs that are left, in processes of their own."""
+    templates()
+    progress = Progress(programs, sys.stderr)
+    started, before = time.perf_counter(), findings.seconds
+    try:
+        while chunks := _chunks(findings, programs):
+
+            def work(job: int, beat: Callable[[Any], None], chunks: Sequence[tuple[int, int]] = chunks) -> dict[str, Any]:
+                return _job(findings.seed, *chunks[job], beat)
+
+            for _, answer in done_in_processes(range(len(chunks)), work, workers, _PATIENCE):
+                if isinstance(answer, Lost):
+                    if answer.how == "error" or answer.last is None:
+                        raise RuntimeError(f"{answer.message}\n{answer.words}")
+                    number, line = answer.last
+                    findings.died.append({"number": number, "line": line, "how": answer.message})
+                    findings.done.append((number, number + 1))
+                    continue
+                findings.add(answer)
+                findings.seconds = before + time.perf_counter() - started
+                if path:
+                    Path(path).write_text(json.dumps(asdict(findings)))
+                progress.step(findings.programs(), f"{len(findings.found)} differ, {len(findings.died)} died")
+    finally:
+        progress.close()
+
+
+def told(findings: Findings) -> str:
+    """What a run came to, in words."""
+    counts = Counter(findings.counts)
+    lines = [
+        f"\n# program {one['number']} of seed {findings.seed}" + ("" if one["alone"] else " (not by itself)") + f"\n{one['script']}"
+        for one in findings.found
+    ]
+    lines += [
+        f"# program {one['number']} of seed {findings.seed} ended its process: {one['how']}, at {one['line']}"
+        for one in findings.died
+    ]
+    rate = findings.programs() / findings.seconds if findings.seconds else 0.0
+    lines.append(
+        f"{findings.programs()} programs, {len(findings.found)} differ, {len(findings.died)} ended their process; "
+        f"{counts['lines']} lines alike, {counts['refused']} that eager refuses too, {counts['without a route']} without a route, "
+        f"{counts['excused as rounding']} excused as rounding; {len(findings.ops)} of {len(templates())} ops; {rate:.1f} programs/s"
+    )
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; answers its exit code."""
+    options = _parser().parse_args(argv)
+    torch.set_num_threads(1)
+    if options.programs < 1 or options.workers < 1:
+        return _usage("--programs and --workers are at least 1")
+    if options.only is not None:
+        program, difference = drawn(options.seed, options.only, _Modes(), Seen(), lambda value: None)
+        print("\n".join(program.lines))
+        print(f"# on {program.ops}, {program.lanes} lanes: {difference or 'nothing differs'}")
+        return int(difference is not None)
+    findings = _kept(options.resume, options.seed)
+    try:
+        run(findings, options.programs, options.workers, options.resume)
+    except KeyboardInterrupt:
+        print(told(findings))
+        return 130
+    print(told(findings))
+    return int(bool(findings.found))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

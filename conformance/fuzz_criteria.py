@@ -1,0 +1,210 @@
+"""What makes results of linear algebra right where their values are anybody's: residuals, as LAPACK's own tests measure them.
+
+The order of eigenvalues, the signs of vectors, and the pivots and reflectors of what rounding alone is left of, say nothing of a
+kernel. What is asked instead is that the results are exactly those of a matrix within rounding of the given one: they multiply to
+it, within a multiple of its size, of its norm and of the rounding of its dtype, and they are of the form that the op promises.
+Factors are asked for no more than that only where a matrix is singular to working precision: values of others are held to eager's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.schema import arguments_of, facts_of
+
+__all__ = ["CRITERIA", "is_right"]
+
+#: How many roundings of a matrix, for each of its rows, a factorization may miss it by; LAPACK's tests take 30.
+_ROUNDINGS = 64
+
+
+def is_right(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> bool | None:
+    """Whether results are right by the criterion of their op; None where it has none, or not for these arguments."""
+    criterion = CRITERIA.get(op._schema.name)
+    if criterion is None:
+        return None
+    given = dict(zip((one.name for one in facts_of(op).arguments), arguments_of(op, args, kwargs), strict=True))
+    tensors = [one for one in results if isinstance(one, Tensor)]
+    matrix = next(one for one in given.values() if isinstance(one, Tensor)).detach()
+    bounded = (matrix,) if criterion in (_condition, _solution) else (matrix, *tensors)  # of these NaN and infinities count too
+    if not matrix.numel() or not all(bool(one.isfinite().all()) for one in bounded):
+        return None
+    rounding = torch.finfo(matrix.dtype).eps * _ROUNDINGS * max(matrix.shape[-2:])
+    return criterion(_wide(matrix), [_wide(one) for one in tensors], given, rounding)
+
+
+def _wide(x: Tensor) -> Tensor:
+    if not (x.dtype.is_floating_point or x.dtype.is_complex):
+        return x
+    return x.detach().resolve_conj().resolve_neg().to(torch.complex128 if x.dtype.is_complex else torch.float64)
+
+
+def _size(x: Tensor) -> Tensor:
+    return x.abs().square().sum((-2, -1)).sqrt()
+
+
+def _small(missed: Tensor, whole: Tensor, rounding: float) -> bool:
+    return bool((_size(missed) <= rounding * _size(whole)).all())
+
+
+def _orthonormal(x: Tensor, rounding: float) -> bool:
+    one = torch.eye(x.size(-1), dtype=x.dtype)
+    return not x.numel() or _small(x.mH @ x - one, one, rounding)
+
+
+def _is_singular(matrix: Tensor, rounding: float) -> bool:
+    """Whether, of any matrix of the batch, the columns that pivots are sought in depend on each other within rounding."""
+    values = torch.linalg.svdvals(matrix[..., : min(matrix.shape[-2:])])
+    return bool((values[..., -1] <= rounding * values[..., 0]).any())
+
+
+# -- eigenvalues and singular values -----------------------------------------------------------------------------------------------
+
+
+def _eigenvalues(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
+    """Each makes the matrix singular, and all of them together have its power sums, so that none is there too often."""
+    values, matrix = results[0].to(torch.complex128), matrix.to(torch.complex128)
+    count, one = matrix.size(-1), torch.eye(matrix.size(-1), dtype=torch.complex128)
+    size = _size(matrix).unsqueeze(-1)
+    shifted = matrix.unsqueeze(-3) - values[..., None, None] * one
+    if not bool((torch.linalg.svdvals(shifted)[..., -1] <= rounding * size).all()):
+        return False
+    unit = torch.where(size == 0, 1, size)
+    values, matrix = values / unit, matrix / unit.unsqueeze(-1)
+    power = matrix
+    for exponent in range(1, count + 1):
+        missed = values.pow(exponent).sum(-1) - power.diagonal(dim1=-2, dim2=-1).sum(-1)
+        if not bool((missed.abs() <= exponent * rounding).all()):
+            return False
+        power = power @ matrix
+    return True
+
+
+def _eigenvectors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
+    values, vectors = (one.to(torch.complex128) for one in results)
+    matrix = matrix.to(torch.complex128)
+    lengths = vectors.abs().square().sum(-2)
+    return (
+        _eigenvalues(matrix, [values], given, rounding)
+        and bool(((lengths - 1).abs() <= rounding).all())
+        and _small(matrix @ vectors - vectors * values.unsqueeze(-2), matrix, rounding)
+    )
+
+
+def _symmetric(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
+    values, vectors = results
+    if not vectors.numel():
+        return None
+    half = matrix.triu(1).mH if str(given.get("UPLO", "L")).upper() == "U" else matrix.tril(-1)
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1).real.to(matrix.dtype)
+    whole = half + half.mH + torch.diag_embed(diagonal)
+    ascending = bool((values.diff() >= 0).all())
+    return (
+        ascending and _orthonormal(vectors, rounding) and _small(whole @ vectors - vectors * values.unsqueeze(-2), whole, rounding)
+    )
+
+
+def _singular(adjoint: bool) -> Callable[..., bool | None]:
+    def criterion(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
+        left, values, right = results
+        if given.get("compute_uv") is False or not left.numel():
+            return None
+        right = right if adjoint else right.mH
+        count = values.size(-1)
+        product = (left[..., :count] * values.unsqueeze(-2)) @ right[..., :count, :]
+        falling = bool((values.diff() <= 0).all()) and bool((values >= 0).all())
+        apart = _orthonormal(left, rounding) and _orthonormal(right.mH, rounding)
+        return falling and apart and _small(product - matrix, matrix, rounding)
+
+    return criterion
+
+
+def _condition(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
+    """Of a matrix that is singular to working precision: any number from there on."""
+    if given.get("p") in (-2, -1, float("-inf")):
+        return False
+    values = torch.linalg.svdvals(matrix)
+    singular = values[..., -1] <= rounding * values[..., 0]
+    return bool(singular.all()) and bool((results[0] >= 1 / rounding).all())
+
+
+def _solution(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
+    """Least squares where the rank is not full: by drivers that do not look, or that look through pivots which nobody set.
+
+    `gels` asks for full rank, and of other matrices answers quotients of roundings. `gelsy`, the default, is handed its first
+    pivots by eager in memory as it is: where `rcond` cuts, what it answers differs from call to call. By singular values it is one.
+    """
+    values = torch.linalg.svdvals(matrix)
+    if given.get("driver") == "gels":
+        return True if bool((values[..., -1] <= rounding * values[..., 0]).all()) else None
+    cut = given["rcond"] if given.get("rcond") is not None else 0.0
+    if given.get("driver") not in (None, "gelsy") or matrix.dim() > 2 or values[-1] > len(values) * max(cut, rounding) * values[0]:
+        return None
+    rank = int(results[2])
+    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    fits = bool((values[:rank] >= (cut - rounding) * values[0]).all()) and bool(
+        (values[rank:] <= (cut + rounding) * values[0]).all()
+    )
+    if not fits or not rank:
+        return fits and not bool(results[0].any())
+    wanted = right.mH[:, :rank] @ ((left.mH[:rank] @ _wide(given["b"])) / values[:rank, None])
+    return _small(results[0] - wanted, wanted, rounding * float(values[0] / values[rank - 1]))
+
+
+# -- factors of what is singular to working precision ------------------------------------------------------------------------------
+
+
+def _orthogonal_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
+    basis, upper = results
+    if not _is_singular(matrix, rounding) or not torch.equal(upper, upper.triu()):
+        return False
+    if not basis.numel():
+        return _small(upper.mH @ upper - matrix.mH @ matrix, matrix.mH @ matrix, rounding)
+    return _orthonormal(basis, rounding) and _small(basis @ upper - matrix, matrix, rounding)
+
+
+def _reflectors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
+    packed, scales = results
+    count = scales.size(-1)
+    basis = torch.linalg.householder_product(packed[..., :count], scales)
+    return _orthogonal_factors(matrix, [basis, packed[..., :count, :].triu()], given, rounding)
+
+
+def _triangular_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
+    order, lower, upper = results
+    largest = lower.abs().max() if order.numel() else lower.new_zeros(())  # without pivots nothing bounds it
+    bound = (2.0**0.5 if matrix.is_complex() else 1.0) * (1 + rounding)
+    shaped = torch.equal(upper, upper.triu()) and torch.equal(lower, lower.tril())
+    product = lower @ upper
+    if order.numel():
+        product = order @ product
+    return _is_singular(matrix, rounding) and shaped and float(largest) <= bound and _small(product - matrix, matrix, rounding)
+
+
+def _packed_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
+    if given.get("pivot") is False:
+        return None
+    parts = torch.lu_unpack(results[0], results[1])
+    return _triangular_factors(matrix, parts, given, rounding)
+
+
+CRITERIA: Mapping[str, Callable[..., bool | None]] = {
+    "aten::linalg_eigvals": _eigenvalues,
+    "aten::linalg_eig": _eigenvectors,
+    "aten::linalg_eigh": _symmetric,
+    "aten::linalg_svd": _singular(adjoint=True),
+    "aten::svd": _singular(adjoint=False),
+    "aten::linalg_cond": _condition,
+    "aten::linalg_lstsq": _solution,
+    "aten::linalg_qr": _orthogonal_factors,
+    "aten::qr": _orthogonal_factors,
+    "aten::geqrf": _reflectors,
+    "aten::linalg_lu": _triangular_factors,
+    "aten::linalg_lu_factor": _packed_factors,
+    "aten::linalg_lu_factor_ex": _packed_factors,
+}

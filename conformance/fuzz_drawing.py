@@ -1,0 +1,439 @@
+"""Random small programs: calls of what torch's operator database calls, on earlier results, views of them and new leaves."""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.fuzz_judging import is_leaf
+from conformance.fuzz_limits import EXCLUDED, ROW_MAJOR
+from eagerdecomp._torch import OpOverload, packet_overloads
+from eagerdecomp.calls import load_calls
+from eagerdecomp.calltext import CallTextError, parse_call
+from eagerdecomp.conformance.anyop import examples_of
+from eagerdecomp.conformance.machine import JOINS, VIEWS, WRITES
+from eagerdecomp.observing import leaves_of
+from eagerdecomp.routes import op_named
+from eagerdecomp.schema import Argument, facts_of, functional_twin
+
+__all__ = ["Drawing", "templates"]
+
+_FLOATS = ("float32", "float32", "float32", "float64", "bfloat16", "float16")
+_WHOLE = ("int64", "int64", "int32", "uint8", "int16", "int8", "bool")
+_FILLS = ("normal", "normal", "normal", "uniform", "small", "zeros", "ones", "special")
+_LAYOUTS = ("contiguous", "contiguous", "contiguous", "transposed", "strided", "offset", "expanded", "channels_last")
+_CONTEXTS = ("with torch.no_grad(): ", "with torch.inference_mode(): ", "with torch.autocast('cpu', torch.bfloat16): ")
+
+# No tensor of a program has more elements, none of an example either.
+_MOST = 1500
+
+# Composites that eager takes apart above every mode, with a call of each.
+_COMPOSITES = {
+    "aten.linear.default": "f32[2, 3], f32[4, 3], f32[4]",
+    "aten.matmul.default": "f32[2, 3, 4], f32[4, 5]",
+    "aten.layer_norm.default": "f32[2, 3, 4], [4], f32[4], f32[4]",
+    "aten.group_norm.default": "f32[2, 4, 3], 2, f32[4], f32[4]",
+    "aten.instance_norm.default": "f32[2, 3, 5], f32[3], f32[3], None, None, True, 0.1, 1e-5, False",
+    "aten.batch_norm.default": "f32[4, 3, 2], f32[3], f32[3], f32[3], f32[3], True, 0.1, 1e-5, False",
+    "aten.scaled_dot_product_attention.default": "f32[2, 2, 3, 4], f32[2, 2, 5, 4], f32[2, 2, 5, 4]",
+    "aten.conv1d.default": "f32[2, 3, 6], f32[4, 3, 3], f32[4], [1], [1]",
+    "aten.conv2d.default": "f32[2, 3, 6, 6], f32[4, 3, 3, 3], f32[4], [1, 1], [1, 1]",
+    "aten.conv_transpose2d.input": "f32[2, 3, 4, 4], f32[3, 2, 3, 3], f32[2]",
+    "aten.cross_entropy_loss.default": "f32[4, 5], i64[4]",
+    "aten.nll_loss.default": "f32[4, 5], i64[4]",
+    "aten.binary_cross_entropy_with_logits.default": "f32[4, 3], f32[4, 3]",
+    "aten.embedding_bag.default": "f32[5, 3], i64[4], i64[2]",
+    "aten.einsum.default": "'ij,jk->ik', [f32[2, 3], f32[3, 4]]",
+    "aten.tensordot.default": "f32[2, 3, 4], f32[4, 3, 2], [1, 2], [1, 0]",
+    "aten.kron.default": "f32[2, 3], f32[3, 2]",
+    "aten.pad.default": "f32[2, 3, 4], [1, 1], 'reflect'",
+    "aten.softmax.int": "f32[3, 4], -1",
+    "aten.log_softmax.int": "f32[3, 4], 1",
+    "aten.where.ScalarOther": "b8[3, 4], f32[3, 4], 0",
+    "aten.silu.default": "f32[3, 4]",
+    "aten.dropout.default": "f32[3, 4], 0.5, True",
+    "aten.feature_dropout.default": "f32[2, 3, 4], 0.5, True",
+    "aten.cosine_similarity.default": "f32[3, 4], f32[3, 4]",
+    "aten.cdist.default": "f32[3, 4], f32[2, 4]",
+    "aten.std.correction": "f32[3, 4], [1], correction=1",
+    "aten.cov.default": "f32[3, 4]",
+    "aten.trapezoid.dx": "f32[3, 4]",
+    "aten.diff.default": "f32[3, 4]",
+    "aten.flatten.using_ints": "f32[2, 3, 4], 1, 2",
+    "aten.unflatten.int": "f32[2, 6], 1, [2, 3]",
+    "aten.chunk.default": "f32[5, 4], 2",
+    "aten.tensor_split.sections": "f32[5, 4], 2",
+    "aten.meshgrid.default": "[f32[2], f32[3]]",
+    "aten.atleast_2d.default": "f32[3]",
+    "aten.movedim.int": "f32[2, 3, 4], 0, 2",
+    "aten.swapaxes.default": "f32[2, 3], 0, 1",
+    "aten.rms_norm.default": "f32[2, 3, 4], [4], f32[4]",
+    "aten.logsumexp.default": "f32[3, 4], [1]",
+    "aten.linalg_vector_norm.default": "f32[3, 4]",
+    "aten.adaptive_avg_pool2d.default": "f32[1, 2, 5, 5], [2, 3]",
+    "aten.max_pool2d.default": "f32[1, 2, 6, 6], [2, 2]",
+    "aten.upsample_bilinear2d.vec": "f32[1, 2, 3, 3], [5, 4], False, None",
+    "aten.repeat_interleave.self_int": "f32[3, 2], 2",
+    "aten.outer.default": "f32[3], f32[4]",
+    "aten.gru_cell.default": "f32[2, 3], f32[2, 4], f32[12, 3], f32[12, 4], f32[12], f32[12]",
+    "aten.lstm_cell.default": "f32[2, 3], [f32[2, 4], f32[2, 4]], f32[16, 3], f32[16, 4], f32[16], f32[16]",
+}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A tensor that an example of a call has."""
+
+    sizes: tuple[int, ...]
+    dtype: str
+
+
+@functools.cache
+def templates() -> Mapping[OpOverload, Sequence[tuple[list[Any], dict[str, Any]]]]:
+    """Calls of each op, with slots for tensors; of in-place variants and those with ``out=`` too, after their functional twins."""
+    found: dict[OpOverload, list[tuple[list[Any], dict[str, Any]]]] = {}
+    for name in load_calls():
+        op = op_named(name) if name.startswith("aten.") else None
+        if op is None:
+            continue
+        calls = [call for call in map(_read, examples_of(op)) if call is not None]
+        if calls:
+            found[op] = calls
+    for name, text in _COMPOSITES.items():
+        op = op_named(name)
+        call = _read(text)
+        if op is not None and call is not None:
+            found.setdefault(op, []).append(call)
+    for op, calls in list(found.items()):
+        for other in _variants(op):
+            found.setdefault(other, calls)
+    return {op: calls for op, calls in found.items() if not any(re.fullmatch(one, str(op)) for one in EXCLUDED)}
+
+
+def _read(text: str) -> tuple[list[Any], dict[str, Any]] | None:
+    try:
+        args, kwargs = parse_call(text, lambda sizes, strides, dtype: Slot(sizes, str(dtype)[6:]))  # type: ignore[arg-type, return-value]
+    except CallTextError:
+        return None
+    slots = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Slot)]
+    if any(math.prod(one.sizes) > _MOST or not hasattr(torch, one.dtype) for one in slots):
+        return None
+    return args, kwargs
+
+
+def _variants(op: OpOverload) -> Iterator[OpOverload]:
+    """The in-place variant of an op and those that write to ``out=``, which take its arguments."""
+    facts = facts_of(op)
+    if facts.mutated:
+        return
+    names = [argument.name for argument in facts.arguments]
+    namespace, _, base = op._schema.name.partition("::")
+    inplace = op_named(f"{namespace}.{base}_.{op._overloadname or 'default'}")
+    if inplace is not None and [argument.name for argument in facts_of(inplace).arguments] == names:
+        yield inplace
+    for other in packet_overloads(op._schema.name):
+        told = facts_of(other)
+        if told.is_out and [argument.name for argument in told.arguments if not argument.mutated] == names:
+            yield other
+
+
+class Drawing:
+    """Draws the lines of one program, each after what the lines before it made.
+
+    Args:
+        seed: the same lines come of the same seed.
+        tensors: gives eager's tensors so far, each with the text that names it.
+    """
+
+    def __init__(self, seed: str, tensors: Callable[[], Iterator[tuple[str, Tensor]]]) -> None:
+        self._random = random.Random(seed)
+        self._tensors = tensors
+        self._names = 0
+        self.context = self._random.choice(_CONTEXTS) if self._random.random() < 0.2 else ""
+        self.steps = self._random.randint(3, 12)
+
+    def begun(self) -> Iterator[str]:
+        """The leaves that a program begins with."""
+        for _ in range(self._random.randint(1, 3)):
+            sizes = self._random.choice(([3, 4], [2, 3, 4], [5], [], [4, 4], [2, 3, 4, 4], [0, 3], [1, 5], [3, 4], [2, 3]))
+            yield self._leaf(
+                Slot(tuple(sizes), self._random.choice(_FLOATS) if self._random.random() < 0.75 else self._random.choice(_WHOLE)),
+                True,
+            )[1]
+
+    def step(self) -> Iterable[str]:
+        """The lines of one more step: a call, and what it takes that was not there; each is run before the next is asked for."""
+        kind = self._random.random()
+        if kind < 0.14:
+            return self._view()
+        if kind < 0.24:
+            return self._write()
+        if kind < 0.29:
+            return self._gradient()
+        return self._call()
+
+    def end(self) -> list[str]:
+        """The line that computes gradients, if there are any."""
+        roots = [text for text, one in self._tensors() if one.requires_grad and is_leaf(one) is False and one.is_floating_point()]
+        if not roots:
+            return []
+        picked = self._random.sample(roots, min(len(roots), self._random.randint(1, 3)))
+        return [f"backward({', '.join(picked)})"]
+
+    # -- kinds of steps ------------------------------------------------------------------------------------------------------------
+
+    def _named(self, text: str, context: str | None = None) -> str:
+        self._names += 1
+        if context is None:
+            context = self._random.choice(_CONTEXTS) if self._random.random() < 0.05 else self.context
+        return f"{context}t{self._names} = {text}"
+
+    def _leaf(self, slot: Slot, grad: bool, values: str | None = None) -> tuple[str, str]:
+        floats = getattr(torch, slot.dtype).is_floating_point or getattr(torch, slot.dtype).is_complex
+        picked = values or (self._random.choice(_FILLS) if floats else "small")
+        asked = grad and floats and self._random.random() < 0.5
+        layout = self._random.choice(_LAYOUTS)
+        line = self._named(
+            f"leaf({slot.dtype!r}, {list(slot.sizes)}, {picked!r}, {layout!r}, {self._random.randrange(1000)}, grad={asked})", ""
+        )
+        line = line.replace(", grad=False", "")
+        return line.partition(" = ")[0], line
+
+    def _some(self) -> tuple[str, Tensor] | None:
+        found = list(self._tensors())
+        return self._random.choice(found) if found else None
+
+    def _view(self) -> list[str]:
+        picked = self._some()
+        if picked is None or picked[1].layout is not torch.strided:
+            return []
+        text = VIEWS[self._random.choice(list(VIEWS))](picked[1], *self._random.choices(range(10), k=3))
+        if text is not None and "as_strided" in text and self._holds_more(picked[1]):
+            return []
+        return [] if text is None else [self._named(_put(text, x=picked[0]))]
+
+    def _holds_more(self, tensor: Tensor) -> bool:
+        """Whether memory goes on behind all tensors in it: how much a kernel took is its own affair."""
+        owner, ends = _owner(tensor), [0]
+        for _, one in self._tensors():
+            if _owner(one) == owner and one.numel():
+                steps = sum((size - 1) * step for size, step in zip(one.shape, one.stride(), strict=True))
+                ends.append((one.storage_offset() + steps + 1) * one.element_size())
+        return max(ends) < tensor.untyped_storage().nbytes()
+
+    def _write(self) -> list[str]:
+        picked, other = self._some(), self._some()
+        if picked is None or other is None or _overlaps(picked[1]):
+            return []
+        if self._random.random() < 0.4:
+            if _owner(picked[1]) == _owner(other[1]) and picked[0] != other[0]:
+                return []
+            return [self._named(_put(self._random.choice(JOINS), x=picked[0], y=other[0]))]
+        text = WRITES[self._random.choice(list(WRITES))](picked[1], *self._random.choices(range(10), k=3))
+        if text is None:
+            return []
+        if "] = " in text:  # a statement, which makes no name
+            place, _, value = text.partition(" = ")
+            index = place[place.index("[") + 1 : -1]
+            slices = index if ":" not in index else index.replace(":", "slice(None)")
+            return [self._named(f"{picked[0]}.__setitem__(({slices}), {value})")]
+        return [self._named(_put(text, x=picked[0]))]
+
+    def _gradient(self) -> list[str]:
+        roots = [text for text, one in self._tensors() if one.requires_grad and is_leaf(one) is False]
+        leaves = [text for text, one in self._tensors() if one.requires_grad]
+        if not roots:
+            return []
+        if self._random.random() < 0.4:
+            return [f"backward({self._random.choice(roots)})"]
+        graph = ", create_graph=True" if self._random.random() < 0.5 else ""
+        return [self._named(f"gradient({self._random.choice(roots)}, {self._random.choice(leaves)}{graph})")]
+
+    def _call(self) -> Iterator[str]:
+        op = self._random.choice(_ops())
+        args, kwargs = self._random.choice(templates()[op])
+        facts = facts_of(op)
+        call = _Filling(self, args, kwargs, torch.Tag.pointwise in op.tags)
+        named = {argument.name: argument for argument in facts.arguments}
+        texts = [call.text(value, facts.arguments[number].mutated) for number, value in enumerate(args)]
+        texts += [f"{name}={call.text(value, named[name].mutated)}" for name, value in kwargs.items() if name in named]
+        yield from call.lines
+        if any(re.fullmatch(pattern, str(op)) for pattern in ROW_MAJOR):
+            texts = [re.sub(r"\bt\d+(\[\d+\])*", r"\g<0>.contiguous()", text) for text in texts]
+        out = [argument for argument in facts.arguments if argument.mutated and argument.kwarg_only and argument.name not in kwargs]
+        twin = functional_twin(op) if out else None
+        if out and twin is not None:
+            line = self._named(f"{twin}({', '.join(texts)})")
+            yield line
+            name = line.partition(" = ")[0].rpartition(" ")[2]
+            made = [one for text, one in self._tensors() if text.partition("[")[0] == name]
+            if len(made) != len(out) or any(argument.is_list for argument in out):
+                return
+            lines, outs = call.outs(out, made)
+            yield from lines
+            texts += outs
+        yield self._named(f"{op}({', '.join(texts)})")
+
+
+@functools.cache
+def _ops() -> Sequence[OpOverload]:
+    return list(templates())
+
+
+class _Filling:
+    """The slots of one call filled, with the lines that make what fills them."""
+
+    def __init__(self, drawing: Drawing, args: Sequence[Any], kwargs: Mapping[str, Any], pointwise: bool) -> None:
+        self.lines: list[str] = []
+        self._drawing, self._pointwise = drawing, pointwise
+        self._random = drawing._random
+        self._tensors = [(text, one) for text, one in drawing._tensors() if one.layout is torch.strided and one.numel() <= _MOST]
+        self._written: set[int] = set()
+        self._shape: tuple[int, ...] | None = None
+        self._kind = self._random.choice(_FLOATS) if self._random.random() < 0.35 else None
+        slots = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Slot)]
+        sizes = [size for one in slots if one.dtype.startswith(("float", "complex", "bfloat")) for size in one.sizes if size]
+        self._below = min(sizes, default=1)
+        self._other = pointwise and self._random.random() < 0.5
+        self._whole = pointwise and self._random.random() < 0.15
+
+    def text(self, value: Any, mutated: bool) -> str:
+        """An argument as text."""
+        if isinstance(value, Slot):
+            return self._filled(value, mutated)
+        if isinstance(value, (list, tuple)):
+            inside = ", ".join(self.text(one, mutated) for one in value)
+            return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
+        if isinstance(value, float) and self._random.random() < 0.06:
+            return repr(self._random.choice((0, 1, -1, 2, value, value)))
+        return repr(value)
+
+    def _filled(self, slot: Slot, mutated: bool) -> str:
+        dtype = getattr(torch, slot.dtype)
+        floats = dtype.is_floating_point
+        if floats and self._kind is not None:
+            slot = Slot(slot.sizes, self._kind)
+        if self._whole:
+            slot = Slot(slot.sizes, self._random.choice(_WHOLE) if not dtype.is_complex else slot.dtype)
+        if self._pointwise and self._other:
+            return self._any(slot, mutated)
+        if not floats and not dtype.is_complex and not self._pointwise:
+            values = f"below {self._below}" if self._random.random() < 0.8 else "zeros"
+            return self._new(slot, mutated, values)
+        roll = self._random.random()
+        if roll < 0.3:
+            return self._new(slot, mutated)
+        fitting = [
+            text for text, one in self._free(mutated) if tuple(one.shape) == slot.sizes and one.dtype == getattr(torch, slot.dtype)
+        ]
+        if fitting:
+            return self._taken(self._random.choice(fitting), mutated)
+        return self._adapted(slot, mutated) or self._new(slot, mutated)
+
+    def _free(self, mutated: bool) -> list[tuple[str, Tensor]]:
+        """Tensors that the call may take: none that shares memory with one it writes, none it writes that needs a gradient."""
+        found = [(text, one) for text, one in self._tensors if not one.numel() or _owner(one) not in self._written]
+        if mutated:
+            found = [
+                (text, one) for text, one in found if not (one.requires_grad and is_leaf(one) is not False) and not _overlaps(one)
+            ]
+            found = [(text, one) for text, one in found if _owner(one) not in self._taken_owners]
+        return found
+
+    @functools.cached_property
+    def _taken_owners(self) -> set[int]:
+        return set()
+
+    def _taken(self, text: str, mutated: bool) -> str:
+        one = next((one for name, one in self._tensors if name == text), None)
+        if one is not None:
+            (self._written if mutated else self._taken_owners).add(_owner(one))
+            if mutated:
+                self._taken_owners.add(_owner(one))
+        return text
+
+    def _any(self, slot: Slot, mutated: bool) -> str:
+        """Of an op of elements: a tensor of any shape, and others that broadcast with it."""
+        complex_too = slot.dtype.startswith("complex")
+        found = [(text, one) for text, one in self._free(mutated) if complex_too or not one.is_complex()]
+        if self._shape is not None:
+            found = [(text, one) for text, one in found if _broadcasts(tuple(one.shape), self._shape)]
+        if found and self._random.random() < 0.8:
+            text, one = self._random.choice(found)
+            self._shape = self._shape or tuple(one.shape)
+            return self._taken(text, mutated)
+        sizes = slot.sizes if self._shape is None else self._random.choice((self._shape, self._shape[1:], self._shape[-1:], ()))
+        self._shape = self._shape or sizes
+        return self._new(Slot(tuple(sizes), slot.dtype), mutated)
+
+    def _adapted(self, slot: Slot, mutated: bool) -> str | None:
+        """A view of an earlier result, of another dtype if need be, with the sizes asked for."""
+        count = math.prod(slot.sizes)
+        found = [
+            (text, one)
+            for text, one in self._free(mutated)
+            if one.numel() >= count and (slot.dtype.startswith("complex") or not one.is_complex())
+        ]
+        if not found:
+            return None
+        text, one = self._random.choice(found)
+        made = text if one.dtype == getattr(torch, slot.dtype) else f"{text}.to(torch.{slot.dtype})"
+        if tuple(one.shape) != slot.sizes:
+            made += f".reshape(-1)[{one.numel() - count if self._random.random() < 0.3 else 0}:][:{count}].view({list(slot.sizes)})"
+        if made == text:
+            return self._taken(text, mutated)
+        self._taken(text, mutated)
+        line = self._drawing._named(made)
+        self.lines.append(line)
+        return line.partition(" = ")[0].rpartition(" ")[2]
+
+    def _new(self, slot: Slot, mutated: bool, values: str | None = None) -> str:
+        name, line = self._drawing._leaf(slot, not mutated, values)
+        if mutated:
+            line = line.replace("'expanded'", "'contiguous'")
+        self.lines.append(line)
+        return name
+
+    def outs(self, arguments: Sequence[Argument], made: Sequence[Tensor]) -> tuple[list[str], list[str]]:
+        """Tensors to write results like these to: mostly of their dtype and sizes, or without elements, which eager resizes."""
+        self.lines, texts = [], []
+        for argument, one in zip(arguments, made, strict=True):
+            dtype = str(one.dtype)[6:] if self._random.random() < 0.9 else self._random.choice((*_FLOATS, *_WHOLE))
+            sizes = tuple(one.shape) if self._random.random() < 0.7 else self._random.choice(((0,), (0,), (3, 4), ()))
+            texts.append(f"{argument.name}={self._new(Slot(sizes, dtype), True)}")
+        return self.lines, texts
+
+
+def _put(text: str, **operands: str) -> str:
+    for letter, name in operands.items():
+        text = re.sub(rf"(?<![\w.]){letter}(?!\w)", name, text)
+    return text
+
+
+def _owner(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else 0
+
+
+def _overlaps(tensor: Tensor) -> bool:
+    """Whether elements of a tensor may share memory, of which eager promises no order of writing."""
+    return any(size > 1 and step < reach for size, step, reach in _reaches(sorted(zip(tensor.stride(), tensor.shape, strict=True))))
+
+
+def _reaches(dims: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    reach = 1
+    for step, size in dims:
+        yield size, step, reach
+        if size > 1:
+            reach = step * (size - 1) + reach
+
+
+def _broadcasts(one: Sequence[int], other: Sequence[int]) -> bool:
+    return len(one) <= len(other) and all(a in (1, b) for a, b in zip(reversed(one), reversed(other), strict=False))

@@ -1,0 +1,437 @@
+"""Whether a line of a random program left in the lanes of a mode what it left in eager: values, facts, aliasing, errors.
+
+What is known of a line's op decides what is compared (`fuzz_limits`), and float64 whether numbers differ by rounding alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.fuzz_criteria import is_right
+from conformance.fuzz_leaves import names as words
+from conformance.fuzz_leaves import wide_leaf, widened
+from conformance.fuzz_limits import HIDDEN_DRAWS, NOT_FINITE, SPREADS, THEIR_OWN, is_allowed
+from eagerdecomp import OpSet, judging
+from eagerdecomp._torch import is_zero_tensor
+from eagerdecomp.observing import Caught, copied, leaves_of, observe, observed
+
+__all__ = ["CALL", "Difference", "Seen", "Spaces", "is_leaf", "spread"]
+
+aten = torch.ops.aten
+
+# Random ops whose numbers are eager's own under a seed, as `eagerdecomp/decomps/random.py` lists them; others follow the law alone.
+_FOLLOWED = frozenset(
+    f"aten::{name}"
+    for name in ("uniform_", "uniform", "rand", "rand_like", "bernoulli_", "bernoulli", "native_dropout", "dropout", "geometric_")
+)
+
+# Of those, what eager's kernel of dropout draws: a set without it follows the law alone.
+_MASKS = frozenset(f"aten::{name}" for name in ("bernoulli_", "bernoulli", "native_dropout", "dropout"))
+
+# What hands out memory as it is.
+_UNINITIALISED = re.compile(r"empty|resize|_new_zeros_with_same_feature_meta|set_")
+
+#: A line that calls an operator.
+CALL = re.compile(r"(?:with [^:]*: )?t\d+ = aten\.(\w+)\.(\w+)\((.*)\)")
+
+
+@dataclass(frozen=True)
+class Difference(Exception):
+    """A line left behind in the mode what it does not leave behind in eager."""
+
+    kind: str
+    line: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} after `{self.line}`: {self.message}"
+
+
+@dataclass
+class Seen:
+    """What programs came to: counts of lines by what became of them, and of ops that answered."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    ops: Counter[str] = field(default_factory=Counter)
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(line: str) -> Any:
+    return compile(line, "<program>", "exec")
+
+
+class Spaces:
+    """The namespaces of a program under way, eager's and those of the lanes, and what they hold beside each other.
+
+    Args:
+        lanes: how many there are.
+        tell: is told each line before it is run.
+        ops: the set that the lanes run on, if they run on one.
+    """
+
+    def __init__(self, lanes: int, seen: Seen, tell: Callable[[str], None], ops: OpSet | None = None) -> None:
+        self.eager = words()
+        self.lanes = [words() for _ in range(lanes)]
+        self.names: list[str] = []
+        self.lines: list[str] = []
+        self.seen = seen
+        self.ended = False
+        self._tell = tell
+        self._ops = ops
+        self._followed = _FOLLOWED - (_MASKS if ops is not None and aten.native_dropout.default not in ops else frozenset())
+        self._versions: dict[str, list[int]] = {}  # of each tensor, in eager and in each lane
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Eager's tensors, each with the text that names it."""
+        for name in self.names:
+            yield from spread(name, self.eager[name])
+
+    def note_versions(self, names: Sequence[str]) -> None:
+        """What the tensors' versions are now is what the next line is held to."""
+        for name in names:
+            for texts in zip(*(spread(name, space[name]) for space in (self.eager, *self.lanes)), strict=True):
+                self._versions[texts[0][0]] = [_version(tensor) for _, tensor in texts]
+
+    def execute(self, line: str, space: dict[str, Any]) -> None:
+        """Run a line in a namespace, under the seed that its place gives it."""
+        self._tell(line if any(space is lane for lane in self.lanes) else f"{line}  # in plain eager")
+        torch.default_generator.manual_seed(len(self.lines))
+        exec(_compiled(line), space)
+
+    def compare_errors(self, line: str, eagers: Exception | None, ours: Exception | None) -> None:
+        """Hold what a line raised in a lane, or did not, to what it raised in eager.
+
+        Raises:
+            Difference: if it is something else, which no table allows.
+        """
+        if (eagers is None) != (ours is None) and is_allowed(line, str(eagers or ours)):
+            self.seen.counts["refused by one of both, as a table allows"] += 1
+            self.ended = eagers is None
+            return
+        if (eagers is None) != (ours is None):
+            kind = "raises" if eagers is None else "answers"
+            raise Difference(kind, line, f"eager {_told(eagers)}; in the mode {_told(ours)}")
+        if isinstance(eagers, RuntimeError) and isinstance(ours, ValueError) and _is_their_own(str(eagers), str(ours)):
+            return
+        if eagers is not None and ours is not None and not isinstance(ours, type(eagers)) and not isinstance(eagers, type(ours)):
+            raise Difference("error", line, f"eager {_told(eagers)}; in the mode {_told(ours)}")
+
+    def compare(self, line: str, name: str) -> None:
+        """Hold what a line left behind in each lane to what it left in eager, and hand the lanes eager's values.
+
+        Raises:
+            Difference: if it is something else.
+        """
+        want = dict(spread(name, self.eager[name])) if name else {}
+        touched = {text: tensor for text, tensor in self.tensors() if _version(tensor) != self._versions[text][0]}
+        for number, lane in enumerate(self.lanes):
+            if name and _nesting(self.eager[name]) != _nesting(lane[name]):
+                raise Difference("nesting", line, f"{_nesting(lane[name])} for {_nesting(self.eager[name])}")
+            for other in (*self.names, *([name] if name not in self.names and name else [])):
+                for (text, expected), (_, got) in zip(spread(other, self.eager[other]), spread(other, lane[other]), strict=True):
+                    found = _facts_differ(expected, got)
+                    if found:
+                        raise Difference(found[0], line, f"{text} (lane {number}): {found[1]}")
+            ours = {text: one for made in (*self.names, name) if made for text, one in spread(made, lane[made])}
+            self._aliases(line, ours, {**dict(self.tensors()), **want})
+            for text, before in self._versions.items():
+                if (text in touched) != (_version(ours[text]) != before[number + 1]):
+                    raise Difference(
+                        "version", line, f"{text} (lane {number}) {'is not' if text in touched else 'is'} known to be written"
+                    )
+            for text, expected in {**touched, **want}.items():
+                self._values(line, name, number, text, expected, ours[text])
+            if line.startswith(("backward", "with")) and "backward(" in line:
+                self._gradients(line, number, ours)
+            every = {**dict(self.tensors()), **want} if self._is_free(line) else {**touched, **want}
+            for text, expected in every.items():
+                _hand_over(expected, ours[text])
+        if touched:
+            self.note_versions(self.names)
+
+    def alike(self) -> bool:
+        """Whether all values are eager's, those too that are not known to be written."""
+        return all(
+            _near(one, dict(spread(name, lane[name]))[text])
+            for lane in self.lanes
+            for name in self.names
+            for text, one in spread(name, self.eager[name])
+        )
+
+    def _aliases(self, line: str, ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> None:
+        groups = []
+        for tensors in (theirs, ours):
+            owners: dict[int, int] = {}
+            groups.append(
+                [owners.setdefault(_owner(one), number) if _owner(one) else -1 for number, one in enumerate(tensors.values())]
+            )
+        if list(theirs) != list(ours):
+            raise Difference("nesting", line, f"{list(ours)} for {list(theirs)}")
+        if groups[0] != groups[1]:
+            number = next(i for i, (one, other) in enumerate(zip(*groups, strict=True)) if one != other)
+            raise Difference("aliasing", line, f"{list(theirs)[number]} shares memory with another tensor than eager's")
+        same = [
+            [next(i for i, other in enumerate(found.values()) if other is one) if one.numel() else -1 for one in found.values()]
+            for found in (theirs, ours)
+        ]
+        if same[0] != same[1]:
+            raise Difference("aliasing", line, "a result is the very argument, or not, where eager's is not, or is")
+
+    def _values(self, line: str, name: str, lane: int, text: str, expected: Tensor, got: Tensor) -> None:
+        if _near(expected, got) or self._is_free(line):
+            return
+        if not self._excused(line, name, lane):
+            raise Difference("values", line, f"{text} (lane {lane}): {_shown(got)} for {_shown(expected)}")
+        self.seen.counts["excused as rounding"] += 1
+
+    def _is_free(self, line: str) -> bool:
+        call = CALL.fullmatch(line)
+        if call is None:
+            return bool(re.search(r"empty|resize", line))
+        op = getattr(getattr(aten, call[1]), call[2])
+        if _UNINITIALISED.search(call[1]):
+            return True
+        return torch.Tag.nondeterministic_seeded in op.tags and f"aten::{call[1]}" not in self._followed
+
+    def _excused(self, line: str, name: str, lane: int) -> bool:
+        """Whether values differ by rounding alone, as told by the call in float64."""
+        call = CALL.fullmatch(line)
+        if call is None:
+            return False
+        op = getattr(getattr(aten, call[1]), call[2])
+        before = words()
+        kept, self.lines = self.lines, []
+        try:
+            for one in kept[:-1]:
+                with Caught():
+                    self.execute(one, before)
+                self.lines.append(one)
+        finally:
+            self.lines = kept
+        prefix = line.partition(f"{name} = ")[0]
+        args, kwargs = _captured(call[3], before)
+        found: list[Any] = []
+        copies = copied(op._schema.name, args, kwargs)
+
+        def native(*some: Any, **others: Any) -> Any:
+            torch.default_generator.manual_seed(len(kept) - 1)
+            space = {"torch": torch, "run": lambda: found.append(op(*some, **others))}
+            exec(f"{prefix}run()", space)
+            return found.pop()
+
+        _, fresh = observe(native, *copies)
+        if fresh.error is not None:
+            return False
+        sides = []
+        for space in (self.eager, self.lanes[lane]):
+            given, named = _captured(call[3], space)
+            made = observed(space[name], given, named)
+            detached = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in made.leaves]
+            sides.append(
+                replace(made, leaves=detached, inputs=[leaf.detach() for leaf in made.inputs], same=fresh.same, shares=fresh.shares)
+            )
+        if not all(_is_finite(one) for one in leaves_of([*args, *kwargs.values()])):
+            if re.fullmatch(NOT_FINITE, call[1]):
+                return True
+            if re.fullmatch(SPREADS, call[1]) and all(map(_near_where_finite, *(side.leaves for side in sides))):
+                return True
+        plain_args, plain_kwargs = copied(op._schema.name, *_captured(call[3], before))
+        near = judging.difference(op, plain_args, plain_kwargs, sides[0], sides[1], native) is None
+        right = is_right(op, args, kwargs, sides[1].leaves)
+        if right is False and near and any(judging.is_arbitrary(op, number) for number in range(len(sides[1].leaves))):
+            return is_right(op, args, kwargs, sides[0].leaves) is not True
+        return near or right is True
+
+    def _gradients(self, line: str, lane: int, ours: Mapping[str, Tensor]) -> None:
+        hidden = "|".join([HIDDEN_DRAWS, *(name.removeprefix("aten::") for name in _FOLLOWED - self._followed)])
+        drawn = any(re.search(rf"aten\.({hidden})\.", one) for one in self.lines)
+        for text, tensor in self.tensors():
+            if not (tensor.requires_grad and is_leaf(tensor)):
+                continue
+            want, have = tensor.grad, ours[text].grad
+            if (want is None) != (have is None):
+                raise Difference("gradient", line, f"{text} (lane {lane}) has {'a' if want is None else 'no'} gradient")
+            if want is None or have is None:
+                continue
+            found = _facts_differ(want, have)
+            if found:
+                raise Difference(f"gradient's {found[0]}", line, f"{text}.grad (lane {lane}): {found[1]}")
+            if not _near(want, have, 8) and not drawn:
+                if not self._gradient_excused(text, want, have) and not self._right_undisturbed(text, want):
+                    raise Difference("gradient", line, f"{text}.grad (lane {lane}): {_shown(have)} for {_shown(want)}")
+                self.seen.counts["excused as rounding"] += 1
+            _hand_over(want, have)
+
+    def undisturbed(self, text: str) -> Tensor | None:
+        """The gradient of a leaf after the program's lines in the mode alone, no results of eager's handed over; None for none."""
+        return None
+
+    def _right_undisturbed(self, text: str, want: Tensor) -> bool:
+        """Whether a gradient is eager's where the lane keeps its own results.
+
+        What autograd keeps of the inside of a composite nobody hands over: an extreme that is eager's is none of its own values.
+        """
+        have = self.undisturbed(text)
+        if have is None or _facts_differ(want, have):
+            return False
+        return _near(want, have, 8) or self._gradient_excused(text, want, have)
+
+    def _gradient_excused(self, text: str, want: Tensor, have: Tensor) -> bool:
+        """Whether the whole program in float64, or with its leaves moved by a rounding, says that eager is as far off."""
+        runs = []
+        for seed in range(4):
+            space = words(leaf=wide_leaf(torch.Generator().manual_seed(seed) if seed else None))
+            kept, self.lines = self.lines, []
+            try:
+                for one in kept:
+                    wider = re.sub(r"torch\.(float32|float16|bfloat16)\b", "torch.float64", one)
+                    with Caught():
+                        self.execute(re.sub(r"torch\.complex64\b", "torch.complex128", wider), space)
+                    self.lines.append(one)
+            finally:
+                self.lines = kept
+            with Caught() as caught:
+                found = eval(text, space).grad
+            if caught.error is not None or found is None or found.shape != want.shape:
+                return False
+            runs.append(found)
+        failed = ~want.isfinite() & have.isfinite() & runs[0].isfinite()  # eager's own kernel, not the mathematics
+        if not torch.equal(want.isfinite() | failed, have.isfinite()):
+            return False
+        true, *moved = (torch.nan_to_num(widened(run.detach()), nan=0.0, posinf=0.0, neginf=0.0) for run in runs)
+        theirs, mine = (torch.nan_to_num(widened(one.detach()), nan=0.0, posinf=0.0, neginf=0.0) for one in (want, have))
+        off, eager_off = (
+            torch.where(have.isfinite(), (one - true).abs(), 0).max() for one in (mine, torch.where(failed, true, theirs))
+        )
+        by_inputs = max((one - true).abs().max() for one in moved)
+        tolerance = judging.tolerance_of(want.dtype)
+        by_dtype = 4 * tolerance.relative * true.abs().max() if tolerance and bool(failed.any()) else 0.0
+        return bool(off <= 8 * eager_off + 32 * by_inputs + by_dtype)
+
+
+def _captured(text: str, space: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def capture(*args: Any, **kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
+        return list(args), kwargs
+
+    found: tuple[list[Any], dict[str, Any]] = eval(f"capture({text})", {**space, "capture": capture})
+    return found
+
+
+def spread(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a value, each with the text that names it."""
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            yield from spread(f"{name}[{number}]", item)
+
+
+def _nesting(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_nesting(item) for item in value]
+    if isinstance(value, Tensor):
+        return "tensor"
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)
+
+
+def _version(tensor: Tensor) -> int:
+    return -1 if tensor.is_inference() else int(tensor._version)
+
+
+def _owner(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided and tensor.numel() else 0
+
+
+def is_leaf(tensor: Tensor) -> bool | None:
+    """Whether a tensor is a leaf; None where autograd refuses to say: of a view made under `no_grad` and written since."""
+    with Caught():
+        return tensor.is_leaf
+    return None
+
+
+def _facts(tensor: Tensor) -> Iterator[tuple[str, Any]]:
+    yield "dtype", tensor.dtype
+    yield "shape", tuple(tensor.shape)
+    yield "layout", tensor.layout
+    if tensor.layout is torch.strided and tensor.numel():
+        yield "strides", tuple(step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
+        yield "offset", tensor.storage_offset()
+    yield "lazy bits", (tensor.is_conj(), tensor.is_neg())
+    yield "kind", (tensor.is_inference(), tensor.requires_grad, is_leaf(tensor))
+    if is_leaf(tensor) is not None:
+        yield "grad_fn", type(tensor.grad_fn).__name__
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, Tensor) or bool(value.isfinite().all())
+
+
+def _facts_differ(want: Tensor, have: Tensor) -> tuple[str, str] | None:
+    if want is have:
+        return "aliasing", "is eager's own"
+    for (fact, expected), (_, got) in zip(_facts(want), _facts(have), strict=False):
+        if expected != got:
+            return fact, f"{fact} {got} for {expected}"
+    return None
+
+
+def _near(want: Tensor, have: Tensor, slack: float = 1) -> bool:
+    want, have = want.detach(), have.detach()
+    if want.dtype is torch.complex32:
+        want, have = want.to(torch.complex64), have.to(torch.complex64)
+    if want.layout is not torch.strided or not want.numel():
+        return True
+    if want.is_conj() or want.is_neg():
+        want, have = want.resolve_conj().resolve_neg(), have.resolve_conj().resolve_neg()
+    if torch.equal(want, have):
+        return True
+    tolerance = judging.tolerance_of(want.dtype)
+    if tolerance is None:
+        return False
+    if want.dtype in (torch.float16, torch.bfloat16):
+        want, have = want.float(), have.float()
+    finite = torch.where(want.isfinite(), want, 0).abs().max()
+    return torch.allclose(have, want, slack * tolerance.relative, slack * tolerance.overall * float(finite) + 1e-37, equal_nan=True)
+
+
+def _near_where_finite(want: Any, have: Any) -> bool:
+    """Whether two results are near where either is finite."""
+    if not isinstance(want, Tensor):
+        return bool(want == have)
+    neither = ~want.isfinite() & ~have.isfinite()
+    return _near(torch.where(neither, 0, want), torch.where(neither, 0, have))
+
+
+def _hand_over(want: Tensor, have: Tensor) -> None:
+    """Give a lane's tensor eager's values, which autograd does not see."""
+    if want.layout is not torch.strided or not want.numel() or is_zero_tensor(want) or is_zero_tensor(have):
+        return
+    theirs, ours = want.untyped_storage(), have.untyped_storage()
+    if theirs.nbytes() == ours.nbytes():
+        ours.copy_(theirs)
+    else:
+        bare = torch.empty(0, dtype=have.dtype).set_(ours, have.storage_offset(), have.shape, have.stride())
+        given = torch.empty(0, dtype=want.dtype).set_(theirs, want.storage_offset(), want.shape, want.stride())
+        for dim in (dim for dim, step in enumerate(have.stride()) if not step):  # places that are one in memory are written once
+            bare, given = bare.narrow(dim, 0, 1), given.narrow(dim, 0, 1)
+        bare.copy_(given)
+
+
+def _is_their_own(eagers: str, ours: str) -> bool:
+    return any(re.search(one, ours) and re.search(other, eagers) for one, other in THEIR_OWN.items())
+
+
+def _told(error: Exception | None) -> str:
+    return "answers" if error is None else f"raises {type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
+
+
+def _shown(tensor: Tensor) -> str:
+    return str(tensor.detach().tolist())[:160]

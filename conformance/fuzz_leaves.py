@@ -1,0 +1,115 @@
+"""What the lines of random programs call beside operators: leaves, and gradients.
+
+A line is Python; `names` is what it may name before another line made anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["backward", "gradient", "leaf", "names", "wide_leaf", "widened"]
+
+aten = torch.ops.aten
+
+
+def leaf(
+    dtype: str, sizes: Sequence[int], values: str = "normal", layout: str = "contiguous", seed: int = 0, grad: bool = False
+) -> Tensor:
+    """A tensor of a program; the same for the same words.
+
+    Args:
+        values: ``normal``, ``uniform``, ``small`` (whole numbers of both signs), ``special`` (with infinities, NaN and zeros of
+            both signs), ``zeros``, ``ones``, or ``below N``: whole numbers from 0 to N - 1.
+        layout: ``contiguous``, ``transposed``, ``strided``, ``offset``, ``expanded`` or ``channels_last``.
+    """
+    kind = getattr(torch, dtype)
+    shape = list(sizes)
+    if layout == "expanded" and shape:
+        made = _values(kind, [*shape[:-1], 1], values, seed).expand(shape)
+    elif layout == "transposed" and len(shape) > 1:
+        made = _values(kind, shape[::-1], values, seed).permute(*range(len(shape))[::-1])
+    elif layout == "strided" and shape:
+        made = _values(kind, [*shape[:-1], 2 * shape[-1]], values, seed)[..., ::2]
+    elif layout == "offset":
+        made = _values(kind, [math.prod(shape) + 3], values, seed)[3:].view(shape)
+    elif layout == "channels_last" and len(shape) == 4:
+        made = _values(kind, shape, values, seed).contiguous(memory_format=torch.channels_last)
+    else:
+        made = _values(kind, shape, values, seed)
+    return made.requires_grad_() if grad else made
+
+
+def _values(dtype: torch.dtype, sizes: Sequence[int], values: str, seed: int) -> Tensor:
+    draws = torch.Generator().manual_seed(seed)
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    if values.startswith("below "):
+        return torch.randint(0, max(1, int(values[6:])), sizes, generator=draws).to(dtype)
+    if values in ("zeros", "ones"):
+        return torch.full(sizes, float(values == "ones")).to(dtype)
+    if values == "small":
+        found = torch.randint(-3, 4, sizes, generator=draws)
+        return (found > 0 if dtype is torch.bool else found.abs() if dtype is torch.uint8 else found).to(dtype)
+    if not (dtype.is_floating_point or dtype.is_complex):
+        found = torch.randint(-20, 21, sizes, generator=draws)
+        return (found > 0 if dtype is torch.bool else found.abs() if not dtype.is_signed else found).to(dtype)
+    made = (
+        torch.rand(sizes, generator=draws, dtype=wide) if values == "uniform" else torch.randn(sizes, generator=draws, dtype=wide)
+    )
+    if values == "special":
+        special = torch.tensor([math.inf, -math.inf, math.nan, 0.0, -0.0, 1.0, -1.0, 0.5], dtype=wide)
+        picked = special[torch.randint(0, len(special), sizes, generator=draws)]
+        made = torch.where(torch.rand(sizes, generator=draws) < 0.3, picked, made)
+    return made.to(dtype)
+
+
+def wide_leaf(draws: torch.Generator | None) -> Callable[..., Tensor]:
+    """`leaf` in the next wider precision; with `draws`, each element moved by a rounding."""
+
+    def wide(dtype: str, sizes: Sequence[int], *rest: Any, grad: bool = False) -> Tensor:
+        made = leaf(dtype, sizes, *rest)
+        if made.dtype.is_floating_point or made.dtype.is_complex:
+            rounding = 2.0**-46 if made.dtype in (torch.float64, torch.complex128) else 2.0**-23  # as `judging` moves inputs
+            made = widened(made)
+            if draws is not None:
+                made = made * (1 + rounding * (2 * torch.randint(2, made.shape, generator=draws, dtype=torch.float64) - 1))
+        return made.requires_grad_() if grad else made
+
+    return wide
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """The tensor in the widest precision."""
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------------------
+
+
+def _cotangents(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Uneven on purpose, and made outside every mode: a gradient of ones hides misplaced ones."""
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
+        return [
+            torch.linspace(0.5, 1.5, max(1, one.numel()), dtype=torch.float64)[: one.numel()].reshape(one.shape).to(one.dtype)
+            for one in tensors
+        ]
+
+
+def backward(*tensors: Tensor) -> None:
+    """Gradients of the tensors added to the leaves."""
+    torch.autograd.backward(tensors, _cotangents(tensors))
+
+
+def gradient(tensor: Tensor, leaf: Tensor, create_graph: bool = False) -> Tensor | None:
+    """The gradient of one tensor by one other."""
+    return torch.autograd.grad([tensor], [leaf], _cotangents([tensor]), create_graph=create_graph, allow_unused=True)[0]
+
+
+def names(**more: Any) -> dict[str, Any]:
+    """What lines may name from the start, and more."""
+    ours = {"torch": torch, "aten": aten, "leaf": leaf, "backward": backward, "gradient": gradient}
+    return {**ours, "inf": math.inf, "nan": math.nan, **more}

@@ -1,0 +1,169 @@
+"""What random programs leave out, and in what a call may differ from eager: each by name and with its reason.
+
+Nothing else is forgiven. `tests/conformance/test_fuzz.py` holds the tables to be true: an example of each row must still differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+__all__ = ["ALLOWED", "EXCLUDED", "HIDDEN_DRAWS", "NOT_FINITE", "ROW_MAJOR", "SPREADS", "THEIR_OWN", "Allowed", "is_allowed"]
+
+#: Ops, as patterns of their names, that programs do not call.
+EXCLUDED: Mapping[str, str] = {
+    r"aten\._(?!foreach_).*|aten\..*_backward\..*": "autograd and composites call it, with arguments of theirs: met through them",
+    r"aten\.(cudnn|mkldnn|record_stream|is_pinned|is_same_size|slow_conv|thnn_conv|native_channel_shuffle).*": "the same",
+    r"aten\.(linalg_ldl_solve|linalg_lu_solve|lu_solve|lu_unpack|ormqr|linalg_householder_product|orgqr)\..*": (
+        "it reads past its memory, or answers anything, with pivots and reflectors that no factorization made"
+    ),
+    r"aten\.max_unpool\dd\.out": "eager's kernel writes to row-major tensors alone, and other ones it refuses",
+    r"aten\.(adaptive_max_pool3d|avg_pool3d|narrow_copy)\.out|aten\.fractional_max_pool\dd\.output": (
+        "eager's kernel writes to `out` as if it were row-major, whatever its strides"
+    ),
+    r"aten\.(searchsorted|bucketize)\..*": "what it answers for boundaries that are not sorted is anybody's",
+}
+
+#: Ops, as patterns of their names, to which programs hand row-major tensors alone: of others eager's kernels read memory that is
+#: not theirs, so that what they answer depends on what ran before.
+ROW_MAJOR: Mapping[str, str] = {
+    r"aten\.native_group_norm\..*": "weight and bias are read as if they were row-major, which `group_norm` makes them",
+    r"aten\.(nan)?median\.dim.*": "along a dimension that is expanded it reads past the one element",
+}
+
+#: Ops, as a pattern of their names, of which values are not compared where an argument holds infinities or NaN: LAPACK promises
+#: nothing of them, a degree that is NaN is no whole number, and `mode` sorts by a comparison that NaN is in no order by.
+NOT_FINITE = r"\w*(linalg|cholesky|inverse|solve|svd|qr|det|lstsq|pinv|matrix_|polynomial)\w*|mode"
+
+#: Ops, as a pattern of their names, of which an argument with infinities or NaN makes results that are none either, but which of
+#: them the order of sums and products decides: where both sides hold no finite number, they are taken as alike.
+SPREADS = r"fft_\w+|i?stft|(std|var)_mean|(native_)?group_norm"
+
+#: What the kernels of a set say, by a ValueError, when they refuse a call, and what eager then says by a RuntimeError; as patterns.
+THEIR_OWN: Mapping[str, str] = {
+    r"Can't view a storage of size": "out of bounds for storage",  # `prims.as_strided` checks by itself
+    r"Cannot view a tensor with shape": "view size is not compatible",  # so does what leads a view to `prims.view_of` and its kin
+}
+
+#: Ops, as a pattern of their names, that keep random numbers for their gradient which no result shows: gradients of programs with
+#: one are not compared by value.
+HIDDEN_DRAWS = r"rrelu_?"
+
+
+class Allowed(NamedTuple):
+    """A call that one of both refuses.
+
+    Attributes:
+        op: a pattern of the ops' names.
+        words: a pattern of what the refusing one says.
+        why: the reason.
+        example: lines of a program that shows it.
+        ops: the op set on which it does.
+    """
+
+    op: str
+    words: str
+    why: str
+    example: tuple[str, ...]
+    ops: str = "core"
+
+
+_VALUES = "values are not checked (README, Limits)"
+_EMPTY = "eager refuses a dtype in its kernel, which tensors without elements, or of one number, do not reach"
+
+ALLOWED: tuple[Allowed, ...] = (
+    Allowed(
+        r"\w*(linalg|cholesky|inverse|solve|svd|qr|logdet)\w*\.\w+",
+        r"failed to converge|full rank|singular|positive-definite|ill-conditioned",
+        _VALUES,
+        ("t1 = leaf('float32', [3, 3], 'special', 'contiguous', 1)", "t2 = aten.linalg_eigh.default(t1)"),
+    ),
+    Allowed(
+        r"\w*(lstsq|ldl_factor)\w*\.\w+",
+        "has illegal value|Unknown error code",
+        "LAPACK takes infinities and NaN for a call that is wrong, and eager that for a bug of its own",
+        ("t1 = leaf('float32', [5, 5], 'special', 'contiguous', 399)", "t2 = aten.linalg_ldl_factor.default(t1)"),
+    ),
+    Allowed(
+        r"binary_cross_entropy\w*\.\w+",
+        "between 0 and 1",
+        _VALUES,
+        ("t1 = leaf('float32', [3], 'normal', 'contiguous', 5)", "t2 = aten.binary_cross_entropy.default(t1, t1)"),
+    ),
+    Allowed(
+        r"segment_reduce\.\w+",
+        "Expected all rows of lengths|Expected segment_length >= 0",
+        _VALUES,
+        (
+            "t1 = leaf('float32', [4], 'normal')",
+            "t2 = leaf('int64', [2], 'zeros')",
+            "t3 = aten.segment_reduce.default(t1, 'max', lengths=t2, initial=1)",
+        ),
+    ),
+    Allowed(
+        r"_?embedding_bag\w*\.\w+",
+        r"offsets\[0\] has to be 0|offsets\[-1\] can not be greater",
+        _VALUES,
+        (
+            "t1 = leaf('float32', [5, 3])",
+            "t2 = leaf('int64', [4], 'below 3')",
+            "t3 = leaf('int64', [2], 'ones')",
+            "t4 = aten.embedding_bag.default(t1, t2, t3)",
+        ),
+        "prims",  # of the other sets the op is one
+    ),
+    Allowed(
+        r"native_batch_norm\.\w+",
+        "TensorAccessor expected 1 dims",
+        "eager refuses an `out` of another rank, which it then would resize to hold nothing",
+        (
+            "t1 = leaf('float32', [3, 2])",
+            "t2 = leaf('float32', [2], 'ones')",
+            "t3 = leaf('float32', [0])",
+            "t4 = leaf('float32', [])",
+            "t5 = leaf('float32', [0])",
+            "t6 = aten.native_batch_norm.out(t1, t2, t2, t2, t2, False, 0.1, 0.5, out=t3, save_mean=t4, save_invstd=t5)",
+        ),
+    ),
+    Allowed(
+        r"addbmm_\.\w+",
+        "doesn't match the broadcast shape",
+        "eager gives the tensor that is written another shape, which no in-place op may",
+        ("t1 = leaf('float32', [1])", "t2 = leaf('float32', [2, 3, 3])", "t3 = aten.addbmm_.default(t1, t2, t2)"),
+    ),
+    Allowed(
+        "backward|gradient",
+        "grad_input must be contiguous",
+        "eager lays the gradient of `nll_loss2d` out as the input is, and then refuses that",
+        (
+            "t1 = leaf('float32', [2, 3, 4, 1], 'normal', 'transposed', grad=True)",
+            "t2 = leaf('int64', [2, 4, 1], 'zeros')",
+            "t3 = aten.nll_loss2d.default(t1, t2)",
+            "backward(t3)",
+        ),
+    ),
+    Allowed(
+        r"multilabel_margin_loss_forward\.output",
+        "is_target must be contiguous",
+        "eager's kernel writes to row-major tensors alone; here it writes to others",
+        (
+            "t1 = leaf('float32', [4, 5])",
+            "t2 = leaf('int64', [4, 5], 'zeros')",
+            "t3 = leaf('float32', [])",
+            "t4 = leaf('float32', [4, 5], 'normal', 'strided')",
+            "t5 = aten.multilabel_margin_loss_forward.output(t1, t2, 2, output=t3, is_target=t4)",
+        ),
+    ),
+    Allowed(
+        r"linalg_\w+\.\w+",
+        "not implemented for|expected a tensor with 2 or more dimensions of float",
+        _EMPTY,
+        ("t1 = leaf('float16', [0, 0])", "t2 = aten.linalg_ldl_factor_ex.default(t1)"),
+    ),
+)
+
+
+def is_allowed(line: str, words: str) -> bool:
+    """Whether one of both may refuse a line in these words while the other answers."""
+    return any(re.search(rf"(?:aten\.|\b)({one.op})\(", line) and re.search(one.words, words) for one in ALLOWED)

@@ -1,0 +1,285 @@
+"""Small programs, line by line beside eager: what a line leaves behind in the mode must be what it leaves behind without one.
+
+A program is lines of Python over names: leaves (`leaf`), calls of operators, views and writes, `backward`. Eager and one or more
+*lanes*, namespaces under one mode, take each line in turn: the first lane's call is recorded, the others' replayed and compiled.
+After each line results, and all that was written, are compared, and then the lanes are handed eager's values, so that a rounding
+does not grow into a difference of a later line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+import eagerdecomp as ed
+from conformance.fuzz_judging import CALL, Difference, Seen, Spaces
+from conformance.fuzz_leaves import names as words
+from eagerdecomp._torch import TorchDispatchMode
+from eagerdecomp.observing import Caught
+
+__all__ = ["SETS", "Lanes", "Program", "as_under_any_mode", "checked", "script", "shortened"]
+
+_LEFT_OUT = (
+    *("aten.gelu.default", "aten.sigmoid.default", "aten.native_layer_norm.default", "aten._softmax.default"),
+    *("aten._log_softmax.default", "aten.native_group_norm.default", "aten.relu.default", "aten.hardtanh.default"),
+    *("aten.leaky_relu.default", "aten.elu.default", "aten.tanh.default", "aten.addmm.default", "aten.upsample_nearest2d.vec"),
+    *("aten.var.correction", "aten.mean.dim", "aten.clamp.default", "aten.select_scatter.default", "aten.slice_scatter.default"),
+    *("aten.fill.Scalar", "aten.sub.Tensor", "aten.where.ScalarOther", "aten.rsqrt.default", "aten.logical_xor.default"),
+)
+_NAMES = frozenset(map(str, ed.core_aten()))
+
+#: The op sets that programs run on: what of it is called must do for all that eager does.
+SETS: Mapping[str, Callable[[], ed.OpSet]] = {
+    "core": ed.core_aten,
+    "prims": ed.prims,
+    "few": lambda: ed.core_aten() - [op for op in _LEFT_OUT if op in _NAMES],
+}
+
+_LEAF = re.compile(r"t\d+ = leaf\(")
+
+
+@dataclass(frozen=True)
+class Program:
+    """Lines, and what they run on.
+
+    Attributes:
+        lines: of Python; each makes one name, or is a call of `backward`.
+        ops: the op set, by its name in `SETS`.
+        lanes: how often each line is run in the mode.
+    """
+
+    lines: tuple[str, ...]
+    ops: str = "core"
+    lanes: int = 1
+
+
+class Lanes(Spaces):
+    """A program under way in eager and in the lanes of a mode.
+
+    Args:
+        mode: the mode of the lanes.
+        lanes: how many there are.
+        tell: is told each line before it is run.
+    """
+
+    def __init__(self, mode: Any, lanes: int = 1, seen: Seen | None = None, tell: Callable[[str], None] | None = None) -> None:
+        ops = mode.backend.ops if isinstance(mode, ed.EagerDecompMode) else None
+        super().__init__(lanes, seen or Seen(), tell or (lambda line: None), ops)
+        self.mode = mode
+        self._recorder = ed.BackendRecorder()
+
+    def take(self, line: str) -> bool:
+        """Run a line; False where it left nothing behind, since eager refuses it too or it has no route.
+
+        Raises:
+            Difference: if it leaves behind something else than it does in eager.
+        """
+        name = line.partition(" = ")[0].rpartition(" ")[2] if " = " in line else ""
+        if _LEAF.match(line):
+            for space in (self.eager, *self.lanes):
+                self.execute(line, space)
+            self._made(line, name)
+            return True
+        first, *others = self.lanes
+        self._recorder.ops.clear()
+        with Caught() as caught, self._recorder, self.mode:
+            self.execute(line, first)
+        if isinstance(caught.error, ed.UnsupportedOpError):
+            self.seen.counts["without a route"] += 1
+            return False
+        refused = [caught.error]
+        with Caught() as caught:
+            self.execute(line, self.eager)
+        eagers = caught.error
+        for lane in others:
+            with Caught() as caught, self._recorder, self.mode:
+                self.execute(line, lane)
+            refused.append(caught.error)
+        self.lines.append(line)
+        for ours in refused:
+            self.compare_errors(line, eagers, ours)
+        if eagers is not None or self.ended:
+            self.seen.counts["refused"] += 1
+            self.lines.pop()
+            for space in (self.eager, *self.lanes):
+                space.pop(name, None)
+            if not self.ended:
+                self._end_if_left_otherwise(line)
+            return False
+        self.compare(line, name)
+        self._check_reached(line)
+        self.lines.pop()
+        self._made(line, name)
+        return True
+
+    def undisturbed(self, text: str) -> Tensor | None:
+        """The gradient of a leaf after the program's lines in the mode alone, no results of eager's handed over; None for none."""
+        space = words()
+        kept, self.lines = self.lines, []
+        try:
+            for line in kept:
+                with Caught(), contextlib.nullcontext() if _LEAF.match(line) else self.mode:
+                    self.execute(line, space)
+                self.lines.append(line)
+        finally:
+            self.lines = kept
+        with Caught():
+            found: Tensor | None = eval(text, space).grad
+            return found
+        return None
+
+    def _made(self, line: str, name: str) -> None:
+        self.lines.append(line)
+        self.seen.counts["lines"] += 1
+        call = CALL.fullmatch(line)
+        if call:
+            self.seen.ops[f"aten.{call[1]}.{call[2]}"] += 1
+        if name and name not in self.names:
+            self.names.append(name)
+            self.note_versions([name])
+
+    def _check_reached(self, line: str) -> None:
+        """What the line sent to the backend is of the set."""
+        outside = {} if self._ops is None else self._recorder.outside(self._ops)
+        if outside:
+            raise Difference("leak", line, f"reached the backend from outside the set: {', '.join(map(str, outside))}")
+
+    def _end_if_left_otherwise(self, line: str) -> None:
+        """A call that is refused may have written or resized something before, of which eager promises nothing."""
+        self.lines.append(line)
+        with Caught() as caught:
+            self.compare(line, "")
+        self.lines.pop()
+        if isinstance(caught.error, Difference):
+            self.seen.counts["ended by a call that is refused half-way"] += 1
+            self.ended = True
+        elif caught.error is not None:
+            raise caught.error
+        elif not self.alike():  # it has not come to count what it wrote
+            self.seen.counts["ended by a call that is refused half-way"] += 1
+            self.ended = True
+
+
+# -- whole programs ----------------------------------------------------------------------------------------------------------------
+
+
+class _Noop(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode that passes all on."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def as_under_any_mode(program: Program, difference: Difference) -> bool:
+    """Whether a mode that does nothing at all differs from eager in the same way, at the same line.
+
+    It may do so at earlier lines where the library does not: those are left out, with what uses them, and what eager then refuses.
+    """
+    lines = program.lines
+    while difference.line in lines:
+        found = checked(replace(program, lines=lines, lanes=1), _Noop(), skips=True)  # type: ignore[no-untyped-call]
+        if found is None or found.line == difference.line:
+            return found is not None and found.kind == difference.kind
+        lines = _without(lines, found.line)
+    return False
+
+
+def _without(lines: Sequence[str], line: str) -> tuple[str, ...]:
+    """The lines but for one, and those that use what it would have made."""
+    left: list[str] = []
+    gone: set[str] = set()
+    for one in lines:
+        if one == line or gone & set(re.findall(r"\bt\d+\b", one)):
+            gone.update(re.findall(r"\b(t\d+) = ", one))
+        else:
+            left.append(one)
+    return tuple(left)
+
+
+def checked(program: Program, mode: Any = None, *, skips: bool = False) -> Difference | None:
+    """How a program differs in the mode from eager, first; None where it does not.
+
+    Args:
+        mode: the mode of the lanes; by default one of the library's on the program's op set.
+        skips: leave out a line that uses what no line before it made.
+
+    Raises:
+        NameError: where a line does so and is not left out.
+    """
+    lanes = Lanes(mode or ed.EagerDecompMode(SETS[program.ops](), cache=ed.ProgramCache()), program.lanes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for line in program.lines:
+                if lanes.ended:
+                    return None
+                names = set(re.findall(r"\bt\d+\b", line.rpartition(" = ")[2]))
+                if not names <= set(lanes.names):
+                    if skips:
+                        continue
+                    raise NameError(f"{line} uses what was not made")
+                lanes.take(line)
+        except Difference as difference:
+            return difference
+    return None
+
+
+def shortened(
+    program: Program, difference: Difference, differs: Callable[[Program], Difference | None] = checked
+) -> tuple[Program, Difference]:
+    """The program with as few and as plain lines as still differ in the same way."""
+
+    def tried(changed: Program) -> Difference | None:
+        with Caught() as caught:
+            found = differs(changed)
+            return found if found is not None and found.kind == difference.kind else None
+        if not isinstance(caught.error, NameError) and caught.error is not None:
+            raise caught.error
+        return None
+
+    going = True
+    while going:
+        going = False
+        for changed in _simpler(program):
+            found = tried(changed)
+            if found is not None:
+                program, difference, going = changed, found, True
+                break
+    return program, difference
+
+
+def _simpler(program: Program) -> Iterator[Program]:
+    lines = program.lines
+    for number in reversed(range(len(lines))):
+        yield replace(program, lines=(*lines[:number], *lines[number + 1 :]))
+    for lanes in range(1, program.lanes):
+        yield replace(program, lanes=lanes)
+    if program.ops != "core":
+        yield replace(program, ops="core")
+    changes = [
+        (r"^with [^:]*: ", ""),
+        (r", grad=True", ""),
+        (r"'(transposed|strided|offset|expanded|channels_last)'", "'contiguous'"),
+    ]
+    changes += [(r"'(special|uniform|small)'", "'normal'"), (r"'(float64|float16|bfloat16)'", "'float32'")]
+    for number, line in enumerate(lines):
+        for pattern, plain in changes:
+            simpler = re.sub(pattern, plain, line)
+            if simpler != line:
+                yield replace(program, lines=(*lines[:number], simpler, *lines[number + 1 :]))
+
+
+def script(program: Program, difference: Difference) -> str:
+    """Python that shows a difference, run from the repository's root."""
+    shown = "".join(f"    {line!r},\n" for line in program.lines)
+    return (
+        f"# {' '.join(str(difference).split())[:300]}\n"
+        "from conformance.fuzz_running import Program, checked\n\n"
+        f"print(checked(Program((\n{shown}), {program.ops!r}, {program.lanes})))\n"
+    )

@@ -1,0 +1,91 @@
+"""Layouts: the same call on tensors that lie otherwise in memory, or that hold one element or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing import make_tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from conformance.judge import Arguments
+
+__all__ = ["LAYOUTS", "SHAPED", "laid_out"]
+
+
+def _contiguous(value: Any) -> Any:
+    return value
+
+
+def _permuted(value: Any) -> Any:
+    """Dense, but not in row-major order: channels last for images, transposed for the rest."""
+    if not _plain(value) or value.dim() < 2:
+        return value
+    order = [0, *range(2, value.dim()), 1] if value.dim() >= 4 else list(range(value.dim()))[::-1]
+    back = [order.index(dim) for dim in range(value.dim())]
+    return value.detach().permute(order).contiguous().permute(back).requires_grad_(value.requires_grad)
+
+
+def _gapped(value: Any) -> Any:
+    """With unused elements between the used ones, and a storage offset."""
+    if not _plain(value) or not value.dim():
+        return value
+    room = make_tensor((*value.shape[:-1], 2 * value.shape[-1] + 1), dtype=value.dtype, device="cpu")
+    gapped = room[..., 1::2]
+    return gapped.copy_(value.detach()).requires_grad_(value.requires_grad)
+
+
+def _expanded(value: Any) -> Any:
+    """One slice of its first dimension that is longer than 1, seen in place of all others: a stride of 0."""
+    dim = next((dim for dim, size in enumerate(value.shape) if size > 1), None) if _plain(value) else None
+    if dim is None:
+        return value
+    return value.detach().narrow(dim, 0, 1).clone().expand(value.shape).requires_grad_(value.requires_grad)
+
+
+def _zero_dim(value: Any) -> Any:
+    if not _plain(value) or not value.numel():
+        return value
+    return value.detach().flatten()[0].clone().requires_grad_(value.requires_grad)
+
+
+def _plain(value: Any) -> bool:
+    return type(value) is Tensor and value.layout is torch.strided
+
+
+def _emptied(arguments: Arguments, number: int) -> Arguments:
+    """The first input's first dimension, for every second sample its last, has size 0, and so has every other of its size.
+
+    Sizes of that value that are numbers stay as they are: some such calls eager refuses.
+    """
+    first = next((leaf for leaf in tree_leaves(arguments) if _plain(leaf) and leaf.dim()), None)
+    if first is None:
+        return arguments
+    gone = first.shape[-(number % 2)]
+
+    def emptied(value: Any) -> Any:
+        if not _plain(value) or gone not in value.shape:
+            return value
+        kept = value.detach()[tuple(slice(0, 0) if size == gone else slice(None) for size in value.shape)]
+        return kept.clone().requires_grad_(value.requires_grad)
+
+    made: Arguments = tree_map(emptied, arguments)
+    return made
+
+
+#: How the tensors lie in memory.
+LAYOUTS: dict[str, Callable[[Any], Any]] = {"contiguous": _contiguous, "permuted": _permuted, "gapped": _gapped}
+
+#: The same with fewer elements, in memory or at all; the matrix alone takes these.
+SHAPED: dict[str, Callable[[Any], Any] | None] = {"expanded": _expanded, "0-dim": _zero_dim, "size-0": None}
+
+
+def laid_out(arguments: Arguments, layout: str, number: int = 0) -> Arguments:
+    """The arguments of a sample with this number, in a layout of `LAYOUTS` or `SHAPED`."""
+    one = LAYOUTS.get(layout) or SHAPED[layout]
+    if one is None:
+        return _emptied(arguments, number)
+    made: Arguments = tree_map(one, arguments)
+    return made

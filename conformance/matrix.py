@@ -1,0 +1,195 @@
+"""The matrix: every way to call what torch's own operator database knows, eagerly and in the mode.
+
+    python conformance/matrix.py --workers 2 --resume matrix.json                         # the whole: some hours
+    python conformance/matrix.py --shard 1/4 --resume matrix1.json                        # a quarter of the OpInfos
+    python conformance/matrix.py --resume matrix.json --manifest --markdown docs/matrix.md
+    python conformance/matrix.py --part 7/500                                             # one cell in 500, of all OpInfos
+    python conformance/matrix.py --ops core --match '^add$' --cells 'inplace|vmap'        # some of it
+
+Op sets by OpInfos by cells: a cell is a form (as a function, method, operator, in place, out=), a dtype, a layout and what is
+asked (values, gradients of either mode, vmap, refusals). `conformance/matrix_cells.py` says which combinations there are. What
+raises `UnsupportedOpError` is listed in `matrix_manifest.json`, which `--manifest` writes anew for the OpInfos judged in full.
+Exit code 0: all is eager's or refused as listed; 1: something is not, or the manifest is not true; 2: the command line cannot be
+used; 130: Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from conformance.cases import full_name, opinfos
+from conformance.matrix_cells import Cell, cells
+from conformance.matrix_judge import FAILED, Result, judge_cell
+from conformance.matrix_results import MANIFEST, Held, Job, Manifest, page, told
+from conformance.scoreboard import SETS
+from eagerdecomp.conformance.workers import Lost, done_in_processes
+from eagerdecomp.progress import Progress
+
+__all__ = ["SAMPLES", "judged", "main", "planned"]
+
+#: Of a cell, with which the manifest was found.
+SAMPLES = 3
+
+#: The op sets of the whole.
+MEASURED = ("core", "prims")
+
+_PATIENCE = 180.0
+
+
+@functools.cache
+def _infos() -> dict[str, Any]:
+    return {full_name(info): info for info in opinfos()}
+
+
+def planned(sets: Iterable[str] = MEASURED, match: str = "", wanted: str = "") -> dict[Job, list[Cell]]:
+    """The cells of each job, those that the regular expressions find in the names of OpInfos and in the texts of cells."""
+    found: dict[Job, list[Cell]] = {}
+    for name, info in _infos().items():
+        mine = [cell for cell in cells(info) if re.search(wanted, str(cell))] if re.search(match, name) else []
+        found |= {(ops, name): mine for ops in sets if mine}
+    return found
+
+
+def judged(job: Job, mine: Sequence[Cell], count: int, tell: Callable[[Any], None] = lambda value: None) -> dict[str, Result]:
+    """What a job's cells came to."""
+    op_set, info = SETS[job[0]](), _infos()[job[1]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {str(cell): judge_cell(info, cell, op_set, count, lambda side, cell=cell: tell([str(cell), side])) for cell in mine}
+
+
+def faults(held: Iterable[tuple[Job, str, Result]], manifest: Manifest) -> list[str]:
+    """Where results are not what the manifest lists."""
+    found = ((job, cell, manifest.fault(job, cell, one)) for job, cell, one in held)
+    return [f"{' '.join(job)} [{cell}]: {words}" for job, cell, words in found if words]
+
+
+def _left(plan: Mapping[Job, Sequence[Cell]], held: Held) -> list[tuple[Job, list[Cell]]]:
+    jobs = ((job, [cell for cell in mine if str(cell) not in held.results.get(job, {})]) for job, mine in plan.items())
+    return [(job, mine) for job, mine in jobs if mine]
+
+
+def run(plan: Mapping[Job, Sequence[Cell]], held: Held, workers: int, count: int) -> None:
+    """Judge the cells that are left, in processes of their own; one that ends its process is judged by that."""
+    total = sum(map(len, plan.values()))
+    done, bad = total - sum(len(mine) for _, mine in _left(plan, held)), 0
+    progress = Progress(total, sys.stderr)
+    try:
+        while left := _left(plan, held):
+
+            def work(number: int, beat: Callable[[Any], None], left: Sequence[tuple[Job, list[Cell]]] = left) -> dict[str, Result]:
+                return judged(*left[number], count, beat)
+
+            for number, answer in done_in_processes(range(len(left)), work, workers, _PATIENCE):
+                job = left[number][0]
+                found = _lost(job, answer) if isinstance(answer, Lost) else answer
+                held.add(job, found)
+                done, bad = done + len(found), bad + sum(one.status in FAILED for one in found.values())
+                progress.step(done, f"{bad} not eager's  {' '.join(job)}")
+    finally:
+        progress.close()
+
+
+def _lost(job: Job, answer: Lost) -> dict[str, Result]:
+    if answer.last is None:
+        raise RuntimeError(f"{' '.join(job)}: {answer.message}\n{answer.words}")
+    cell, side = answer.last
+    status = "none" if side == "eager" and answer.how != "error" else "died"
+    return {cell: Result(status, f"{side}: {answer.message}")}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--ops", choices=sorted(SETS), action="append", help=f"an op set; again for another (default: {' and '.join(MEASURED)})"
+    )
+    parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name it finds")
+    parser.add_argument("--cells", default="", metavar="REGEX", help="only cells it finds: 'FORM DTYPE LAYOUT ASKED'")
+    parser.add_argument("--shard", default="1/1", metavar="I/N", help="every N-th job (an op set and an OpInfo), from the I-th")
+    parser.add_argument("--part", default="1/1", metavar="I/N", help="of those every N-th cell, from the I-th: a bit of everything")
+    parser.add_argument("--samples", type=int, default=SAMPLES, metavar="N", help=f"of a cell at most (default {SAMPLES})")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default 1)")
+    parser.add_argument("--resume", metavar="FILE", help="keep results there as they come, and go on from those in it")
+    parser.add_argument("--again", action="store_true", help="judge anew what is held there as not eager's")
+    parser.add_argument("--manifest", action="store_true", help=f"write {MANIFEST.name} anew for the OpInfos judged in full")
+    parser.add_argument("--markdown", metavar="FILE", help="write the document there")
+    parser.add_argument("--count", action="store_true", help="count the cells, and run none")
+    return parser
+
+
+def _every(option: str, text: str) -> slice:
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    index, parts = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= index <= parts:
+        raise SystemExit(_usage(f"{option} {text}: expected I/N with I from 1 to N"))
+    return slice(index - 1, None, parts)
+
+
+def _parted(plan: Mapping[Job, Sequence[Cell]], part: slice) -> dict[Job, list[Cell]]:
+    taken: dict[Job, list[Cell]] = {}
+    for job, cell in [(job, cell) for job, mine in plan.items() for cell in mine][part]:
+        taken.setdefault(job, []).append(cell)
+    return taken
+
+
+def _usage(words: str) -> int:
+    print(f"matrix.py: {words}", file=sys.stderr)
+    return 2
+
+
+def _counts(plan: Mapping[Job, Sequence[Cell]]) -> Iterator[str]:
+    blocks = [cells(_infos()[job[1]])[cell] for job, mine in plan.items() for cell in mine]
+    for title in dict.fromkeys(blocks):
+        yield f"{blocks.count(title):7} {title}"
+    yield f"{len(blocks):7} cells of {len(plan)} jobs"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; answers its exit code."""
+    options = _parser().parse_args(argv)
+    shard, part = _every("--shard", options.shard), _every("--part", options.part)
+    if options.workers < 1 or options.samples < 1:
+        return _usage("--workers and --samples are at least 1")
+    torch.set_num_threads(1)
+    plan = _parted(dict(list(planned(options.ops or MEASURED, options.match, options.cells).items())[shard]), part)
+    if options.count:
+        print("\n".join(_counts(plan)))
+        return 0
+    manifest = Manifest.read() if MANIFEST.exists() else Manifest(SAMPLES)
+    if options.manifest and options.samples != manifest.samples:
+        return _usage(f"the manifest is of --samples {manifest.samples}")
+    held = Held(options.resume)
+    if options.again:
+        held.forget((*FAILED, "refusal"))
+    try:
+        run(plan, held, options.workers, options.samples)
+    except KeyboardInterrupt:
+        return 130
+    if options.manifest:
+        full = planned()
+        for job, results in held.results.items():
+            if set(map(str, full.get(job, ()))) == set(results):
+                manifest.renew(job, results)
+        manifest.write()
+    if options.markdown:
+        every = planned()
+        blocks = {(name, str(cell)): title for name, info in _infos().items() for cell, title in cells(info).items()}
+        Path(options.markdown).write_text(page(held, blocks, sum(map(len, every.values())), options.samples))
+    wrong = faults(held, manifest) if options.samples == manifest.samples else []
+    print(told(held, wrong))
+    return int(bool(wrong) or any(one.status in FAILED for _, _, one in held))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,115 @@
+"""The calls of a cell: samples of an OpInfo in its form, dtype and layout, with what is asked of them worked into the function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from conformance.cases import Case, Selection, cases
+from conformance.judge import cotangent
+from conformance.matrix_cells import Cell
+
+__all__ = ["Sample", "samples"]
+
+# Samples are taken evenly from so many.
+_AMONG = 48
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Calls of the same shapes, to be made one after another.
+
+    Attributes:
+        words: a pattern of what eager's error says, where torch's own tests hold it to one.
+    """
+
+    calls: tuple[Case, ...]
+    words: str = ""
+
+
+def samples(info: Any, cell: Cell, count: int) -> Iterator[Sample]:
+    """At most `count` samples of a cell, each called twice and once with other values; of error inputs all."""
+    if cell.asked == "errors":
+        torch.default_generator.manual_seed(0)
+        for error in info.error_inputs_func(info, "cpu"):
+            given = error.sample_input
+            yield Sample((Case(info.op, ((given.input, *given.args), dict(given.kwargs))),), error.error_regex)
+        return
+    selection = Selection(count, getattr(torch, cell.dtype), cell.form, cell.layout, cell.asked == "reverse", _AMONG)
+    for one, other in zip(cases(info, selection, 0), cases(info, selection, 1), strict=False):
+        made, others = _ASKED[cell.asked](cell, one, other), _ASKED[cell.asked](cell, other, one)
+        if made is not None and others is not None:
+            yield Sample((made, made, others))
+
+
+def _as_it_is(cell: Cell, case: Case, other: Case) -> Case:
+    return case
+
+
+def _reverse(cell: Cell, case: Case, other: Case) -> Case:
+    return case if cell.form == "plain" else Case(_of_a_copy(case.function), case.arguments)
+
+
+def _of_a_copy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Leaves that want gradients may not be written to."""
+
+    def call(written: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, written), *args, **kwargs)
+
+    return call
+
+
+def _forward(cell: Cell, case: Case, other: Case) -> Case | None:
+    """The function of inputs and their tangents, which answers results and theirs."""
+    given = [x for x in tree_leaves(case.arguments) if _has_tangent(x)]
+    args, kwargs = case.arguments
+    return Case(_dual(case.function), (([cotangent(x) for x in given], *args), kwargs)) if given else None
+
+
+def _dual(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(tangents: list[Tensor], *args: Any, **kwargs: Any) -> Any:
+        left = iter(tangents)
+        with forward_ad.dual_level():
+            duals, named = tree_map(lambda x: forward_ad.make_dual(x, next(left)) if _has_tangent(x) else x, (args, kwargs))
+            return tree_map(lambda x: tuple(forward_ad.unpack_dual(x)) if isinstance(x, Tensor) else x, function(*duals, **named))
+
+    return call
+
+
+def _has_tangent(value: Any) -> bool:
+    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()) and value.layout is torch.strided
+
+
+def _vmap(cell: Cell, case: Case, other: Case) -> Case | None:
+    """The function over a batch of two calls."""
+    leaves, spec = tree_flatten(case.arguments)
+    others = tree_leaves(other.arguments)
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.layout is torch.strided]
+    if not places or len(leaves) != len(others) or any(leaves[place].shape != others[place].shape for place in places):
+        return None
+
+    def call(*batch: Tensor) -> Any:
+        def one(*tensors: Tensor) -> Any:
+            given = list(leaves)
+            for place, tensor in zip(places, tensors, strict=True):
+                given[place] = tensor
+            args, kwargs = tree_unflatten(given, spec)
+            return case.function(*args, **kwargs)
+
+        return torch.func.vmap(one, randomness="different")(*batch)
+
+    return Case(call, (tuple(torch.stack([leaves[place], others[place]]) for place in places), {}))
+
+
+_ASKED: dict[str, Callable[[Cell, Case, Case], Case | None]] = {
+    "value": _as_it_is,
+    "reverse": _reverse,
+    "forward": _forward,
+    "vmap": _vmap,
+}

@@ -1,0 +1,133 @@
+"""The cells of the matrix: in which ways one OpInfo is called. What is measured, as data; nothing here runs an op."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from conformance.cases import STRIDED_OUT, VARIANTS, dtype_of, full_name
+from conformance.layouts import LAYOUTS, SHAPED
+
+__all__ = ["BLOCKS", "SINGULAR", "Block", "Cell", "cells"]
+
+
+class Cell(NamedTuple):
+    """One way to call an OpInfo's samples.
+
+    Attributes:
+        form: of `cases.FORMS` and `cases.VARIANTS`.
+        dtype: torch's name of it.
+        layout: of `layouts.LAYOUTS` and `layouts.SHAPED`.
+        asked: ``value``; ``reverse``, ``forward``: gradients of that mode; ``vmap``; ``errors``: of the calls that eager refuses.
+    """
+
+    form: str
+    dtype: str
+    layout: str
+    asked: str
+
+    def __str__(self) -> str:
+        return " ".join(self)
+
+
+class Block(NamedTuple):
+    """Cells that vary some axes together and leave the others at the plain float32 call.
+
+    Attributes:
+        title: what the documents call it.
+        dtypes: a name of `_DTYPES`.
+    """
+
+    title: str
+    forms: tuple[str, ...]
+    dtypes: str
+    layouts: tuple[str, ...]
+    asked: str
+
+
+_PLAIN, _WRITING, _ROWS = ("plain",), ("inplace", "out"), ("contiguous",)
+_EVERY_LAYOUT = (*LAYOUTS, *SHAPED)
+
+#: A cell belongs to the first block that holds it. Not the product of all axes, which would be some 1,500 cells an OpInfo.
+BLOCKS: tuple[Block, ...] = (
+    Block("float32", _PLAIN, "usual", _ROWS, "value"),
+    Block("float32, gradients", _PLAIN, "usual", _ROWS, "reverse"),
+    Block("every dtype", _PLAIN, "every", _ROWS, "value"),
+    Block("every dtype, gradients", _PLAIN, "every", _ROWS, "reverse"),
+    Block("method and operators", ("method", "operator", "inplace operator"), "usual", _ROWS, "value"),
+    Block("in place, on each layout", ("inplace",), "usual", _EVERY_LAYOUT, "value"),
+    Block("out=, on each layout", ("out",), "usual", _EVERY_LAYOUT, "value"),
+    Block("out= laid out as the inputs", (STRIDED_OUT,), "usual", ("permuted", "gapped"), "value"),
+    Block("each layout", _PLAIN, "usual", _EVERY_LAYOUT, "value"),
+    Block("each layout, gradients", _PLAIN, "usual", _EVERY_LAYOUT, "reverse"),
+    Block("in place and out=, every dtype", _WRITING, "every", _ROWS, "value"),
+    Block("in place, gradients", ("inplace",), "usual", _ROWS, "reverse"),
+    Block("forward-mode AD", _PLAIN, "usual and complex64", _ROWS, "forward"),
+    Block("vmap", _PLAIN, "usual", _ROWS, "vmap"),
+    Block("error inputs", _PLAIN, "usual", _ROWS, "errors"),
+)
+
+
+#: OpInfos that factorize matrices, as a pattern of their names: one whose rows are all one row is singular, and what eager answers
+#: for it, its gradients before all, is rounding.
+SINGULAR = (
+    r"(linalg\.(?!cross|diagonal|householder|multi_dot|vander|vecdot|vector)"
+    r"|(log)?det|pinverse|cholesky|lu|svd|qr|inverse|norm\.nuc).*"
+)
+
+
+def _every(info: Any) -> list[torch.dtype]:
+    return sorted(info.dtypes, key=str)
+
+
+def _usual(info: Any) -> list[torch.dtype]:
+    return [dtype_of(info, torch.float32)]
+
+
+_DTYPES: dict[str, Callable[[Any], list[torch.dtype]]] = {
+    "every": _every,
+    "usual": _usual,
+    "usual and complex64": lambda info: [*_usual(info), *({torch.complex64} & set(info.dtypes) - set(_usual(info)))],
+}
+
+_FORMS: dict[str, Callable[[Any], bool]] = {
+    "plain": lambda info: True,
+    "out": lambda info: bool(info.supports_out),
+    STRIDED_OUT: lambda info: bool(info.supports_out),
+    **{form: lambda info, held=held: bool(getattr(info, held, None)) for form, held in VARIANTS.items()},  # type: ignore[misc]
+}
+
+_ASKED: dict[str, Callable[[Any, torch.dtype], bool]] = {
+    "value": lambda info, dtype: True,
+    "reverse": lambda info, dtype: _differentiable(info, dtype),
+    "forward": lambda info, dtype: _differentiable(info, dtype),
+    "vmap": lambda info, dtype: True,
+    "errors": lambda info, dtype: info.error_inputs_func is not None,
+}
+
+
+def _differentiable(info: Any, dtype: torch.dtype) -> bool:
+    return bool(info.supports_autograd) and (dtype.is_floating_point or dtype.is_complex)
+
+
+def _is_singular(info: Any, layout: str) -> bool:
+    return layout == "expanded" and bool(re.fullmatch(SINGULAR, full_name(info)))
+
+
+def cells(info: Any) -> dict[Cell, str]:
+    """Each cell of an OpInfo, with the title of its block."""
+    found: dict[Cell, str] = {}
+    for title, cell in _all_of(info):
+        found.setdefault(cell, title)
+    return found
+
+
+def _all_of(info: Any) -> Iterator[tuple[str, Cell]]:
+    for block in BLOCKS:
+        for form in filter(lambda form: _FORMS[form](info), block.forms):
+            for dtype in filter(lambda dtype: _ASKED[block.asked](info, dtype), _DTYPES[block.dtypes](info)):
+                for layout in filter(lambda layout: not _is_singular(info, layout), block.layouts):
+                    yield block.title, Cell(form, str(dtype).removeprefix("torch."), layout, block.asked)

@@ -1,0 +1,194 @@
+"""What the matrix came to: kept as it comes, held against the manifest of what does not close, and told as a table.
+
+Sets and OpInfos make a job; a job's cells are known by their texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+
+from conformance.matrix_cells import BLOCKS
+from conformance.matrix_judge import FAILED, STATUSES, Result
+
+__all__ = ["MANIFEST", "Held", "Job", "Manifest", "page", "told"]
+
+MANIFEST = Path(__file__).with_name("matrix_manifest.json")
+
+#: An op set and an OpInfo, by name.
+Job: TypeAlias = tuple[str, str]
+
+#: Of a cell that does not close, in place of all of an OpInfo's.
+_ALL = "all"
+
+
+class Held:
+    """Results, a line of JSON for each answer of a worker: files of several shards can be put one behind the other."""
+
+    def __init__(self, path: str | None = None) -> None:
+        self._path = Path(path) if path else None
+        self.results: dict[Job, dict[str, Result]] = {}
+        for line in self._path.read_text().splitlines() if self._path is not None and self._path.exists() else ():
+            entry = json.loads(line)
+            cells = {cell: Result(one[0], one[1], tuple(one[2]), *one[3:]) for cell, one in entry["cells"].items()}
+            self.results.setdefault((entry["set"], entry["op"]), {}).update(cells)
+
+    def forget(self, statuses: Iterable[str]) -> None:
+        """Forget cells that came to these, so that they are judged again; the file's last word on a cell holds."""
+        for job, cells in self.results.items():
+            self.results[job] = {cell: one for cell, one in cells.items() if one.status not in statuses}
+
+    def add(self, job: Job, cells: Mapping[str, Result]) -> None:
+        """Keep what a job's cells came to."""
+        self.results.setdefault(job, {}).update(cells)
+        if self._path is not None and cells:
+            with self._path.open("a") as file:
+                file.write(json.dumps({"set": job[0], "op": job[1], "cells": cells}) + "\n")
+
+    def __iter__(self) -> Iterator[tuple[Job, str, Result]]:
+        return ((job, cell, one) for job, cells in self.results.items() for cell, one in cells.items())
+
+    def __len__(self) -> int:
+        return sum(map(len, self.results.values()))
+
+
+@dataclass
+class Manifest:
+    """What does not close, and for which jobs that is known.
+
+    Attributes:
+        samples: of each cell, with which that was found.
+        closed: jobs that close in every cell that eager takes.
+        open: for other jobs the cells that raise `UnsupportedOpError`, or "all", and the ops without a route.
+    """
+
+    samples: int
+    closed: set[Job] = field(default_factory=set)
+    open: dict[Job, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path = MANIFEST) -> Manifest:
+        """The manifest in a file."""
+        held = json.loads(path.read_text())
+        made = cls(held["samples"])
+        for ops, entry in held["sets"].items():
+            made.closed |= {(ops, name) for name in entry["closed"]}
+            made.open |= {(ops, name): one for name, one in entry["open"].items()}
+        return made
+
+    def write(self, path: Path = MANIFEST) -> None:
+        """Write it, in an order that does not change."""
+        sets = sorted({ops for ops, _ in (*self.closed, *self.open)})
+        entries = {
+            ops: {
+                "closed": sorted(name for one, name in self.closed if one == ops),
+                "open": {name: one for (its, name), one in sorted(self.open.items()) if its == ops},
+            }
+            for ops in sets
+        }
+        path.write_text(json.dumps({"samples": self.samples, "torch": torch.__version__, "sets": entries}, indent=1) + "\n")
+
+    def renew(self, job: Job, cells: Mapping[str, Result]) -> None:
+        """Take what all cells of a job came to in place of what is listed for it. A wrong value is never listed."""
+        self.closed.discard(job)
+        self.open.pop(job, None)
+        counted = {cell: one for cell, one in cells.items() if one.status not in ("none", "refusal")}
+        listed = [cell for cell, one in counted.items() if one.status == "unsupported"]
+        if listed:
+            missing = sorted({op for one in counted.values() for op in one.missing})
+            self.open[job] = {"missing": missing, "cells": _ALL if len(listed) == len(counted) else listed}
+        else:
+            self.closed.add(job)
+
+    def fault(self, job: Job, cell: str, result: Result) -> str | None:
+        """Where a result is not what is listed, in words; None where it is, where eager takes no call, and for unknown jobs."""
+        if job not in self.closed and job not in self.open:
+            return None
+        cells = self.open[job]["cells"] if job in self.open else ()
+        listed = cells == _ALL or cell in cells
+        if result.status == "unsupported" and not listed:
+            return f"no longer closes: {', '.join(result.missing)}: {result.detail}"
+        return "closes now, and is listed as one that does not" if result.status == "pass" and listed else None
+
+
+def told(held: Iterable[tuple[Job, str, Result]], faults: Sequence[str]) -> str:
+    """All that is not well, worst first, and a line of counts."""
+    rows = sorted(held, key=lambda row: (STATUSES.index(row[2].status), row[0], row[1]))
+    lines = [
+        f"{one.status:6} {' '.join(job)} [{cell}]: {one.detail}" for job, cell, one in rows if one.status in (*FAILED, "refusal")
+    ]
+    lines += [f"place  {' '.join(job)} [{cell}]: {one.places}" for job, cell, one in rows if one.places]
+    lines += [f"manifest {fault}" for fault in faults]
+    blocking = Counter(op for _, _, one in rows for op in one.missing)
+    lines += [f"{count:6} cells need {op}" for op, count in blocking.most_common(20)]
+    counts = Counter(one.status for _, _, one in rows)
+    places = sum(bool(one.places) for _, _, one in rows)
+    counted = ", ".join(f"{counts[status]} {status}" for status in reversed(STATUSES) if counts[status])
+    return "\n".join([*lines, f"{len(rows)} cells: {counted}; {places} pass and lie otherwise; {len(faults)} not as listed"])
+
+
+# -- the page -----------------------------------------------------------------------------------------------------
+
+_COLUMNS = ("pass", "refusal", "unsupported", "error", "died", "leak", "wrong")
+
+
+def page(held: Held, blocks: Mapping[tuple[str, str], str], planned: int, samples: int) -> str:
+    """The document: shares by block and by dtype, then each cell that is not well.
+
+    Args:
+        blocks: of an OpInfo and a cell, the title of its block.
+        planned: how many cells the whole matrix has.
+    """
+    rows = [(job, cell, one) for job, cell, one in held if one.status != "none"]
+    lines = [
+        "# The matrix",
+        "",
+        "Every way to call what torch's operator database knows, beside eager. Written by `python conformance/matrix.py`",
+        f"with torch {torch.__version__}: {len(held)} of {planned} cells judged, {len(rows)} of which eager takes;",
+        f"at most {samples} samples of a cell, each called twice and once with other values.",
+        "",
+    ]
+    for ops in sorted({job[0] for job, _, _ in rows}):
+        mine = [row for row in rows if row[0][0] == ops]
+        titled = [(blocks[job[1], cell], one) for job, cell, one in mine]
+        lines += [f"## {ops}", "", *_table("cells", [block.title for block in BLOCKS], titled), ""]
+        typed = [(cell.rsplit(" ", 3)[1], one) for _, cell, one in mine]
+        lines += [*_table("dtype", sorted({dtype for dtype, _ in typed}), typed), ""]
+        lines += _places([one for _, _, one in mine if one.status == "pass"])
+        blocking = Counter(op for _, _, one in mine for op in one.missing)
+        if blocking:
+            lines += ["Ops without a route, by the cells that need them:", ""]
+            lines += [f"- `{op}`: {count}" for op, count in sorted(blocking.items(), key=lambda one: (-one[1], one[0]))[:40]]
+            lines += [""]
+        bad = [(job, cell, one) for job, cell, one in mine if one.status in FAILED]
+        if bad:
+            lines += ["Not eager's:", ""]
+            lines += [f"- {job[1]}, {cell}: {one.status}: {_escaped(one.detail)}" for job, cell, one in bad] + [""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(head: str, names: Iterable[str], rows: Sequence[tuple[str, Result]]) -> list[str]:
+    lines = [f"| {head} | judged | pass | {' | '.join(_COLUMNS)} |", "|---|" + "---|" * (len(_COLUMNS) + 2)]
+    for name in names:
+        counts = Counter(one.status for title, one in rows if title == name)
+        total = sum(counts.values())
+        if total:
+            numbers = " | ".join(str(counts[status] or "") for status in _COLUMNS)
+            lines.append(f"| {name} | {total} | {100 * counts['pass'] / total:.1f} % | {numbers} |")
+    return lines
+
+
+def _places(passed: Sequence[Result]) -> list[str]:
+    alike = sum(not one.places for one in passed)
+    share = 100 * alike / max(1, len(passed))
+    return [f"Strides and version counters are eager's too in {alike} of {len(passed)} cells that pass: {share:.2f} %.", ""]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")[:300]

@@ -1,0 +1,420 @@
+"""The fuzzer: what it finds, what it forgives, and the programs by which it found something."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+import eagerdecomp as ed
+from conformance import fuzz
+from conformance.fuzz_drawing import templates
+from conformance.fuzz_judging import Difference, Seen, Spaces
+from conformance.fuzz_limits import ALLOWED, EXCLUDED, ROW_MAJOR
+from conformance.fuzz_running import SETS, Program, as_under_any_mode, checked, script, shortened
+
+aten = torch.ops.aten
+
+#: Programs by which something was found: all lines of one share a cache, as programs of a run do.
+FOUND: dict[str, Program] = {
+    "a view on prims with the offset of another tensor's": Program(
+        (
+            "t1 = leaf('float32', [24])",
+            "t2 = t1[19:].view([5, 1])",
+            "t3 = leaf('float32', [5])",
+            "t4 = t3.view([5, 1])",
+        ),
+        "prims",
+    ),
+    "out= of another dtype where eager writes its own alone": Program(
+        ("t1 = leaf('float32', [3, 4])", "t2 = leaf('float32', [3])", "t3 = aten.argmin.out(t1, 1, out=t2)")
+    ),
+    "out= of another dtype of what torch generates": Program(
+        ("t1 = leaf('float32', [3, 4])", "t2 = leaf('float64', [3, 4])", "t3 = aten.mul.Scalar_out(t1, 2.0, out=t2)")
+    ),
+    "lerp of several dtypes": Program(
+        ("t1 = leaf('float32', [3])", "t2 = leaf('bfloat16', [3])", "t3 = aten.lerp.Tensor(t1, t1, t2)")
+    ),
+    "lerp by a weight without dimensions": Program(
+        ("t1 = leaf('float32', [3])", "t2 = leaf('bfloat16', [], 'uniform')", "t3 = aten.lerp.Tensor(t1, t1, t2)")
+    ),
+    "singular values of rank one, which were NaN": Program(
+        ("t1 = leaf('float32', [5, 5], 'ones')", "t2 = aten.linalg_svdvals.default(t1)", "t3 = aten.linalg_pinv.default(t1, 1e-5)")
+    ),
+    "heaviside of several dtypes": Program(
+        ("t1 = leaf('float32', [3])", "t2 = leaf('float64', [3])", "t3 = aten.heaviside.default(t1, t2)")
+    ),
+    "round of integers by decimals": Program(("t1 = leaf('int32', [20])", "t2 = aten.round.decimals(t1, decimals=0)")),
+    "a threshold that is no number of the type": Program(
+        ("t1 = leaf('uint8', [3])", "t2 = aten.threshold.default(t1, -1.5, -4.25)", "t3 = aten.threshold.default(t1, 0, -1)")
+    ),
+    "rrelu of half floats": Program(("t1 = leaf('float16', [20])", "t2 = aten.rrelu.default(t1, 0.0, 1.0, True)")),
+    "a histogram of half floats without a range": Program(
+        ("t1 = leaf('bfloat16', [])", "t2 = aten.histogram.bin_ct(t1, 1)", "t3 = aten.histogram.bin_ct(t1, 1, range=[-9.0, 9.0])")
+    ),
+    "nextafter of several dtypes": Program(
+        ("t1 = leaf('uint8', [0, 3])", "t2 = leaf('float32', [3], 'zeros')", "t3 = aten.nextafter.default(t1, t2)")
+    ),
+    "losses of planes whose targets lie transposed": Program(
+        (
+            "t1 = leaf('float32', [4, 2, 1, 3])",
+            "t2 = leaf('int64', [4, 1, 3], 'below 1', 'transposed')",
+            "t3 = aten.nll_loss2d_forward.default(t1, t2, None, 0, -100)",
+        )
+    ),
+    "out= that is resized for a transform": Program(
+        (
+            "t1 = leaf('float32', [5, 6, 7])",
+            "t2 = leaf('float32', [0])",
+            "with torch.inference_mode(): t3 = aten.fft_hfft.out(t1, 10, 1, 'ortho', out=t2)",
+        )
+    ),
+    "out= that is resized by a kernel that hands it on": Program(
+        ("t1 = leaf('float32', [4, 5], 'normal', 'transposed')", "t2 = leaf('float32', [])", "t3 = aten.rad2deg.out(t1, out=t2)")
+    ),
+    "out= of the right shape that a pool lays out anew": Program(
+        (
+            "t1 = leaf('float32', [1, 2, 5, 5])",
+            "t2 = leaf('float32', [1, 2, 2, 3], 'ones', 'channels_last')",
+            "t3 = aten.adaptive_avg_pool2d.out(t1, [2, 3], out=t2)",
+        )
+    ),
+    "out= of joined tensors that cannot hold them": Program(
+        ("t1 = leaf('float32', [5, 5])", "t2 = leaf('int32', [5, 10])", "t3 = aten.concat.out([t1, t1], -1, out=t2)")
+    ),
+    "the gradient of a row picked by an index without dimensions": Program(
+        (
+            "t1 = leaf('float32', [10, 5], grad=True)",
+            "t2 = leaf('int64', [], 'below 5')",
+            "t3 = aten.index_select.default(t1, 0, t2)",
+            "backward(t3)",
+        )
+    ),
+    "dropout on prims, which draw by a default that the twin lacks": Program(
+        ("t1 = leaf('float32', [5, 5])", "t2 = aten.alpha_dropout.default(t1, 0.5, True)"), "prims"
+    ),
+    "a loss of margins of NaN": Program(
+        (
+            "t1 = leaf('float32', [3, 5], 'special', 'contiguous', 8, grad=True)",
+            "t2 = leaf('int64', [3], 'below 5')",
+            "t3 = aten.multi_margin_loss.default(t1, t2, 2, 1.0)",
+            "backward(t3)",
+        )
+    ),
+    "segments that are reduced to a tensor of its own": Program(
+        (
+            "t1 = leaf('float32', [5])",
+            "t2 = leaf('int64', [5], 'zeros')",
+            "t3 = aten.segment_reduce.default(t1, 'max', offsets=t2, initial=1)",
+        )
+    ),
+    "selu of integers, in inference mode": Program(
+        ("t1 = leaf('int16', [5])", "with torch.inference_mode(): t2 = aten.selu.default(t1)")
+    ),
+    "whether all are true, into numbers": Program(
+        ("t1 = leaf('float32', [5, 5])", "t2 = leaf('int64', [5])", "t3 = aten.all.out(t1, 0, out=t2)")
+    ),
+    "windows of no batch, into whole numbers": Program(
+        (
+            "t1 = leaf('float32', [0, 1, 5, 5])",
+            "t2 = leaf('int64', [0, 4, 16])",
+            "t3 = aten.im2col.out(t1, [2, 2], [1, 1], [0, 0], [1, 1], out=t2)",
+        )
+    ),
+    "noise of another type than what it is for": Program(
+        (
+            "t1 = leaf('float32', [5])",
+            "t2 = leaf('float16', [5])",
+            "t3 = aten.rrelu_with_noise_.default(t1, t2, 0.0, 1.0, True)",
+        )
+    ),
+    "a call that eager refuses after it has written": Program(
+        (
+            "t1 = leaf('float32', [4, 3])",
+            "t2 = leaf('float32', [4, 3])",
+            "t3 = leaf('float32', [4, 3])",
+            "t4 = aten.native_dropout.out(t1, 0.5, True, out0=t2, out1=t3)",
+            "t5 = t2.sub_(t1)",
+        )
+    ),
+    "lerp of integers, polar of half floats, a mask of bytes": Program(
+        (
+            "t1 = leaf('int64', [3])",
+            "t2 = aten.lerp.Tensor(t1, t1, t1)",
+            "t3 = leaf('float16', [3])",
+            "t4 = aten.polar.default(t3, t3)",
+            "t5 = leaf('uint8', [3])",
+            "t6 = aten.masked_fill.Scalar(t5, t5, 0)",
+        )
+    ),
+    "losses in two types": Program(
+        (
+            "t1 = leaf('float32', [3, 4])",
+            "t2 = leaf('float64', [3, 4])",
+            "t3 = aten.soft_margin_loss.default(t1, t2)",
+            "t4 = aten.binary_cross_entropy_with_logits.default(t2, t1)",
+            "t5 = leaf('bfloat16', [3, 4])",
+            "t6 = aten.soft_margin_loss.default(t5, t1, 0)",
+        )
+    ),
+    "products and solutions in two types": Program(
+        (
+            "t1 = leaf('float64', [3, 3], 'uniform')",
+            "t2 = leaf('float32', [3], 'uniform', 'contiguous', 2)",
+            "t3 = aten.addr.default(t1, t2, t2)",
+            "t4 = leaf('float32', [3, 3], 'uniform')",
+            "t5 = aten.linalg_solve_triangular.default(t4, t1, upper=True)",
+        )
+    ),
+    "bools that are added up by indices, times a number": Program(
+        (
+            "t1 = leaf('bool', [3])",
+            "t2 = leaf('int64', [3], 'below 3')",
+            "t3 = leaf('bool', [3], 'ones')",
+            "t4 = aten.index_add_.default(t1, 0, t2, t3, alpha=-1)",
+            "t5 = aten.index_add.default(t1, 0, t2, t3, alpha=0)",
+        )
+    ),
+    "random numbers into tensors of another type or shape": Program(
+        (
+            "t1 = leaf('float32', [3, 4], 'uniform')",
+            "t2 = leaf('int64', [3, 4], 'small', 'transposed')",
+            "t3 = aten.bernoulli.out(t1, out=t2)",
+            "t4 = leaf('float32', [0])",
+            "t5 = leaf('int64', [])",
+            "t6 = aten.normal.Tensor_float_out(t5, 2.0, out=t4)",
+            "t7 = leaf('float64', [2, 4])",
+            "t8 = aten.normal.Tensor_Tensor_out(t1, t5, out=t7)",
+            "t9 = aten.normal.float_Tensor_out(1.5, t5, out=t7)",
+        )
+    ),
+    "a write to an element of conjugates, on prims": Program(
+        (
+            "t1 = leaf('complex64', [4, 4])",
+            "t2 = t1.mH",
+            "t3 = t2.__setitem__((0, 1), 2)",
+            "t4 = t2.imag[1, 2].fill_(3)",
+            "t5 = t2.conj().imag[0].neg()[1:]",
+        ),
+        "prims",
+    ),
+    "dropout of no elements, on prims": Program(
+        (
+            "t1 = leaf('float32', [0, 3])",
+            "with torch.inference_mode(): t2 = aten.native_dropout.default(t1, 0.5, True)",
+            "t3 = leaf('int64', [0])",
+            "t4 = aten.native_dropout.default(t3, 0.5, True)",
+        ),
+        "prims",
+    ),
+    "a threshold between integers": Program(
+        (
+            "t1 = leaf('int32', [9], 'small')",
+            "t2 = aten.threshold.default(t1, -1.75, -4.25)",
+            "t3 = leaf('uint8', [9], 'small')",
+            "t4 = aten.threshold.default(t3, 1.5, 3)",
+            "t5 = aten.threshold.default(t3, 1, -1)",
+        )
+    ),
+    "two absent results that are not one": Program(
+        ("t1 = leaf('float32', [3])", "t2 = aten.unique_consecutive.default(t1)", "t3 = t2[1].unsqueeze_(-1)")
+    ),
+    "the mode of zeros of both signs": Program(
+        (
+            "t1 = leaf('float32', [9, 5], 'small', 'contiguous', 3)",
+            "t2 = leaf('float32', [9, 5], 'zeros')",
+            "t3 = aten.copysign.Tensor(t2, t1)",
+            "t4 = aten.mode.default(t3)",
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_program_that_once_differed_is_eagers(name: str, lanes: int) -> None:
+    assert checked(Program(FOUND[name].lines, FOUND[name].ops, lanes)) is None
+
+
+@pytest.mark.parametrize("row", ALLOWED, ids=lambda row: row.op)
+def test_what_is_allowed_to_differ_does(row: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("conformance.fuzz_limits.ALLOWED", ())
+        found = checked(Program(row.example, row.ops))
+    assert found is not None
+    assert found.kind in ("answers", "raises")
+    assert re.search(row.words, found.message)
+    assert checked(Program(row.example, row.ops)) is None
+
+
+def test_an_error_of_the_sets_own_is_one_of_a_view_where_eagers_is() -> None:
+    out_of_bounds = RuntimeError("setStorage: sizes [9] are out of bounds for storage of size 4")
+    spaces = Spaces(1, Seen(), lambda line: None)
+    spaces.compare_errors("t1 = x", out_of_bounds, ValueError("Can't view a storage of size 4"))
+    for eagers, ours in (
+        (IndexError("Dimension out of range"), ValueError("Can't view a storage of size 4")),
+        (out_of_bounds, IndexError("Can't view a storage of size 4")),
+        (out_of_bounds, ValueError("Cannot view a tensor with shape")),
+    ):
+        with pytest.raises(Difference, match="error after"):
+            spaces.compare_errors("t1 = x", eagers, ours)
+
+
+def test_masks_are_eagers_where_the_set_holds_its_kernel_of_dropout() -> None:
+    lines = ("t1 = leaf('float32', [9, 9], 'uniform', grad=True)", "t2 = aten.dropout.default(t1, 0.5, True)", "backward(t2)")
+    assert checked(Program(lines, "prims")) is None
+    scaled = lambda x, p, train: aten.native_dropout(aten.clone(x), 0.25, train)  # noqa: E731
+    assert checked(Program(lines), _on({"aten.native_dropout.default": scaled})) is not None
+
+
+def test_every_pattern_of_what_is_left_out_fits_an_op() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("conformance.fuzz_drawing.EXCLUDED", {})
+        every = [str(op) for op in templates.__wrapped__()]
+    for pattern in EXCLUDED:
+        assert any(re.fullmatch(pattern, op) for op in every), pattern
+    assert len(templates()) > 900
+
+
+def _expanded_before(others: float) -> torch.Tensor:
+    """Six times the number 1, which lies in memory before other numbers."""
+    return torch.tensor([1.0, *[others] * 5])[:1].expand(6)
+
+
+_READERS: dict[str, Any] = {
+    "aten.native_group_norm.default": lambda x: aten.native_group_norm(torch.arange(18.0).view(1, 6, 3), x, None, 1, 6, 3, 2, 0.5),
+    "aten.median.dim": lambda x: aten.median.dim(x, 0),
+    "aten.nanmedian.dim": lambda x: aten.nanmedian.dim(x, 0),
+}
+
+
+@pytest.mark.parametrize("name", _READERS)
+def test_eager_reads_what_is_not_in_its_argument_where_programs_give_row_major_ones_alone(name: str) -> None:
+    run = _READERS[name]
+    low, high = (run(_expanded_before(others))[0] for others in (-7.0, 7.0))
+    assert not torch.equal(low, high)
+    low, high = (run(_expanded_before(others).contiguous())[0] for others in (-7.0, 7.0))
+    assert torch.equal(low, high)
+    assert any(re.fullmatch(pattern, name) for pattern in ROW_MAJOR)
+    assert all(any(re.fullmatch(pattern, one) for one in _READERS) for pattern in ROW_MAJOR)
+
+
+def test_programs_give_row_major_tensors_to_ops_that_read_others_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [aten.native_group_norm.default, aten.nanmedian.dim_values])
+    modes, seen = fuzz._Modes(), Seen()
+    lines = [one for number in range(6) for one in fuzz.drawn(1, number, modes, seen, lambda value: None)[0].lines]
+    calls = [one for one in lines if "aten.native_group_norm.default(" in one or "aten.nanmedian." in one]
+    assert len(calls) > 9
+    for call in calls:
+        given = call.partition("aten.")[2].partition("values=")[0]
+        assert re.search(r"\bt\d+\S*\.contiguous\(\)", given), call
+        assert not re.search(r"\bt\d+(\[\d+\])*[,)]", given), call
+
+
+def test_what_differs_under_any_mode_is_known_behind_lines_that_differ_only_there() -> None:
+    program = Program(
+        (
+            "t1 = leaf('float32', [5], grad=True)",
+            "t2 = leaf('float32', [])",
+            "with torch.inference_mode(): t3 = aten.linalg_norm.out(t1, 0.5, out=t2)",  # no write that counts under a mode
+            "with torch.inference_mode(): t4 = t3.exp()",
+            "with torch.inference_mode(): t5 = t1.reshape(-1)",  # no view of what needs a gradient under a mode
+        )
+    )
+    found = checked(program)
+    assert found is not None
+    assert found.line == program.lines[-1]
+    assert as_under_any_mode(program, found)
+    assert not as_under_any_mode(program, dataclasses.replace(found, kind="values"))
+    assert not as_under_any_mode(program, dataclasses.replace(found, line=program.lines[3]))
+
+
+def test_what_eager_refuses_without_a_line_that_differs_under_any_mode_is_left_out_with_it() -> None:
+    program = Program(
+        (
+            "t1 = leaf('float32', [5], grad=True)",
+            "t2 = leaf('float32', [0])",
+            "with torch.inference_mode(): aten.linalg_norm.out(t1, 0.5, out=t2)",  # no write that counts under a mode
+            "t3 = t2.view(1)",  # of one element by the line before alone
+            "t4 = t3.exp()",
+            "with torch.inference_mode(): t5 = t1.reshape(-1)",
+        )
+    )
+    found = checked(program)
+    assert found is not None
+    assert found.line == program.lines[-1]
+    assert as_under_any_mode(program, found)
+
+
+# -- what it would find --------------------------------------------------------------------------------------------------------
+
+
+def _on(kernels: dict[str, Any]) -> ed.EagerDecompMode:
+    return ed.EagerDecompMode(ed.Backend("wrong", ed.core_aten(), kernels=kernels), cache=ed.ProgramCache())
+
+
+WRONG: dict[str, tuple[str, dict[str, Any], Sequence[str]]] = {
+    "values": ("values", {"aten.mul.Tensor": lambda x, y: aten.mul.Tensor(x, y) * 1.001}, ("t2 = aten.silu.default(t1)",)),
+    "dtype": ("dtype", {"aten.exp.default": lambda x: aten.exp(x).double()}, ("t2 = aten.exp.default(t1)",)),
+    "strides": ("strides", {"aten.exp.default": lambda x: aten.exp(x).t().contiguous().t()}, ("t2 = aten.exp.default(t1)",)),
+    "aliasing": ("aliasing", {"aten.relu.default": lambda x: x}, ("t2 = aten.relu.default(t1)", "t3 = t2.add_(1)")),
+    "leak": ("leak", {"aten.exp.default": lambda x: aten.exp_(aten.clone(x))}, ("t2 = aten.exp.default(t1)",)),
+    "raises": ("raises", {"aten.exp.default": lambda x: aten.exp(x, 1)}, ("t2 = aten.exp.default(t1)",)),
+    "gradient": (
+        "gradient",
+        {"aten.mul.Tensor": lambda x, y: aten.mul.Tensor(x, y) * (1 if torch.is_grad_enabled() else 1.01)},
+        ("t2 = leaf('float32', [3, 3], grad=True)", "t3 = aten.exp.default(t2)", "backward(t3)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_kernel_is_found_and_the_program_made_short(name: str) -> None:
+    kind, kernels, lines = WRONG[name]
+    around = ("t7 = leaf('float32', [2])", "t1 = leaf('float32', [3, 3])", "t8 = aten.abs.default(t7)")
+    program = Program((*around, *lines, "t9 = aten.abs.default(t8)"), lanes=2)
+    found = checked(program, _on(kernels))
+    assert found is not None
+    assert found.kind == kind
+    short, again = shortened(program, found, lambda one: checked(one, _on(kernels)))
+    assert again.kind == kind
+    assert len(short.lines) <= len(lines) + 1
+    assert short.lanes == 1
+    assert "Program((" in script(short, again)
+
+
+def test_a_program_follows_from_its_seed_and_number() -> None:
+    runs = [fuzz.drawn(3, 5, fuzz._Modes(), Seen(), lambda value: None)[0] for _ in range(2)]
+    other = fuzz.drawn(3, 6, fuzz._Modes(), Seen(), lambda value: None)[0]
+    assert runs[0] == runs[1] != other
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_programs_of_a_seed_are_eagers(capsys: pytest.CaptureFixture[str]) -> None:
+    """What CI runs of the fuzzer; a run of it is `conformance/fuzz.py`."""
+    code = fuzz.main(["--seed", "0", "--programs", "60"])
+    told = capsys.readouterr().out
+    assert code == 0, told
+    assert "60 programs, 0 differ" in told
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_many_programs_are_eagers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz.main(["--seed", "0", "--programs", "5000", "--workers", str(os.cpu_count() or 1)]) == 0, capsys.readouterr().out
+
+
+def test_a_run_goes_on_where_it_was(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = str(tmp_path / "kept.json")
+    fuzz.main(["--seed", "0", "--programs", "3", "--resume", kept])
+    fuzz.main(["--seed", "0", "--programs", "5", "--resume", kept])
+    assert "5 programs" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        fuzz.main(["--seed", "1", "--programs", "5", "--resume", kept])
+    assert "is of --seed 0" in capsys.readouterr().err
+    assert sorted(SETS) == ["core", "few", "prims"]

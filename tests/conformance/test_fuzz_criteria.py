@@ -1,0 +1,114 @@
+"""The fuzzer's criteria of linear algebra: what rounding leaves open they take, and wrong results they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from conformance.fuzz_criteria import CRITERIA, is_right
+from conformance.fuzz_running import Program, checked
+
+aten = torch.ops.aten
+
+
+def full(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+
+def low(rows: int, columns: int) -> Tensor:
+    """Of rank one."""
+    return full(rows, 1) @ full(1, columns)
+
+
+def _flipped(basis: Tensor, upper: Tensor) -> list[Tensor]:
+    return [-basis, -upper]
+
+
+#: op: a call, other right results made of eager's, and wrong ones.
+CASES: dict[str, tuple[Any, list[Any], Callable[..., Any], Callable[..., Any]]] = {
+    "eigenvalues": (aten.linalg_eigvals.default, [full(5, 5)], lambda w: [w.flip(0)], lambda w: [w[[0, 0, 2, 3, 4]]]),
+    "eigenvalues of rank one": (
+        aten.linalg_eigvals.default,
+        [torch.ones(5, 5)],
+        lambda w: [torch.tensor([0, 5, 0, 0, 1e-6]).to(w)],
+        lambda w: [torch.tensor([0, 5, 0, 0, 5]).to(w)],
+    ),
+    "eigenvectors": (
+        aten.linalg_eig.default,
+        [full(4, 4)],
+        lambda w, v: [w.flip(0), -v.flip(1)],
+        lambda w, v: [w, v.flip(1)],
+    ),
+    "symmetric": (aten.linalg_eigh.default, [full(4, 4)], lambda w, v: [w, -v], lambda w, v: [w, v.flip(1)]),
+    "singular values": (
+        aten.linalg_svd.default,
+        [full(4, 3), False],
+        lambda u, s, v: [-u, s, -v],
+        lambda u, s, v: [-u, s, v],
+    ),
+    "condition": (aten.linalg_cond.default, [low(4, 4)], lambda c: [c * 0 + torch.inf], lambda c: [c * 0 + 7]),
+    "orthogonal": (aten.linalg_qr.default, [low(4, 4)], _flipped, lambda q, r: [q, -r]),
+    "orthogonal, of full rank": (aten.linalg_qr.default, [full(4, 4)], None, _flipped),
+    "pivots": (
+        aten.linalg_lu.default,
+        [torch.ones(4, 4)],
+        lambda order, lower, upper: [order[[0, 2, 1, 3]], lower, upper],
+        lambda order, lower, upper: [order, lower, 2 * upper],
+    ),
+    "solution of a rank that nobody looked at": (
+        lambda a, b: aten.linalg_lstsq.default(a, b, driver="gelsd"),
+        [low(4, 4), full(4, 2)],
+        lambda x, residuals, rank, values: [x, residuals, rank, values],
+        lambda x, residuals, rank, values: [2 * x, residuals, rank, values],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_open_is_taken_and_what_is_wrong_is_not(name: str) -> None:
+    run, args, other, wrong = CASES[name]
+    op = run if isinstance(run, torch._ops.OpOverload) else aten.linalg_lstsq.default
+    assert op._schema.name in CRITERIA
+    found = run(*args)
+    results = [found] if isinstance(found, Tensor) else list(found)
+    if other is not None:
+        assert is_right(op, args, {}, results)
+        assert is_right(op, args, {}, other(*results))
+    assert is_right(op, args, {}, wrong(*results)) is False
+
+
+#: Programs whose values are anybody's, and one whose gradient holds what autograd kept of the inside of a composite.
+OPEN = {
+    "eigenvalues": ("t1 = leaf('float32', [5, 5], 'ones')", "t2 = aten.linalg_eigvals.default(t1)"),
+    "pivots": ("t1 = leaf('float32', [6, 5], 'uniform', 'expanded', 226)", "t2 = aten.linalg_lu.default(t1)"),
+    "condition": ("t1 = leaf('float32', [5, 5], 'small', 'contiguous', 771)", "t2 = aten.linalg_cond.default(t1)"),
+    "norm of singular values": (
+        "t1 = leaf('float32', [6, 4], 'small', 'contiguous', 28, grad=True)",
+        "t2 = aten.linalg_matrix_norm.default(t1, 2)",
+        "backward(t2)",
+    ),
+    "sum of singular values that are none": (
+        "t1 = leaf('float64', [5, 5], 'ones', grad=True)",
+        "t2 = aten.linalg_matrix_norm.str_ord(t1, 'nuc')",
+        "backward(t2)",
+    ),
+    "eager's gradient in bfloat16 is NaN": (
+        "t1 = leaf('bfloat16', [5, 5], 'normal', 'contiguous', 159, grad=True)",
+        "t2 = aten.linalg_matrix_exp.default(t1)",
+        "backward(t2)",
+    ),
+    "solution cut by rcond": (
+        "t1 = leaf('float32', [5, 5], 'uniform', 'transposed', 32)",
+        "t2 = leaf('float32', [5, 2], 'normal', 'contiguous', 39)",
+        "t3 = aten.linalg_lstsq.default(t1, t2, 0.3)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_a_program_whose_values_are_open_finds_nothing(name: str) -> None:
+    assert checked(Program(OPEN[name])) is None

@@ -1,0 +1,55 @@
+"""Type promotion: the sweep over its lattice finds no value, dtype or shape that is not eager's, and sees one that is not."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from on_core import CORE, check
+from weekly import WEEK
+
+from conformance.promotion import judge, judged, mixes, table
+from eagerdecomp import EagerDecompMode, core_aten, register_decomposition
+
+_EVERY = 900
+
+
+def test_this_weeks_mixes_are_promoted_as_eager_promotes_them() -> None:
+    found = list(judged(itertools.islice(mixes(), WEEK * 17 % _EVERY, None, _EVERY), core_aten()))
+    assert len(found) > 100
+    assert not [str(mix) for mix, status, _ in found if status == "wrong"], table(found)[0]
+
+
+@pytest.mark.slow
+def test_all_mixes_are_promoted_as_eager_promotes_them() -> None:
+    text, _ = table(one for one in judged(mixes(), core_aten()) if one[1] in ("wrong", "pass"))
+    assert "wrong" not in text, text
+
+
+_CALLS = {
+    "an out= that cannot hold the type, of a refused one": lambda: torch.bitwise_and(
+        torch.ones(2).bool(), 1.5, out=torch.empty(2).bool()
+    ),
+    "an in-place op that cannot hold the type, of a refused one": lambda: torch.ones(2).int().gcd_(torch.ones(2)),
+    "xlogy of a float and a complex number": lambda: torch.xlogy(torch.ones(2), torch.ones(2).cfloat()),
+    "xlog1py of a float and a complex number": lambda: torch.special.xlog1py(torch.ones(2), torch.ones(2).cfloat()),
+    "an out= of clamp of another type": lambda: torch.clamp(torch.ones(2), 1.5, out=torch.empty(2).double()),
+    "an out= of lerp of another type": lambda: torch.lerp(torch.ones(2), torch.ones(2), torch.ones(2), out=torch.empty(2).double()),
+    "igamma of two integer types": lambda: torch.igamma(torch.ones(2).short(), torch.ones(2).int()),
+    "zeta of two half types": lambda: torch.special.zeta(torch.full((2,), 2.0).half(), torch.ones(2).bfloat16()),
+}
+
+
+@pytest.mark.parametrize("name", _CALLS)
+def test_what_operands_promote_to_decides(name: str) -> None:
+    check(_CALLS[name])
+
+
+def test_the_sweep_sees_a_value_that_is_not_eagers() -> None:
+    @register_decomposition("aten.logaddexp2.default")
+    def wrong(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.add.Tensor(self, other)
+
+    floats = [mix for mix in mixes("^logaddexp2 plain$") if "(float32[2], float32[2])" in str(mix)]
+    assert [judge(mix, EagerDecompMode(CORE, rules=[wrong]))[0] for mix in floats] == ["wrong"]

@@ -1,0 +1,66 @@
+"""The soak, condensed: some rounds in place of an hour, and what it would find."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from conformance import soak as soaking
+from conformance.soak import JOBS, Report, Sample, grows, soak
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_an_op() -> object:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_steps_of_four_threads_are_eagers_and_no_tensor_stays() -> None:
+    report = soak(rounds=4, turns=5, seed=1)
+    assert not report.wrong
+    assert not report.hung
+    assert report.taken() == 4 * 4 * 5 * 4
+    assert set(report.steps) == set(JOBS)
+    assert report.hits > 20 * report.misses > 0
+    # Constants of programs are kept, a few each time that a program is new; models and batches are not.
+    assert report.samples[-1].tensors - report.samples[0].tensors < 80
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_ten_minutes_of_steps_are_eagers_and_memory_is_flat() -> None:
+    report = soak(seconds=600)
+    assert [*report.wrong, *report.growth()] == [], str(report)
+    assert not report.hung
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_loss_that_is_another_is_told_with_its_seed() -> None:
+    report = soak(rounds=1, threads=2, turns=1, bend=0.1)
+    assert len(report.wrong) == report.taken() == 8
+    assert "seed" in report.wrong[0]
+
+
+def test_what_grows_is_told_and_a_single_peak_is_not() -> None:
+    seconds = [float(number) for number in range(30)]
+    assert grows(seconds, [100.0 + one for one in seconds]) == pytest.approx(19)
+    assert grows(seconds, [100.0] * 20 + [500.0] + [100.0] * 9) == 0
+    leaking = Report({"words": 1}, samples=[Sample(one, 100 + 10 * one, 50, 7) for one in seconds])
+    flat = Report({"words": 1}, samples=[Sample(one, 100 + one % 2, 50, 7) for one in seconds])
+    assert leaking.growth() == ["resident grew by 190.0 to 390.0"]
+    assert flat.growth() == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_command_says_what_it_came_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "soak.json"
+    soaking.main(["--minutes", "0.01", "--threads", "1", "--json", str(kept)])
+    assert "not eager's" in capsys.readouterr().out
+    assert sum(json.loads(kept.read_text())["steps"].values()) >= 4
+    assert soaking.main(["--minutes", "0"]) == 2

@@ -1,0 +1,49 @@
+"""The table of what eager is no standard for holds what is needed, and the scoreboard leaves out only that."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import eagerdecomp as ed
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from conformance import scoreboard
+from conformance.cases import Selection, full_name, opinfos
+from conformance.scoreboard import judge_opinfo, table
+from conformance.standards import NO_STANDARD
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+CORE = ed.core_aten()
+INFOS = {full_name(info): info for info in opinfos("|".join(NO_STANDARD))}
+HERE = [(name, dtype) for name, (dtypes, elsewhere, _) in NO_STANDARD.items() if not elsewhere for dtype in dtypes]
+
+
+def test_each_entry_names_an_opinfo_of_its_dtypes() -> None:
+    for name, (dtypes, _, why) in NO_STANDARD.items():
+        assert set(dtypes) <= set(INFOS[name].dtypes), name
+        assert why
+
+
+@pytest.mark.parametrize(("name", "dtype"), HERE)
+def test_an_entry_that_is_not_needed_fails(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    selection = Selection(samples=2, dtype=dtype)
+    left_out = judge_opinfo(INFOS[name], CORE, selection)
+    assert (left_out.status, left_out.detail) == ("none", NO_STANDARD[name][2])
+    assert f"left out {name}: " in table([left_out], CORE)
+    monkeypatch.setattr(scoreboard, "no_standard", lambda *_: "")
+    row = judge_opinfo(INFOS[name], CORE, selection)
+    assert row.status == "wrong", "eager is a standard there: strike the entry"
+    assert "values differ" in row.detail
+
+
+def test_what_the_table_leaves_out_are_values_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoreboard, "no_standard", lambda *_: "no reason")
+    assert judge_opinfo(INFOS["kthvalue"], CORE, Selection(samples=2)).status == "pass"
+    monkeypatch.setattr(scoreboard, "differences", lambda *_: ["result 0: dtype torch.int32 for torch.int64"])
+    assert judge_opinfo(INFOS["kthvalue"], CORE, Selection(samples=2)).status == "wrong"
