@@ -13,6 +13,7 @@ from eagerdecomp._torch import OpOverload
 from eagerdecomp.decomps import (
     activations,
     antialias,
+    assertions,
     attention,
     bessel,
     bits,
@@ -23,17 +24,21 @@ from eagerdecomp.decomps import (
     distances,
     distribution_gradients,
     distributions,
+    eigenvalues,
     elementwise,
     embedding,
     encoder,
     error_functions,
     factories,
     factorizations,
+    few_kernels,
     foreach,
     fourier,
     gammas,
     grids,
     histograms,
+    incomplete_gamma,
+    indefinite,
     indexing,
     lengths,
     linalg,
@@ -46,6 +51,11 @@ from eagerdecomp.decomps import (
     padding,
     polynomials,
     pooling,
+    prim_making,
+    prim_orders,
+    prim_places,
+    prim_products,
+    prim_windows,
     products,
     quantization,
     ragged,
@@ -55,7 +65,9 @@ from eagerdecomp.decomps import (
     repairs,
     resize,
     sampling,
+    scaled_products,
     segments,
+    sharding,
     softmaxes,
     sorting,
     special,
@@ -65,9 +77,10 @@ from eagerdecomp.decomps import (
 from eagerdecomp.refusals import refusing
 from eagerdecomp.rules import Rule, index_rules
 
-__all__ = ["FAMILIES", "our_rules"]
+__all__ = ["FAMILIES", "ON_PRIMS", "our_rules"]
 
 FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
+    ("assertions", assertions.RULES),
     ("attention", attention.RULES),
     ("convolution", convolution.RULES),
     ("distances", distances.RULES),
@@ -79,6 +92,7 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("segments", segments.RULES),
     ("special", special.RULES),
     ("gammas", gammas.RULES),
+    ("incomplete_gamma", incomplete_gamma.RULES),
     ("bessel", bessel.RULES),
     ("bits", bits.RULES),
     ("histograms", histograms.RULES),
@@ -89,12 +103,15 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("fourier", fourier.RULES),
     ("linalg", linalg.RULES),
     ("factorizations", factorizations.RULES),
+    ("indefinite", indefinite.RULES),
+    ("eigenvalues", eigenvalues.RULES),
     ("matrix_functions", matrix_functions.RULES),
     ("spectra", spectra.RULES),
     ("recurrent", recurrent.RULES),
     ("cells", cells.RULES),
     ("pooling", pooling.RULES),
     ("products", products.RULES),
+    ("scaled_products", scaled_products.RULES),
     ("padding", padding.RULES),
     ("resize", resize.RULES),
     ("antialias", antialias.RULES),
@@ -104,7 +121,6 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("distributions", distributions.RULES),
     ("distribution_gradients", distribution_gradients.RULES),
     ("factories", factories.RULES),
-    ("foreach", foreach.RULES),
     ("activations", activations.RULES),
     ("softmaxes", softmaxes.RULES),
     ("normalization", normalization.RULES),
@@ -116,6 +132,15 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("losses", losses.RULES),
     ("class_losses", class_losses.RULES),
     ("repairs", repairs.RULES),
+)
+
+#: Rules for sets that hold prims, behind all others of an op.
+ON_PRIMS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
+    ("prim_products", prim_products.RULES),
+    ("prim_places", prim_places.RULES),
+    ("prim_orders", prim_orders.RULES),
+    ("prim_windows", prim_windows.RULES),
+    ("prim_making", prim_making.RULES),
 )
 
 
@@ -130,15 +155,35 @@ def _usual() -> Mapping[OpOverload, Rule]:
     return index_rules(lengths.RULES)
 
 
+@functools.cache
+def _on_prims() -> Mapping[OpOverload, Rule]:
+    return index_rules(_refusing(rule) for _, rules in ON_PRIMS for rule in rules)
+
+
+@functools.cache
+def _on_small_sets() -> Mapping[OpOverload, Rule]:
+    return index_rules(_refusing(rule) for rule in few_kernels.RULES)
+
+
 def _refusing(rule: Rule) -> Rule:
     fn = rule.fn if rule.linked else refusing(str(rule.op), rule.fn)
     return rule if fn is rule.fn else replace(rule, fn=fn)
 
 
 def our_rules(op: OpOverload) -> Iterator[Rule]:
-    """The library's rules for an op: those written by hand, and one that the schema gives (in-place and ``out=`` ops)."""
+    """The library's rules for an op: those written by hand, one that the schema gives (foreach, in-place and ``out=`` ops), and
+    those of the last resort: one for sets that hold prims, whose source is ``prims``, and one for sets that lack Core ops, whose
+    source is ``small``."""
     for table in (_usual(), _by_op()):
         rule = table.get(op)
         if rule is not None:
             yield rule
+    yield from foreach.rules_for(op)
     yield from mutation.rules_for(op)
+    yield from sharding.rules_for(op)
+    on_prims = _on_prims().get(op)
+    if on_prims is not None:
+        yield on_prims
+    small = _on_small_sets().get(op)
+    if small is not None:
+        yield small

@@ -322,6 +322,11 @@ def _sigmoid_backward(call: Call) -> Callable[..., Any]:
     return lambda grad_output, output: mul(grad_output, mul(sub(1, output), output))
 
 
+def _native_dropout(input: Tensor, p: float, train: bool | None) -> Any:
+    """Of no elements eager answers the tensor itself, and a mask of its type."""
+    return NotImplemented if input.numel() else (input, aten.empty_like.default(input))
+
+
 def _native_dropout_backward(call: Call) -> Callable[..., Any]:
     mul, scale_by, to = call(aten.mul.Tensor), call(aten.mul.Scalar), call(aten._to_copy.default)
     others = call(aten.native_dropout_backward.default)
@@ -413,7 +418,17 @@ def _glu_backward_jvp(grad_x: Tensor, grad_glu: Tensor, x: Tensor, dgrad_glu: Te
     return _joined([first, second], dim)
 
 
+def _threshold_of_integers(self: Tensor, threshold: Any, value: Any) -> Any:
+    """Eager makes both numbers integers first, of bytes without their sign."""
+    if self.dtype.is_floating_point or self.dtype.is_complex:
+        return NotImplemented
+    least, found = (int(one) % 256 if self.dtype is torch.uint8 else int(one) for one in (threshold, value))
+    met = aten.le.Scalar(self, least)
+    return aten.where.self(met, aten.full.default([], found, dtype=self.dtype, device=self.device), self)
+
+
 RULES: tuple[Rule, ...] = (
+    own(aten.threshold.default, _threshold_of_integers),
     formula(aten.mish.default, _mish),
     formula(aten.softplus.default, _softplus),
     formula(aten.hardswish.default, _hardswish),
@@ -436,6 +451,7 @@ RULES: tuple[Rule, ...] = (
     formula(aten.tanh_backward.default, _tanh_backward, operands=(0, 1)),
     formula(aten.sigmoid_backward.default, _sigmoid_backward, operands=(0, 1)),
     formula(aten._prelu_kernel.default, _prelu_kernel, operands=(0, 1)),
+    own(aten.native_dropout.default, _native_dropout),
     linked(aten.native_dropout_backward.default, _native_dropout_backward),
     formula(aten.glu.default, _glu),
     own(aten.glu_backward.default, _glu_backward),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch import OpOverload
 from eagerdecomp.layouts import as_operands, laid_out
 from eagerdecomp.precision import in_type
 from eagerdecomp.promotion import promoted
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented
+from eagerdecomp.strides import is_dense
 
 __all__ = ["RULES"]
 
@@ -67,17 +69,54 @@ def _frexp(self: Tensor) -> Any:
 def _as_strided_scatter(
     self: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Any:
-    """On a copy of what lies between the first and the last element of both views."""
+    """On a copy of the memory up to the last element of both views; of what overlaps itself, on a copy of the elements."""
+    if not self.is_contiguous() and self.requires_grad:  # its gradient would be wrong
+        raise RuntimeError("as_strided_scatter is currently only supported for autograd if self is contiguous")
     own_start = self.storage_offset()
     start = own_start if storage_offset is None else storage_offset
     if list(src.shape) != list(size):
         slice_size = f"src size = {list(src.shape)}, slice size = {list(size)}"
         raise RuntimeError(f"expected src to have a size equal to the slice of self. {slice_size}")
-    low = min(own_start, start)
+    if _is_expanded(self):
+        memory = aten.clone.default(self, memory_format=torch.contiguous_format)
+        aten.copy_.default(aten.as_strided.default(memory, list(size), list(stride), storage_offset or 0), src)
+        return memory
     high = max(own_start + _reach(self.shape, self.stride()), start + _reach(size, stride))
-    memory = aten.clone.default(aten.as_strided.default(self, [high - low], [1], low))
-    aten.copy_.default(aten.as_strided.default(memory, list(size), list(stride), start - low), src)
-    return aten.as_strided.default(memory, list(self.shape), list(self.stride()), own_start - low)
+    memory = aten.clone.default(aten.as_strided.default(self, [high], [1], 0))
+    aten.copy_.default(aten.as_strided.default(memory, list(size), list(stride), start), src)
+    return aten.as_strided.default(memory, list(self.shape), list(self.stride()), own_start)
+
+
+def _scatter(view: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+    """Writes to a view of a copy, which lies as the original and as far into its memory, unless that overlaps itself."""
+
+    def linker(call: Call) -> Callable[..., Any]:
+        clone, as_strided = call(aten.clone.default), call(aten.as_strided.default)
+        viewed, copy = call(view), call(aten.copy_.default)
+
+        def run(self: Tensor, src: Tensor, *where: Any, **named: Any) -> Any:
+            start = self.storage_offset()
+            if _is_expanded(self) or (not start and is_dense(self)):
+                result = clone(self)
+            else:
+                shape, strides = self.shape, self.stride()
+                memory = clone(as_strided(self, [start + _reach(shape, strides)], [1], 0))
+                result = as_strided(memory, shape, strides, start)
+            place = viewed(result, *where, **named)
+            if place.shape != src.shape:
+                slice_size = f"src size = {list(src.shape)}, slice size = {list(place.shape)}"
+                raise RuntimeError(f"expected src to have a size equal to the slice of self. {slice_size}")
+            copy(place, src)
+            return result
+
+        return run
+
+    return linker
+
+
+def _is_expanded(tensor: Tensor) -> bool:
+    """ATen's `has_internal_overlap`, where it is sure."""
+    return not is_dense(tensor) and any(not step and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _reach(size: Sequence[int], stride: Sequence[int]) -> int:
@@ -85,17 +124,30 @@ def _reach(size: Sequence[int], stride: Sequence[int]) -> int:
     return 0 if 0 in size else 1 + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
 
 
+def _hash_of_nothing(self: Tensor, dim: Sequence[int], keepdim: bool) -> Any:
+    if not dim:
+        raise RuntimeError(
+            "hash_tensor: Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim'"
+            " argument."
+        )
+    at = dim[0] + self.dim() * (dim[0] < 0)
+    if not self.size(dim[0]):
+        raise IndexError(f"hash_tensor: Expected reduction dim {at} to have non-zero size.")
+    shape = [1 if here == at else count for here, count in enumerate(self.shape) if keepdim or here != at]
+    return aten.full.default(shape, 0, dtype=torch.uint64, device=self.device)
+
+
 def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0) -> Any:
     """The bits of all elements, as integers or as float64, under exclusive or; halves are put on each other until one is left."""
-    if mode != 0 or self.dtype.is_complex or len(dim) > 1 or not self.numel():
+    if mode != 0 or self.dtype.is_complex or len(dim) > 1:
         return NotImplemented
+    if not self.numel():
+        return _hash_of_nothing(self, dim, keepdim)
     if self.dtype.is_floating_point:
         bits = aten.view.dtype(in_type(self, torch.float64), torch.int64)
     else:
         bits = in_type(self, torch.int64)
     rank = self.dim()
-    if rank and dim and not -rank <= dim[0] < rank:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim[0]})")
     if dim and rank:
         at = dim[0] % rank
         shape = [1 if here == at else count for here, count in enumerate(self.shape)]
@@ -117,5 +169,8 @@ RULES: tuple[Rule, ...] = (
     own(aten.gcd.default, laid_out(_gcd, {0: as_operands()})),
     own(aten.frexp.Tensor, _frexp),
     own(aten.as_strided_scatter.default, _as_strided_scatter),
+    linked(aten.diagonal_scatter.default, _scatter(aten.diagonal.default)),
+    linked(aten.select_scatter.default, _scatter(aten.select.int)),
+    linked(aten.slice_scatter.default, _scatter(aten.slice.Tensor)),
     own(aten.hash_tensor.default, _hash_tensor),
 )

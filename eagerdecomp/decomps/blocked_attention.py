@@ -33,9 +33,19 @@ def blocked_attention(block_size: int = 128) -> tuple[Rule, ...]:
 
     Raises:
         RuleError: when `block_size` is no positive integer.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> q = torch.ones(1, 1, 512, 8)
+        >>> mode = ed.EagerDecompMode(ed.core_aten(), rules=ed.blocked_attention(128))
+        >>> with ed.BackendRecorder() as seen, mode:
+        ...     y = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        >>> seen.ops[torch.ops.aten.bmm.default]
+        8
     """
     if not isinstance(block_size, int) or isinstance(block_size, bool) or block_size < 1:
-        raise RuleError(f"a block holds a positive number of keys, not {block_size!r}")
+        raise RuleError(f"blocked_attention({block_size!r}): a block holds a number of keys from 1 on, such as 128")
 
     @register_decomposition(aten._scaled_dot_product_flash_attention_for_cpu.default)
     def forward(

@@ -1,11 +1,13 @@
 """Losses of classes: negative log-likelihoods and margins, forward and backward.
 
 The likelihoods' rules are linked, since batches differ in length from step to step: they run as they are, under no key. A class out
-of range is the look-up's error, whose type is not eager's: to ask before would read the classes.
+of range is found by the look-up, whose error is said in eager's words: to ask before would read the classes. A program of another
+op that holds the look-up says it in the look-up's.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.linking import kept_number
+from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 
@@ -95,11 +98,18 @@ def _chosen(call: Call) -> Callable[..., Any]:
     return chosen
 
 
+def _in_eagers_words(error: RuntimeError) -> IndexError | RuntimeError:
+    """What eager says of a class out of range, for the error of a look-up or a write by classes; any other as it is."""
+    found = re.match(r"index (-?\d+) is out of bounds for dimension", str(error))
+    return IndexError(f"Target {found[1]} is out of bounds.") if found else error
+
+
 def _nll(kernel: str, *, planes: bool) -> Callable[[Call], Callable[..., Any]]:
     def link(call: Call) -> Callable[..., Any]:
         chosen, gather, index, mul = _chosen(call), call(aten.gather.default), call(aten.index.Tensor), call(aten.mul.Tensor)
         where, full, squeeze, neg = call(aten.where.self), call(aten.full.default), call(aten.squeeze.dim), call(aten.neg.default)
         total, div, kept_zero = call(aten.sum.dim_IntList), call(aten.div.Tensor), kept_number(call, 0.0)
+        clone = call(aten.clone.default)
 
         def run(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int) -> tuple[Any, Any]:
             if planes or weight is not None or not _usual(self, target):
@@ -110,11 +120,18 @@ def _nll(kernel: str, *, planes: bool) -> Callable[[Call], Callable[..., Any]]:
             counts, at = chosen(rank, target, ignore_index)
             zero = kept_zero(self)
             weights = None if weight is None else where(counts, index(weight, [at]), zero)
-            score = where(counts, neg(gather(self, dim, at)), zero)
+            try:
+                found = gather(self, dim, at)
+            except RuntimeError as error:
+                raise _in_eagers_words(error) from None
+            score = where(counts, neg(found), zero)
             if weights is not None:
                 score = mul(score, weights)
             if reduction == _NONE and rank > 1:
-                return squeeze(score, dim), full([], 0.0, dtype=self.dtype, device=self.device)
+                score = squeeze(score, dim)
+                if not score.is_contiguous():
+                    score = clone(score, memory_format=torch.contiguous_format)
+                return score, full([], 0.0, dtype=self.dtype, device=self.device)
             loss = total(score, [])
             of_all = total(counts, [], dtype=self.dtype) if weights is None else total(weights, [])
             return div(loss, of_all) if reduction == _MEAN else loss, of_all
@@ -172,7 +189,10 @@ def _nll_backward(kernel: str, *, planes: bool) -> Callable[[Call], Callable[...
                 grad = mul(index(weight, [at]), grad)
             grad = where(counts, grad, zero(self))
             zeros = full(list(self.shape), 0.0, dtype=dtype, device=self.device)
-            return scatter(zeros, dim, at, grad)
+            try:
+                return scatter(zeros, dim, at, grad)
+            except RuntimeError as error:
+                raise _in_eagers_words(error) from None
 
         return run
 
@@ -248,7 +268,7 @@ def _multi_margin(
 ) -> Any:
     rows, classes = _check_multi_margin("multi_margin_loss_cpu_kernel", self, target, p, weight)
     missed, at = _missed(self, target, margin, rows, classes)
-    loss = aten.clamp.default(missed, 0)
+    loss = aten.where.self(aten.gt.Scalar(missed, 0), missed, number_like(missed, 0.0))  # NaN misses nothing
     if int(p) == 2:
         loss = aten.mul.Tensor(loss, loss)
     loss = aten.scatter.value(loss, 1, at, 0.0)
@@ -274,7 +294,7 @@ def _multi_margin_backward(
     if int(p) == 1:
         slope = aten._to_copy.default(aten.gt.Scalar(missed, 0), dtype=self.dtype)
     else:
-        slope = aten.mul.Scalar(aten.clamp.default(missed, 0), 2.0)
+        slope = aten.mul.Scalar(aten.where.self(aten.gt.Scalar(missed, 0), missed, number_like(missed, 0.0)), 2.0)
     # What the other classes gain their own class loses.
     slope = aten.scatter.value(slope, 1, at, 0.0)
     slope = aten.scatter.src(slope, 1, at, aten.neg.default(aten.sum.dim_IntList(slope, [1], True)))

@@ -18,6 +18,13 @@ from eagerdecomp.rules import Rule, own
 
 __all__ = ["RULES"]
 
+# What oneDNN's convolutions take on this processor: the half types need instructions that not every one has.
+_TYPES_OF_ONEDNN = {torch.float32}
+if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    _TYPES_OF_ONEDNN.add(torch.bfloat16)
+if torch.ops.mkldnn._is_mkldnn_fp16_supported():
+    _TYPES_OF_ONEDNN.add(torch.float16)
+
 aten = torch.ops.aten
 
 
@@ -132,9 +139,9 @@ def _per_dim(given: Sequence[int], dims: int) -> list[int]:
 
 def _format(input: Tensor, weight: Tensor) -> torch.memory_format:
     """What a convolution's results lie in: channels last where either argument does. In three dimensions only oneDNN's kernel
-    knows that, and it has float32 and bfloat16."""
+    knows that."""
     known = [torch.channels_last]
-    if input.dtype in (torch.float32, torch.bfloat16):
+    if input.dtype in _TYPES_OF_ONEDNN:
         known.append(torch.channels_last_3d)
     for x in (input, weight):
         form = suggested_memory_format(x)
@@ -163,12 +170,13 @@ def convolution(
     if dims < 1 or weight.dim() != input.dim() or input.dtype.is_complex:
         return NotImplemented
     stride, padding, dilation = (_per_dim(given, dims) for given in (stride, padding, dilation))
+    more = _per_dim(output_padding, dims)
+    _check_geometry(stride, padding, dilation, more, transposed)
     form = _format(input, weight)
     kernel = list(weight.shape[2:])
     spans = [dilation[d] * (kernel[d] - 1) for d in range(dims)]
     if transposed:
         input = _spread(input, stride)
-        more = _per_dim(output_padding, dims)
         margins = [(spans[d] - padding[d], spans[d] - padding[d] + more[d]) for d in range(dims)]
         weight, stride = _turned(weight, groups), [1] * dims
     else:
@@ -190,6 +198,28 @@ def convolution(
     if bias is not None:
         result = aten.add.Tensor(result, aten.view.default(bias, [outputs, *[1] * (dims + 1)]))
     return _laid_out(aten.permute.default(result, [1, 0, *range(2, 2 + dims)]), form)
+
+
+def _check_geometry(
+    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], more: Sequence[int], transposed: bool
+) -> None:
+    """Refuse what eager's kernels refuse, which the product of patches would answer."""
+    if min(padding) < 0:
+        raise RuntimeError("negative padding is not supported")
+    if min(more) < 0:
+        raise RuntimeError("negative output_padding is not supported")
+    if min(stride) <= 0:
+        raise RuntimeError("non-positive stride is not supported")
+    if min(dilation) <= 0:
+        raise RuntimeError(f"dilation should be greater than zero, but got {list(dilation)}")
+    if transposed and any(one >= max(step, apart) for one, step, apart in zip(more, stride, dilation, strict=True)):
+        given = {"output_padding": more, "stride": stride, "dilation": dilation}
+        flat = {name: [zero] * (2 - len(one)) + list(one) for zero, (name, one) in zip((0, 1, 1), given.items(), strict=True)}
+        named = " ".join(f"{name}_{at}: {n}" for name, one in flat.items() for at, n in zip(_SIDES[-len(one) :], one, strict=True))
+        raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got {named}")
+
+
+_SIDES = ("depth", "height", "width")
 
 
 def _woven(strides: Sequence[int], steps: list[int], dims: int) -> list[int]:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.layouts import as_operands, iterator_strides, laid_out
-from eagerdecomp.linking import formula, kept_number, kept_numbers
+from eagerdecomp.layouts import as_operands, laid_out
+from eagerdecomp.linking import formula, kept_number, kept_numbers, relaid
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import number_like, promoted
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import not_implemented, scalar_type_name
+from eagerdecomp.spelling import cpp_name, not_implemented
 from eagerdecomp.writeback import inplace_by
 
 __all__ = ["RULES"]
@@ -71,11 +71,11 @@ def _copysign_of_number(call: Call) -> Callable[..., Any]:
 
 
 def _nextafter(self: Tensor, other: Tensor) -> Any:
-    bits = _BITS.get(self.dtype)
+    dtype = promoted([self, other])
+    bits = _BITS.get(dtype)
     if bits is None:
-        raise not_implemented("nextafter_cpu", self.dtype)
-    if self.dtype is not other.dtype:
-        return NotImplemented
+        raise not_implemented("nextafter_cpu", dtype)
+    self, other = (one if one.dtype is dtype else aten._to_copy.default(one, dtype=dtype) for one in (self, other))
     shape = torch.broadcast_shapes(self.shape, other.shape)  # type: ignore[no-untyped-call]
     start, end = aten.expand.default(self, shape), aten.expand.default(other, shape)
     # Away from zero the bits of a magnitude count up, towards it down.
@@ -273,9 +273,14 @@ def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..
             dtype = self.dtype
             if tensor1.dtype is dtype is tensor2.dtype and (dtype is torch.float32 or dtype in _STEPS):
                 if value.__class__ is int and value == 1:
-                    return add(self, combine(tensor1, tensor2))
-                return add(self, combine(tensor1, tensor2), alpha=+value)  # of a bool, its number
-            return mixed(self, tensor1, tensor2, value)
+                    answer = add(self, combine(tensor1, tensor2))
+                else:
+                    answer = add(self, combine(tensor1, tensor2), alpha=+value)  # of a bool, its number
+            else:
+                answer = mixed(self, tensor1, tensor2, value)
+            if self.is_contiguous() and self.numel() == answer.numel():  # which settles it
+                return answer
+            return relaid(call, answer, self, tensor1, tensor2)
 
         def mixed(self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any) -> Any:
             floats = [x.dtype.is_floating_point or x.dtype.is_complex for x in (tensor1, tensor2)]
@@ -343,32 +348,26 @@ def _fill(call: Call) -> Callable[..., Any]:
 def _lerp(call: Call) -> Callable[..., Any]:
     """Towards `end` from the nearer side, as eager computes it: two kernels, six for half types."""
     subtract, add, to = call(aten.sub.Tensor), call(aten.add.Tensor), call(aten._to_copy.default)
-    empty, copy_ = call(aten.empty_strided.default), call(aten.copy_.default)
 
     def run(self: Tensor, end: Tensor, weight: Any) -> Any:
         dtype = self.dtype
         if dtype is not end.dtype:
-            raise RuntimeError(f"expected dtype {_spelled(dtype)} for `end` but got dtype {_spelled(end.dtype)}")
+            raise RuntimeError(f"expected dtype {cpp_name(dtype)} for `end` but got dtype {cpp_name(end.dtype)}")
         if not (dtype.is_floating_point or dtype.is_complex):
             raise not_implemented("lerp_kernel_scalar", dtype)
-        if dtype in HALF:
-            self, end = to(self, dtype=torch.float32), to(end, dtype=torch.float32)
-        way = subtract(end, self)
+        start, stop = (to(self, dtype=torch.float32), to(end, dtype=torch.float32)) if dtype in HALF else (self, end)
+        way = subtract(stop, start)
         weight = +weight  # of a bool, its number
         near = abs(weight) < 0.5
-        answer = add(self, way, alpha=weight) if near else subtract(end, way, alpha=1 - weight)
-        if not near and self.stride() != end.stride():
-            # Counted from `end`, the result lies as `end` does first of all; eager's as `self` does.
-            lies = iterator_strides(answer.shape, [self, end])
-            answer = copy_(empty(list(answer.shape), list(lies), dtype=answer.dtype, device=answer.device), answer)
-        return to(answer, dtype=dtype) if dtype in HALF else answer
+        answer = add(start, way, alpha=weight) if near else subtract(stop, way, alpha=1 - weight)
+        if dtype in HALF:
+            answer = to(answer, dtype=dtype)
+        elif near or self.stride() == end.stride():
+            return answer
+        # Counted from `end`, the result lies as `end` does first of all; eager's as `self` does.
+        return relaid(call, answer, self, end)
 
     return run
-
-
-def _spelled(dtype: torch.dtype) -> str:
-    names = {torch.float32: "float", torch.float64: "double", torch.int64: "long int", torch.float16: "c10::Half"}
-    return names.get(dtype, scalar_type_name(dtype))
 
 
 def _times_log(log: OpOverload) -> Callable[[Call], Callable[..., Any]]:
@@ -466,7 +465,7 @@ RULES: tuple[Rule, ...] = (
     own(aten.nextafter.default, _laid_out_by_both(_nextafter)),
     own(aten.fmax.default, _skipping_nan("fmax", aten.lt.Tensor, aten.maximum.default)),
     own(aten.fmin.default, _skipping_nan("fmin", aten.gt.Tensor, aten.minimum.default)),
-    own(aten.hypot.default, _hypot),
+    own(aten.hypot.default, _laid_out_by_both(_hypot)),
     own(aten.bitwise_left_shift.Tensor, _laid_out_by_both(_shift_left)),
     own(aten.bitwise_right_shift.Tensor, _laid_out_by_both(_shift_right)),
     own(aten.__lshift__.Tensor, _shift_left),

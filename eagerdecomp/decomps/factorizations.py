@@ -1,6 +1,6 @@
 """Cholesky and QR factorizations, column by column as LAPACK's, and what is solved or built by their factors.
 
-A column depends on all before it, so the loops over columns are inherent: 11 calls a column for Cholesky, 30 for QR. The factors
+A column depends on all before it, so the loops over columns are inherent: 11 calls a column for Cholesky, 37 for QR. The factors
 are applied as a whole: by triangular systems, and the reflections of QR as one block reflection.
 """
 
@@ -25,6 +25,9 @@ from eagerdecomp.matrices import (
     eye,
     first_set,
     folded,
+    lifted,
+    real_part,
+    reflection,
     solve_triangular,
     transposed,
     triangle,
@@ -41,14 +44,6 @@ aten = torch.ops.aten
 # -- Cholesky -----------------------------------------------------------------------------------------------------
 
 
-def _real(x: Tensor) -> Tensor:
-    return aten.select.int(aten.view_as_real.default(x), -1, 0) if x.is_complex() else x
-
-
-def _lifted(real: Tensor, like: Tensor) -> Tensor:
-    return real if real.dtype is like.dtype else aten._to_copy.default(real, dtype=like.dtype)
-
-
 def _small_cholesky(matrix: Tensor) -> tuple[Tensor, list[Tensor]]:
     """The lower factor of ``[Q, s, s]``, and what stood on the diagonal when its column's turn came (``[Q, 1, 1]`` each)."""
     size = matrix.size(1)
@@ -57,9 +52,9 @@ def _small_cholesky(matrix: Tensor) -> tuple[Tensor, list[Tensor]]:
     for step in range(size):
         left = size - step
         top, below = (rest, None) if left == 1 else aten.split_with_sizes.default(rest, [1, left - 1], 1)
-        pivot = _real(aten.slice.Tensor(top, 2, 0, 1) if left > 1 else top)
+        pivot = real_part(aten.slice.Tensor(top, 2, 0, 1) if left > 1 else top)
         pivots.append(pivot)
-        root = _lifted(aten.sqrt.default(pivot), matrix)
+        root = lifted(aten.sqrt.default(pivot), matrix)
         column = root
         if below is not None:
             beside, rest = aten.split_with_sizes.default(below, [1, left - 1], 2)
@@ -109,7 +104,7 @@ def _kept_where_failed(matrix: Tensor, factor: Tensor, stood: Tensor, info: Tens
     column = arange(1, matrix.size(2) + 1, matrix)
     untouched = aten.logical_and.default(aten.gt.Scalar(failed, 0), aten.ge.Tensor(column, failed))
     here = aten.logical_and.default(aten.eq.Tensor(column, failed), aten.eq.Tensor(aten.unsqueeze.default(column, 1), column))
-    before = aten.where.self(here, _lifted(stood, matrix), triangle(matrix, upper=False, unit=False))
+    before = aten.where.self(here, lifted(stood, matrix), triangle(matrix, upper=False, unit=False))
     return aten.where.self(untouched, before, factor)  # type: ignore[no-any-return]
 
 
@@ -122,7 +117,7 @@ def _cholesky_factor(self: Tensor, upper: bool) -> tuple[Tensor, Tensor]:
 def _linalg_cholesky_ex(self: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     check_square("linalg.cholesky", self)
     check_floating("linalg.cholesky", self, half=False)
-    check_kernel("cholesky_cpu", self)
+    check_kernel("cholesky_cpu", self, empty=False)
     factor, info = _cholesky_factor(self, upper)
     if check_errors:
         aten._linalg_check_errors.default(info, "linalg.cholesky_ex", is_matrix=self.dim() == 2)
@@ -133,7 +128,7 @@ def _cholesky(self: Tensor, upper: bool = False) -> Tensor:
     check_square("cholesky", self)
     if self.numel() == 0:
         return aten.empty.memory_format(self.shape, dtype=self.dtype, device=self.device)  # type: ignore[no-any-return]
-    check_kernel("cholesky_cpu", self)
+    check_kernel("cholesky_cpu", self, empty=False)
     factor, info = _cholesky_factor(self, upper)
     aten._linalg_check_errors.default(info, "cholesky", is_matrix=self.dim() == 2)
     return factor
@@ -162,34 +157,6 @@ def _cholesky_solve_helper(self: Tensor, A: Tensor, upper: bool) -> Tensor:
 # -- QR -----------------------------------------------------------------------------------------------------------
 
 
-def _size(x: Tensor) -> Tensor:
-    """The sum of the squares of the sizes of ``[Q, r, 1]``, real, ``[Q, 1, 1]``."""
-    parts = aten.view_as_real.default(x) if x.is_complex() else x
-    total = aten.sum.dim_IntList(aten.mul.Tensor(parts, parts), [1, 3] if x.is_complex() else [1], not x.is_complex())
-    return aten.unsqueeze.default(total, 1) if x.is_complex() else total  # type: ignore[no-any-return]
-
-
-def _reflection(column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """LAPACK's `larfg` of ``[Q, r, 1]``: what the reflection makes of it (a real number above zeros), the vector below its leading
-    1, and the factor `tau`; a column that is already so has `tau` 0."""
-    rows = column.size(1)
-    head, tail = aten.split_with_sizes.default(column, [1, rows - 1], 1)
-    real, zero, one = _real(head), number_like(column, 0.0), number_like(column, 1.0)
-    rest = _size(tail)
-    whole = aten.add.Tensor(rest, _size(head))
-    length = aten.sqrt.default(whole)
-    still = aten.eq.Scalar(rest, 0)
-    if column.is_complex():
-        imaginary = aten.select.int(aten.view_as_real.default(head), -1, 1)
-        still = aten.logical_and.default(still, aten.eq.Scalar(imaginary, 0))
-    beta = aten.where.self(aten.ge.Scalar(real, 0), aten.neg.default(length), length)
-    beta = _lifted(beta, column)
-    gap = aten.sub.Tensor(head, beta)
-    vector = aten.div.Tensor(tail, aten.where.self(still, one, gap))
-    tau = aten.where.self(still, zero, aten.neg.default(aten.div.Tensor(gap, aten.where.self(still, one, beta))))
-    return aten.where.self(still, head, beta), vector, tau
-
-
 def _reflected(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """`geqrf` of ``[Q, m, n]``: R (its rows below zeros where they start), the vectors below the diagonal, and ``tau [Q, k]``."""
     rows, columns = matrix.shape[1:]
@@ -198,7 +165,7 @@ def _reflected(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     for step in range(min(rows, columns)):
         left = columns - step
         column, others = (rest, None) if left == 1 else aten.split_with_sizes.default(rest, [1, left - 1], 2)
-        beta, vector, tau = _reflection(column)
+        beta, vector, tau = reflection(column)
         taus.append(tau)
         lower.append(aten.constant_pad_nd.default(vector, [0, 0, step + 1, 0]))
         row = beta
@@ -230,20 +197,17 @@ def _factors(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _applied(lower: Tensor, tau: Tensor, right: Tensor, *, turned: bool = False) -> Tensor:
     """``H1 H2 .. Hk right``, or with `turned` its adjoint, from the vectors ``[Q, m, k]`` (below the diagonal) and ``tau [Q, k]``.
 
-    The product of reflections is ``I - V T V^H``, where the inverse of `T` is the upper triangle of ``V^H V`` with ``1 / tau`` on
-    its diagonal: one triangular system in place of a loop. A reflection with `tau` 0 is none: its vector is zeroed.
+    The product of reflections is ``I - V W``, where row i of `W` is ``tau_i (v_i right - sum over j > i of (v_i v_j) W_j)``: one
+    triangular system with a unit diagonal in place of a loop. A reflection with `tau` 0 is none: its vector is zeroed.
     """
-    steps = tau.size(1)
-    if steps == 0 or right.numel() == 0:
+    if tau.size(1) == 0 or right.numel() == 0:
         return aten.clone.default(right)  # type: ignore[no-any-return]
     still = aten.unsqueeze.default(aten.eq.Scalar(tau, 0), 1)
     vectors = aten.where.self(still, number_like(lower, 0.0), triangle(lower, upper=False, unit=True))
     across = adjoint(vectors)
-    scale = aten.reciprocal.default(aten.where.self(still, number_like(lower, 1.0), aten.unsqueeze.default(tau, 1)))
-    index = arange(0, steps, lower)
-    inner = aten.where.self(aten.eq.Tensor(aten.unsqueeze.default(index, 1), index), scale, aten.bmm.default(across, vectors))
-    system = adjoint(inner) if turned else inner
-    weights = solve_triangular(system, aten.bmm.default(across, right), upper=not turned)
+    scale = adjoint(aten.unsqueeze.default(tau, 1)) if turned else aten.unsqueeze.default(tau, 2)
+    system = aten.mul.Tensor(scale, aten.bmm.default(across, vectors))
+    weights = solve_triangular(system, aten.mul.Tensor(scale, aten.bmm.default(across, right)), upper=not turned, unit=True)
     return aten.sub.Tensor(right, aten.bmm.default(vectors, weights))  # type: ignore[no-any-return]
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import OpOverload, op_names, overload, packet_overloads
+from eagerdecomp._torch import OpOverload, overload
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.schema import facts_of, functional_twin
 from eagerdecomp.writeback import block_cutter, check_overlap, columns_in_blocks, functional_of, list_writer, out_writer
 
-__all__ = ["RULES"]
+__all__ = ["rules_for"]
 
 aten = torch.ops.aten
 
@@ -352,18 +352,17 @@ def _out_rule(op: OpOverload, twin: OpOverload) -> Rule:
     return linked(op, link)
 
 
-def _rules() -> Iterator[Rule]:
-    for packet_name in sorted({name.partition(".")[0] for name in op_names() if name.startswith(_PREFIX)}):
-        packet = packet_name.removeprefix(_PREFIX)
-        for op in packet_overloads(packet_name):
-            if facts_of(op).is_out:
-                twin = functional_twin(op)
-                if twin is not None:
-                    yield _out_rule(op, twin)
-            elif packet not in _SKIPPED:
-                one = _per_tensor(packet, op._overloadname)
-                if one is not None:
-                    yield _list_rule(op, packet, one)
-
-
-RULES: tuple[Rule, ...] = tuple(_rules())
+def rules_for(op: OpOverload) -> Iterator[Rule]:
+    """The rule of a foreach op; nothing for others. Made when asked for, so that no import reads hundreds of schemas."""
+    name = op._schema.name
+    if not name.startswith(_PREFIX):
+        return
+    packet = name.removeprefix(_PREFIX)
+    if facts_of(op).is_out:
+        twin = functional_twin(op)
+        if twin is not None:
+            yield _out_rule(op, twin)
+    elif packet not in _SKIPPED:
+        one = _per_tensor(packet, op._overloadname)
+        if one is not None:
+            yield _list_rule(op, packet, one)

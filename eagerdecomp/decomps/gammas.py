@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.formulas import Term, choose, polynomial
+from eagerdecomp.layouts import as_operands, laid_out
 from eagerdecomp.precision import HALF, wide_type
 from eagerdecomp.promotion import floating, promoted
 from eagerdecomp.rules import Rule, own
@@ -142,7 +143,7 @@ def _trigamma_at_pole(self: Tensor, dtype: torch.dtype) -> Term:
 
 RULES: tuple[Rule, ...] = (
     own(aten.polygamma.default, _polygamma),
-    own(aten.special_zeta.default, _zeta),
+    own(aten.special_zeta.default, laid_out(_zeta, {0: as_operands()})),
     own(aten.special_zeta.self_scalar, _zeta_of_scalar(True)),
     own(aten.special_zeta.other_scalar, _zeta_of_scalar(False)),
 )

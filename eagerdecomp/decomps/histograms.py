@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import not_implemented
 
@@ -60,6 +61,8 @@ def _ends(points: Tensor, dims: int, range: Sequence[float] | None) -> list[tupl
         ends = list(zip(range[::2], range[1::2], strict=True))
     elif not points.numel():
         ends = [(0.0, 1.0)] * dims
+    elif points.dtype in HALF:  # which eager's kernel counts, but finds no ends of
+        raise not_implemented("histogramdd", points.dtype)
     else:
         columns = aten.reshape.default(points, [-1, dims])
         lows, highs = aten.amin.default(columns, [0]), aten.amax.default(columns, [0])

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.picking import RARE
+from eagerdecomp.rules import Call, NoRoute, Rule, linked, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 from eagerdecomp.strides import inverse, memory_order
 
@@ -17,6 +18,7 @@ __all__ = ["RULES"]
 
 aten = torch.ops.aten
 
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 _REDUCTIONS = ("prod", "mean", "amax", "amin")
 
 
@@ -28,6 +30,56 @@ def _masked_select(call: Call) -> Callable[..., Any]:
             raise RuntimeError("masked_select: expected BoolTensor for mask")
         shape = list(torch.broadcast_shapes(self.shape, mask.shape)) or [1]  # type: ignore[no-untyped-call]
         return index(expand(self, shape), [expand(mask, shape)])
+
+    return run
+
+
+def _index_select(call: Call) -> Callable[..., Any]:
+    """By `index`, which counts negative indices from the end: without their sign they are out of range, as eager has it.
+
+    In the second dimension, where eager's kernel is another and raises what `gather` does, by that, if there is one.
+    """
+    index, unsigned = call(aten.index.Tensor), call(aten.bitwise_and.Scalar)
+    try:
+        gather: Callable[..., Any] | None = call(aten.gather.default)
+    except NoRoute:
+        gather = None
+    view, expand, to, clone = (
+        call(aten.view.default),
+        call(aten.expand.default),
+        call(aten._to_copy.default),
+        call(aten.clone.default),
+    )
+
+    def run(self: Tensor, dim: int, at: Tensor) -> Any:
+        rank = self.dim()
+        bound = max(rank, 1)
+        if not -bound <= dim < bound:
+            raise IndexError(f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")
+        if at.dim() > 1:
+            raise IndexError("index_select(): Index is supposed to be a vector")
+        if at.dtype is not torch.int64 and at.dtype is not torch.int32:
+            raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
+        if rank <= 1 and self.dtype in _UNSIGNED:
+            raise not_implemented("index_select", self.dtype)
+        if not rank:
+            if at.numel() != 1:
+                raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {at.numel()} value(s)")
+            self = view(self, [1])
+        if not at.dim():
+            at = view(at, [1])
+        dim %= bound
+        if rank > 1 and at.numel() and not self.size(dim):
+            raise RuntimeError("index_select(): self indexing axis dim should be positive")
+        if dim == 1 and gather is not None and self.dtype not in RARE:
+            if at.dtype is not torch.int64:
+                at = to(at, dtype=torch.int64)
+            picked = [at.size(0) if one == 1 else size for one, size in enumerate(self.shape)]
+            return gather(self, 1, expand(view(at, [1, at.size(0), *[1] * (rank - 2)]), picked))
+        found = index(self, [*[None] * dim, unsigned(at, torch.iinfo(at.dtype).max)])
+        if not found.is_contiguous():
+            found = clone(found, memory_format=torch.contiguous_format)
+        return found if rank else view(found, [])
 
     return run
 
@@ -81,10 +133,27 @@ def _index_reduce(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
             aten.view.default(self, [1]), 0, index, aten.view.default(source, [1]), reduce, include_self=include_self
         )
         return aten.view.default(row, [])
+    if (self.dtype is torch.bool or self.dtype.is_complex) and (self.dim() == 1 or not include_self):
+        raise not_implemented("index_func_" if include_self else "index_reduce_func_exclude_input_init", self.dtype)
     dim %= self.dim()
     rows = aten.view.default(index, [-1 if at == dim else 1 for at in range(self.dim())])
     rows = aten.expand.default(aten._to_copy.default(rows, dtype=torch.int64), list(source.shape))
     return aten.scatter_reduce.two(self, dim, rows, source, reduce, include_self=include_self)
+
+
+_OLDER_REDUCTIONS = {"add": "sum", "multiply": "prod"}
+
+
+def _scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str) -> Any:
+    """What `scatter` did before `scatter_reduce` was."""
+    if reduce not in _OLDER_REDUCTIONS:
+        raise RuntimeError("reduce argument must be either add or multiply.")
+    return aten.scatter_reduce.two(self, dim, index, src, _OLDER_REDUCTIONS[reduce])
+
+
+def _scatter_value_reduce(self: Tensor, dim: int, index: Tensor, value: Any, *, reduce: str) -> Any:
+    src = aten.full.default(list(index.shape), value, dtype=self.dtype, device=self.device)
+    return _scatter_reduce(self, dim, index, src, reduce=reduce)
 
 
 def _repeat_interleave(call: Call) -> Callable[..., Any]:
@@ -146,7 +215,10 @@ def _bincount(call: Call) -> Callable[..., Any]:
 
 
 def _edges(self: Tensor, least: float, greatest: float) -> tuple[Tensor, Tensor]:
-    """The range as tensors of the input's dtype; the data's own where none is given, and wider where it is a point."""
+    """The range as tensors of the input's dtype; the data's own where none is given, and wider where it is a point.
+
+    That of the data is read, as eager reads it, for only its numbers say whether they are to be refused.
+    """
     if least != greatest:
         first, last = (aten.full.default([], edge, dtype=self.dtype, device=self.device) for edge in (least, greatest))
         return first, last
@@ -155,25 +227,35 @@ def _edges(self: Tensor, least: float, greatest: float) -> tuple[Tensor, Tensor]
         last = first
     else:
         first, last = aten.amin.default(self), aten.amax.default(self)
+        if self.dtype.is_floating_point:
+            _refuse_infinite(*(float(aten._local_scalar_dense.default(edge)) for edge in (first, last)))
     point = aten.eq.Tensor(first, last)
     low, high = aten.sub.Scalar(first, 1), aten.add.Scalar(last, 1)
     return aten.where.self(point, low, first), aten.where.self(point, high, last)
 
 
+def _refuse_infinite(least: float, greatest: float) -> None:
+    if not (math.isfinite(least) and math.isfinite(greatest)):
+        raise RuntimeError(f"torch.histc: range of [{least:g}, {greatest:g}] is not finite")
+
+
 def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """Counts by `scatter_add`; what lies outside of the range, or is no number, adds nothing to some bin.
 
-    Eager also refuses data that is not finite where no range is given; that would have to be read.
+    Integers the CPU alone refuses: elsewhere programs rely on them.
     """
     if bins <= 0:
         raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
     least, greatest = float(min), float(max)
-    if least != greatest and not (math.isfinite(least) and math.isfinite(greatest)):
-        raise RuntimeError(f"torch.histc: range of [{least:g}, {greatest:g}] is not finite")
+    if least != greatest:
+        _refuse_infinite(least, greatest)
     if least > greatest:
         raise RuntimeError("torch.histc: max must be larger than min")
-    if not self.dtype.is_floating_point:
-        raise not_implemented("linspace_cpu" if self.dtype is torch.bool else "histogram_cpu", self.dtype)
+    dtype, exact = self.dtype, not self.dtype.is_floating_point
+    if exact and (dtype is torch.bool or self.device.type == "cpu"):
+        raise not_implemented("linspace_cpu" if dtype is torch.bool else "histogram_cpu", dtype)
+    if exact:
+        self = aten._to_copy.default(self, dtype=torch.int64)
     self = aten.reshape.default(self, [-1])
     whole = all(edge.is_integer() and abs(edge) <= 2**23 for edge in (least, greatest))
     if least != greatest and whole and self.dtype in (torch.float32, torch.float64):
@@ -184,12 +266,13 @@ def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any
     else:
         first, last = _edges(self, least, greatest)
         shifted = aten.mul.Scalar(aten.sub.Tensor(self, first), bins)
-        places = aten.div.Tensor(shifted, aten.sub.Tensor(last, first))
+        apart = aten.sub.Tensor(last, first)
+        places = aten.div.Tensor_mode(shifted, apart, rounding_mode="trunc") if exact else aten.div.Tensor(shifted, apart)
         inside = aten.logical_and.default(aten.ge.Tensor(self, first), aten.le.Tensor(self, last))
     # The cast of what is outside may be any number, which the clamp makes a valid place and `inside` worth nothing.
     places = aten.clamp.default(aten._to_copy.default(places, dtype=torch.int64), 0, bins - 1)
-    worth = aten._to_copy.default(inside, dtype=self.dtype)
-    counts = aten.full.default([bins], 0, dtype=self.dtype, device=self.device)
+    worth = aten._to_copy.default(inside, dtype=dtype)
+    counts = aten.full.default([bins], 0, dtype=dtype, device=self.device)
     return aten.scatter_add.default(counts, 0, places, worth)
 
 
@@ -202,6 +285,8 @@ def _rows(call: Call) -> Callable[..., Any]:
     def rows(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | None:
         ours, theirs = self.shape, source.shape
         rank = len(theirs)
+        if not index.dim() and rank:  # one place, said in another way
+            index = view(index, [1])
         if not -rank <= dim < rank or self.dtype is not source.dtype or index.dim() != 1 or index.size(0) != theirs[dim]:
             return None
         if ours != theirs and (len(ours) != rank or any(ours[at] != theirs[at] for at in range(rank) if at != dim % rank)):
@@ -223,10 +308,13 @@ def _rows(call: Call) -> Callable[..., Any]:
 def _index_add(call: Call) -> Callable[..., Any]:
     """By `scatter_add`, which like the operator refuses an index below zero; the shipped entry counts it from the end."""
     rows, scatter_add, scale = _rows(call), call(aten.scatter_add.default), call(aten.mul.Scalar)
-    others = call(aten.index_add.default)
+    others, above = call(aten.index_add.default), call(aten.gt.Scalar)
 
     def run(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Any:
         found = rows(self, dim, index, source)
+        if self.dtype is torch.bool and source.dtype is torch.bool and isinstance(alpha, int):
+            # A factor is one of bools, which no product by an integer is: zero leaves none.
+            return others(self, dim, index, source if alpha else above(source, 1))
         if found is None or self.dtype is torch.bool:
             return others(self, dim, index, source, alpha=alpha)
         return scatter_add(self, dim, found, source) if alpha == 1 else scatter_add(self, dim, found, scale(source, alpha))
@@ -268,11 +356,14 @@ RULES: tuple[Rule, ...] = (
     own(aten._index_put_impl.default, _put_unchecked),
     linked(aten.index_add.default, _index_add),
     linked(aten.index_copy.default, _index_copy),
+    linked(aten.index_select.default, _index_select),
     linked(aten.take.default, _take),
     linked(aten.masked_select.default, _masked_select),
     linked(aten.nonzero_static.default, _nonzero_static),
     own(aten.put.default, _put),
     own(aten.index_reduce.default, _index_reduce),
+    own(aten.scatter.reduce, _scatter_reduce),
+    own(aten.scatter.value_reduce, _scatter_value_reduce),
     linked(aten.repeat_interleave.Tensor, _repeat_interleave),
     linked(aten.bincount.default, _bincount),
     own(aten.histc.default, _histc),

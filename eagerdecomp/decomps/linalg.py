@@ -33,6 +33,7 @@ from eagerdecomp.matrices import (
 )
 from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, own
+from eagerdecomp.spelling import scalar_type_name
 
 __all__ = ["RULES"]
 
@@ -50,12 +51,19 @@ def _linalg_solve_triangular(self: Tensor, B: Tensor, *, upper: bool, left: bool
     check_square(name, self)
     check_system(name, self, B, left)
     check_kernel("triangular_solve_cpu", self)
+    if B.dtype is not self.dtype:
+        B = aten._to_copy.default(B, dtype=self.dtype)
     batch = broadcast(batch_shape(B), batch_shape(self))
+    # For a matrix like that eager lays the result row by row, and transposes the equation.
+    by_rows = self.is_conj() and transposed(aten.expand.default(self, [*batch, *self.shape[-2:]])).is_contiguous()
     matrix, right = folded(self, batch), folded(B, batch)
     if left:
-        return column_major(solve_triangular(matrix, right, upper=upper, unit=unitriangular), batch)
-    found = solve_triangular(transposed(matrix), transposed(right), upper=not upper, unit=unitriangular)
-    return column_major(transposed(found), batch)
+        found = solve_triangular(matrix, right, upper=upper, unit=unitriangular)
+    else:
+        found = transposed(solve_triangular(transposed(matrix), transposed(right), upper=not upper, unit=unitriangular))
+    if by_rows:
+        return aten.clone.default(unfolded(found, batch), memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
+    return column_major(found, batch)
 
 
 def _triangular_solve(
@@ -67,6 +75,9 @@ def _triangular_solve(
                 f"torch.triangular_solve: Expected {letter} to have at least 2 dimensions,"
                 f" but it has {given.dim()} dimensions instead"
             )
+    if self.dtype is not A.dtype:
+        mine, others = scalar_type_name(self.dtype), scalar_type_name(A.dtype)
+        raise RuntimeError(f"Expected b and A to have the same dtype, but found b of type {mine} and A of type {others} instead.")
     check_square("", A)
     if A.size(-1) != self.size(-2):
         raise RuntimeError(
@@ -202,7 +213,7 @@ def _check_pivot(pivot: bool) -> None:
 def _linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     if A.dim() < 2:
         raise RuntimeError(f"torch.lu_factor: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
-    check_kernel("lu_cpu", A)
+    check_kernel("lu_cpu", A, empty=False)
     _check_pivot(pivot)
     factors, pivots, info, _ = _factor_call(A)
     if check_errors:
@@ -253,7 +264,7 @@ def _permutation(order: Tensor, like: Tensor, batch: Sequence[int]) -> Tensor:
 def _linalg_lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     if A.dim() < 2:
         raise RuntimeError(f"linalg.lu: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
-    check_kernel("lu_cpu", A)
+    check_kernel("lu_cpu", A, empty=False)
     _check_pivot(pivot)
     batch = batch_shape(A)
     factors, _, order = _factored(folded(A))
@@ -332,11 +343,16 @@ def _linalg_solve_ex(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     name = "linalg.solve"
     check_floating(name, A, half=False)
+    if A.dtype is not B.dtype:
+        first, second = scalar_type_name(A.dtype), scalar_type_name(B.dtype)
+        raise RuntimeError(
+            f"{name}: Expected A and B to have the same dtype, but found A of type {first} and B of type {second} instead"
+        )
     check_square(name, A)
     vector = B.dim() == 1 or (A.dim() - 1 == B.dim() and list(B.shape) == list(A.shape[:-1]))
     right = aten.unsqueeze.default(B, -1) if vector else B
     check_system(name, A, right, left)
-    check_kernel("lu_cpu", A)
+    check_kernel("lu_cpu", A, empty=False)
     factors, pivots, info, order = _factor_call(A)
     if check_errors:
         aten._linalg_check_errors.default(info, "torch.linalg.solve_ex", is_matrix=A.dim() == 2)
@@ -377,7 +393,7 @@ def _linalg_det(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     name = "linalg.det"
     check_floating(name, A, half=False)
     check_square(name, A)
-    check_kernel("lu_cpu", A)
+    check_kernel("lu_cpu", A, empty=False)
     factors, pivots = _factors_of_determinant(A)
     product = aten.prod.dim_int(aten.diagonal.default(factors, 0, -2, -1), -1)
     return aten.mul.Tensor(product, _parity(pivots)), factors, pivots

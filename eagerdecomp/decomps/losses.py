@@ -14,8 +14,8 @@ from torch import Tensor
 
 from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.spelling import not_implemented, scalar_type_name
-from eagerdecomp.writeback import can_cast
+from eagerdecomp.spelling import no_cast, not_implemented, scalar_type_name
+from eagerdecomp.writeback import can_cast, check_result
 
 __all__ = ["RULES"]
 
@@ -104,10 +104,7 @@ def _huber(call: Call) -> Callable[..., Any]:
         loss = bent(self, target, delta)
         if loss.dtype is not self.dtype:
             if not can_cast(loss.dtype, self.dtype):
-                raise RuntimeError(
-                    f"result type {scalar_type_name(loss.dtype)} can't be cast to the desired output type "
-                    f"{scalar_type_name(self.dtype)}"
-                )
+                raise no_cast(loss.dtype, self.dtype)
             loss = to(loss, dtype=self.dtype)
         return reduce(loss, reduction)
 
@@ -174,14 +171,29 @@ def _of_one_float_type(self: Tensor, target: Tensor) -> bool:
     return dtype is target.dtype and dtype.is_floating_point and self.shape == target.shape
 
 
+def _written_over(call: Call) -> Callable[[Tensor, Tensor], Any]:
+    """``over(result, old)``: the result in the type of what eager writes it to in place, if that can take it."""
+    to = call(aten._to_copy.default)
+
+    def over(result: Tensor, old: Tensor) -> Any:
+        if result.dtype is old.dtype and result.shape == old.shape:
+            return result
+        check_result(result, old)
+        return to(result, dtype=old.dtype)
+
+    return over
+
+
 def _soft_margin(call: Call) -> Callable[..., Any]:
-    """In the input's own type, as in eager: where the exponential overflows there, so does the loss."""
+    """In the input's own type, where eager writes each step over the first: when the exponential overflows, the loss does."""
     log1p, exp, mul, neg = call(aten.log1p.default), call(aten.exp.default), call(aten.mul.Tensor), call(aten.neg.default)
-    reduce, others = _reducer(call), call(aten.soft_margin_loss.default)
+    reduce, over = _reducer(call), _written_over(call)
 
     def run(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
         if not _of_one_float_type(self, target):
-            return others(self, target, reduction)
+            opposite = neg(self)
+            odds = over(mul(opposite, target), opposite)
+            return reduce(over(log1p(over(exp(odds), odds)), odds), reduction)
         return reduce(log1p(exp(mul(self, neg(target)))), reduction)  # laid out as `self`
 
     return run
@@ -249,6 +261,7 @@ def _binary_cross_entropy_with_logits(call: Call) -> Callable[..., Any]:
     absolute, neg, exp, log1p = call(aten.abs.default), call(aten.neg.default), call(aten.exp.default), call(aten.log1p.default)
     sub, mul, to, reduce = call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten._to_copy.default), _reducer(call)
     less_one, one_more, clamp = call(aten.sub.Scalar), call(aten.add.Scalar), call(aten.clamp.default)
+    over = _written_over(call)
 
     def run(
         self: Tensor,
@@ -266,9 +279,10 @@ def _binary_cross_entropy_with_logits(call: Call) -> Callable[..., Any]:
         if half:
             surprise = to(surprise, dtype=self.dtype)
         if pos_weight is not None:
-            surprise = mul(one_more(mul(less_one(pos_weight, 1), target), 1), surprise)
-        loss = sub(surprise, mul(less_one(target, 1), self))
-        return reduce(loss if weight is None else mul(loss, weight), reduction)
+            surprise = over(mul(one_more(mul(less_one(pos_weight, 1), target), 1), surprise), surprise)
+        off = less_one(target, 1)
+        loss = over(sub(surprise, over(mul(off, self), off)), off)  # of the target's type
+        return reduce(loss if weight is None else over(mul(loss, weight), loss), reduction)
 
     return run
 

@@ -10,20 +10,33 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload, has_kernel
+from eagerdecomp.argument_checks import OUT_WORDS
+from eagerdecomp.refusals import CHECKS, EXACT_OUT
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.schema import facts_of, functional_twin, is_composite, settled_by_out
-from eagerdecomp.spelling import scalar_type_name
-from eagerdecomp.writeback import check_apart, expanded_dims, inplace_by, out_writer
+from eagerdecomp.spelling import cpp_name, scalar_type_name
+from eagerdecomp.writeback import can_cast, check_apart, check_overlap, expanded_dims, inplace_by, out_writer, refuse_cast_first
 
 __all__ = ["rules_for"]
 
 aten = torch.ops.aten
 
 # Ops with kernels of their own that resize `out` to row-major strides; most give it the strides of the functional result.
-_ROW_MAJOR = frozenset({"aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c", "aten::cholesky"})
+_ROW_MAJOR = frozenset({"aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c", "aten::cholesky", "aten::isin", "aten::special_ndtr"})
 
-# Composite-explicit `out=` kernels that hand `out` on to another op, and so leave its strides to that.
-_AS_RESULT = frozenset({"aten::ldexp", "aten::sort"})
+# Ops that lay `out` out as their result even where it has the right shape.
+_LAID_OUT_ANEW = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("adaptive_avg_pool2d", "max_pool3d_with_indices", "max_unpool2d"),
+        *(f"{kind}_pad{dims}d" for kind in ("reflection", "replication") for dims in (2, 3)),
+    )
+)
+
+# Ops that join tensors, whose error is of a type of its own where `out` cannot hold the result.
+_JOINS = frozenset(
+    f"aten::{name}" for name in ("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "row_stack", "column_stack")
+)
 
 # Ops whose `out` may share no memory with an input, not even be one, as that of an elementwise op may.
 _APART = frozenset(
@@ -35,15 +48,8 @@ _APART = frozenset(
     )
 )
 
-# Ops whose `out` must be of the result's type.
-_EXACT = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("neg", "sign", "sgn", "ceil", "floor", "round", "trunc", "frac", "softplus", "softshrink"),
-        *("elu", "gelu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mish", "silu"),
-        *("addmm", "addmv", "mm", "take", "tril", "triu"),
-    )
-)
+# Ops that look at how `out` lies before they resize it, beside the elementwise ones.
+_LOOKS_FIRST = frozenset(f"aten::{name}" for name in ("index_select", "masked_select", "nonzero", "scatter_add", "take"))
 
 # Ops that are computed in the type of `out` unless one is asked for.
 _TYPED_BY_OUT = frozenset({"aten.cumsum.out", "aten.cumprod.out", "aten.prod.int_out", "aten.sum.IntList_out"})
@@ -79,7 +85,7 @@ def _inplace_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callab
 
     def link(call: Call) -> Callable[..., Any]:
         expanded = None if write is None else _into_expanded(call(twin), call, write)
-        functional = _real_abs(call(twin)) if op is aten.abs_.default else call(twin)
+        functional = _real_abs(call(twin)) if op is aten.abs_.default else _with_defaults(op, twin, call(twin))
         return inplace_by(functional, call, operands=operands, pointwise=pointwise, expanded=expanded)
 
     return link
@@ -90,6 +96,23 @@ def _real_abs(absolute: Callable[..., Tensor]) -> Callable[..., Tensor]:
         if self.dtype.is_complex:
             raise RuntimeError("In-place abs is not supported for complex tensors.")
         return absolute(self)
+
+    return run
+
+
+def _with_defaults(op: OpOverload, twin: OpOverload, functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The twin, given what alone the in-place op has a default for: `p` of `bernoulli_`."""
+    pairs = zip(op._schema.arguments, twin._schema.arguments, strict=False)
+    lacking = [
+        (place, one.name, one.default_value)
+        for place, (one, other) in enumerate(pairs)
+        if one.name == other.name and one.has_default_value() and not other.has_default_value()
+    ]
+    if not lacking:
+        return functional
+
+    def run(*args: Any, **kwargs: Any) -> Tensor:
+        return functional(*args, **{name: value for place, name, value in lacking if place >= len(args)}, **kwargs)
 
     return run
 
@@ -175,11 +198,12 @@ _EXPANDED: dict[str, _Write] = {
 
 
 def _resizes_row_major(op: OpOverload) -> bool:
-    """Whether eager gives a resized `out` row-major strides. Most composite-explicit kernels do: they are the functional op and a
-    copy to `out`, resized beforehand."""
-    if op._schema.name in _ROW_MAJOR:
-        return True
-    return has_kernel(op, "CompositeExplicitAutograd") and op._schema.name not in _AS_RESULT
+    """Whether eager gives a resized `out` row-major strides. Composite-explicit kernels that torch generates do: they are the
+    functional op and a copy to `out`, resized beforehand. Those written by hand pass `out` on, and leave its strides to another op.
+    """
+    if op._schema.name in _ROW_MAJOR or (op._schema.name.startswith("aten::fft_") and op._schema.name != "aten::fft_ihfft"):
+        return True  # `fft_ihfft` ends in a conjugate, which lies as the transform does
+    return has_kernel(op, "CompositeExplicitAutograd") and torch.Tag.generated in op.tags
 
 
 def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
@@ -188,21 +212,44 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
 
     row_major = _resizes_row_major(op)
     apart, typed = op._schema.name in _APART, str(op) in _TYPED_BY_OUT
-    exact = typed or op._schema.name in _EXACT
+    exact = torch.Tag.generated in op.tags or str(op) in EXACT_OUT
+    check = CHECKS.get(str(op))
+    decides, unfolds = op._schema.name in ("aten::all", "aten::any"), op._schema.name in ("aten::im2col", "aten::col2im")
+    anew, joins = op._schema.name in _LAID_OUT_ANEW, op._schema.name in _JOINS
+    words = OUT_WORDS.get(str(op), "Expected out tensor to have dtype {cpp_result}, but got {cpp_out} instead")
+    pointwise = torch.Tag.pointwise in twin.tags
+    looks_first = op._schema.name in _LOOKS_FIRST or pointwise
 
     def out(call: Call) -> Callable[..., Any]:
-        functional, write = call(twin), out_writer(call, row_major=row_major)
+        functional, write = call(twin), out_writer(call, row_major=row_major, anew=anew)
+        kept = out_writer(call)
 
         def run_one(*args: Any, **kwargs: Any) -> Any:
+            if check is not None:
+                check(*args, **kwargs)
             target = kwargs.pop(names[0])
             if apart:
                 check_apart(target, args)
+            if looks_first and not target.is_contiguous():
+                check_overlap(target, ())
             if typed and kwargs.get("dtype") is None:
                 kwargs["dtype"] = target.dtype
-            result = functional(*args, **kwargs)
-            if exact and result.dtype is not target.dtype:
-                found, wanted = scalar_type_name(target.dtype), scalar_type_name(result.dtype)
-                raise RuntimeError(f"Found dtype {found} but expected {wanted}")
+            try:
+                result = functional(*args, **kwargs)
+            except NotImplementedError as refused:
+                if pointwise:
+                    refuse_cast_first(refused, target, args)
+                raise
+            if exact or typed:
+                _check_dtype(target, result, words)
+            if joins and not can_cast(result.dtype, target.dtype):
+                wanted = scalar_type_name(target.dtype)
+                raise TypeError(f"torch.cat(): input types can't be cast to the desired output type {wanted}")
+            if decides and target.dtype not in (torch.bool, torch.uint8):
+                name = op._schema.name.removeprefix("aten::")
+                raise RuntimeError(f"{name} only supports bool tensor for result, got: {scalar_type_name(target.dtype)}")
+            if unfolds and not result.numel() and result.dtype is not target.dtype:  # no element is ever written
+                result = call(aten._to_copy.default)(result, dtype=target.dtype)
             return write(target, result, args)
 
         def run_many(*args: Any, **kwargs: Any) -> Any:
@@ -210,11 +257,20 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
             for target in targets if apart else ():
                 check_apart(target, args)
             results = functional(*args, **kwargs)
-            return tuple(write(target, result, args) for target, result in zip(targets, results, strict=True))
+            for target, result in zip(targets, results, strict=True) if exact else ():
+                _check_dtype(target, result, words)
+            into = kept if anew and args[0].dim() == 4 else write  # of `max_pool3d_with_indices` with no batch, which alone is here
+            return tuple(into(target, result, args) for target, result in zip(targets, results, strict=True))
 
         return run_one if len(names) == 1 else run_many
 
     return out
+
+
+def _check_dtype(target: Tensor, result: Tensor, words: str) -> None:
+    if target.dtype is not result.dtype:
+        names = {"result": scalar_type_name(result.dtype), "out": scalar_type_name(target.dtype)}
+        raise RuntimeError(words.format(**names, cpp_result=cpp_name(result.dtype), cpp_out=cpp_name(target.dtype)))
 
 
 def _list_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:

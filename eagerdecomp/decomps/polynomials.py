@@ -43,6 +43,11 @@ def _odd(order: Tensor) -> Term:
     return Term(aten.ne.Scalar(aten.remainder.Scalar(order, 2), 0))
 
 
+def _less(value: Term, other: Term, factor: int) -> Term:
+    """``value - factor * other``, rounded once as in eager, where the processor multiplies and adds at a time."""
+    return Term(aten.sub.Tensor(value.tensor, other.tensor, alpha=factor))
+
+
 # -- Chebyshev ----------------------------------------------------------------------------------------------------
 
 
@@ -123,15 +128,25 @@ _HERMITE_LIMITS = {torch.float32: 128, torch.float64: 512}
 
 
 def _recurrence(first: Callable[[Term], Term], following: Next, *, limits: dict[torch.dtype, int] | None = None) -> Formula:
+    """`limits` are the largest orders that eager knows: of Hermite's, whose numbers nearly cancel at each step.
+
+    Theirs is taken in float64 and rounded to eager's type, where the processor multiplies and adds by one rounding.
+    """
+    steps_wide = limits is not None
+
     def formula(x: Term, order: Tensor, top: int | None) -> Term:
         if top is None:
             top = int(aten._local_scalar_dense.default(aten.amax.default(order))) if order.numel() else 0
         limit = limits[x.tensor.dtype] if limits else None
+        dtype = x.tensor.dtype
+        wide = torch.float64 if steps_wide else dtype
+        result = _select(aten.eq.Scalar(order, 0), _ones(x), first(x))
+        x = x.to(wide)
         previous, last = _ones(x), first(x)
-        result = _select(aten.eq.Scalar(order, 0), previous, last)
         for step in range(1, top if limit is None else min(top, limit)):
-            previous, last = last, following(x, last, previous, step)
-            result = _select(aten.eq.Scalar(order, step + 1), last, result)
+            value = following(x, last, previous, step).to(dtype)
+            previous, last = last, value.to(wide)
+            result = _select(aten.eq.Scalar(order, step + 1), value, result)
         if limit is not None and top > limit:
             result = _select(aten.gt.Scalar(order, limit), math.nan, result)
         return _select(aten.lt.Scalar(order, 0), 0.0, result)
@@ -155,10 +170,10 @@ def _legendre(by_recurrence: Formula) -> Formula:
 _FORMULAS: dict[str, Formula] = {
     **{f"chebyshev_polynomial_{name}": _chebyshev(kind, False, 6 if name == "t" else 8) for name, kind in _KINDS.items()},
     **{f"shifted_chebyshev_polynomial_{name}": _chebyshev(kind, True, 4 if name == "w" else 6) for name, kind in _KINDS.items()},
-    "hermite_polynomial_h": _recurrence(lambda x: x + x, lambda x, q, p, k: (x + x) * q - p * (2 * k), limits=_HERMITE_LIMITS),
-    "hermite_polynomial_he": _recurrence(lambda x: x * 1, lambda x, q, p, k: x * q - p * k, limits=_HERMITE_LIMITS),
-    "laguerre_polynomial_l": _recurrence(lambda x: 1 - x, lambda x, q, p, k: ((1 - x + 2 * k) * q - p * k) / (k + 1)),
-    "legendre_polynomial_p": _legendre(_recurrence(lambda x: x * 1, lambda x, q, p, k: (x * (2 * k + 1) * q - p * k) / (k + 1))),
+    "hermite_polynomial_h": _recurrence(lambda x: x + x, lambda x, q, p, k: _less((x + x) * q, p, 2 * k), limits=_HERMITE_LIMITS),
+    "hermite_polynomial_he": _recurrence(lambda x: x * 1, lambda x, q, p, k: _less(x * q, p, k), limits=_HERMITE_LIMITS),
+    "laguerre_polynomial_l": _recurrence(lambda x: 1 - x, lambda x, q, p, k: _less((1 - x + 2 * k) * q, p, k) / (k + 1)),
+    "legendre_polynomial_p": _legendre(_recurrence(lambda x: x * 1, lambda x, q, p, k: _less(x * (2 * k + 1) * q, p, k) / (k + 1))),
 }
 
 

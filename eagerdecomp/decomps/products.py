@@ -8,8 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.argument_checks import check_addmv
 from eagerdecomp.precision import HALF
+from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.spelling import cpp_name
 
 __all__ = ["RULES"]
 
@@ -26,8 +29,11 @@ def _baddbmm(call: Call) -> Callable[..., Any]:
 
     def run(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
         dtype = self.dtype
+        if dtype is not batch1.dtype:
+            one, two = cpp_name(batch1.dtype), cpp_name(batch2.dtype)
+            raise RuntimeError(f"Input dtypes must be the same, got: input {cpp_name(dtype)}, batch1: {one}, batch2: {two}")
         narrow = not (dtype is torch.float32 or dtype is torch.float64 or dtype in _PLAIN)
-        if dtype is not batch1.dtype or (narrow and not (dtype in HALF and dtype is batch2.dtype)):
+        if narrow and not (dtype in HALF and dtype is batch2.dtype):
             return behind(self, batch1, batch2, beta=beta, alpha=alpha)
         if narrow:
             batch1, batch2 = to(batch1, dtype=torch.float32), to(batch2, dtype=torch.float32)
@@ -56,6 +62,8 @@ def _addmv(call: Call) -> Callable[..., Any]:
 
     def run(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
         dtype, rank = self.dtype, self.dim()
+        if not dtype is mat.dtype is vec.dtype:
+            check_addmv(self, mat, vec)
         if rank > 1 or mat.dim() != 2 or vec.dim() != 1 or not (dtype in _PLAIN or dtype in HALF):
             return behind(self, mat, vec, beta=beta, alpha=alpha)
         if not mat.numel() and beta != 0 and self.numel() == 1 and dtype is mat.dtype is vec.dtype and vec.shape == mat.shape[1:]:
@@ -68,7 +76,27 @@ def _addmv(call: Call) -> Callable[..., Any]:
     return run
 
 
+def _addr(call: Call) -> Callable[..., Any]:
+    """The shipped entry multiplies in the vectors' own type, and by factors that eager refuses."""
+    to, others = call(aten._to_copy.default), call(aten.addr.default)
+
+    def run(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+        dtype = self.dtype
+        if dtype is not vec1.dtype or dtype is not vec2.dtype:
+            dtype = promoted((self, vec1, vec2))
+            self, vec1, vec2 = (one if one.dtype is dtype else to(one, dtype=dtype) for one in (self, vec1, vec2))
+        for name, factor in (("beta", beta), ("alpha", alpha)):
+            if isinstance(factor, bool) and dtype is not torch.bool:
+                raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
+            if not isinstance(factor, int) and not (dtype.is_floating_point or dtype.is_complex):
+                raise RuntimeError(f"For integral input tensors, argument {name} must not be a floating point number.")
+        return others(self, vec1, vec2, beta=beta, alpha=alpha)
+
+    return run
+
+
 RULES: tuple[Rule, ...] = (
     linked(aten.baddbmm.default, _baddbmm),
     linked(aten.addmv.default, _addmv),
+    linked(aten.addr.default, _addr),
 )

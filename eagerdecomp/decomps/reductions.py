@@ -121,7 +121,14 @@ def _flattened(order_statistic: Callable[..., Any]) -> Callable[[Tensor], Any]:
 
     def run(self: Tensor) -> Any:
         if not self.numel():
-            empty = float("nan") if self.dtype.is_floating_point else torch.iinfo(self.dtype).min
+            # The NaN cast as C++ does: by way of 32 bits for what is smaller.
+            if self.dtype.is_floating_point or self.dtype.is_complex:
+                empty: Any = float("nan")
+            elif self.dtype is torch.bool:
+                empty = True
+            else:
+                bits = torch.iinfo(self.dtype)
+                empty = bits.min if bits.bits >= 32 else 0
             return aten.full.default([], empty, dtype=self.dtype, device=self.device)
         return order_statistic(aten.reshape.default(self, [-1]), 0)[0]
 
@@ -144,12 +151,13 @@ def _scan(x: Tensor, dim: int, combine: OpOverload) -> Tensor:
 
 def _running(name: str, combine: OpOverload) -> Callable[[Tensor, int], Any]:
     def run(self: Tensor, dim: int) -> Any:
-        if self.dtype.is_complex:
-            raise not_implemented(f"{name}_cpu", self.dtype)
-        dim = _dim_of(self, dim)
+        if self.dim() == 0 or self.numel():  # eager asks no dimension of an empty tensor
+            dim = _dim_of(self, dim)
         if self.dim() == 0 or not self.numel():
             kept = aten.clone.default(self, memory_format=torch.contiguous_format)
             return kept, aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
+        if self.dtype.is_complex:  # which eager's kernel refuses where there is something to compare
+            raise not_implemented(f"{name}_cpu", self.dtype)
         # `cat` of row-major pieces is row-major, as eager's results are.
         values = _scan(aten.clone.default(self, memory_format=torch.contiguous_format), dim, combine)
         # The index is the last place so far that holds the running extreme: itself a running maximum, of places.

@@ -9,12 +9,44 @@ from torch import Tensor
 
 from eagerdecomp._tables import full_table, reference
 from eagerdecomp._torch import same_storage
+from eagerdecomp.argument_checks import dimension_error
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.writeback import can_cast
 
 __all__ = ["RULES"]
 
 aten = torch.ops.aten
+
+
+def _masked_fill(self: Tensor, mask: Tensor, value: Tensor) -> Any:
+    """Eager reads the value, and refuses what the type of `self` does not hold; the shipped entry casts it."""
+    if value.dim() or _holds(self.dtype, value.dtype):
+        return NotImplemented
+    number = aten._local_scalar_dense.default(value)
+    if isinstance(number, complex) and not self.dtype.is_complex and (not number.imag or self.dtype is torch.bool):
+        number = bool(number) if self.dtype is torch.bool else number.real
+    return aten.masked_fill.Scalar(self, mask, number)
+
+
+def _holds(dtype: torch.dtype, other: torch.dtype) -> bool:
+    """Whether a number of the other dtype is in the range of this one, or is a truth."""
+    if dtype is other or other is torch.bool or (dtype.is_complex and not other.is_complex):
+        return True
+    if dtype is torch.bool:
+        return not other.is_complex
+    if other.is_complex:
+        return dtype is torch.complex128
+    return all(abs(edge) <= torch.finfo(dtype).max for edge in _edges(other)) if dtype.is_floating_point else _within(dtype, other)
+
+
+def _within(dtype: torch.dtype, other: torch.dtype) -> bool:
+    (low, high), (least, most) = _edges(dtype), _edges(other)
+    return not other.is_floating_point and low <= least and most <= high
+
+
+def _edges(dtype: torch.dtype) -> tuple[float, float]:
+    held = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    return held.min, held.max
 
 
 def _view_copy(self: Tensor, size: list[int]) -> Tensor:
@@ -26,7 +58,12 @@ def _view_copy(self: Tensor, size: list[int]) -> Tensor:
 def _linalg_vector_norm(
     self: Tensor, ord: Any = 2, dim: list[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
-    """The shipped entry takes a maximum before it casts to the wider `dtype`: the norm is rounded to the narrow one."""
+    """The shipped entry takes a maximum before it casts to the wider `dtype`: the norm is rounded to the narrow one. Of a tensor of
+    no elements it takes a dimension counted from the end, or that is not there, for an empty one."""
+    if dim is not None and not self.numel():
+        if outside := [at for at in dim if not -self.dim() <= at < self.dim()]:
+            raise dimension_error(outside[0], self.dim())
+        dim = [at % self.dim() for at in dim]
     if dtype is not None and dtype is not self.dtype and dtype.is_complex == self.dtype.is_complex and can_cast(self.dtype, dtype):
         self, dtype = aten._to_copy.default(self, dtype=dtype), None
     return full_table()[aten.linalg_vector_norm.default](self, ord, dim, keepdim, dtype=dtype)
@@ -51,12 +88,23 @@ def _pow(self: Tensor, exponent: Any) -> Any:
 
 
 def _as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
-    """torch lists its reference in no table; and `prims.as_strided` multiplies the sizes up without a start, so that it fails
-    where there are none."""
+    """torch lists its reference in no table; and `prims.as_strided` says that it writes, so that torch's fallback for a lazy bit
+    would hand it a copy."""
     offset = self.storage_offset() if storage_offset is None else storage_offset
+    flips = [flip for flip, lazy in ((aten._conj.default, self.is_conj()), (aten._neg_view.default, self.is_neg())) if lazy]
+    for flip in flips:
+        self = flip(self)
+    found = _strided(self, size, stride, offset)
+    for flip in flips:
+        found = flip(found)
+    return found
+
+
+def _strided(self: Tensor, size: list[int], stride: list[int], offset: int | torch.SymInt) -> Any:
+    """`prims.as_strided` multiplies the sizes up without a start, so that it fails where there are none."""
     if size:
         return reference("as_strided")(self, size, stride, offset)
-    return aten.squeeze.dim(aten.as_strided.default(self, [1], [1], offset), 0)
+    return aten.squeeze.dim(reference("as_strided")(self, [1], [1], offset), 0)
 
 
 def _linspace(
@@ -88,6 +136,7 @@ RULES: tuple[Rule, ...] = (
     own(aten.pow.Tensor_Scalar, _pow),
     own(aten.linspace.default, _linspace),
     own(aten.as_strided.default, _as_strided),
+    own(aten.masked_fill.Tensor, _masked_fill),
     own(aten.view_copy.default, _view_copy),
     own(aten.linalg_vector_norm.default, _linalg_vector_norm),
 )

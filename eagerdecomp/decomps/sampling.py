@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.generators import drawing_from, takes_generator
+from eagerdecomp.matrices import broadcast
 from eagerdecomp.precision import HALF, wide_type
 from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.spelling import not_implemented, scalar_type_name
+from eagerdecomp.spelling import no_cast, not_implemented, scalar_type_name
 from eagerdecomp.strides import inverse, memory_order
-from eagerdecomp.writeback import check_overlap
+from eagerdecomp.writeback import can_cast, check_overlap, out_writer
 
 __all__ = ["RULES"]
 
@@ -92,6 +93,19 @@ def _bernoulli_in_place(call: Call) -> Callable[..., Any]:
             raise not_implemented("bernoulli_tensor_cpu_self_", self.dtype)
         copy_(self, hits(p, self.shape, memory_order(self), generator))
         return self
+
+    return run
+
+
+def _bernoulli_out(call: Call) -> Callable[..., Any]:
+    """Into a tensor of any type, as eager does, whose `out` is drawn in place."""
+    hits, to, write = _hits(call), call(aten._to_copy.default), out_writer(call)
+
+    def run(self: Tensor, *, generator: torch.Generator | None = None, out: Tensor) -> Tensor:
+        if out.dtype.is_complex and self.numel():
+            raise not_implemented("bernoulli_tensor_cpu_self_", out.dtype)
+        order = memory_order(out) if out.shape == self.shape else range(self.dim())
+        return write(out, to(hits(self, self.shape, order, generator), dtype=out.dtype), (self,))
 
     return run
 
@@ -176,6 +190,31 @@ def _normal_of_std(call: Call) -> Callable[..., Any]:
     return run
 
 
+def _normal_out(call: Call) -> Callable[..., Any]:
+    """Eager draws in `out`, of its type, and adds the mean there: with a number for `std` in the shape that `mean` and `out` have
+    together."""
+    noise, check, rounded, write = _noise(call), _check_std(call), _rounded(call), out_writer(call)
+    scale, multiply, add, shift = call(aten.mul.Scalar), call(aten.mul.Tensor), call(aten.add.Tensor), call(aten.add.Scalar)
+
+    def run(mean: Any, std: Any = 1.0, *, generator: torch.Generator | None = None, out: Tensor) -> Tensor:
+        if isinstance(std, Tensor):
+            check(std)
+        elif not std >= 0:
+            raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
+        shape = broadcast(mean.shape if isinstance(mean, Tensor) else [], (std if isinstance(std, Tensor) else out).shape)
+        drawn = noise(out, shape, generator)
+        if isinstance(std, Tensor):
+            drawn = multiply(drawn, std)
+        elif std != 1:
+            drawn = scale(drawn, std)
+        drawn = add(drawn, mean) if isinstance(mean, Tensor) else shift(drawn, mean) if mean != 0 else drawn
+        if not can_cast(drawn.dtype, out.dtype):
+            raise no_cast(drawn.dtype, out.dtype)
+        return write(out, rounded(drawn, out.dtype), (mean, std))
+
+    return run
+
+
 # -- multinomial ----------------------------------------------------------------------------------------------------------
 
 
@@ -195,8 +234,11 @@ def _multinomial(call: Call) -> Callable[..., Any]:
         weights = to(self, dtype=torch.float32) if self.dtype in HALF else self
         low, high = bounds(weights)
         if not (low >= 0 and high < math.inf):
-            if replacement:
-                raise RuntimeError("invalid multinomial distribution (encountering probability entry < 0)")
+            if replacement and num_samples > 1:
+                # Eager names the first such entry, which is not known here: one below zero, or NaN, goes before infinity.
+                negative = low < 0 or low != low
+                found = "< 0" if negative else "= infinity or NaN"
+                raise RuntimeError(f"invalid multinomial distribution (encountering probability entry {found})")
             raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
         if not item(least(total(weights, [-1]))) > 0:
             raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
@@ -275,8 +317,15 @@ def _rrelu(call: Call, write: Callable[[Tensor, Tensor], Tensor]) -> Callable[..
             )
         if not training:
             return write(self, leaky(self, (lower + upper) / 2))
-        slope = draw(self, lower, upper, generator=generator)
-        slope = where(nonpositive(self, 0), slope, full([], 1.0, dtype=self.dtype, device=self.device))
+        if self.dtype is torch.float16 or not self.dtype.is_floating_point:
+            raise not_implemented("rrelu_with_noise_out_cpu", self.dtype)
+        if noise.dtype is not self.dtype:
+            raise RuntimeError(f"expected scalar type {scalar_type_name(self.dtype)} but found {scalar_type_name(noise.dtype)}")
+        leaks, one = nonpositive(self, 0), full([], 1.0, dtype=self.dtype, device=self.device)
+        if lower <= upper or call(aten._local_scalar_dense.default)(call(aten.any.default)(leaks)):
+            slope = where(leaks, draw(self, lower, upper, generator=generator), one)
+        else:  # eager's kernel asks for the bounds where it draws alone
+            slope = call(aten.expand.default)(one, self.shape)
         copy_(noise, slope)
         return write(self, multiply(self, slope))
 
@@ -306,6 +355,11 @@ RULES: tuple[Rule, ...] = (
     linked(aten.bernoulli.default, _bernoulli, effects=takes_generator),
     linked(aten.bernoulli.Tensor, _bernoulli_by, effects=takes_generator),
     linked(aten.bernoulli_.Tensor, _bernoulli_in_place, effects=takes_generator),
+    linked(aten.bernoulli.out, _bernoulli_out, effects=takes_generator),
+    *(
+        linked(op, _normal_out, effects=takes_generator)
+        for op in (aten.normal.Tensor_Tensor_out, aten.normal.Tensor_float_out, aten.normal.float_Tensor_out)
+    ),
     linked(aten.normal.Tensor_Tensor, _normal_of_tensors, effects=takes_generator),
     linked(aten.normal.Tensor_float, _normal_of_mean, effects=takes_generator),
     linked(aten.normal.float_Tensor, _normal_of_std, effects=takes_generator),

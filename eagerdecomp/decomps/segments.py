@@ -105,7 +105,7 @@ def _segment_reduce(
     how, start = _reduction(reduce)
     segments = _segments(data, lengths, offsets, axis)
     result = segments.scattered(segments.flat(data), how, start if initial is None else float(initial))
-    result = aten.slice.Tensor(result, 1, 1, segments.count + 1)
+    result = aten.clone.default(aten.slice.Tensor(result, 1, 1, segments.count + 1), memory_format=torch.contiguous_format)
     if reduce == "mean":  # of nothing: NaN, or the initial value
         sizes = segments.lengths if initial is None else aten.clamp.default(segments.lengths, 1)
         result = aten.div.Tensor(result, sizes)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.rules import Call, NoRoute, Rule, linked, own
+from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented
 from eagerdecomp.strides import inverse, memory_order
 
@@ -91,6 +91,9 @@ def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     value = aten.gather.default(ordered, dim, best)
     least = aten.full.default([], -1, dtype=torch.int64, device=self.device)
     index = aten.argmax.default(aten.where.self(aten.eq.Tensor(self, value), places, least), dim, True)
+    if self.dtype.is_floating_point:  # zeros of both signs are equal: that of the place
+        found = aten.gather.default(self, dim, index)
+        value = aten.where.self(aten.eq.Tensor(found, value), found, value)
     return (value, index) if keepdim else (aten.squeeze.dim(value, dim), aten.squeeze.dim(index, dim))
 
 
@@ -135,6 +138,8 @@ def _unique2(call: Call) -> Callable[..., Any]:
     full, scatter, view = call(aten.full.default), call(aten.scatter.src), call(aten.view.default)
 
     def run(self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+        if self.dtype.is_complex:
+            raise not_implemented("unique", self.dtype)
         ordered, places = sort(reshape(self, [-1]))
         values, runs, counts = distinct(ordered, return_inverse, return_counts)
         absent = None if return_inverse and return_counts else full([0], 0, dtype=torch.int64, device=self.device)
@@ -156,14 +161,76 @@ def _unique(call: Call) -> Callable[..., Any]:
 
 def _unique_consecutive(call: Call) -> Callable[..., Any]:
     distinct, reshape, full = _distinct(call), call(aten.reshape.default), call(aten.full.default)
-    view = call(aten.view.default)
+    view, slices = call(aten.view.default), _distinct_slices(call)
 
     def run(self: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
-        if dim is not None and self.dim() != 1:
-            raise NoRoute(aten.unique_consecutive.default)  # rows that differ in one place: no op of the set compares them
+        if dim is not None:
+            return slices(self, dim, in_order=False)
+        if self.dtype.is_complex:
+            raise not_implemented("unique", self.dtype)
         values, runs, counts = distinct(reshape(self, [-1]), return_inverse, return_counts)
-        absent = None if return_inverse and return_counts else full([0], 0, dtype=torch.int64, device=self.device)
-        return values, view(runs, list(self.shape)) if return_inverse else absent, counts if return_counts else absent
+        inverse, numbers = view(runs, list(self.shape)) if return_inverse else None, counts if return_counts else None
+        found = (one if one is not None else full([0], 0, dtype=torch.int64, device=self.device) for one in (inverse, numbers))
+        return values, *found
+
+    return run
+
+
+def _distinct_slices(call: Call) -> Callable[..., Any]:
+    """``slices(self, dim, in_order)``: what is left when equal neighbours along a dimension become one, and both maps, asked for or
+    not; `in_order` sorts them first, entry by entry from the last to the first by stable sorts, some 12 calls for each."""
+    reshape, permute, pick = call(aten.reshape.default), call(aten.permute.default), call(aten.index_select.default)
+    sort, select, index, view = call(aten.sort.stable), call(aten.select.int), call(aten.index.Tensor), call(aten.view.default)
+    ne, some, slice_, cat = call(aten.ne.Tensor), call(aten.any.dim), call(aten.slice.Tensor), call(aten.cat.default)
+    full, scatter, nonzero = call(aten.full.default), call(aten.scatter.src), call(aten.nonzero.default)
+    cumsum, to, minus, sub = call(aten.cumsum.default), call(aten._to_copy.default), call(aten.sub.Scalar), call(aten.sub.Tensor)
+    clone, arange = call(aten.clone.default), call(aten.arange.start_step)
+
+    def slices(self: Tensor, dim: int, in_order: bool) -> Any:
+        length, device = self.size(dim), self.device  # which also refuses the dimensions that eager does
+        dim %= self.dim()
+        if 0 in self.shape:
+            if list(self.shape).count(0) > 1:
+                raise RuntimeError("Number of zero sized dimensions is more than one, so unique cannot be applied ")
+            if length:
+                raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
+            return clone(self), *(full([0], 0, dtype=torch.int64, device=device) for _ in range(2))
+        if self.dtype.is_complex:
+            raise not_implemented("unique_dim", self.dtype)
+        forth = [dim, *(at for at in range(self.dim()) if at != dim)]
+        moved = permute(self, forth)
+        rows = reshape(moved, [length, -1])
+        order = arange(0, length, 1, device=device)
+        if in_order:
+            for column in reversed(range(rows.size(1))):
+                order = pick(order, 0, sort(pick(select(rows, 1, column), 0, order), stable=True, dim=0)[1])
+            rows = pick(rows, 0, order)
+        starts = some(ne(slice_(rows, 0, 1, length), slice_(rows, 0, 0, length - 1)), 1)
+        starts = cat([full([1], True, dtype=torch.bool, device=device), starts])
+        at = cat([view(nonzero(starts), [-1]), full([1], length, dtype=torch.int64, device=device)])
+        counts = sub(slice_(at, 0, 1, 2**63 - 1), slice_(at, 0, 0, -1))
+        runs = minus(cumsum(to(starts, dtype=torch.int64), 0), 1)
+        runs = scatter(full([length], 0, dtype=torch.int64, device=device), 0, order, runs)
+        values = view(index(rows, [starts]), [-1, *moved.shape[1:]])
+        return permute(values, inverse(forth)), runs, counts
+
+    return slices
+
+
+def _unique_dim(call: Call) -> Callable[..., Any]:
+    slices = _distinct_slices(call)
+
+    def run(self: Tensor, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+        return slices(self, dim, in_order=True)
+
+    return run
+
+
+def _unique_dim_consecutive(call: Call) -> Callable[..., Any]:
+    slices = _distinct_slices(call)
+
+    def run(self: Tensor, dim: int, return_inverse: bool = False, return_counts: bool = False) -> Any:
+        return slices(self, dim, in_order=False)
 
     return run
 
@@ -191,6 +258,7 @@ def _searchsorted(
     length = sorted_sequence.size(-1)
     whole_row = sorted_sequence.dim() == 1
     values = aten.reshape.default(self, [-1]) if whole_row else self
+    _check_order(sorted_sequence, self)
     if not self.numel() or not length:
         answer = aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
     elif values.numel() * length <= _FEW:
@@ -236,17 +304,41 @@ def _check_search(row: Tensor, values: Tensor, sorter: Tensor | None) -> None:
         )
 
 
+def _check_order(row: Tensor, values: Tensor) -> None:
+    common = torch.promote_types(row.dtype, values.dtype)
+    if values.numel() and (common.is_complex or common is torch.bool):
+        raise not_implemented("searchsorted_out_cpu", common)
+
+
 def _searchsorted_scalar(sorted_sequence: Tensor, self: Any, **options: Any) -> Any:
-    dtype = torch.float64 if isinstance(self, float) else torch.int64
-    return _searchsorted(sorted_sequence, aten.full.default([], self, dtype=dtype, device=sorted_sequence.device), **options)
+    """A number takes the type of the boundaries, wherever it is of their kind: -1 among bytes is 255."""
+    kept = _computed_in(sorted_sequence.dtype, self)
+    wide = torch.float64 if kept.is_floating_point else torch.int64
+    number = aten.full.default([], self, dtype=wide, device=sorted_sequence.device)
+    number = number if kept is wide else aten._to_copy.default(number, dtype=kept)
+    if sorted_sequence.dtype is not kept:
+        sorted_sequence = aten._to_copy.default(sorted_sequence, dtype=kept)
+    return _searchsorted(sorted_sequence, number, **options)
+
+
+def _computed_in(dtype: torch.dtype, number: Any) -> torch.dtype:
+    if dtype.is_floating_point or dtype.is_complex:
+        return dtype
+    if isinstance(number, float):
+        return torch.get_default_dtype()
+    return torch.int64 if dtype is torch.bool and not isinstance(number, bool) else dtype
 
 
 def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
-    """Without boundaries the shipped entry answers the type of what is sought."""
-    if boundaries.dim() != 1 or boundaries.size(0):
+    """Of tensors among boundaries the shipped entry serves; without boundaries it answers the type of what is sought."""
+    if boundaries.dim() != 1:
         return NotImplemented
-    if isinstance(self, Tensor) and self.dtype is torch.bool and self.numel():
-        raise not_implemented("searchsorted_out_cpu", self.dtype)
+    if isinstance(self, Tensor):
+        _check_order(boundaries, self)
+        if boundaries.size(0):
+            return NotImplemented
+    elif boundaries.size(0) and isinstance(self, (bool, int, float)):
+        return _searchsorted_scalar(boundaries, self, out_int32=out_int32, right=right)
     shape = list(self.shape) if isinstance(self, Tensor) else []
     return aten.full.default(shape, 0, dtype=torch.int32 if out_int32 else torch.int64, device=boundaries.device)
 
@@ -259,6 +351,8 @@ RULES: tuple[Rule, ...] = (
     linked(aten._unique2.default, _unique2),
     linked(aten._unique.default, _unique),
     linked(aten.unique_consecutive.default, _unique_consecutive),
+    linked(aten.unique_dim.default, _unique_dim),
+    linked(aten.unique_dim_consecutive.default, _unique_dim_consecutive),
     own(aten.searchsorted.Tensor, _searchsorted),
     own(aten.searchsorted.Scalar, _searchsorted_scalar),
 )

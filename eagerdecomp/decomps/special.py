@@ -1,7 +1,8 @@
-"""Special functions that eager has kernels for and Core ATen has not: the logarithm of gamma, its derivative, the inverse of erf.
+"""The logarithm of the gamma function, and its derivative.
 
-All are computed in float64 and rounded once, so that a formula need not be right to the last bit of it; each comes to some 60
-kernel calls, most of them the Horner steps of its fits.
+Computed in float64 and rounded once: Stirling's formula, for the logarithm with a ratio of polynomials for its series (which
+tools/fit_ratios.py finds), and another one beside the zeros of the logarithm; both are summed with what their roundings lose.
+Left of the origin by reflection (DLMF 5.5.3).
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import math
 
 import torch
 
-from eagerdecomp.formulas import Term, choose, polynomial
+from eagerdecomp import ratios
+from eagerdecomp.compensated import logarithm, product, total
+from eagerdecomp.formulas import Term, choose, polynomial, ratio
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.unary import of_one
 
@@ -18,76 +21,112 @@ __all__ = ["RULES"]
 
 aten = torch.ops.aten
 
-# Giles's and Blair's kind of fit: a ratio in the middle, and one of a root of the logarithm beyond. Newton's method does the rest.
-_MIDDLE = (
-    (0.886226899, -1.645349621, 0.914624893, -0.140543331),
-    (1.0, -2.118377725, 1.442710462, -0.329097515, 0.012229801),
-)
-_BEYOND = ((-1.970840454, -1.624906493, 3.429567803, 1.641345311), (1.0, 3.543889200, 1.637067800))
-_MIDDLE_ENDS = 0.7
-
-# From here on an asymptotic series in Bernoulli numbers is right to 1e-12; smaller arguments are led there by the recurrence.
-_SERIES_FROM = 7
-_LGAMMA_SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
-_DIGAMMA_SERIES = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760)
+# ``(log(2 pi) - 1) / 2``, and what its rounding lost.
+_LGAMMA_CONSTANT, _LGAMMA_CONSTANT_REST = float.fromhex("0x1.acfe390c97d69p-2"), 1.6728209650585413e-17
+# From here on an asymptotic series in Bernoulli numbers is right to the last place.
+_DIGAMMA_FROM = 10
+_DIGAMMA_SERIES = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12, -3617 / 8160)
 
 
-def _erfinv(y: Term) -> Term:
-    size = y.abs()
-    square = y * y
-    middle = y * polynomial(square, _MIDDLE[0]) / polynomial(square, _MIDDLE[1])
-    root = (-((1 - size) / 2).log()).sqrt()
-    beyond = polynomial(root, _BEYOND[0]) / polynomial(root, _BEYOND[1])
-    x = choose(size <= _MIDDLE_ENDS, middle, choose(y < 0, -beyond, beyond))
-    for _ in range(2):
-        x = x - (Term(aten.erf.default(x.tensor)) - y) / ((-(x * x)).exp() * (2 / math.sqrt(math.pi)))
-    return choose(Term(aten.eq.Scalar(size.tensor, 1)), y * math.inf, x)
+def _from_whole(x: Term) -> Term:
+    """What is between `x` and the whole number beside it, exactly."""
+    return x - Term(aten.round.default(x.tensor))
 
 
-def _reflected(x: Term) -> Term:
-    """`x`, or its mirror image about a half, whichever is the larger."""
-    return choose(x < 0.5, 1 - x, x)
+def _lgamma_near(x: Term, size: Term) -> tuple[Term, Term]:
+    """Up to 3, and from there to 4 that of one less, as a sum of two; below a half that of one more.
+
+    The zeros are factors, of a line that the rest is small beside.
+    """
+    first = choose(size < 0.5, x, choose(size < 3, size, size.clamp(None, 4) - 1) - 1)
+    second = first - 1
+    eighth = first * 0.125
+    line = 0.5625 - eighth
+    both, rest = product(first, second)
+    rough, missed = product(both, line)
+    rest = (rest + first * (first - (second + 1))) * line
+    return rough, missed + rest + both * (((0.5625 - line) - eighth) + ratio(first + 0.5, ratios.LGAMMA_NEAR))
+
+
+def _lgamma_far(size: Term, logarithms: tuple[Term, Term]) -> tuple[Term, Term]:
+    """Stirling's formula from 4 on, as a sum of two: ``(x - 1/2) (log x - 1)``, and what is small beside it."""
+    factor, lost = total(logarithms[0] - 1, logarithms[1])
+    less = size - 0.5
+    rough, rest = product(less, factor)
+    rough, missed = total(rough, _LGAMMA_CONSTANT)
+    inverse = 1 / size
+    series = inverse * ratio(inverse * inverse, ratios.LGAMMA_TAIL)
+    # Of what is near the end of the range no product has a rest.
+    return rough, choose(size < 1e290, missed + (rest + less * lost + _LGAMMA_CONSTANT_REST + series), 0.0)
+
+
+def _lgamma_right(x: Term, size: Term) -> tuple[Term, Term]:
+    """For arguments above -1/2, as a sum of two; `size` is without a sign."""
+    small, far = size < 0.5, size >= 4
+    logarithms = logarithm(choose(far | small, size, choose(size < 3, 1.0, size - 1)))
+    near, rest = _lgamma_near(x, size)
+    for part in logarithms:
+        near, lost = total(choose(small, -part, part), near)
+        rest = rest + lost
+    large, large_rest = _lgamma_far(size, logarithms)
+    return choose(far, large, near), choose(far, large_rest, rest)
+
+
+def _lgamma_short(x: Term) -> Term:
+    """The same without what roundings lose."""
+    size = x.abs()
+    small, far = size < 0.5, size >= 4
+    log = choose(far | small, size, choose(size < 3, 1.0, size - 1)).log()
+    first = choose(small, x, choose(size < 3, size, size.clamp(None, 4) - 1) - 1)
+    near = first * (first - 1) * (0.5625 - first * 0.125 + ratio(first + 0.5, ratios.LGAMMA_NEAR))
+    near = near + choose(small, -log, log)
+    inverse = 1 / size
+    large = (size - 0.5) * (log - 1) + (inverse * ratio(inverse * inverse, ratios.LGAMMA_TAIL) + _LGAMMA_CONSTANT)
+    right = choose(far, large, near)
+    beside = _from_whole(x).abs()
+    return _on_both_sides(x, size, beside, right, -(right + (size * beside).log() + _log_sine(beside)))
+
+
+def _log_sine(beside: Term) -> Term:
+    """Of ``sin(pi y) / (pi y)``."""
+    square = beside * beside
+    return square * (ratio(square, ratios.LOG_SINE) - 1.75)
+
+
+def _on_both_sides(x: Term, size: Term, beside: Term, right: Term, mirrored: Term) -> Term:
+    pole = (x <= 0) & (beside.equals(0) | (size >= 2.0**52))
+    return choose(pole, math.inf, choose(x <= -0.5, mirrored, right))
 
 
 def _lgamma(x: Term) -> Term:
-    large = _reflected(x)
-    near = large < _SERIES_FROM
-    shifted = choose(near, large + _SERIES_FROM, large)
-    inverse = 1 / shifted
-    tail = inverse * polynomial(inverse * inverse, _LGAMMA_SERIES)
-    # Arranged so that no infinity is taken from another.
-    series = (shifted - 0.5) * (shifted.log() - 1) + (tail + (math.log(2 * math.pi) - 1) / 2)
-    small = large.clamp(None, _SERIES_FROM)
-    product = small
-    for step in range(1, _SERIES_FROM):
-        product = product * (small + step)
-    of_large = choose(near, series - product.log(), series)
-    # Its sine is that of the fraction: of a whole number exactly 0, and the answer infinite.
-    sine = Term(aten.sin.default((Term(aten.fmod.Scalar(x.tensor, 1)) * math.pi).tensor)).abs()
-    mirrored = choose(x.abs() < math.inf, -(sine / math.pi).log() - of_large, math.inf)
-    return choose(x < 0.5, mirrored, of_large)
+    size = x.abs()
+    right, rest = _lgamma_right(x, size)
+    beside = _from_whole(x).abs()
+    both, lost = product(size, beside)
+    whole, part = logarithm(both)
+    mirrored, missed = total(right, whole)
+    mirrored = -(mirrored + (_log_sine(beside) + (rest + (missed + part + lost / both))))
+    return _on_both_sides(x, size, beside, right + rest, mirrored)
 
 
 def _digamma(x: Term) -> Term:
-    large = _reflected(x)
-    near = large < _SERIES_FROM
-    shifted = choose(near, large + _SERIES_FROM, large)
+    large = choose(x < 0.5, 1 - x, x)
+    near = large < _DIGAMMA_FROM
+    shifted = choose(near, large + _DIGAMMA_FROM, large)
     inverse = 1 / shifted
     square = inverse * inverse
     series = shifted.log() - (inverse / 2 + square * polynomial(square, _DIGAMMA_SERIES))
     rungs = 1 / large
-    for step in range(1, _SERIES_FROM):
+    for step in range(1, _DIGAMMA_FROM):
         rungs = rungs + 1 / (large + step)
     of_large = choose(near, series - rungs, series)
-    fraction = Term(aten.fmod.Scalar(x.tensor, 1))
-    tangent = Term(aten.tan.default((fraction * math.pi).tensor))
-    pole = (x < 0) & Term(aten.eq.Scalar(fraction.tensor, 0))
-    mirrored = choose(pole, math.nan, of_large - math.pi / tangent)
+    beside = choose(x.equals(0), x, _from_whole(x))  # which keeps the sign of a zero
+    tangent = Term(aten.tan.default((beside * math.pi).tensor))
+    mirrored = choose((x < 0) & beside.equals(0), math.nan, of_large - math.pi / tangent)
     return choose(x < 0.5, mirrored, of_large)
 
 
 RULES: tuple[Rule, ...] = (
-    own(aten.erfinv.default, of_one(_erfinv, "erfinv_vml_cpu")),
-    own(aten.lgamma.default, of_one(_lgamma, "lgamma_vml_cpu")),
+    own(aten.lgamma.default, of_one(_lgamma, "lgamma_vml_cpu", short=_lgamma_short)),
     own(aten.digamma.default, of_one(_digamma, "digamma")),
 )

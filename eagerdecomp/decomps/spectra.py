@@ -26,6 +26,8 @@ from eagerdecomp.matrices import (
     cut,
     eye,
     folded,
+    lifted,
+    real_part,
     solve_triangular,
     triangle,
     unfolded,
@@ -41,14 +43,6 @@ aten = torch.ops.aten
 
 def _sweeps(size: int, dtype: torch.dtype) -> int:
     return math.ceil(math.log2(size)) + (6 if dtype in (torch.float64, torch.complex128) else 5)
-
-
-def _real(x: Tensor) -> Tensor:
-    return aten.select.int(aten.view_as_real.default(x), -1, 0) if x.is_complex() else x
-
-
-def _lifted(real: Tensor, like: Tensor) -> Tensor:
-    return real if real.dtype is like.dtype else aten._to_copy.default(real, dtype=like.dtype)
 
 
 class _Rounds:
@@ -69,14 +63,15 @@ class _Rounds:
         size = aten.abs.default(across)
         root = aten.sqrt.default(aten.add.Tensor(aten.mul.Tensor(gap, gap), aten.mul.Tensor(size, size), alpha=4))
         reach = aten.add.Tensor(aten.abs.default(gap), root)
-        reach = aten.where.self(aten.eq.Scalar(reach, 0), number_like(reach, 1.0), reach)
+        # What is below every normal number, of which the inverse would be infinite, is nothing to turn.
+        reach = aten.where.self(aten.ge.Scalar(reach, torch.finfo(reach.dtype).tiny), reach, number_like(reach, 1.0))
         reach = aten.where.self(aten.ge.Scalar(gap, 0), reach, aten.neg.default(reach))
         double = aten.mul.Scalar(size, 2)
         slope = aten.div.Tensor(double, reach)
         cosine = aten.rsqrt.default(aten.add.Scalar(aten.mul.Tensor(slope, slope), 1))
         scale = aten.div.Tensor(aten.mul.Scalar(cosine, 2), reach)
         sine = aten.mul.Tensor(across, scale)
-        cosine = _lifted(cosine, across)
+        cosine = lifted(cosine, across)
         along = aten.unsqueeze.default(aten.cat.default([cosine, cosine], 1), 1)
         beside = aten.unsqueeze.default(aten.cat.default([aten.neg.default(conjugate(sine)), sine], 1), 1)
         turn = aten.add.Tensor(aten.mul.Tensor(self.stays, along), aten.mul.Tensor(self.crosses, beside))
@@ -103,7 +98,7 @@ def _hermitian(matrix: Tensor, lower: bool) -> Tensor:
     index = arange(0, matrix.size(1), matrix)
     on_diagonal = aten.eq.Tensor(aten.unsqueeze.default(index, 1), index)
     strict = aten.where.self(on_diagonal, number_like(matrix, 0.0), half)
-    real = _lifted(_real(half), half) if half.is_complex() else half
+    real = lifted(real_part(half), half) if half.is_complex() else half
     return aten.add.Tensor(aten.where.self(on_diagonal, real, half), adjoint(strict))  # type: ignore[no-any-return]
 
 
@@ -119,12 +114,12 @@ def _eigen(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
         rounds = _Rounds(even, work)
         halves = [rounds.half, rounds.half]
         for _ in range(_sweeps(even, work.dtype) * (even - 1)):
-            diagonal = _real(aten.diagonal.default(work, 0, 1, 2))
+            diagonal = real_part(aten.diagonal.default(work, 0, 1, 2))
             first, second = aten.split_with_sizes.default(diagonal, halves, 1)
             turn = rounds.rotation(first, second, aten.diagonal.default(work, rounds.half, 1, 2))
             work = aten.bmm.default(adjoint(turn), aten.bmm.default(work, turn))
             basis = None if basis is None else aten.bmm.default(basis, turn)
-    found = cut(_real(aten.diagonal.default(work, 0, 1, 2)), 1, 0, size)
+    found = cut(real_part(aten.diagonal.default(work, 0, 1, 2)), 1, 0, size)
     values, order = aten.sort.default(aten.mul.Tensor(found, scale), 1)
     return values, None if basis is None else _by_columns(cut(cut(basis, 1, 0, size), 2, 0, size), order)
 
@@ -133,7 +128,7 @@ def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Te
     check_square("linalg.eigh", A)
     if UPLO.upper() not in ("L", "U"):
         raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
-    check_kernel("linalg_eigh_cpu", A)
+    check_kernel("linalg_eigh_cpu", A, empty=False)
     batch = batch_shape(A)
     matrix = folded(A)
     values: Tensor
@@ -197,7 +192,7 @@ def _linalg_svd(
     check_floating(name, A, half=False)
     if driver is not None:
         raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend.")
-    check_kernel("linalg_svd_cpu", A)
+    check_kernel("linalg_svd_cpu", A, empty=False)
     batch = batch_shape(A)
     rows, columns = A.shape[-2:]
     small = min(rows, columns)
@@ -211,8 +206,8 @@ def _linalg_svd(
         return _nothing(A), values, _nothing(A)
     # The columns are orthogonal, so their QR factorization only scales them, and fills up what has no length of its own.
     unitary, upper = aten.linalg_qr.default(turned, "complete" if full_matrices else "reduced")
-    signs = _lifted(_real(aten.diagonal.default(upper, 0, 1, 2)), unitary)
-    flipped = aten.lt.Scalar(_real(signs), 0)
+    signs = lifted(real_part(aten.diagonal.default(upper, 0, 1, 2)), unitary)
+    flipped = aten.lt.Scalar(real_part(signs), 0)
     if full_matrices and max(rows, columns) > small:
         flipped = aten.constant_pad_nd.default(flipped, [0, max(rows, columns) - small])
     flipped = aten.unsqueeze.default(flipped, 1)
@@ -238,7 +233,7 @@ def _empty_svd(A: Tensor, matrix: Tensor, full_matrices: bool, compute_uv: bool)
 
 
 def _linalg_pinv(self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False) -> Tensor:
-    if self.dim() < 2 or not (self.is_floating_point() or self.is_complex()):
+    if self.dim() < 2 or self.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
         given = f"{scalar_type_name(self.dtype)}{{{shape_text(self.shape)}}}"
         raise RuntimeError(
             f"linalg.pinv({given}): expected a tensor with 2 or more dimensions of float, double, cfloat or cdouble types"
@@ -265,9 +260,9 @@ def _linalg_pinv(self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | Non
         given = aten.gt.Scalar(_beside(atol), 0)
         bound = aten.where.self(given, number_like(bound, 0.0), aten.mul.Scalar(bound, default))
     if atol is not None:
-        bound = aten.maximum.default(bound, _lifted(_beside(atol), bound))
+        bound = aten.maximum.default(bound, lifted(_beside(atol), bound))
     inverted = aten.where.self(aten.gt.Tensor(sizes, bound), aten.reciprocal.default(values), number_like(values, 0.0))
-    scaled = aten.mul.Tensor(right, aten.unsqueeze.default(_lifted(inverted, right), -2))
+    scaled = aten.mul.Tensor(right, aten.unsqueeze.default(lifted(inverted, right), -2))
     return aten.matmul.default(scaled, adjoint(left))  # type: ignore[no-any-return]
 
 
@@ -278,19 +273,18 @@ def _beside(tolerance: Tensor) -> Tensor:
 def _linalg_lstsq(
     self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`gelsy`, the default, by singular values; `gels` by QR.
+    """`gelsy`, the default, `gelsd` and `gelss` by singular values; `gels` by QR.
 
-    Both are of least norm. Where singular values lie near `rcond`, `gelsy` cuts a pivoted QR factorization instead, and
-    may count and answer otherwise.
-
-    `gelsd` and `gelss` are not covered: whether they answer residuals depends on the rank, which is data.
+    All are of least norm. Where singular values lie near `rcond`, `gelsy` cuts a pivoted QR factorization instead, and
+    may count and answer otherwise. Whether `gelsd` and `gelss` answer residuals depends on the rank, which they read.
     """
     vector = b.dim() == self.dim() - 1 and list(b.shape) == list(self.shape[:-1])
     right = aten.unsqueeze.default(b, -1) if vector else b
-    known = driver in (None, "gels", "gelsy") and self.dtype is b.dtype and self.dim() == right.dim() >= 2
+    known = driver in (None, "gels", "gelsy", "gelsd", "gelss") and self.dtype is b.dtype and self.dim() == right.dim() >= 2
     if not known or list(self.shape[:-1]) != list(right.shape[:-1]):
         return NotImplemented  # type: ignore[no-any-return]
-    check_kernel("linalg_lstsq_cpu", self)
+    if self.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
+        raise RuntimeError("This function doesn't handle types other than float and double")
     batch = batch_shape(self)
     rows, columns = self.shape[-2:]
     matrix, given = folded(self), folded(right)
@@ -302,24 +296,42 @@ def _linalg_lstsq(
         shape = [matrix.size(0), columns, given.size(2)]
         found = aten.full.default(shape, 0, dtype=self.dtype, device=self.device)
         rank = rank if driver == "gels" else aten.full.default(batch, 0, dtype=torch.int64, device=self.device)
+        if driver in ("gelsd", "gelss"):
+            singular = aten.full.default([*batch, min(rows, columns)], 0, dtype=real, device=self.device)
+        if rows > columns and driver == "gels":
+            residuals = aten.full.default([*batch, given.size(2)], 0, dtype=real, device=self.device)
+        elif rows > columns == 0 and driver in ("gelsd", "gelss"):
+            residuals = unfolded(aten.sum.dim_IntList(_squares(given), [1]), batch)
     elif driver == "gels":
-        found = _by_qr(matrix, given)
+        nothing = aten.eq.Scalar(aten.amax.default(aten.abs.default(matrix), [1, 2], True), 0)
+        # For a matrix of zeros LAPACK answers zeros, and leaves none as residuals; what else is not of full rank it refuses.
+        found = aten.where.self(nothing, number_like(given, 0.0), _by_qr(matrix, given))
         if rows > columns:
-            missed = _squares(aten.sub.Tensor(given, aten.bmm.default(matrix, found)))
-            residuals = unfolded(aten.sum.dim_IntList(missed, [1]), batch)
+            missed = _missed(matrix, found, given)
+            residuals = unfolded(aten.where.self(aten.squeeze.dim(nothing, 2), number_like(missed, 0.0), missed), batch)
     else:
         left, values, right_adjoint = aten._linalg_svd.default(matrix)
         tolerance = torch.finfo(self.dtype).eps * max(rows, columns) if rcond is None else rcond
         kept = aten.gt.Tensor(values, aten.mul.Scalar(aten.amax.default(values, [-1], True), tolerance))
         inverted = aten.where.self(kept, aten.reciprocal.default(values), number_like(values, 0.0))
         parts = aten.bmm.default(adjoint(left), given)
-        scaled = aten.mul.Tensor(parts, aten.unsqueeze.default(_lifted(inverted, parts), -1))
+        scaled = aten.mul.Tensor(parts, aten.unsqueeze.default(lifted(inverted, parts), -1))
         found = aten.bmm.default(adjoint(right_adjoint), scaled)
-        rank = unfolded(aten.sum.dim_IntList(kept, [-1], dtype=torch.int64), batch)
+        count = aten.sum.dim_IntList(kept, [-1], dtype=torch.int64)
+        rank = unfolded(count, batch)
+        if driver in ("gelsd", "gelss"):
+            singular = unfolded(values, batch)
+            if rows > columns and aten._local_scalar_dense.default(aten.amin.default(count)) == columns:
+                residuals = unfolded(_missed(matrix, found, given), batch)
     # LAPACK answers in the place of the right side, made as long as the longer of the two.
     longer = aten.constant_pad_nd.default(found, [0, 0, 0, max(rows, columns) - columns]) if rows > columns else found
     solution = cut(column_major(longer, batch), -2, 0, columns)
     return aten.squeeze.dim(solution, -1) if vector else solution, residuals, rank, singular
+
+
+def _missed(matrix: Tensor, found: Tensor, given: Tensor) -> Tensor:
+    """The squared length of what each solution misses."""
+    return aten.sum.dim_IntList(_squares(aten.sub.Tensor(given, aten.bmm.default(matrix, found))), [1])  # type: ignore[no-any-return]
 
 
 def _by_qr(matrix: Tensor, right: Tensor) -> Tensor:

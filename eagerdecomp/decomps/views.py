@@ -101,6 +101,7 @@ def _unfold(call: Call) -> Callable[..., Any]:
         rank = len(shape)
         if not -rank <= dimension < rank or not 0 <= size <= shape[dimension] or step <= 0:
             return others(self, dimension, size, step)
+        dimension %= rank  # both lists grow at their end
         shape[dimension] = (shape[dimension] - size) // step + 1
         strides.append(strides[dimension])
         strides[dimension] *= step
@@ -346,6 +347,36 @@ def _wrapped(dim: int, rank: int) -> int:
     return dim + count if dim < 0 else dim
 
 
+def _copied(view: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+    """The rule of an op that answers a copy of what a view would show."""
+
+    def rule(call: Call) -> Callable[..., Any]:
+        look, clone = call(view), call(aten.clone.default)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            seen = look(*args, **kwargs)
+            if isinstance(seen, (list, tuple)):
+                return [clone(one, memory_format=torch.contiguous_format) for one in seen]
+            return clone(seen, memory_format=torch.contiguous_format)
+
+        return run
+
+    return rule
+
+
+#: Of the ops that functionalization puts in the place of views, those that torch's tables lack.
+_COPIES = {
+    aten.select_copy.int: aten.select.int,
+    aten.slice_copy.Tensor: aten.slice.Tensor,
+    aten.split_copy.Tensor: aten.split.Tensor,
+    aten.detach_copy.default: aten.detach.default,
+    aten.view_as_real_copy.default: aten.view_as_real.default,
+    aten.view_as_complex_copy.default: aten.view_as_complex.default,
+    aten._neg_view_copy.default: aten._neg_view.default,
+    aten._conj_copy.default: aten._conj.default,
+}
+
+
 RULES: tuple[Rule, ...] = (
     linked(aten.unbind.int, _unbind, keeps_lazy_bits=True),
     linked(aten.split.Tensor, _split, keeps_lazy_bits=True),
@@ -365,6 +396,7 @@ RULES: tuple[Rule, ...] = (
     linked(aten.t.default, _t, keeps_lazy_bits=True),
     linked(aten.transpose.int, _transpose, keeps_lazy_bits=True),
     linked(aten.lift_fresh_copy.default, lambda call: call(aten.clone.default)),
+    *(linked(op, _copied(view)) for op, view in _COPIES.items()),
     linked(aten._unsafe_view.default, lambda call: call(aten.view.default), keeps_lazy_bits=True),
     *tuple(
         linked(op, _restrided(view), keeps_lazy_bits=True)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
+from compare import outcome
 from hypothesis import example, given
 from hypothesis import strategies as st
-from on_core import check, kernel_calls
+from on_core import CORE, check, check_words, kernel_calls, on_core
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -68,6 +75,65 @@ def test_as_strided_scatter(size: tuple[int, ...], stride: tuple[int, ...], offs
     check(lambda x, s: torch.autograd.grad(torch.as_strided_scatter(x, s, size, stride, offset).sin().sum(), x), leaf, source)
 
 
+DIAGONALS = ((0, 0, 1), (1, 0, 1), (-2, 0, 1), (0, 1, 0), (0, 1, -1), (9, 0, 1), (-9, 0, 1), (0, 0, 0), (0, 0, 5))
+
+
+@pytest.mark.parametrize("place", DIAGONALS, ids=str)
+def test_diagonal_scatter(place: tuple[int, int, int]) -> None:
+    offset, one, other = place
+    base = torch.rand(48)
+    matrix, cube = base[:12].view(3, 4), base[:24].view(2, 3, 4)
+    overlapping = (torch.rand(()).expand(3, 4), torch.rand(4).expand(3, 4), torch.rand(3, 1).expand(3, 4), base.unfold(0, 4, 2))
+    apart = (base[6:18].view(3, 4), base[::2].view(6, 4)[:3], base[:24].view(3, 8)[:, 1:5], base[:24].view(4, 6).t()[2:5])
+    for x in (matrix, matrix.t(), cube, cube.transpose(0, 2), *overlapping, *apart, matrix[:0], matrix.int(), matrix + 1j):
+        rank = x.dim()
+        fits = one % rank != other % rank if -rank <= one < rank and -rank <= other < rank else False
+        shape = torch.diagonal(x, offset, one, other).shape if fits else (3,)
+        check(torch.diagonal_scatter, x, torch.rand(shape), offset, one, other, exact=True)
+    for view in (torch.conj, lambda x: x.imag, lambda x: x.conj().imag):  # with lazy bits, which copies of arguments have not
+        check(lambda x, row, view=view: torch.diagonal_scatter(view(x), row.conj().real), matrix.add(1j), torch.rand(3).add(2j))
+    check(torch.diagonal_scatter, torch.empty(()), torch.rand(3))
+
+
+SCATTERS = {
+    "select": (torch.select_scatter, (0, -1), (1, 0), (2, 0), (0, 5)),
+    "slice": (torch.slice_scatter, (0, 1, 2), (1, 0, None, 4), (1, 0, None, 0), (-1, 1, 2, 1)),
+    "diagonal": (torch.diagonal_scatter, (0, 0, 1), (-1, 1, 0)),
+    "as_strided": (torch.as_strided_scatter, ((3,), (1,)), ((3,), (1,), 1), ((3,), (0,))),
+}
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+def test_a_scatter_lies_where_its_input_lies(name: str) -> None:
+    function, *places = SCATTERS[name]
+    few = CORE - {aten.select_scatter.default, aten.slice_scatter.default}
+    base = torch.arange(48.0)
+    apart = (base[6:18].view(3, 4), base[2:14].view(4, 3).t(), base[:24].view(3, 8)[:, 1:5], torch.arange(4.0).expand(3, 4))
+    for x, place in itertools.product((base[:12].view(3, 4), *apart), places):
+        for source in (torch.rand(4), torch.rand(3), torch.rand(1, 4), torch.rand(3, 1)):
+            for ops in (few, ed.prims()):
+                check(lambda x, s, place=place: (lambda r: (r, r.storage_offset()))(function(x, s, *place)), x, source, ops=ops)
+
+
+def test_as_strided_scatter_refuses_gradients_of_what_is_not_row_major() -> None:
+    x = torch.rand(4, 3, requires_grad=True)
+    kind, error = outcome(lambda: on_core(lambda: torch.as_strided_scatter(x.t(), torch.rand(3), (3,), (1,))))
+    assert (kind, type(error)) == ("error", RuntimeError)
+    assert "if self is contiguous" in str(error)
+
+
+def test_diagonal_scatter_takes_no_other_sizes_and_has_a_gradient() -> None:
+    x = torch.rand(3, 4)
+    check_words(lambda: torch.diagonal_scatter(x, torch.rand(2)))
+    check_words(lambda: torch.diagonal_scatter(x, torch.rand(1)))
+    check_words(lambda: torch.diagonal_scatter(x, torch.rand(())))
+    leaf, row = x.clone().requires_grad_(), torch.rand(3, requires_grad=True)
+    check(lambda a, b: torch.autograd.grad(torch.diagonal_scatter(a, b).sum(), (a, b)), leaf, row)  # of an expanded gradient
+    check(lambda a, b: torch.autograd.grad(torch.diagonal_scatter(a, b).sin().sum(), (a, b)), leaf, row)
+    column = torch.rand(3)
+    assert kernel_calls(lambda: torch.diagonal_scatter(x, column)) == 3
+
+
 def test_kernel_calls() -> None:
     x = torch.arange(8)
     y, z = x.byte(), x.float()
@@ -78,3 +144,11 @@ def test_kernel_calls() -> None:
         lambda: torch.hash_tensor(x),
     )
     assert [kernel_calls(run) for run in runs] == [279, 42, 18, 13]
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0), (2, 0, 3)])
+@pytest.mark.parametrize("dim", [(), (0,), (1,), (-1,)])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_the_hash_of_nothing(keepdim: bool, dim: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    check(torch.hash_tensor, torch.empty(shape), *dim, keepdim=keepdim)
+    check(torch.hash_tensor, torch.empty(shape, dtype=torch.int32), *dim, keepdim=keepdim)

@@ -185,7 +185,8 @@ def test_named_forms(dtype: torch.dtype) -> None:
     back, back3 = whole(4, 6, 3, 2, dtype=dtype), whole(4, 6, 3, 2, 2, dtype=dtype)
     check(aten._convolution.default, x, weight, bias, [1], [0], [1], False, [0], 1, False, False, True, True)
     check(aten._convolution.deprecated, x, weight, bias, [1], [0], [1], False, [0], 1, False, False, True)
-    check(aten.mkldnn_convolution.default, x, weight, bias, [1, 0], [1, 2], [1, 1], 1)
+    if dtype is torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported():  # else an error in eager
+        check(aten.mkldnn_convolution.default, x, weight, bias, [1, 0], [1, 2], [1, 1], 1)
     check(aten._slow_conv2d_forward.default, x, weight, [3, 2], bias, [2, 1], [1, 0])
     check(aten._slow_conv2d_forward.default, x[0], weight, [3, 2], bias, [2, 1], [1, 0])
     check(aten.thnn_conv2d.default, x, weight, [3, 2], bias, [2, 1], [1, 0])
@@ -222,6 +223,22 @@ def test_refuses_what_eager_refuses() -> None:
         check(aten.convolution_backward.default, gradient, image, weight, None, *geometry, [True] * 3, ops=NO_GRADIENT)
     check(lambda x: F.conv2d(x, weight[:, :3]), x, ops=NONE)
     check(lambda x: F.conv2d(x[..., :1], weight), x, ops=NONE)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_refuses_what_eager_refuses_of_the_geometry(dims: int) -> None:
+    x, weight, one, none = torch.randn(1, 2, *[4] * dims), torch.randn(2, 2, *[3] * dims), [1] * dims, [0] * dims
+    for stride, padding, dilation, more in (
+        (one, [-1] * dims, one, none),
+        (none, none, one, none),
+        (one, none, none, none),
+        (one, none, one, [-1] * dims),
+        ([2] * dims, none, one, [2] * dims),
+        ([2] * dims, none, one, one),
+        (one, none, [2] * dims, one),
+    ):
+        for transposed in (False, True):
+            check(aten.convolution.default, x, weight, None, stride, padding, dilation, transposed, more, 1, ops=NONE)
 
 
 def test_stays_short() -> None:

@@ -148,11 +148,36 @@ def test_running_log_sum_exp(length: int, spread: float, dim: int) -> None:
     check(aten.logcumsumexp.default, x if dim == 0 else x.t(), dim)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.int64])
+TYPES = [torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.complex32, torch.int64]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
 def test_running_log_sum_exp_of_every_type(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    for shape, dim in (((5,), 0), ((3, 7), -1), ((), 0), ((0, 3), 0)):
-        check(aten.logcumsumexp.default, torch.randn(shape, dtype=dtype if dtype.is_complex else torch.float32).to(dtype), dim)
+    for shape, dim in (((5,), 0), ((3, 7), -1), ((), 0), ((0, 3), 0), ((), 1), ((3,), -2)):
+        wide = torch.complex64 if dtype.is_complex else torch.float32
+        check(aten.logcumsumexp.default, torch.randn(shape, dtype=wide).to(dtype), dim)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("spread", [0.3, 3.0, 17.0])
+def test_running_log_sum_exp_of_complex_numbers_is_on_eagers_branch(spread: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    for length in (1, 2, 3, 50, 130):
+        x = torch.complex(torch.randn(4, length) * spread, torch.randn(4, length) * 9 * spread).to(dtype)
+        check(aten.logcumsumexp.default, x, 1)
+        check(aten.logcumsumexp.default, x.t(), 0)
+    falling = torch.complex(-torch.arange(40.0) * spread, torch.arange(40.0) * 2).to(dtype)
+    for x in (falling, falling.flip(0), falling.conj(), falling.real + 0j):
+        check(aten.logcumsumexp.default, x, 0)
+
+
+def test_running_log_sum_exp_over_infinite_and_absent_complex_numbers() -> None:
+    nan, inf = math.nan, math.inf
+    rows = [[-inf, -inf, 1, 2, 0], [0, -inf, 2, 1, -inf], [1, nan, 2, 0, 3], [2, 1, -1, nan, 0]]
+    x = torch.complex(torch.tensor(rows), torch.tensor([4.0, 9.0, -7.0, 5.0, 11.0]).expand(4, 5).contiguous())
+    check(aten.logcumsumexp.default, x[:, 1:], 1)
+    check(aten.logcumsumexp.default, x, 1)
 
 
 def test_running_log_sum_exp_over_infinities() -> None:

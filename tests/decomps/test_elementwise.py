@@ -13,7 +13,7 @@ from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp.promotion import _promote
+from eagerdecomp.promotion import _promote, promoted
 
 aten = torch.ops.aten
 
@@ -121,6 +121,9 @@ def test_promotion_is_torchs() -> None:
     for left in dtypes:
         for right in dtypes:
             assert _promote(left, right) is torch.promote_types(left, right), (left, right)
+            for dims, others in ((1, 0), (0, 1), (1, 1), (0, 0)):
+                operands = [torch.empty([1] * dims, dtype=left), torch.empty([1] * others, dtype=right)]
+                assert promoted(operands) is torch.result_type(*operands), (left, dims, right, others)
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)

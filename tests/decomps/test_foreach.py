@@ -26,7 +26,7 @@ EVERY_OVERLOAD = [
 ]
 FUNCTIONAL_AND_INPLACE = [op for op in EVERY_OVERLOAD if not facts_of(op).is_out]
 OUT = [op for op in EVERY_OVERLOAD if facts_of(op).is_out]
-RULES = {rule.op: rule for rule in foreach.RULES}
+RULES = {op: rule for op in EVERY_OVERLOAD for rule in foreach.rules_for(op)}
 
 #: Left to torch's own kernels.
 WITHOUT_RULE = {"aten._foreach_copy.default", "aten._foreach_zero.default"}

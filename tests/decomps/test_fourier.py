@@ -119,3 +119,8 @@ def test_error_is_that_of_eagers_own() -> None:
     theirs = (torch.fft.fft(x).to(truth.dtype) - truth).abs().amax()
     ours = (on_core(lambda: torch.fft.fft(x)).to(truth.dtype) - truth).abs().amax()
     assert ours <= 3 * theirs
+
+
+def test_out_of_ihfft_lies_as_the_transform_does() -> None:
+    whole = torch.inference_mode()(lambda x, out: torch.fft.ihfft(x, dim=1, out=out))
+    check(whole, torch.randn(5, 6, 7), torch.empty(0, dtype=torch.complex64))

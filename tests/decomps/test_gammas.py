@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
-import mpmath as mp
 import pytest
 import torch
 from accuracy import assert_accurate
 from on_core import check, gradient, kernel_calls, on_core
+from special_functions import polygamma, zeta
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 DRAW = random.Random(0)
 RIGHT = [DRAW.uniform(0.01, 40) for _ in range(40)] + [1e-5, 0.5, 3.0, 1e4, 1e10]
 LEFT = [-DRAW.uniform(0.01, 20) for _ in range(20)]
-
-
-def zeta(s: Any, q: Any) -> Any:
-    """Left of the origin term by term, as far as `mpmath` takes it."""
-    terms = max(int(mp.ceil(-q)), 0)
-    return mp.zeta(s, q + terms) + sum((q + k) ** -int(s) for k in range(terms))
-
-
-def polygamma(n: int, x: Any) -> Any:
-    return (-1) ** (n + 1) * mp.factorial(n) * zeta(mp.mpf(n + 1), x)
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 0.6), (torch.float64, 5)])

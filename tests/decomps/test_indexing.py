@@ -11,6 +11,11 @@ from torch import Tensor
 
 import eagerdecomp as ed
 
+WITHOUT_INDEX_SELECT = {
+    "core but for it": ed.core_aten() - ["aten::index_select", "aten::embedding"],
+    "prims": ed.prims(),
+    "tiny": ed.tiny(),
+}
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool, torch.complex64]
 
 
@@ -133,6 +138,32 @@ def test_an_index_below_zero_is_refused_and_nothing_written(name: str) -> None:
     assert torch.equal(x, torch.arange(12.0).view(3, 4))
 
 
+PICKS = {
+    "rows": lambda x, at: torch.index_select(x, 0, at),
+    "columns": lambda x, at: torch.index_select(x, -1, at),
+    "rows by 32 bits": lambda x, at: torch.index_select(x, 0, at.int()),
+    "of a row": lambda x, at: torch.index_select(x[0], 0, at),
+    "one of a row": lambda x, at: torch.index_select(x[0], 0, at[0]),
+    "of a number": lambda x, at: torch.index_select(x[0, 0], 0, at[:1]),
+    "two of a number": lambda x, at: torch.index_select(x[0, 0], 0, at),
+    "none": lambda x, at: torch.index_select(x, 0, at[:0]),
+    "of no rows": lambda x, at: torch.index_select(x[:0], 0, at),
+    "of columns as rows": lambda x, at: torch.index_select(x.t(), 0, at),
+    "of a third dimension": lambda x, at: torch.index_select(x, 2, at),
+    "by a matrix": lambda x, at: torch.index_select(x, 0, at[None]),
+    "by floats": lambda x, at: torch.index_select(x, 0, at.float()),
+    "a look-up": lambda x, at: torch.nn.functional.embedding(at, x),
+}
+
+
+@pytest.mark.parametrize("ops", WITHOUT_INDEX_SELECT, ids=list(WITHOUT_INDEX_SELECT))
+@pytest.mark.parametrize("name", PICKS)
+def test_index_select_picks_and_refuses_as_eager_on_sets_without_it(name: str, ops: str) -> None:
+    x = torch.arange(16.0).view(4, 4)
+    for at in ([3, 0], [-1, 2], [-4, 0], [0, 4], [0, 9]):
+        check(PICKS[name], x, torch.tensor(at), ops=WITHOUT_INDEX_SELECT[ops], exact=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("bounds", [(0, 4), (-2, 2), (0.1, 0.7), (-2.3, 1.9), (0, 0), (1, 1), (2**24, 2**24 + 2)])
 def test_histc_counts_what_lies_between_its_edges(dtype: torch.dtype, bounds: tuple[float, float]) -> None:
@@ -171,6 +202,12 @@ def test_histc_refuses_what_eager_refuses() -> None:
         check(torch.histc, torch.ones(3), bins, min=low, max=high)
     for dtype in (torch.int64, torch.uint8, torch.bool, torch.complex64):
         check(torch.histc, torch.ones(3).to(dtype), 3)
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
+def test_histc_refuses_a_range_of_data_that_is_not_finite(number: float) -> None:
+    check(torch.histc, torch.tensor([1.0, number, 2.0]), 3)
+    check(torch.histc, torch.tensor([number]), 3)
 
 
 def test_histc_takes_few_kernels() -> None:

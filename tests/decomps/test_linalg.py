@@ -66,6 +66,19 @@ def test_triangular_systems_in_other_layouts(layout: str) -> None:
     check(solve_triangular, matrix, right.mT, upper=False, left=False)
 
 
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("shape", [(3, 3), (2, 3, 3), (1, 3, 3), (0, 3, 3)])
+def test_triangular_systems_with_conjugated_matrices_lie_as_eagers(shape: tuple[int, ...], left: bool) -> None:
+    matrix = mild(*shape, dtype=torch.complex128)
+    other = rand(*shape[:-2], *((3, 2) if left else (2, 3)), dtype=torch.complex128)
+    more = rand(4, *other.shape, dtype=torch.complex128)
+    views = (Tensor.conj, Tensor.adjoint, lambda x: column_by_column(x).conj(), lambda x: gapped(x).mH)
+    for view in views:  # seen inside the call: copies of arguments have no lazy bits
+        for right in (other, column_by_column(other), more):
+            check(lambda a, b, view=view: solve_triangular(view(a), b, upper=True, left=left), matrix, right)
+    check(lambda a, b: solve_triangular(a.mH, b.conj(), upper=True, left=left), matrix, other)
+
+
 @pytest.mark.parametrize(("one", "other"), [((2, 1), (3,)), ((), (2, 3)), ((4,), ())])
 def test_batches_broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> None:
     matrix, right = mild(*one, 3, 3), rand(*other, 3, 2)
@@ -259,8 +272,30 @@ def test_second_derivatives() -> None:
 
 
 def test_kernel_calls() -> None:
-    """A triangle: 12 for its setting, 6 for each doubling of its blocks, 10 for each block. LU: 17 a column."""
+    """A triangle of up to 12 rows: 4 a row. A larger one: 12 for its setting, 6 for each doubling of its blocks, 10 for each block.
+    LU: 17 a column."""
     eight, nine, more = mild(8, 8), mild(9, 9), mild(64, 64)
     assert kernel_calls(lambda: solve_triangular(eight, eight, upper=True)) <= 40
     assert kernel_calls(lambda: solve_triangular(more, more, upper=True)) <= 100
     assert kernel_calls(lambda: lu_factor(nine)) - kernel_calls(lambda: lu_factor(eight)) <= 17
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype"),
+    [(1, torch.float32), (1, torch.complex64), (4, torch.float32), (5, torch.complex128), (12, torch.float64)],
+)
+def test_a_zero_pivot_leaves_infinities_and_nan_where_lapack_does(size: int, dtype: torch.dtype) -> None:
+    other = rand(2, size, 3, dtype=dtype)
+    for column in sorted({0, size // 2, size - 1}):
+        system = mild(2, size, size, dtype=dtype)
+        system[..., column] = 0
+        for upper in (True, False):
+            check(solve_triangular, system, other, upper=upper)
+            check(solve_triangular, system, other.mT, upper=upper, left=False)
+            for transpose in (False, True):
+                check(aten.triangular_solve.default, other, system, upper, transpose)
+        check(torch.linalg.inv_ex, system)
+        check(torch.linalg.solve_ex, system, other)
+        check(torch.linalg.solve_ex, system, other.mT, left=False)
+        check(torch.linalg.solve_ex, torch.zeros_like(system), other)
+        check(torch.linalg.inv_ex, torch.zeros_like(system))

@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor
 
+import eagerdecomp as ed
+
 aten = torch.ops.aten
 
 REDUCTIONS = ["none", "mean", "sum"]
@@ -186,6 +188,23 @@ def test_a_score_of_minus_infinity_that_is_ignored() -> None:
     check(loss_and_gradients, F.nll_loss, x, torch.tensor([1, -100, 2, -100]))
 
 
+OUT_OF_RANGE = {
+    "rows": lambda at: aten.nll_loss_forward(X, at, None, 1, -100),
+    "rows backward": lambda at: aten.nll_loss_backward(ONE, X, at, None, 1, -100, ONE),
+    "planes": lambda at: aten.nll_loss2d_forward(IMAGE, at[0].expand(2, 3, 2), None, 1, -100),
+}
+
+
+@pytest.mark.parametrize("ops", [ed.core_aten(), ed.prims()], ids=["core", "prims"])
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_a_class_out_of_range_is_an_index_error_in_eagers_words(name: str, ops: ed.OpSet) -> None:
+    for bad in (-1, 99):
+        at = torch.full([len(T)], bad)
+        check(lambda: OUT_OF_RANGE[name](at), ops=ops)  # noqa: B023 - called at once
+        with ed.EagerDecompMode(ops), pytest.raises(IndexError, match=f"^Target {bad} is out of bounds.$"):
+            OUT_OF_RANGE[name](at)
+
+
 @pytest.mark.parametrize("native", ["nll_loss_forward", "nll_loss_backward"])
 def test_a_backend_with_one_of_the_two_trains_right(native: str) -> None:
     for reduction in REDUCTIONS:
@@ -357,7 +376,7 @@ COSTS: dict[str, tuple[Callable[[], Any], int]] = {
     "binary cross entropy": (lambda: aten.binary_cross_entropy(X, X), 10),
     "logits": (lambda: aten.binary_cross_entropy_with_logits(X, X), 10),
     "binary cross entropy backward": (lambda: aten.binary_cross_entropy_backward(ONE, X, X), 7),
-    "multi margin": (lambda: aten.multi_margin_loss(X, T), 8),
+    "multi margin": (lambda: aten.multi_margin_loss(X, T), 9),
     "multi margin backward": (lambda: aten.multi_margin_loss_backward(ONE, X, T, 1, 1), 14),
     "multilabel margin": (lambda: aten.multilabel_margin_loss_forward(X, LABELS, 1), 27),
     "multilabel margin backward": (lambda: aten.multilabel_margin_loss_backward(ONE, X, LABELS, 1, X.abs()), 27),

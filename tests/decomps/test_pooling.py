@@ -262,3 +262,10 @@ def test_the_rules_leave_no_index_to_read() -> None:
         for _ in range(3):
             aten.fractional_max_pool2d(x, [2, 2], [2, 2], samples)
     assert mode.stats().total.bypassed == 0
+
+
+@pytest.mark.parametrize("batch", [(), (1,)])
+def test_out_of_max_pool3d_keeps_its_strides_without_a_batch(batch: tuple[int, ...]) -> None:
+    x = torch.randn(*batch, 2, 3, 4, 4)
+    values, places = (torch.zeros(*x.shape[:-1], 8, dtype=dtype)[..., ::2] for dtype in (torch.float32, torch.int64))
+    check(lambda x, out, indices: aten.max_pool3d_with_indices.out(x, [1, 1, 1], out=out, indices=indices), x, values, places)

@@ -367,6 +367,12 @@ def test_rrelu_keeps_its_slopes_in_the_noise() -> None:
     torch.testing.assert_close(on_core(lambda: aten.rrelu_with_noise(x, noise, 0.1, 0.3)), torch.where(x > 0, x, x * 0.2))
 
 
+def test_rrelu_asks_for_its_bounds_where_it_draws_alone() -> None:
+    for x in (torch.ones(3), torch.tensor([1.0, -1.0])):
+        check(lambda x: aten.rrelu_with_noise(x, torch.empty_like(x), 2.0, 1.0, True), x)
+        check(lambda x: aten.rrelu_with_noise_(x, torch.empty_like(x), 2.0, 1.0, True), x)
+
+
 def test_dropout_scales_what_it_keeps() -> None:
     x = torch.ones(COUNT)
     for ops in (CORE, CORE - ["aten.native_dropout"]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -80,6 +81,18 @@ def test_running_extremes_name_the_last_of_equals() -> None:
         check(lambda x: (*x.cummax(0), *x.cummin(0)), x)
     x = torch.randint(0, 5, (3, 33))
     check(lambda x: (*x.cummax(1), *x.cummin(1)), x)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0), (1,)])
+def test_running_extremes_of_complex_numbers_are_refused_where_there_is_something_to_compare(shape: tuple[int, ...]) -> None:
+    for name in ("cummax", "cummin"):
+        check(lambda x, name=name: tuple(getattr(x, name)(0)), torch.zeros(shape, dtype=torch.complex64))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0), (1,)])
+def test_running_extremes_ask_no_dimension_of_an_empty_tensor(shape: tuple[int, ...]) -> None:
+    for name, dim in itertools.product(("cummax", "cummin"), (-3, 2)):
+        check(lambda x, name=name, dim=dim: tuple(getattr(x, name)(dim)), torch.zeros(shape))  # type: ignore[misc]
 
 
 def test_kth_value_is_the_kth_and_at_its_index() -> None:

@@ -38,6 +38,12 @@ def test_a_norm_in_a_wider_dtype_is_taken_in_it(order: float) -> None:
     check(torch.linalg.vector_norm, x, order, dtype=torch.complex128, exact=order in (float("inf"), -float("inf")))
 
 
+@pytest.mark.parametrize("dim", [-3, 0, -2, (-3, -1), 5])
+def test_a_norm_of_no_elements_counts_dimensions_from_either_end(dim: int | tuple[int, ...]) -> None:
+    for order in (float("inf"), -float("inf"), 2):
+        check(torch.linalg.vector_norm, torch.zeros(2, 0, 3), order, dim)
+
+
 @pytest.mark.parametrize("reduction", [0, 1, 2])
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
 @pytest.mark.parametrize("loss", ["mse_loss", "smooth_l1_loss", "huber_loss"])

@@ -130,7 +130,7 @@ def test_pseudoinverse_with_a_tolerance_for_each() -> None:
     check(torch.linalg.pinv, rand(2, 3, 3), atol=torch.tensor([0.0, 0.9]))
 
 
-@pytest.mark.parametrize("driver", [None, "gels", "gelsy"])
+@pytest.mark.parametrize("driver", [None, "gels", "gelsy", "gelsd", "gelss"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 @pytest.mark.parametrize("shape", [(4, 3), (3, 4), (3, 3), (2, 4, 2), (0, 3), (2, 0, 3, 3)])
 def test_least_squares(shape: tuple[int, ...], dtype: torch.dtype, driver: str | None) -> None:
@@ -202,3 +202,44 @@ def test_least_squares_is_differentiated_by_its_solution_alone(driver: str) -> N
         return [result.requires_grad for result in torch.linalg.lstsq(a.requires_grad_(), b, driver=driver)]
 
     check(differentiable, torch.randn(5, 3), torch.randn(5, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize("size", [2, 5, 8])
+def test_matrices_of_rank_one_leave_no_nan(size: int, dtype: torch.dtype) -> None:
+    """What is left of columns that were turned away is smaller than any normal number, and its inverse would be infinite."""
+    ones = torch.ones(size, size, dtype=dtype)
+    near = 1e-5 * size
+    values = on_core(lambda: torch.linalg.svdvals(ones))
+    torch.testing.assert_close(values, torch.linalg.svdvals(ones), rtol=near, atol=near)
+    values, vectors = on_core(lambda: torch.linalg.eigh(ones))
+    torch.testing.assert_close((vectors * values) @ vectors.mH, ones, rtol=near, atol=near)
+    torch.testing.assert_close(values, torch.linalg.eigvalsh(ones), rtol=near, atol=near)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss"])
+def test_least_squares_of_zeros_and_of_nothing(driver: str, dtype: torch.dtype) -> None:
+    for rows, columns in ((3, 3), (4, 2), (2, 4), (3, 0), (0, 3)):
+        right = rand(rows, 2, dtype=dtype)
+        check(aten.linalg_lstsq.default, torch.zeros(rows, columns, dtype=dtype), right, driver=driver)
+        both = torch.stack([torch.zeros(rows, columns, dtype=dtype), rand(rows, columns, dtype=dtype)])
+        check(aten.linalg_lstsq.default, both, torch.stack([right, right]), driver=driver)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.complex32, torch.int64])
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3, 3), (2, 0, 0), (0, 3), (3, 0), (3, 3)])
+def test_dtypes_without_kernels_are_refused_where_eager_refuses_them(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = torch.zeros(shape, dtype=dtype)
+    for call in (
+        aten._linalg_svd.default,
+        aten._linalg_eigh.default,
+        aten._linalg_det.default,
+        aten._linalg_slogdet.default,
+        aten.linalg_lu_factor_ex.default,
+        aten.linalg_inv_ex.default,
+        aten.linalg_cholesky_ex.default,
+        aten.linalg_pinv.atol_rtol_tensor,
+    ):
+        check(call, x)
+    check(aten.linalg_lstsq.default, x, x)

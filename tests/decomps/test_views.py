@@ -32,6 +32,24 @@ CALLS: dict[str, tuple[Callable[[Tensor], Any], Tensor]] = {
     "too many dimensions": (lambda x: x.t_(), BASE.view(2, 3, 4)),
 }
 
+COPIES: dict[str, Callable[[Tensor], Any]] = {
+    "select_copy": lambda x: torch.select_copy(x, -1, 1),
+    "slice_copy": lambda x: torch.slice_copy(x, 1, 0, 4, 2),
+    "split_copy": lambda x: torch.split_copy(x, 2, 1),
+    "detach_copy": lambda x: torch.detach_copy(x.t()),
+    "view_as_complex_copy": lambda x: torch.view_as_complex_copy(x.view(4, 3, 2)),
+    "view_as_real_copy": lambda x: torch.view_as_real_copy(torch.view_as_complex(x.view(4, 3, 2)).t()),
+    "_neg_view_copy": lambda x: torch.ops.aten._neg_view_copy(x.t()),
+    "_conj_copy": lambda x: torch.ops.aten._conj_copy(torch.view_as_complex(x.view(4, 3, 2)).t()),
+    "_conj_copy of a conjugate": lambda x: torch.ops.aten._conj_copy(torch.view_as_complex(x.view(4, 3, 2)).t().conj()),
+    "select_copy out of range": lambda x: torch.select_copy(x, 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_of_views_are_eagers_and_share_nothing(name: str) -> None:
+    check(COPIES[name], BASE.view(4, 6), exact=True)
+
 
 TRANSPOSES: dict[str, Callable[[Tensor], Any]] = {
     "t": lambda x: x.t(),
@@ -140,6 +158,8 @@ MOVES: dict[str, Callable[[Tensor], Any]] = {
     "split out of range": lambda x: x.split(2, -5),
     "chunk": lambda x: x.chunk(2, -1),
     "unfold": lambda x: x.unfold(-1, 2, 1),
+    "unfold from the end in steps": lambda x: x.unfold(-1, 2, 3),
+    "unfold second from the end": lambda x: x.unfold(-2, 2, 2),
     "unfold first": lambda x: x.unfold(0, 1, 2),
     "unfold nothing": lambda x: x.unfold(0, 0, 1),
     "unfold too much": lambda x: x.unfold(0, 50, 1),

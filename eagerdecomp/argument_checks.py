@@ -1,0 +1,379 @@
+"""Checks of arguments that eager makes and torch's decompositions leave out or word otherwise, in eager's order and words.
+
+All ask for sizes and dtypes alone. Which op has which is the table of `refusals`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.precision import HALF
+from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name, shape_text
+
+__all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_addmv", "dimension_error"]
+
+
+def dimension_error(dim: int, rank: int) -> IndexError:
+    """Eager's error for a dimension that a tensor of this rank does not have."""
+    most = max(1, rank)
+    return IndexError(f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})")
+
+
+def _wrapped(dim: int, rank: int) -> int:
+    most = max(1, rank)
+    if not -most <= dim < most:
+        raise dimension_error(dim, rank)
+    return dim % most
+
+
+def _dimension(self: Tensor, dim: int = -1, *more: Any, **options: Any) -> None:
+    _wrapped(dim, self.dim())
+
+
+def _dimensions(self: Tensor, dim: Sequence[int] = (), **options: Any) -> None:
+    for one in dim:
+        _wrapped(one, self.dim())
+
+
+def _narrow_copy(self: Tensor, dim: int, start: int, length: int) -> None:
+    rank = self.dim()
+    if not rank:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if dim >= rank:
+        raise RuntimeError(
+            "Expected dim < static_cast<int64_t>(self_sizes.size()) to be true, but got false.  "
+            "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
+        )
+    size = self.size(_wrapped(dim, rank))
+    if length < 0 and -size <= start <= size:
+        raise RuntimeError(f"start ({start + size if start < 0 else start}) + length ({length}) exceeds dimension size ({size}).")
+
+
+def _aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> None:
+    if dim is None and not self.numel():
+        raise RuntimeError("aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity.")
+    if dim is not None and self.dim():
+        dim = _wrapped(dim, self.dim())
+        if not self.size(dim):
+            raise IndexError(f"aminmax: Expected reduction dim {dim} to have non-zero size.")
+
+
+def _spread_out(
+    self: Tensor, dim: Sequence[int] | None = None, *more: Any, out: Tensor, correction: Any = None, keepdim: bool = False
+) -> None:
+    dims = {_wrapped(one, self.dim()) for one in dim or ()} or set(range(self.dim()))
+    single = self.numel() and all(size == 1 for place, size in enumerate(self.shape) if place not in dims)
+    if single and self.dtype in HALF and (out.dtype.is_complex or (out.dtype.is_floating_point and out.dtype not in HALF)):
+        raise RuntimeError(f"std_var_all: Unsupported dtype {scalar_type_name(self.dtype)}")
+
+
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_PARTS = (torch.float16, torch.float32, torch.float64)
+
+
+def _complex(self: Tensor, other: Tensor) -> None:
+    first, second = scalar_type_name(self.dtype), scalar_type_name(other.dtype)
+    if self.dtype not in _PARTS or other.dtype not in _PARTS:
+        raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {first} and {second}")
+    if self.dtype is not other.dtype:
+        raise RuntimeError(f"Expected object of scalar type {first} but got scalar type {second} for second argument")
+
+
+def _dot(self: Tensor, tensor: Tensor) -> None:
+    if self.dim() != 1 or tensor.dim() != 1:
+        return
+    if self.dtype is not tensor.dtype:
+        first, second = scalar_type_name(self.dtype), scalar_type_name(tensor.dtype)
+        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {first} and {second}")
+    if self.numel() != tensor.numel():
+        mine, others = self.numel(), tensor.numel()
+        raise RuntimeError(
+            f"inconsistent tensor size, expected tensor [{mine}] and src [{others}] to have the same number of elements, "
+            f"but got {mine} and {others} elements respectively"
+        )
+
+
+def _steps(name: str) -> Callable[..., None]:
+    def check(start: Any, end: Any, *more: Any, **options: Any) -> None:
+        ranks = {side: x.dim() for side, x in (("start", start), ("end", end)) if isinstance(x, Tensor)}
+        if any(ranks.values()):
+            got = " and ".join(f"{side} with {rank} dimension(s)" for side, rank in ranks.items())
+            raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, but got {got}.")
+
+    return check
+
+
+def _linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> None:
+    if self.dim() != other.dim() or not -self.dim() <= dim < self.dim():
+        return
+    mine, others = self.size(dim), other.size(dim)
+    if mine != 3 or others != 3:
+        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {mine} and {others}")
+    if self.dtype is torch.bool:
+        raise not_implemented("cross", self.dtype)
+    if self.dtype is not other.dtype:
+        raise RuntimeError(f"expected scalar type {scalar_type_name(self.dtype)} but found {scalar_type_name(other.dtype)}")
+
+
+def _mvlgamma(self: Tensor, p: int) -> None:
+    if self.dtype is torch.bool:
+        raise RuntimeError("The input tensor may not be a boolean tensor.")
+    if p < 1:
+        raise RuntimeError("p has to be greater than or equal to 1")
+
+
+def _trace(self: Tensor) -> None:
+    if self.dim() != 2:
+        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {self.dim()}")
+
+
+def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> None:
+    if boundaries.dim() != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.dim()})")
+
+
+def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> None:
+    dim = _wrapped(dim, self.dim())
+    if index.dim() > 1:
+        raise IndexError(
+            f"index_add_(): Index is supposed to be a vector, but got dim: {index.dim()} "
+            f"with type: {scalar_type_name(index.dtype)} and size: {shape_text(index.shape)}"
+        )
+    if index.dtype not in (torch.int32, torch.int64):
+        raise RuntimeError(f"index_add_(): Expected dtype int32/int64 for index but got: {scalar_type_name(index.dtype)}")
+    if self.dtype is not source.dtype:
+        mine, others = scalar_type_name(self.dtype), scalar_type_name(source.dtype)
+        raise RuntimeError(f"index_add_(): self ({mine}) and source ({others}) must have the same scalar type")
+    rank = source.dim()
+    if dim and dim >= rank:
+        raise RuntimeError(f"index_add_(): Indexing dim {dim} is out of bounds of the source tensor with dim {rank}")
+    size = source.size(dim) if rank else 1
+    if index.numel() != size:
+        raise RuntimeError(
+            f"index_add_(): Number of indices ({index.numel()}) should be equal to source.size(dim): ({size}), for dim: {dim}"
+        )
+    ours, theirs = list(self.shape), list(source.shape)
+    if ours and theirs:
+        del ours[dim], theirs[dim]
+    if ours != theirs:
+        raise RuntimeError(
+            "source tensor shape must match self tensor shape, excluding the specified dimension. "
+            f"Got self.shape = {shape_text(self.shape)} source.shape = {shape_text(source.shape)}"
+        )
+
+
+def _linalg_lstsq(self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> None:
+    said, beside = "torch.linalg.lstsq: ", self.dim() - b.dim()
+    if self.dim() < 2:
+        raise RuntimeError(said + "input must have at least 2 dimensions.")
+    if not b.dim():
+        raise RuntimeError(said + "other must have at least 1 dimension.")
+    if self.dtype is not b.dtype:
+        mine, others = scalar_type_name(self.dtype), scalar_type_name(b.dtype)
+        raise RuntimeError(
+            said + f"Expected input and other to have the same dtype, but got input's dtype {mine} and other's dtype {others}"
+        )
+    if not 0 <= beside <= 1:
+        raise RuntimeError(said + "input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) <= 1")
+    vector = b.dim() == 1 or (beside == 1 and list(b.shape) == list(self.shape[:-1]))
+    if self.size(-2) != b.size(-1 if vector else -2):
+        raise RuntimeError(said + f"input.size(-2) should match other.size({'-1' if vector else '-2'})")
+    if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
+        raise RuntimeError(said + "parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
+
+
+def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> None:
+    if mask.dtype is not torch.bool:
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {cpp_name(mask.dtype)}")
+    if self.dtype is not torch.bool and not self.dtype.is_complex and not _holds(self.dtype, value):
+        # By names of its own: `int` for int32, but `int64_t`.
+        name = str(self.dtype).removeprefix("torch.")
+        wholes = "int" if self.dtype is torch.int32 else f"{name}_t"
+        found = cpp_name(self.dtype) if self.dtype.is_floating_point else wholes
+        raise RuntimeError(f"value cannot be converted to type {found} without overflow")
+
+
+def _holds(dtype: torch.dtype, value: Any) -> bool:
+    """Whether ATen takes a number for one of a real dtype: whole ones below zero wrap around in bytes, infinities are floats."""
+    if isinstance(value, complex):
+        if value.imag:
+            return False
+        value = value.real
+    if dtype.is_floating_point:
+        return not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max
+    bounds = torch.iinfo(dtype)
+    least = -bounds.max if dtype is torch.uint8 and isinstance(value, int) else bounds.min
+    return bool(least <= value <= bounds.max)
+
+
+def _masked_fill_tensor(self: Tensor, mask: Tensor, value: Tensor) -> None:
+    if value.dim():
+        raise RuntimeError(
+            f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.dim()} dimension(s)."
+        )
+
+
+def _max_unpool(dims: int) -> Callable[..., None]:
+    def check(self: Tensor, indices: Tensor, output_size: Sequence[int], *more: Any) -> None:
+        if indices.dtype is torch.int64 and len(output_size) == dims and indices.shape != self.shape:
+            raise RuntimeError(
+                f"Expected shape of indices to be same as that of the input tensor ({shape_text(self.shape)}) "
+                f"but got indices tensor with shape: {shape_text(indices.shape)}"
+            )
+
+    return check
+
+
+def _taking(kernel: str, *dtypes: torch.dtype) -> Callable[..., None]:
+    def check(self: Tensor, *more: Any, **options: Any) -> None:
+        if self.dtype not in dtypes:
+            raise not_implemented(kernel, self.dtype)
+
+    return check
+
+
+def _extreme(name: str) -> Callable[..., None]:
+    def check(self: Tensor, *more: Any, **options: Any) -> None:
+        if self.dtype is torch.bool:
+            raise RuntimeError(f"{name}(): does not support bool input")
+
+    return check
+
+
+def _clamp(self: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> None:
+    if all(one is None or one.dtype is torch.bool for one in (self, min, max)) and None not in (min, max):
+        raise not_implemented("clamp_cpu", torch.bool)
+
+
+def _native_dropout(input: Tensor, p: float, train: bool | None) -> None:
+    if train is not False and input.numel() and not (input.dtype.is_floating_point or input.dtype.is_complex):
+        raise RuntimeError(f"result type Float can't be cast to the desired output type {scalar_type_name(input.dtype)}")
+
+
+def _relu(self: Tensor) -> None:
+    if self.dtype is torch.bool:
+        raise RuntimeError("Boolean inputs not supported for relu")
+
+
+def _nansum(self: Tensor, *more: Any, **named: Any) -> None:
+    if self.is_complex():
+        raise RuntimeError("nansum on CPU does not support complex inputs")
+
+
+def _divided(self: Any, other: Any, *, rounding_mode: str | None) -> None:
+    bools = (one.dtype is torch.bool if isinstance(one, Tensor) else isinstance(one, bool) for one in (self, other))
+    if rounding_mode in ("trunc", "floor") and all(bools):
+        raise not_implemented(f"div_{rounding_mode}_cpu", torch.bool)
+
+
+def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> None:
+    for name, one in (("self", self), ("mat1", mat1)):
+        if one.dtype is not mat2.dtype:
+            first, second = scalar_type_name(one.dtype), scalar_type_name(mat2.dtype)
+            raise RuntimeError(f"{name} and mat2 must have the same dtype, but got {first} and {second}")
+
+
+def check_addmv(self: Tensor, mat: Tensor, vec: Tensor) -> None:
+    """Refuse what eager's `addmv` refuses: operands of several dtypes."""
+    if not self.dtype is mat.dtype is vec.dtype:
+        first, second, third = (scalar_type_name(one.dtype) for one in (self, mat, vec))
+        raise RuntimeError(f"addmv input tensors must have the same dtype, but got {first}, {second}, and {third}")
+
+
+def _mv(self: Tensor, vec: Tensor) -> None:
+    if self.dim() == 2 and vec.dim() == 1:
+        check_addmv(vec, self, vec)
+
+
+def _normalized(*places: int) -> Callable[..., None]:
+    """Eager's norms take one type alone, or half floats beside parameters in float32; those stand at `places`."""
+
+    def check(input: Tensor, *more: Any) -> None:
+        given = [one for one in (more[place] for place in places) if one is not None]
+        if not given or given[0].dtype is input.dtype:
+            return
+        if any(one.dtype is not torch.float32 for one in given):
+            raise RuntimeError("mixed dtype (CPU): expect parameter to have scalar type of Float")
+        if input.dtype not in HALF:
+            raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")
+
+    return check
+
+
+#: op -> a function of its arguments that raises eager's error.
+ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
+    "aten._adaptive_avg_pool3d.default": _taking("adaptive_avg_pool3d_cpu", *_FLOATS),
+    "aten._native_batch_norm_legit.default": _normalized(0, 1, 2, 3),
+    "aten.addmm.default": _addmm,
+    "aten._native_batch_norm_legit.no_stats": _normalized(0, 1),
+    "aten._native_batch_norm_legit_no_training.default": _normalized(0, 1, 2, 3),
+    "aten.aminmax.default": _aminmax,
+    "aten.argmax.default": _extreme("argmax"),
+    "aten.argmin.default": _extreme("argmin"),
+    "aten.avg_pool2d.default": _taking("avg_pool2d", torch.int64, *_FLOATS),
+    "aten.avg_pool3d.default": _taking("avg_pool3d_out_frame", torch.int64, torch.float32, torch.float64),
+    "aten.bucketize.Scalar": _bucketize,
+    "aten.bucketize.Tensor": _bucketize,
+    "aten.clamp.Tensor": _clamp,
+    "aten.complex.default": _complex,
+    "aten.div.Scalar_mode": _divided,
+    "aten.div.Tensor_mode": _divided,
+    "aten.dot.default": _dot,
+    "aten.hash_tensor.default": _dimensions,
+    "aten.index_add.default": _index_add,
+    "aten.index_reduce.default": _dimension,
+    "aten.linalg_cross.default": _linalg_cross,
+    "aten.linalg_lstsq.default": _linalg_lstsq,
+    "aten.masked_fill.Scalar": _masked_fill,
+    "aten.masked_fill.Tensor": _masked_fill_tensor,
+    "aten.max_pool2d_with_indices.default": _taking("max_pool2d", *_FLOATS, *_WHOLE),
+    "aten.max_pool3d_with_indices.default": _taking("max_pool3d", *_FLOATS, *_WHOLE),
+    "aten.max_unpool2d.default": _max_unpool(2),
+    "aten.max_unpool3d.default": _max_unpool(3),
+    "aten.mode.default": _dimension,
+    "aten.mv.default": _mv,
+    "aten.mvlgamma.default": _mvlgamma,
+    "aten.narrow_copy.default": _narrow_copy,
+    "aten.native_dropout.default": _native_dropout,
+    "aten.native_group_norm.default": _normalized(0, 1),
+    "aten.native_layer_norm.default": _normalized(1, 2),
+    "aten.polar.default": _complex,
+    "aten.scatter.reduce": _dimension,
+    "aten.scatter.value_reduce": _dimension,
+    "aten.nansum.default": _nansum,
+    "aten.relu.default": _relu,
+    "aten.trace.default": _trace,
+    "aten.vdot.default": _dot,
+    **{f"aten.{name}.{sides}": _spread_out for name in ("std", "var") for sides in ("out", "correction_out")},
+    **{
+        f"aten.{name}.{sides}": _steps(name)
+        for name in ("linspace", "logspace")
+        for sides in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
+    },
+}
+
+_OF_PARTS = "Expected object of scalar type {result} but got scalar type {out} for argument 'out'"
+_OF_EXTREMES = "Expected the dtype for input and out to match, but got {result} for input's dtype and {out} for out's dtype."
+
+_FOUND = "Found dtype {out} but expected {result}"
+
+#: op -> what eager says of an ``out=`` of another dtype than the result's, where it has words of its own.
+OUT_WORDS: dict[str, str] = {
+    "aten.amax.out": _OF_EXTREMES,
+    "aten.amin.out": _OF_EXTREMES,
+    "aten.clamp.out": _FOUND,
+    "aten.clamp_max.out": _FOUND,
+    "aten.clamp_min.out": _FOUND,
+    "aten.complex.out": _OF_PARTS,
+    "aten.lerp.Scalar_out": _FOUND,
+    "aten.lerp.Tensor_out": _FOUND,
+    "aten.multinomial.out": "multinomial expects {result} tensor out, got: {out}",
+    "aten.polar.out": _OF_PARTS,
+    "aten.where.self_out": "Expected out type to be {result} but got {out}",
+}

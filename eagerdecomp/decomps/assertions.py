@@ -1,0 +1,48 @@
+"""Assertions about the data of a tensor, which compiled graphs hold where eager would have looked by itself: the scalar is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.rules import Rule, own
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+def _assert_async(self: Tensor, assert_msg: str = "Expected Tensor with single nonzero value, but got zero") -> None:
+    if self.numel() != 1:
+        count = "more than one value" if self.numel() else "no values"
+        raise RuntimeError(f"Boolean value of Tensor with {count} is ambiguous")
+    if not aten._local_scalar_dense.default(self):
+        raise RuntimeError(assert_msg)
+
+
+def _functional_assert_async(self: Tensor, assert_msg: str, dep_token: Tensor) -> Any:
+    _assert_async(self, assert_msg)
+    return aten.clone.default(dep_token)
+
+
+def _make_dep_token(
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> Any:
+    return aten.empty.memory_format(
+        [], dtype=dtype, layout=layout, device=device, pin_memory=pin_memory, memory_format=memory_format
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten._assert_async.default, _assert_async, effects=True),
+    own(aten._assert_async.msg, _assert_async, effects=True),
+    own(aten._functional_assert_async.msg, _functional_assert_async, effects=True),
+    own(aten._make_dep_token.default, _make_dep_token),
+)

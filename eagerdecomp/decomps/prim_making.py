@@ -1,0 +1,101 @@
+"""For sets of prims: random numbers, Fourier transforms and copies by the prims that are them by another name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.picking import RARE
+from eagerdecomp.rules import Rule, on_prims
+from eagerdecomp.spelling import not_implemented
+from eagerdecomp.strides import in_order
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+
+
+# -- random numbers -----------------------------------------------------------------------------------------------
+
+
+def _rand(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool | None = None) -> Any:
+    if layout not in (None, torch.strided) or pin_memory:
+        return NotImplemented
+    dtype = dtype or torch.get_default_dtype()
+    if not dtype.is_floating_point and not dtype.is_complex:
+        return NotImplemented
+    if any(length < 0 for length in size):
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: {list(size)}")
+    # A complex number is two draws, one after the other.
+    shape = [*size, 2] if dtype.is_complex else list(size)
+    drawn = prims.uniform.default(
+        shape,
+        low=0.0,
+        high=1.0,
+        dtype=dtype.to_real(),
+        device=torch.device("cpu" if device is None else device),
+        stride=in_order(shape, list(range(len(shape)))),
+    )
+    return aten.view_as_complex.default(drawn) if dtype.is_complex else drawn
+
+
+def _randperm(n: int, *, dtype: Any = torch.int64, layout: Any = None, device: Any = None, pin_memory: bool | None = None) -> Any:
+    """The order of numbers drawn, which are as good as never equal."""
+    if layout not in (None, torch.strided) or pin_memory:
+        return NotImplemented
+    if dtype is torch.bool or dtype in RARE or (dtype is not None and dtype.is_complex):
+        raise not_implemented("randperm", dtype)
+    if n < 0:
+        raise RuntimeError(f"n must be non-negative, got{n}")
+    drawn = aten.rand.default([n], dtype=torch.float64, device=device)
+    order = aten.sort.default(drawn)[1]
+    return order if dtype in (None, torch.int64) else aten._to_copy.default(order, dtype=dtype)
+
+
+# -- Fourier transforms -------------------------------------------------------------------------------------------
+
+
+def _scaled(x: Tensor, normalization: int, count: int) -> Tensor:
+    if not normalization:
+        return x
+    return aten.mul.Scalar(x, 1 / math.sqrt(count) if normalization == 1 else 1 / count)  # type: ignore[no-any-return]
+
+
+def _r2c(self: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
+    if not self.dtype.is_floating_point:
+        raise RuntimeError("Expected self.is_floating_point() to be true, but got false.")
+    if not dim:
+        return NotImplemented
+    count = math.prod(self.size(one) for one in dim)
+    return _scaled(prims.fft_r2c.default(self, dim=list(dim), onesided=onesided), normalization, count)
+
+
+def _c2r(self: Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
+    if not self.is_complex():
+        raise RuntimeError("Expected self.is_complex() to be true, but got false.")
+    if not dim:
+        return NotImplemented
+    count = math.prod(self.size(one) for one in dim[:-1]) * last_dim_size
+    return _scaled(prims.fft_c2r.default(self, dim=list(dim), last_dim_size=last_dim_size), normalization, count)
+
+
+# -- copies -------------------------------------------------------------------------------------------------------
+
+
+def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
+    fresh = aten.empty_strided.default(list(self.shape), list(self.stride()), dtype=self.dtype, device=self.device)
+    return aten.copy_.default(fresh, src)
+
+
+RULES: tuple[Rule, ...] = (
+    on_prims(aten.rand.default, _rand),
+    on_prims(aten.randperm.default, _randperm),
+    on_prims(aten._fft_r2c.default, _r2c),
+    on_prims(aten._fft_c2r.default, _c2r),
+    on_prims(aten.copy.default, _copy),
+)

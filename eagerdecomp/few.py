@@ -1,0 +1,279 @@
+"""Identities by which small sets do without kernels, and special functions of real numbers in float64, rounded once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.precision import in_type
+from eagerdecomp.promotion import computed_in, floating
+
+__all__ = [
+    "acos",
+    "acosh",
+    "as_number",
+    "as_operand",
+    "asin",
+    "asinh",
+    "atan2",
+    "atanh",
+    "below_other",
+    "both",
+    "cosh",
+    "differs",
+    "expm1",
+    "ge",
+    "in_common",
+    "is_real",
+    "is_whole",
+    "isnan",
+    "le",
+    "less_by",
+    "log1p",
+    "log_to",
+    "magnitude",
+    "minus",
+    "rounded_once",
+    "sign_of",
+    "sinh",
+    "tan",
+    "tanh",
+    "xor",
+]
+
+aten = torch.ops.aten
+
+_INF = math.inf
+
+
+def as_number(value: Any, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    made: Tensor = aten.scalar_tensor.default(value, dtype=dtype or like.dtype, device=like.device)
+    return made
+
+
+def as_operand(self: Tensor, number: Any) -> Tensor:
+    """A Python number as the tensor without dimensions that promotes as it does."""
+    return as_number(number, self, computed_in([self, number]))
+
+
+def in_common(self: Tensor, other: Tensor) -> tuple[Tensor, Tensor, torch.dtype]:
+    """Both in the type that they are computed in."""
+    dtype = computed_in([self, other])
+    assert dtype is not None
+    return in_type(self, dtype), in_type(other, dtype), dtype
+
+
+def is_real(dtype: torch.dtype) -> bool:
+    return not dtype.is_complex
+
+
+# -- comparisons and bits ---------------------------------------------------------------------------------------------------
+
+
+def differs(self: Tensor, other: Tensor) -> Any:
+    return aten.bitwise_not.default(aten.eq.Tensor(self, other))
+
+
+def below_other(self: Tensor, other: Tensor) -> Any:
+    return aten.gt.Tensor(other, self)
+
+
+def ge(self: Tensor, other: Tensor) -> Any:
+    return aten.bitwise_or.Tensor(aten.gt.Tensor(self, other), aten.eq.Tensor(self, other))
+
+
+def le(self: Tensor, other: Tensor) -> Any:
+    return ge(other, self)
+
+
+def isnan(self: Tensor) -> Any:
+    return aten.bitwise_not.default(aten.eq.Tensor(self, self))
+
+
+def is_whole(dtype: torch.dtype) -> bool:
+    return not dtype.is_floating_point and not dtype.is_complex
+
+
+def both(self: Tensor, other: Tensor) -> Any:
+    left, right, dtype = in_common(self, other)
+    if not is_whole(dtype):
+        return NotImplemented
+    inverted = aten.bitwise_or.Tensor(aten.bitwise_not.default(left), aten.bitwise_not.default(right))
+    return aten.bitwise_not.default(inverted)
+
+
+def xor(self: Tensor, other: Tensor) -> Any:
+    left, right, dtype = in_common(self, other)
+    if not is_whole(dtype):
+        return NotImplemented
+    return both(aten.bitwise_or.Tensor(left, right), aten.bitwise_not.default(both(left, right)))
+
+
+# -- arithmetic -------------------------------------------------------------------------------------------------------------
+
+
+def less_by(self: Tensor, other: Tensor, *, alpha: Any = 1) -> Any:
+    """In bytes, what is taken away is added from the other side."""
+    minus = -(+alpha)
+    return aten.add.Tensor(self, other, alpha=minus % 256 if computed_in([self, other]) is torch.uint8 else minus)
+
+
+def minus(self: Tensor) -> Any:
+    if self.dtype is torch.bool:
+        return NotImplemented
+    return aten.mul.Tensor(self, as_number(255 if self.dtype is torch.uint8 else -1, self))
+
+
+def magnitude(self: Tensor) -> Any:
+    """0 less a zero is the positive one."""
+    if not is_real(self.dtype) or self.dtype is torch.bool:
+        return NotImplemented
+    if self.dtype is torch.uint8:
+        return aten.clone.default(self)
+    zero = as_number(0, self)
+    return aten.where.self(aten.gt.Tensor(self, zero), self, less_by(zero, self))
+
+
+def sign_of(self: Tensor) -> Any:
+    if not is_real(self.dtype):
+        return NotImplemented
+    if self.dtype is torch.bool:
+        return aten.clone.default(self)
+    zero = as_number(0, self)
+    above, below = (in_type(x, self.dtype) for x in (aten.gt.Tensor(self, zero), aten.gt.Tensor(zero, self)))
+    return less_by(above, below)
+
+
+# -- special functions, in float64 and rounded once -------------------------------------------------------------------------
+
+
+def rounded_once(compute: Callable[..., Tensor]) -> Callable[..., Any]:
+    """Of float64 there is nothing wider, and a formula of several steps would be less accurate than eager's kernel."""
+
+    def run(self: Tensor, *others: Tensor) -> Any:
+        dtype = computed_in([self, *others])
+        if dtype is None or dtype is torch.float64 or dtype.is_complex:
+            return NotImplemented
+        dtype = floating(dtype)
+        if dtype is torch.float64:
+            return NotImplemented
+        # Integers are those of the type that eager takes them to.
+        return in_type(compute(*(in_type(in_type(x, dtype), torch.float64) for x in (self, *others))), dtype)
+
+    return run
+
+
+def _series(x: Tensor, small: Tensor, large: Tensor) -> Tensor:
+    """`small`, right for arguments near 0, in place of a difference that loses what they add to 1."""
+    near = aten.gt.Tensor(as_number(1e-4, x), magnitude(x))
+    result: Tensor = aten.where.self(near, small, large)
+    return result
+
+
+def _plus(x: Tensor, other: Any) -> Tensor:
+    result: Tensor = aten.add.Tensor(x, as_number(other, x))
+    return result
+
+
+def _times(x: Tensor, other: Any) -> Tensor:
+    result: Tensor = aten.mul.Tensor(x, other if isinstance(other, Tensor) else as_number(other, x))
+    return result
+
+
+def expm1(x: Tensor) -> Tensor:
+    # x + x^2/2 + x^3/6
+    small = _times(x, _plus(_times(x, _plus(_times(x, 1 / 6), 0.5)), 1))
+    return _series(x, small, _plus(aten.exp.default(x), -1))
+
+
+def log1p(x: Tensor) -> Tensor:
+    # x - x^2/2 + x^3/3
+    small = _times(x, _plus(_times(x, _plus(_times(x, 1 / 3), -0.5)), 1))
+    return _series(x, small, aten.log.default(_plus(x, 1)))
+
+
+def tanh(x: Tensor) -> Tensor:
+    """By the exponential of the negative magnitude, which does not overflow."""
+    falling = expm1(_times(magnitude(x), -2))
+    size = aten.div.Tensor(falling, _plus(falling, 2))
+    small = aten.gt.Tensor(as_number(1e-8, x), magnitude(x))
+    return aten.where.self(small, x, _times(sign_of(x), minus(size)))  # type: ignore[no-any-return]
+
+
+def sinh(x: Tensor) -> Tensor:
+    rising, falling = aten.exp.default(x), aten.exp.default(minus(x))
+    small = _times(x, _plus(_times(_times(x, x), 1 / 6), 1))
+    return _series(x, small, _times(less_by(rising, falling), 0.5))
+
+
+def cosh(x: Tensor) -> Tensor:
+    return _times(aten.add.Tensor(aten.exp.default(x), aten.exp.default(minus(x))), 0.5)
+
+
+def tan(x: Tensor) -> Tensor:
+    return aten.div.Tensor(aten.sin.default(x), aten.cos.default(x))  # type: ignore[no-any-return]
+
+
+def asinh(x: Tensor) -> Tensor:
+    size = magnitude(x)
+    root = aten.sqrt.default(_plus(_times(size, size), 1))
+    near = aten.gt.Tensor(as_number(1e-4, x), size)
+    large = _times(sign_of(x), aten.log.default(_sum(size, root)))
+    return aten.where.self(near, _odd_root(x), large)  # type: ignore[no-any-return]
+
+
+def _odd_root(x: Tensor) -> Tensor:
+    return _times(x, _plus(_times(_times(x, x), -1 / 6), 1))
+
+
+def _sum(x: Tensor, other: Tensor) -> Tensor:
+    return aten.add.Tensor(x, other)  # type: ignore[no-any-return]
+
+
+def acosh(x: Tensor) -> Tensor:
+    above = _plus(x, -1)
+    return log1p(_sum(above, _times(aten.sqrt.default(above), aten.sqrt.default(_plus(x, 1)))))
+
+
+def atanh(x: Tensor) -> Tensor:
+    return _times(log1p(_times(aten.div.Tensor(x, less_by(as_number(1, x), x)), 2)), 0.5)
+
+
+def asin(x: Tensor) -> Tensor:
+    return aten.atan.default(aten.div.Tensor(x, _beside_circle(x)))  # type: ignore[no-any-return]
+
+
+def _beside_circle(x: Tensor) -> Tensor:
+    """The other leg of a right triangle of hypotenuse 1."""
+    return aten.sqrt.default(_times(less_by(as_number(1, x), x), _plus(x, 1)))  # type: ignore[no-any-return]
+
+
+def acos(x: Tensor) -> Tensor:
+    """By half the angle."""
+    half = aten.sqrt.default(aten.div.Tensor(less_by(as_number(1, x), x), _plus(x, 1)))
+    return _times(aten.atan.default(half), 2)
+
+
+def atan2(y: Tensor, x: Tensor) -> Tensor:
+    """By the quadrant; of two infinities by the diagonal, of two zeros by the axis. A zero's sign shows in what it divides."""
+    zero, pi = as_number(0, y), as_number(math.pi, y)
+    infinite = both(aten.eq.Tensor(magnitude(y), as_number(_INF, y)), aten.eq.Tensor(magnitude(x), as_number(_INF, x)))
+    slope = aten.where.self(infinite, _times(sign_of(y), sign_of(x)), aten.div.Tensor(y, x))
+    level = aten.eq.Tensor(y, zero)
+    slope = aten.where.self(level, y, slope)
+    angle = aten.atan.default(slope)
+    left = aten.bitwise_or.Tensor(aten.gt.Tensor(zero, x), aten.gt.Tensor(zero, aten.div.Tensor(as_number(1, x), x)))
+    below = aten.bitwise_or.Tensor(aten.gt.Tensor(zero, y), aten.gt.Tensor(zero, aten.div.Tensor(as_number(1, y), y)))
+    turned = aten.where.self(below, minus(pi), pi)
+    # Along the axis the slope is y itself, whose zero would count from the left as well.
+    beside = aten.where.self(level, turned, _sum(angle, turned))
+    angle = aten.where.self(left, beside, angle)
+    return aten.where.self(aten.bitwise_or.Tensor(isnan(x), isnan(y)), _sum(x, y), angle)  # type: ignore[no-any-return]
+
+
+def log_to(base: float) -> Callable[[Tensor], Tensor]:
+    return lambda x: aten.div.Tensor(aten.log.default(x), as_number(math.log(base), x))

@@ -1,0 +1,139 @@
+"""Elements picked and placed by comparing positions, for sets that can do neither by an index: no gather, scatter, sort is a prim.
+
+Each result looks at every element of the dimension: time grows by its size, memory does not, since results are made in blocks. Bits
+are what is moved, so that zeros keep their signs and numbers that are none their payload.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.promotion import number_like
+from eagerdecomp.spelling import not_implemented
+
+__all__ = [
+    "BLOCK",
+    "FLOAT8",
+    "RARE",
+    "along",
+    "combined",
+    "in_blocks",
+    "positions",
+    "read_range",
+    "refusing_types",
+    "taken",
+    "writers",
+]
+
+aten = torch.ops.aten
+
+#: Elements of the largest temporary: a result that needs more is made in blocks.
+BLOCK = 1 << 24
+
+FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e8m0fnu})
+
+#: Types that few of eager's kernels take.
+RARE = FLOAT8 | {torch.uint16, torch.uint32, torch.uint64, torch.complex32}
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def along(x: Tensor, dim: int, rank: int) -> Tensor:
+    """A vector laid along one of `rank` dimensions."""
+    shape = [1] * rank
+    shape[dim] = x.size(0)
+    return aten.view.default(x, shape)  # type: ignore[no-any-return]
+
+
+def positions(start: int, end: int, like: Tensor) -> Tensor:
+    return aten.arange.start_step(start, end, 1, dtype=torch.int64, device=like.device)  # type: ignore[no-any-return]
+
+
+def in_blocks(make: Callable[[int, int], Tensor], size: int, dim: int, each: int) -> Tensor:
+    """``make(start, end)`` over `size` places of `dim`, in blocks that keep temporaries of `each` elements a place small."""
+    step = max(1, BLOCK // max(1, each))
+    if size <= step:
+        return make(0, size)
+    return aten.cat.default([make(at, min(at + step, size)) for at in range(0, size, step)], dim)  # type: ignore[no-any-return]
+
+
+def taken(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """What `gather` gives of an index within range, whose other dimensions broadcast with those of `x`."""
+    if x.is_conj() or x.is_neg():
+        x = aten.clone.default(x)
+    if x.dtype is torch.complex128:  # no integer is as wide
+        halves = [aten.select.int(aten.view_as_real.default(x), -1, part) for part in (0, 1)]
+        joined = aten.stack.default([taken(half, dim, index) for half in halves], -1)
+        return aten.view_as_complex.default(joined)  # type: ignore[no-any-return]
+    for other in range(index.dim()):  # compared once where it says the same all along a dimension
+        if other != dim and index.size(other) > 1 and not index.stride(other):
+            index = aten.slice.Tensor(index, other, 0, 1)
+    integer = _INTEGERS[x.dtype.itemsize]
+    bits = x if x.dtype is integer else aten.view.dtype(x, integer)
+    low, size, rank = number_like(bits, torch.iinfo(integer).min), x.size(dim), x.dim()
+    row, values = along(positions(0, size, x), dim + 1, rank + 1), aten.unsqueeze.default(bits, dim)
+
+    def block(start: int, end: int) -> Tensor:
+        part = aten.unsqueeze.default(aten.slice.Tensor(index, dim, start, end), dim + 1)
+        return aten.amax.default(aten.where.self(aten.eq.Tensor(part, row), values, low), [dim + 1])  # type: ignore[no-any-return]
+
+    each = max(1, x.numel(), size * (index.numel() // max(1, index.size(dim))))
+    found = in_blocks(block, index.size(dim), dim, each)
+    return found if x.dtype is integer else aten.view.dtype(found, x.dtype)
+
+
+def writers(index: Tensor, dim: int, size: int) -> Tensor:
+    """For each of `size` places of `dim` the last position of `index` that names it; -1 where none does."""
+    rank, count = index.dim(), index.size(dim)
+    column = along(positions(0, count, index), dim, rank + 1)
+    named, none = aten.unsqueeze.default(index, dim + 1), number_like(index, -1)
+
+    def block(start: int, end: int) -> Tensor:
+        hit = aten.eq.Tensor(named, along(positions(start, end, index), dim + 1, rank + 1))
+        return aten.amax.default(aten.where.self(hit, column, none), [dim])  # type: ignore[no-any-return]
+
+    return in_blocks(block, size, dim, index.numel())
+
+
+def combined(
+    index: Tensor, dim: int, size: int, values: Tensor, nothing: float, reduce: Callable[[Tensor, list[int]], Tensor]
+) -> Tensor:
+    """For each of `size` places of `dim` the values whose index names it, reduced; `nothing` is what changes no reduction."""
+    rank = values.dim()
+    named, moved = aten.unsqueeze.default(index, dim + 1), aten.unsqueeze.default(values, dim + 1)
+    blank = number_like(values, nothing)
+
+    def block(start: int, end: int) -> Tensor:
+        hit = aten.eq.Tensor(named, along(positions(start, end, index), dim + 1, rank + 1))
+        return reduce(aten.where.self(hit, moved, blank), [dim])
+
+    return in_blocks(block, size, dim, values.numel())
+
+
+def read_range(index: Tensor, size: int, error: type[Exception], message: str = "", dim: int = 0, least: int = 0) -> None:
+    """Raise as eager does for an index out of ``[least, size)``, which no kernel of such a set would see: the index is read."""
+    if not index.numel():
+        return
+    outside = aten.logical_or.default(aten.lt.Scalar(index, least), aten.ge.Scalar(index, size))
+    if not aten._local_scalar_dense.default(aten.any.default(outside)):
+        return
+    found = aten.amax.default(aten.where.self(outside, index, number_like(index, torch.iinfo(index.dtype).min)))
+    at = int(aten._local_scalar_dense.default(found))
+    raise error(message or f"index {at} is out of bounds for dimension {dim} with size {size}")
+
+
+def refusing_types(kernel: str, refused: frozenset[torch.dtype], fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule of a tensor that refuses the types which eager's kernel does: bits are picked and placed of any type."""
+
+    @functools.wraps(fn)
+    def run(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if self.dtype in refused:
+            raise not_implemented(kernel, self.dtype)
+        return fn(self, *args, **kwargs)
+
+    return run

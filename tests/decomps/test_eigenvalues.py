@@ -1,0 +1,171 @@
+"""Eigenvalues of matrices without symmetry, held to what defines them by LAPACK's test criteria, in whatever order they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from compare import significant_strides
+from on_core import check_words, on, on_core
+from torch import Tensor
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+
+DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+
+#: LAPACK's tests take a ratio of 20 as a failure; the sums here are over columns, not taken as norms.
+THRESHOLD = 20.0
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+def rand(*shape: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(shape, dtype=dtype)
+
+
+def jordan(size: int, dtype: torch.dtype) -> Tensor:
+    return 0.5 * torch.eye(size, dtype=dtype) + torch.diag(torch.ones(size - 1, dtype=dtype), 1)
+
+
+def turned(x: Tensor) -> Tensor:
+    basis, _ = torch.linalg.qr(rand(*x.shape, dtype=x.dtype))
+    return basis @ x @ basis.mH
+
+
+#: After the matrices of LAPACK's `dchkev`: zero, identity, a Jordan block, random, symmetric, near overflow and underflow, graded.
+MATRICES: dict[str, Callable[[torch.dtype], Tensor]] = {
+    "one": lambda dtype: rand(3, 1, 1, dtype=dtype),
+    "two": lambda dtype: rand(4, 2, 2, dtype=dtype),
+    "three": lambda dtype: rand(2, 3, 3, dtype=dtype),
+    "batched": lambda dtype: rand(2, 3, 6, 6, dtype=dtype),
+    "larger": lambda dtype: rand(13, 13, dtype=dtype),
+    "zero": lambda dtype: torch.zeros(4, 4, dtype=dtype),
+    "identity": lambda dtype: torch.eye(4, dtype=dtype),
+    "triangular": lambda dtype: rand(5, 5, dtype=dtype).triu(),
+    "of rank 1": lambda dtype: torch.ones(5, 5, dtype=dtype),
+    "symmetric": lambda dtype: (lambda x: x + x.mH)(rand(6, 6, dtype=dtype)),
+    "skew": lambda dtype: (lambda x: x - x.mH)(rand(5, 5, dtype=dtype)),
+    "cyclic, which shifts of its own leave as it is": lambda dtype: torch.roll(torch.eye(6, dtype=dtype), 1, 0),
+    "Jordan block": lambda dtype: jordan(6, dtype),
+    "Jordan block, turned": lambda dtype: turned(jordan(6, dtype)),
+    "nilpotent": lambda dtype: torch.diag(torch.ones(25, dtype=dtype), 1),
+    "huge": lambda dtype: 0.1 * torch.finfo(dtype).max ** 0.9 * rand(4, 4, dtype=dtype),
+    "tiny": lambda dtype: torch.finfo(dtype).tiny ** 0.9 * rand(4, 4, dtype=dtype),
+    "equal in part": lambda dtype: turned(torch.diag(torch.tensor([1.0, 1, 1, -2, -2])).to(dtype)),
+    "batch of which some are done": lambda dtype: torch.stack([torch.eye(5).to(dtype), jordan(5, dtype), rand(5, 5, dtype=dtype)]),
+}
+
+
+def of_columns(x: Tensor) -> Tensor:
+    """The 1-norm, taken so that it does not leave the range."""
+    return x.abs().sum(-2).amax(-1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", MATRICES)
+def test_residuals_and_lengths(kind: str, dtype: torch.dtype) -> None:
+    matrix = MATRICES[kind](dtype)
+    values, vectors = on_core(lambda: torch.linalg.eig(matrix))
+    want = torch.linalg.eig(matrix)
+    for got, theirs in zip((values, vectors), want, strict=True):
+        assert (got.dtype, got.shape) == (theirs.dtype, theirs.shape)
+        assert significant_strides(got) == significant_strides(theirs)
+    size, eps = matrix.size(-1), torch.finfo(dtype).eps
+    top = matrix.abs().amax((-2, -1), True).clamp_min(torch.finfo(dtype).tiny)
+    scaled, lesser = (matrix / top).to(values.dtype), values / top.squeeze(-1)
+    missed = of_columns(scaled @ vectors - vectors * lesser.unsqueeze(-2))
+    assert (missed <= THRESHOLD * eps * size * of_columns(scaled)).all()
+    assert ((vectors.abs().square().sum(-2).sqrt() - 1).abs() <= THRESHOLD * eps).all()
+    sizes = vectors.abs()
+    largest = sizes >= sizes.amax(-2, True) * (1 - 100 * eps)
+    assert (largest & (vectors.imag == 0)).any(-2).all(), "the largest entry is real"
+    # The eigenvalues alone are those, and their sum is the trace. Under a mode `torch.linalg.eigvals` asks for vectors too.
+    alone = on_core(lambda: aten._linalg_eigvals.default(matrix))
+    assert significant_strides(alone) == significant_strides(want[0])
+    torch.testing.assert_close(alone, values, rtol=0, atol=0)
+    trace = scaled.diagonal(0, -2, -1).sum(-1)
+    assert ((lesser.sum(-1) - trace).abs() <= THRESHOLD * eps * size * of_columns(scaled)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [2, 3, 7])
+def test_real_matrices_have_real_eigenvalues_or_exact_pairs(size: int, dtype: torch.dtype) -> None:
+    values, vectors = on_core(lambda: torch.linalg.eig(rand(6, size, size, dtype=dtype)))
+    real = values.imag == 0
+    assert real.any()
+    assert not real.all()
+    assert not vectors.imag[real.unsqueeze(-2).expand_as(vectors)].any()
+    first = (values.imag > 0).nonzero(as_tuple=True)
+    second = (first[0], first[1] + 1)
+    assert torch.equal(values[first].conj(), values[second])
+    assert torch.equal(vectors.mT[first].conj(), vectors.mT[second])
+    assert 2 * len(first[0]) == (~real).sum()
+
+
+def test_balancing_saves_small_eigenvalues() -> None:
+    """Of a matrix made by scaling a mild one; without balancing the small ones would be lost in the large entries."""
+    mild, scale = rand(5, 5, dtype=torch.float64), 10.0 ** torch.arange(-10, 11, 5, dtype=torch.float64)
+    got = on_core(lambda: torch.linalg.eigvals(scale.unsqueeze(1) * mild / scale))
+    want = torch.linalg.eigvals(mild)
+    nearest = (got.unsqueeze(-1) - want).abs().amin(0)
+    assert nearest.max() < 1e-12
+
+
+def canonical(values: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    order = (values.real + 0.7 * values.imag).argsort()
+    return values[order], vectors[:, order].abs()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_gradients(dtype: torch.dtype) -> None:
+    matrix = rand(4, 4, dtype=dtype)
+
+    def gradient() -> Tensor:
+        leaf = matrix.clone().requires_grad_()
+        values, vectors = canonical(*torch.linalg.eig(leaf))
+        return torch.autograd.grad((values.abs() * torch.arange(4)).sum() + vectors[0].sum(), leaf)[0]
+
+    torch.testing.assert_close(on_core(gradient), gradient())
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (2, 0, 0), (0, 3, 3)])
+def test_nothing(shape: tuple[int, ...]) -> None:
+    values, vectors = on_core(lambda: torch.linalg.eig(torch.ones(shape)))
+    assert (values.shape, vectors.shape) == (shape[:-1], shape)
+    assert values.dtype is vectors.dtype is torch.complex64
+
+
+def test_results_are_written_into_tensors_given() -> None:
+    matrix = rand(4, 4, dtype=torch.float64)
+    values, vectors = (torch.empty(0, dtype=torch.complex128) for _ in range(2))
+    on_core(lambda: torch.linalg.eig(matrix, out=(values, vectors)))
+    torch.testing.assert_close(matrix.to(vectors.dtype) @ vectors, vectors * values)
+
+
+WRONG = {
+    "one dimension": lambda: torch.linalg.eig(torch.ones(3)),
+    "no square": lambda: torch.linalg.eig(torch.ones(3, 2)),
+    "no square, values alone": lambda: aten._linalg_eigvals.default(torch.ones(3, 2)),
+    "integers": lambda: torch.linalg.eig(torch.ones(3, 3, dtype=torch.int64)),
+    "bfloat16": lambda: torch.linalg.eig(torch.ones(3, 3, dtype=torch.bfloat16)),
+    "NaN": lambda: torch.linalg.eig(torch.full((2, 2), torch.nan)),
+    "infinity": lambda: torch.linalg.eig(torch.full((2, 2), torch.inf)),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_errors_are_eagers_word_for_word(wrong: str) -> None:
+    check_words(WRONG[wrong])
+
+
+def test_what_reads_data_is_kept_by_no_cache() -> None:
+    with on(ed.core_aten()) as (mode, _):
+        for _ in range(2):
+            aten._linalg_eigvals.default(rand(3, 3, dtype=torch.float64))
+        assert mode.stats()["aten._linalg_eigvals.default"].bypassed == 2

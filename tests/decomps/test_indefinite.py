@@ -1,0 +1,129 @@
+"""Bunch and Kaufman's factorization on Core ATen: eager's pivots and factors, and solutions by LAPACK's test criteria."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from compare import significant_strides
+from on_core import check, check_words, kernel_calls, on_core
+from torch import Tensor
+
+aten = torch.ops.aten
+factor = aten.linalg_ldl_factor_ex.default
+solve = aten.linalg_ldl_solve.default
+
+DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+SHAPES = [(1, 1), (2, 2), (3, 3), (7, 7), (2, 3, 5, 5), (20, 20), (0, 0), (2, 0, 0), (0, 3, 3)]
+
+#: Of LAPACK's `dchksy`.
+THRESHOLD = 30.0
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+def rand(*shape: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(shape, dtype=dtype)
+
+
+def whole(x: Tensor, hermitian: bool) -> Tensor:
+    strict = x.tril(-1)
+    diagonal = x.diagonal(0, -2, -1)
+    return strict + (strict.mH if hermitian else strict.mT) + torch.diag_embed(diagonal.real.to(x.dtype) if hermitian else diagonal)
+
+
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_factors_pivots_and_info(shape: tuple[int, ...], dtype: torch.dtype, hermitian: bool) -> None:
+    check(factor, rand(*shape, dtype=dtype), hermitian=hermitian)
+
+
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_choices_of_pivots(dtype: torch.dtype, hermitian: bool) -> None:
+    """Entries of few sizes and no chance: every kind of pivot at every place, chosen as eager chooses."""
+    sizes = torch.tensor([0.0, 1e-3, 1.0, 1.7, 40.0])
+    matrices = rand(120, 5, 5, dtype=dtype) * sizes[torch.randint(5, (120, 5, 5))].to(dtype)
+    _, pivots, info = torch.linalg.ldl_factor_ex(matrices, hermitian=hermitian)
+    assert all((pivots[:, at] < 0).any() and (pivots[:, at] > 0).any() for at in range(5))
+    matrices = matrices[info == 0]
+    check(factor, matrices, hermitian=hermitian, strides=False)
+
+
+SINGULAR = {
+    "zero": torch.zeros(3, 3),
+    "first column": torch.tensor([[0.0, 0, 0], [0, 1, 2], [0, 2, 1]]),
+    "last column": torch.tensor([[1.0, 1, 1], [1, 2, 2], [1, 2, 2]]),
+    "of rank 1": torch.ones(4, 4),
+    "no diagonal": torch.tensor([[0.0, 1], [1, 0]]),
+    "NaN": torch.full((2, 2), torch.nan),
+}
+
+
+@pytest.mark.parametrize("kind", SINGULAR)
+def test_singular_matrices(kind: str) -> None:
+    check(factor, SINGULAR[kind])
+    check(factor, torch.stack([torch.eye(len(SINGULAR[kind])), SINGULAR[kind]]))
+
+
+@pytest.mark.parametrize("hermitian", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if 0 not in shape])
+def test_residuals_of_solutions(shape: tuple[int, ...], dtype: torch.dtype, hermitian: bool) -> None:
+    matrix, right = rand(*shape, dtype=dtype), rand(*shape[:-1], 3, dtype=dtype)
+    factors, pivots, _ = torch.linalg.ldl_factor_ex(matrix, hermitian=hermitian)
+    found = on_core(lambda: solve(factors, pivots, right, hermitian=hermitian))
+    system = whole(matrix, hermitian)
+    missed = (system @ found - right).abs().sum(-2)
+    scale = system.abs().sum(-2).amax(-1, True) * found.abs().sum(-2)
+    assert (missed <= THRESHOLD * torch.finfo(dtype).eps * scale).all()
+    assert significant_strides(found) == significant_strides(solve(factors, pivots, right, hermitian=hermitian))
+
+
+def test_right_sides_of_other_batches() -> None:
+    matrix, right = rand(5, 5, dtype=torch.float64), rand(2, 3, 5, 2, dtype=torch.float64)
+    factors, pivots, _ = torch.linalg.ldl_factor_ex(matrix)
+    # Eager reads past the end of one factorization for several right sides: what it gives for each is the standard.
+    found = on_core(lambda: solve(factors.expand(3, 5, 5), pivots.expand(3, 5), right))
+    want = torch.stack([torch.stack([solve(factors, pivots, one) for one in row]) for row in right])
+    torch.testing.assert_close(found, want)
+
+
+def test_no_right_side() -> None:
+    factors, pivots, _ = torch.linalg.ldl_factor_ex(rand(3, 3, dtype=torch.float64))
+    check(solve, factors, pivots, torch.empty(3, 0, dtype=torch.float64))
+
+
+FACTORS, PIVOTS, _INFO = torch.linalg.ldl_factor_ex(torch.eye(3))
+WRONG = {
+    "no square": lambda: factor(torch.ones(3, 2)),
+    "one dimension": lambda: factor(torch.ones(3)),
+    "half": lambda: factor(torch.ones(3, 3, dtype=torch.float16)),
+    "integers": lambda: factor(torch.ones(3, 3, dtype=torch.int64)),
+    "singular": lambda: factor(torch.zeros(3, 3), check_errors=True),
+    "one of a batch singular": lambda: factor(torch.stack([torch.eye(3), torch.zeros(3, 3)]), check_errors=True),
+    "factors no square": lambda: solve(FACTORS[:2], PIVOTS, torch.ones(3, 1)),
+    "other dtype": lambda: solve(FACTORS, PIVOTS, torch.ones(3, 1, dtype=torch.float64)),
+    "pivots of another shape": lambda: solve(FACTORS, PIVOTS[:2], torch.ones(3, 1)),
+    "pivots no integers": lambda: solve(FACTORS, PIVOTS.float(), torch.ones(3, 1)),
+    "other size": lambda: solve(FACTORS, PIVOTS, torch.ones(2, 1)),
+    "factors of half type": lambda: solve(FACTORS.half(), PIVOTS, torch.ones(3, 1).half()),
+    "factors integers": lambda: solve(FACTORS.long(), PIVOTS, torch.ones(3, 1).long()),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_errors_are_eagers_word_for_word(wrong: str) -> None:
+    check_words(WRONG[wrong])
+
+
+def test_a_vector_is_refused() -> None:
+    check(solve, FACTORS, PIVOTS, torch.ones(3))
+
+
+def test_kernel_calls() -> None:
+    eight, nine = (rand(2, size, size, dtype=torch.float64) for size in (8, 9))
+    assert kernel_calls(lambda: factor(nine)) - kernel_calls(lambda: factor(eight)) <= 110

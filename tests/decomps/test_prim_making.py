@@ -1,0 +1,50 @@
+"""Random numbers, Fourier transforms and copies on prims."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from on_core import check, on_core
+
+import eagerdecomp as ed
+
+PRIMS = ed.prims()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64])
+def test_uniform_numbers_are_those_of_eagers_own_stream(dtype: torch.dtype) -> None:
+    def draw() -> list[torch.Tensor]:
+        torch.manual_seed(5)
+        return [torch.rand(3, 4, dtype=dtype), torch.rand(2, dtype=dtype)]
+
+    for ours, theirs in zip(on_core(draw, PRIMS), draw(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def test_permutations_hold_each_number_once_differ_and_repeat_under_a_seed() -> None:
+    def draw() -> torch.Tensor:
+        torch.manual_seed(5)
+        return torch.stack([torch.randperm(20), torch.randperm(20)])
+
+    first, second = on_core(draw, PRIMS)
+    assert first.sort()[0].equal(torch.arange(20))
+    assert second.sort()[0].equal(torch.arange(20))
+    assert not first.equal(second)
+    assert on_core(draw, PRIMS).equal(torch.stack([first, second]))
+    check(lambda n: torch.randperm(n), -1, ops=PRIMS)
+    assert on_core(lambda: torch.randperm(3, dtype=torch.float32), PRIMS).dtype is torch.float32
+
+
+@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+def test_transforms_of_real_and_complex_signals(norm: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(3, 4, 5)
+    check(torch.fft.rfftn, x, dim=(0, 2), norm=norm, ops=PRIMS)
+    check(torch.fft.fft2, x, norm=norm, ops=PRIMS)
+    check(torch.fft.ifft, torch.randn(3, 6, dtype=torch.complex64), norm=norm, ops=PRIMS)
+    check(torch.fft.irfft, torch.randn(3, 4, dtype=torch.complex64), n=5, norm=norm, ops=PRIMS)
+    check(torch.fft.hfft, torch.randn(3, 4, dtype=torch.complex64), norm=norm, ops=PRIMS)
+
+
+def test_functional_copies_broadcast_and_cast() -> None:
+    check(torch.ops.aten.copy.default, torch.zeros(2, 3).t(), torch.arange(2), ops=PRIMS)

@@ -1,0 +1,53 @@
+"""Orders, and places of extremes, on prims, which have no sort and no argmax."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from on_core import check
+
+import eagerdecomp as ed
+
+PRIMS = ed.prims()
+
+
+def some(dtype: torch.dtype) -> torch.Tensor:
+    torch.manual_seed(0)
+    x = torch.randint(-3, 3, (4, 6)).to(dtype)
+    if dtype.is_floating_point:
+        x[0, 1] = x[0, 4] = x[2, 0] = math.nan
+        x[1, 1], x[1, 2], x[3, 3] = -0.0, 0.0, -math.inf
+    return x
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool])
+def test_orders_keep_equal_elements_as_they_stand_and_put_nan_last(dtype: torch.dtype) -> None:
+    x = some(dtype)
+    for dim in (0, -1):
+        for descending in (False, True):
+            check(lambda x: torch.sort(x, dim=dim, descending=descending, stable=True), x, ops=PRIMS, exact=True)  # noqa: B023
+    x = x + 0  # of equal elements eager's choice is any
+    check(lambda x: torch.topk(x, 3)[0], x, ops=PRIMS, exact=True)
+    check(lambda x: torch.topk(x, 2, dim=0, largest=False)[0], x, ops=PRIMS, exact=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool])
+def test_the_first_of_equal_extremes_is_named_and_nan_before_all(dtype: torch.dtype) -> None:
+    x = some(dtype)
+    for dim in (0, 1):
+        check(torch.max, x, dim, ops=PRIMS, exact=True)
+        check(torch.min, x.t(), dim, True, ops=PRIMS, exact=True)
+    if dtype is not torch.bool:
+        check(torch.argmax, x, ops=PRIMS)
+        check(torch.argmin, x, 0, keepdim=True, ops=PRIMS)
+
+
+def test_scalars_and_dimensions_without_elements() -> None:
+    scalar, none = torch.tensor(2.0), torch.zeros(2, 0)
+    for one in (torch.sort, torch.argmax, lambda x: torch.max(x, 0), lambda x: torch.topk(x, 1), lambda x: torch.topk(x, 3)):
+        check(one, scalar, ops=PRIMS)
+        check(one, none, ops=PRIMS)
+    check(lambda x: torch.max(x, 1), none, ops=PRIMS)
+    check(lambda x: torch.sort(x, dim=2), none, ops=PRIMS)
