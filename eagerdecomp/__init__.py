@@ -1,13 +1,20 @@
 """eagerdecomp: run eager PyTorch on a small set of operators."""
 
+import eagerdecomp._torch_first  # noqa: F401 - first: torch's import may import this package
+from eagerdecomp._version import __version__ as __version__
 from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.backend import Backend
 from eagerdecomp.blamed import BlameReport
 from eagerdecomp.blaming import blame
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.capture import trace
+from eagerdecomp.comparing import compare
+from eagerdecomp.comparison import Comparison
 from eagerdecomp.decomps.blocked_attention import blocked_attention
+from eagerdecomp.dynamo import DynamoBackend, dynamo_backend
 from eagerdecomp.errors import (
+    CacheError,
+    DifferenceError,
     EagerDecompError,
     HookError,
     InstallError,
@@ -25,18 +32,23 @@ from eagerdecomp.explanation import Explanation
 from eagerdecomp.inductor import inductor_hook
 from eagerdecomp.installing import Installation, install
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.opset import OpSet, core_aten, infra, prims
+from eagerdecomp.opset import OpSet, core_aten, infra, prims, tiny
 from eagerdecomp.planning import carrying_set, plan
 from eagerdecomp.plans import Plan
 from eagerdecomp.record import Record
 from eagerdecomp.recording import RecordingMode
 from eagerdecomp.rules import Rule, register_decomposition
 from eagerdecomp.stats import OpStats, Stats
+from eagerdecomp.verified import Verified, Verify
 
 __all__ = [
     "Backend",
     "BackendRecorder",
     "BlameReport",
+    "CacheError",
+    "Comparison",
+    "DifferenceError",
+    "DynamoBackend",
     "EagerDecompError",
     "EagerDecompMode",
     "Explanation",
@@ -59,10 +71,14 @@ __all__ = [
     "TraceError",
     "UnsupportedGradientError",
     "UnsupportedOpError",
+    "Verified",
+    "Verify",
     "blame",
     "blocked_attention",
     "carrying_set",
+    "compare",
     "core_aten",
+    "dynamo_backend",
     "explain",
     "inductor_hook",
     "infra",
@@ -70,5 +86,6 @@ __all__ = [
     "plan",
     "prims",
     "register_decomposition",
+    "tiny",
     "trace",
 ]

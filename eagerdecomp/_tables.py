@@ -1,6 +1,6 @@
 """torch's own decompositions, found by its private names: the whole table, the Core ATen part, the references.
 
-As in `_torch`, each name has a test in ``tests/test_torch_private.py``.
+As in `_torch`, each name has a test in ``tests/test_torch_private*.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch._compile import _disable_dynamo
 from torch._ops import OpOverload
 
-__all__ = ["core_entry", "full_table", "reference", "without_disabling"]
+__all__ = ["core_entry", "core_table", "full_table", "reference", "without_disabling"]
 
 _DispatchKey = torch._C.DispatchKey
 
@@ -64,7 +64,8 @@ def reference(name: str) -> Callable[..., Any]:
 
 
 @functools.cache
-def _core_functions() -> Mapping[Any, Callable[..., Any]]:
+def core_table() -> Mapping[Any, Callable[..., Any]]:
+    """torch's Core ATen decompositions that are Python functions."""
     from torch._decomp import _core_aten_decompositions_post_autograd
 
     return _core_aten_decompositions_post_autograd()
@@ -76,7 +77,7 @@ def core_entry(op: OpOverload) -> Callable[..., Any] | None:
     The other half of `torch._decomp.core_aten_decompositions` is the C++ kernels of composite ops, each as it stands (`call_at_key`
     runs it); to make that table takes 80 ms, and its ``get`` always answers None.
     """
-    found = _core_functions().get(op)
+    found = core_table().get(op)
     if found is None and _DispatchKey.CompositeImplicitAutograd in op.py_kernels:
         from torch._export.utils import _is_preservable_cia_op
         from torch.export.decomp_utils import PRESERVED_ATEN_CIA_OPS

@@ -1,4 +1,4 @@
-"""What the library uses of torch's private API: all of it, here, each piece with a test in ``tests/test_torch_private.py``.
+"""What the library uses of torch's private API: all of it, here, each piece with a test in ``tests/test_torch_private*.py``.
 
 A new torch version is checked by running that one file; each name below says what it stands for.
 """
@@ -9,6 +9,7 @@ import functools
 import logging
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -52,9 +53,12 @@ __all__ = [
     "has_tag",
     "is_dispatched",
     "is_zero_tensor",
+    "lazy_bit_guards",
     "lazy_bits_seen_by_kernels",
     "lazy_bits_visible",
+    "leave_modes",
     "mode_stack",
+    "modes_entered",
     "next_node_number",
     "no_current_modes",
     "node_number",
@@ -81,8 +85,7 @@ _LAZY_KEYS = (_DispatchKey.Conjugate, _DispatchKey.Negative, _DispatchKey.ZeroTe
 #: What `__torch_dispatch__` is on tensors that do not take operators apart themselves.
 PLAIN_TORCH_DISPATCH = torch._C._disabled_torch_dispatch_impl
 
-#: What `__torch_function__` is on a tensor subclass that leaves torch's functions alone: torch then does not count it as one that
-#: overrides them.
+#: What `__torch_function__` is on a tensor subclass that leaves torch's functions alone: torch counts it as one without any.
 NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
 
 #: Where torch keeps its functions and methods that are written in C++, by a short name.
@@ -104,7 +107,6 @@ no_current_modes = _disable_current_modes
 
 #: While it is held, kernels written in Python go before those in C++: they keep a symbolic size open, where those take its number.
 python_kernels = enable_python_dispatcher
-
 
 #: A reference that keeps a tensor's address from being used again, and not the tensor alive: ``.expired()`` says that it is gone.
 WeakTensor = torch._C._WeakTensorRef  # type: ignore[attr-defined]
@@ -201,14 +203,24 @@ def call_at_key(op: OpOverload, key: str) -> Callable[..., Any]:
     return functools.partial(op._op_dk, getattr(_DispatchKey, key))
 
 
-def push_mode(mode: Any) -> None:
-    """Enter a dispatch mode without the process-global flags that `TorchDispatchMode.__enter__` leaves wrong between threads."""
-    torch._C._push_on_torch_dispatch_stack(mode)
+#: Enters a dispatch mode without the process-global flags that `TorchDispatchMode.__enter__` leaves wrong between threads.
+push_mode: Callable[[Any], None] = torch._C._push_on_torch_dispatch_stack
+
+#: Leaves the mode that was entered last. No function of Python's, on whose way in an interrupt could come.
+pop_mode: Callable[[], Any] = functools.partial(torch._C._pop_torch_dispatch_stack, None)
 
 
-def pop_mode() -> None:
-    """Leave the mode that was entered last."""
-    torch._C._pop_torch_dispatch_stack(None)
+def modes_entered() -> tuple[int, int]:
+    """How many dispatch modes and function modes are entered in this thread."""
+    return torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
+
+
+def leave_modes(before: tuple[int, int]) -> None:
+    """Leave the modes that were entered since `modes_entered` gave these numbers, and that an interrupt kept from being left."""
+    while torch._C._len_torch_dispatch_stack() > before[0]:
+        pop_mode()
+    while torch._C._len_torch_function_stack() > before[1]:
+        torch._C._pop_torch_function_stack()
 
 
 #: The dispatch key of each lazy bit, and the tensor's method that tells whether it is set.
@@ -223,13 +235,18 @@ def lazy_bits_seen_by_kernels(op: OpOverload) -> tuple[str, ...]:
     return tuple(method for key, method in _LAZY_BITS.items() if has_kernel(op, key))
 
 
+def lazy_bit_guards() -> tuple[Any, Any, Any]:
+    """Guards that let conj, neg and zero-tensor fallbacks act again: inside a mode's handler torch excludes them, so that ops made
+    of others are silently wrong there on such inputs. Held around the ``with mode`` they have no effect; they act when entered."""
+    first, second, third = (_ExcludeKey(key, False) for key in _LAZY_KEYS)
+    return first, second, third
+
+
 @contextmanager
 def lazy_bits_visible() -> Iterator[None]:
-    """Let conj, neg and zero-tensor fallbacks act again: inside a mode's handler torch excludes them, so that an op composed
-    of others there is silently wrong on such inputs. A guard held around the ``with mode`` has no effect; it is taken per call."""
-    conjugate, negative, zero = _LAZY_KEYS
-    # Each guard acts when it is entered, not when it is made.
-    with _ExcludeKey(conjugate, False), _ExcludeKey(negative, False), _ExcludeKey(zero, False):
+    """The same as one, by a generator, which an interrupt may leave suspended: not for where the user's calls run."""
+    first, second, third = lazy_bit_guards()
+    with first, second, third:
         yield
 
 
@@ -288,15 +305,22 @@ class DispatchMode(TorchDispatchMode):
         return False
 
     def __enter__(self) -> Self:
-        if torch.compiler.is_dynamo_compiling():
-            torch._dynamo.graph_break()  # a mode entered inside a compiled function ends the graph there, as torch's own modes do
-        push_mode(self)
-        return self
+        before = modes_entered()
+        try:
+            if torch.compiler.is_dynamo_compiling():
+                torch._dynamo.graph_break()  # a mode entered inside a compiled function ends the graph there, as torch's own do
+            push_mode(self)
+            return self
+        except BaseException:  # an interrupt behind the push
+            leave_modes(before)
+            raise
 
     def __exit__(self, *exc: object) -> None:
-        if torch.compiler.is_dynamo_compiling():
-            torch._dynamo.graph_break()
-        pop_mode()
+        try:
+            if torch.compiler.is_dynamo_compiling():
+                torch._dynamo.graph_break()
+        finally:
+            pop_mode()
 
 
 def suggested_memory_format(tensor: torch.Tensor) -> torch.memory_format:
@@ -306,7 +330,7 @@ def suggested_memory_format(tensor: torch.Tensor) -> torch.memory_format:
     return suggest_memory_format(tensor)
 
 
-for _frame in (push_mode, pop_mode, DispatchMode.__enter__, DispatchMode.__exit__):
+for _frame in (DispatchMode.__enter__, DispatchMode.__exit__):
     _skip_dynamo(_frame)
 
 
@@ -317,13 +341,13 @@ def same_storage(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 @contextmanager
 def fake_tensor_log_off() -> Iterator[None]:
-    """Keep torch from logging, as an error, each op that has no answer for fake tensors."""
-    log = logging.getLogger(FakeTensor.__module__)
-    before, log.disabled = log.disabled, True
+    """Keep torch from logging, as an error, each op of this thread that has no answer for fake tensors."""
+    log, here = logging.getLogger(FakeTensor.__module__), threading.get_ident()
+    log.addFilter(elsewhere := lambda record: threading.get_ident() != here)
     try:
         yield
     finally:
-        log.disabled = before
+        log.removeFilter(elsewhere)
 
 
 def ambient_facts() -> tuple[Callable[[], Any], ...]:

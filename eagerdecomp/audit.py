@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from eagerdecomp._torch import DispatchMode, OpOverload
+from eagerdecomp._higher_order import run_higher_order
+from eagerdecomp._torch import DispatchMode, HigherOrderOperator, OpOverload
 from eagerdecomp.opset import OpLike, OpSet, as_op_set
 from eagerdecomp.planner import is_plumbing_name
 
@@ -21,6 +22,16 @@ class BackendRecorder(DispatchMode):
 
     Attributes:
         ops: op -> how often it was called.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> with ed.BackendRecorder() as seen, ed.EagerDecompMode(ed.core_aten()):
+        ...     y = torch.nn.functional.silu(torch.ones(2))
+        >>> sorted(map(str, seen.ops))
+        ['aten.full.default', 'aten.mul.Tensor', 'aten.sigmoid.default']
+        >>> seen.outside(ed.core_aten())
+        Counter()
     """
 
     supports_higher_order_operators = True
@@ -37,7 +48,9 @@ class BackendRecorder(DispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        # A higher-order op is no kernel call: the functions it is given call ops, which arrive by themselves.
+        # A higher-order op is no kernel call: what it comes to calls ops, which arrive by themselves.
+        if isinstance(func, HigherOrderOperator):
+            return run_higher_order(self, func, args, kwargs or {})
         if isinstance(func, OpOverload):
             self.ops[func] += 1
         return func(*args, **kwargs) if kwargs else func(*args)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.opset import OpLike, OpSet, as_op_set, resolve_ops
+from eagerdecomp.schema import facts_of
 
 __all__ = ["Backend", "as_backend"]
 
@@ -26,7 +28,8 @@ class Backend:
     Args:
         name: for messages and tables.
         ops: an `OpSet`, or an iterable of overloads, packets and names.
-        kernels: op -> callable with the op's own signature. A supported op without an entry runs its native kernel.
+        kernels: op -> callable with the op's own signature, called as torch calls one: without what has its default.
+            A supported op without an entry runs its native kernel.
         compile: optional hook, ``compile(graph, inputs) -> function``, that makes one callable of a whole decomposition; see below.
         device_type: when given (``"cpu"``, ``"cuda"``, ``"npu"`` ...), calls that touch no tensor of that device are left alone.
 
@@ -48,7 +51,19 @@ class Backend:
     Programs with less than two calls that compute, or with an op that is in the set by a predicate, are not handed to it.
 
     Raises:
-        OpSetError: for an unknown name, a kernel for an op that is not in `ops`, or a hook that cannot be called.
+        OpSetError: for an unknown name, a kernel for an op that is not in `ops` or that cannot take the op's arguments, or a hook
+            that cannot be called.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> def mul(x, y):
+        ...     print("my mul")
+        ...     return torch.ops.aten.mul.Tensor(x, y)
+        >>> mine = ed.Backend("mine", ed.core_aten(), kernels={"aten.mul.Tensor": mul})
+        >>> with ed.EagerDecompMode(mine):
+        ...     y = torch.nn.functional.silu(torch.ones(2))
+        my mul
     """
 
     name: str
@@ -67,10 +82,13 @@ class Backend:
     ) -> None:
         op_set = as_op_set(ops)
         if compile is not None and not callable(compile):
-            raise OpSetError(f"the compile hook of {name!r} must be callable, not {compile!r}")
+            raise OpSetError(
+                f"backend {name!r}: compile= must be a function of a graph and of example inputs, such as "
+                f"eagerdecomp.inductor_hook, not {compile!r}"
+            )
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "ops", op_set)
-        object.__setattr__(self, "kernels", MappingProxyType(_kernels_of(op_set, kernels or {})))
+        object.__setattr__(self, "kernels", MappingProxyType(_kernels_of(name, op_set, kernels or {})))
         object.__setattr__(self, "compile", compile)
         object.__setattr__(self, "device_type", device_type)
 
@@ -78,18 +96,72 @@ class Backend:
         return f"Backend({self.name!r}, {self.ops!r}, {len(self.kernels)} kernels)"
 
 
-def _kernels_of(ops: OpSet, kernels: Mapping[OpLike, Kernel]) -> dict[OpOverload, Kernel]:
+def _kernels_of(name: str, ops: OpSet, kernels: Mapping[OpLike, Kernel]) -> dict[OpOverload, Kernel]:
     found: dict[OpOverload, Kernel] = {}
     for given, kernel in kernels.items():
         if not callable(kernel):
-            raise OpSetError(f"the kernel for {given} must be callable, not {kernel!r}")
-        for op in resolve_ops([given]):
+            raise OpSetError(f"backend {name!r}: the kernel for {given} must be a function of the op's arguments, not {kernel!r}")
+        meant_by = resolve_ops([given])
+        for op in meant_by:
+            among = f" (one of the {len(meant_by)} overloads of {given})" if len(meant_by) > 1 else ""
             if op not in ops:
-                raise OpSetError(f"a kernel is given for {op}, which is not in {ops!r}; add it to the set")
+                either = "name the overload that it is for, or " if among else ""
+                raise OpSetError(
+                    f"backend {name!r}: a kernel is given for {op}{among}, which is not in {ops!r}; {either}add it to the set"
+                )
             if op in found:
-                raise OpSetError(f"two kernels are given for {op}")
+                raise OpSetError(f"backend {name!r}: two kernels are given for {op}{among}; leave one of them out")
             found[op] = kernel
+    # A packet's kernel may be meant for some of its overloads: not for `out=`.
+    meant: dict[int, list[OpOverload]] = {}
+    for op, kernel in found.items():
+        meant.setdefault(id(inspect.unwrap(kernel)), []).append(op)  # the kernel itself, of one that is watched or timed
+    for overloads in meant.values():
+        misfits = [_misfit(ops, op, found[op]) for op in overloads]
+        if all(misfits):
+            raise OpSetError(f"backend {name!r}: {misfits[0]}")
     return found
+
+
+def _misfit(ops: OpSet, op: OpOverload, kernel: Kernel) -> str:
+    """Why a kernel cannot take the shortest call of its op; "" where it can. Left to the call, its `TypeError` would become
+    ``NotImplemented`` in `Tensor.__mul__` and the like, and its words be lost."""
+    needed = [one for one in facts_of(op).arguments if not one.has_default]
+    positional = sum(not one.kwarg_only for one in needed)
+    named = [one.name for one in needed if one.kwarg_only]
+    if not named and _plainly_takes(kernel, positional):
+        return ""
+    signature = _signature(kernel)
+    if signature is None or ops.predicate(op) is not None:  # a predicate may leave it longer calls alone
+        return ""
+    try:
+        signature.bind(*[None] * positional, **dict.fromkeys(named))
+    except TypeError as error:
+        return (
+            f"the kernel for {op} cannot take its arguments: {error}\n"
+            f"  the op is {op._schema}\n"
+            f"  the kernel is {getattr(kernel, '__qualname__', repr(kernel))}{signature}\n"
+            "  torch calls a kernel without the arguments that have their defaults"
+        )
+    return ""
+
+
+def _plainly_takes(kernel: Kernel, positional: int) -> bool:
+    """Whether a function takes so many arguments; what a signature would say, in a hundredth of the time, of most kernels."""
+    if not isinstance(kernel, FunctionType) or kernel.__code__.co_kwonlyargcount:
+        return False
+    most = kernel.__code__.co_argcount
+    return most - len(kernel.__defaults__ or ()) <= positional <= most
+
+
+def _signature(kernel: Kernel) -> inspect.Signature | None:
+    """How a kernel may be called; None where only the call will tell."""
+    if isinstance(kernel, (BuiltinFunctionType, OpOverload)):
+        return None
+    try:
+        return inspect.signature(kernel, follow_wrapped=False)  # a wrapper takes what it takes, not what it wraps does
+    except (TypeError, ValueError):
+        return None
 
 
 def as_backend(
@@ -104,7 +176,7 @@ def as_backend(
         supported = Backend(supported.name, widened, _merged(supported.kernels), supported.compile, supported.device_type)
     if not kernels:
         return supported
-    merged = _merged(supported.kernels, _kernels_of(supported.ops, kernels))
+    merged = _merged(supported.kernels, _kernels_of(supported.name, supported.ops, kernels))
     return Backend(supported.name, supported.ops, merged, supported.compile, supported.device_type)
 
 

@@ -58,6 +58,10 @@ class Blame:
     data: bytes = field(default=b"", repr=False)
     times: int = 1
 
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return _plain(self)
+
     def __str__(self) -> str:
         return "\n".join(_text(self))
 
@@ -76,6 +80,14 @@ class BlameReport:
         error: what the program raised, where a difference came before it.
         inside: how many calls came out of an `EagerDecompMode` that the program entered itself: what that makes of the program's
             calls was not compared.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> x = torch.ones(2)
+        >>> report = ed.blame(lambda: torch.nn.functional.silu(x), ed.core_aten())
+        >>> bool(report), report.compared
+        (False, 1)
     """
 
     found: tuple[Blame, ...]
@@ -96,7 +108,7 @@ class BlameReport:
         plain["inside"] = self.inside
         plain["skipped"] = dict(self.skipped)
         plain["error"] = None if self.error is None else f"{type(self.error).__name__}: {self.error}"
-        plain["found"] = [_plain(one) for one in self.found]
+        plain["found"] = [one.as_dict() for one in self.found]
         return plain
 
     def text(self, *, scripts: bool = True) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections import Counter
@@ -18,6 +17,7 @@ from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.blamed import Blame, BlameReport, Culprit
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.decomps import our_rules
+from eagerdecomp.forking import free_in_child
 from eagerdecomp.judging import Difference
 from eagerdecomp.keeping import KeepingMode
 from eagerdecomp.mode import EagerDecompMode
@@ -25,12 +25,12 @@ from eagerdecomp.observing import Caught
 from eagerdecomp.opset import OpLike, OpSet
 from eagerdecomp.planner import Planner, shipped_costs
 from eagerdecomp.recorded import Line
-from eagerdecomp.replaying import Call, Draws, Finding, answered_by, compared, replayed, why_not_compared
+from eagerdecomp.replaying import Call, Draws, Finding, answered_by, compared, culprit_of, replayed, why_not_compared
 from eagerdecomp.reproducer import Named, named_backend, reproducer
 from eagerdecomp.rules import Rule, index_rules
 from eagerdecomp.sources import shipped_rules
 from eagerdecomp.tracer import desugars_first
-from eagerdecomp.userlines import ForwardLines, UserLines, is_users
+from eagerdecomp.userlines import ForwardLines, UserLines, places_in_words
 
 __all__ = ["Blaming", "blame"]
 
@@ -59,12 +59,24 @@ def blame(
     Args:
         fn: the program. Inside an `EagerDecompMode` that it enters itself, the mode's kernel calls are what is compared, not what
             the mode makes of the program's calls; the report says how many those were.
-        supported_ops, on_unsupported: as for `EagerDecompMode`. Kernels and rules are judged: torch's own kernels are not.
+        supported_ops: as for `EagerDecompMode`. Kernels and rules are judged: torch's own kernels are not.
+        on_unsupported: as for `EagerDecompMode`.
         rules: as for `EagerDecompMode`.
         every: go on to the end and find every op and line that differs.
         reproducers: write a script for each difference that shows it by itself.
 
     What the function raises is raised, unless a difference was found before: then it is in the report.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> def wrong(x):
+        ...     return torch.ops.aten.sigmoid(x) * 1.01
+        >>> x = torch.ones(2)
+        >>> backend = ed.Backend("mine", ed.core_aten(), kernels={"aten.sigmoid.default": wrong})
+        >>> report = ed.blame(lambda: torch.nn.functional.silu(x), backend)
+        >>> report.found[0].culprit.kind, report.found[0].culprit.op
+        ('kernel', 'aten.sigmoid.default')
     """
     watch = Blaming(supported_ops, rules=rules, every=every, on_unsupported=on_unsupported, reproducers=reproducers)
     with Caught() as caught, watch.watching():
@@ -113,7 +125,7 @@ class Blaming(KeepingMode):
         self._every = every
         self._repeat = _UNTIL_COMPILED if backend.compile is None else _UNTIL_FUSED
         self._reproducers = reproducers
-        self._lock = threading.RLock()
+        self._lock = free_in_child(threading.RLock())
         self._lines = UserLines()
         self._thread = threading.local()
         self._found: dict[tuple[str, Line], Blame] = {}
@@ -209,21 +221,10 @@ class Blaming(KeepingMode):
         draws.restore()
         finding = replayed(self._planner, call)
         draws.restore()
-        culprit = _culprit(finding) if finding is not None else self._program(call)
+        run = self._mode.__torch_dispatch__
+        culprit = culprit_of(call, finding, lambda *a, **k: run(call.op, (), a, k), self._backend.compile)
         script, data = self._script(call, found, finding, culprit) if self._reproducers else ("", b"")
-        where, script_line = _place(line), _main_line()
-        others = (script_line,) if script_line and not where.startswith(script_line) else ()
-        self._found[key] = Blame(str(call.op), call.text, (where, *others), found, culprit, script, data)
-
-    def _program(self, call: Call) -> Culprit:
-        """Who is to blame where the rules and kernels of a call are right."""
-        args, kwargs = call.arguments()
-        again = compared(call, args, kwargs, lambda: self._mode.__torch_dispatch__(call.op, (), args, kwargs)).difference
-        if again is None:
-            return Culprit("unsteady", str(call.op), "a kernel or rule that does not always do the same", call.text, None)
-        hook = self._backend.compile
-        name = "the program that was kept of a call" if hook is None else f"what the compile hook {hook!r} made of its program"
-        return Culprit("program", str(call.op), name, call.text, again)
+        self._found[key] = Blame(str(call.op), call.text, places_in_words(line), found, culprit, script, data)
 
     def _script(self, call: Call, found: Difference, finding: Finding | None, culprit: Culprit) -> tuple[str, bytes]:
         """A script that shows the culprit's own call, or if that is right by itself the program's."""
@@ -256,11 +257,6 @@ class Blaming(KeepingMode):
         return fails
 
 
-def _culprit(finding: Finding) -> Culprit:
-    kind = "kernel" if finding.rule is None else "rule"
-    return Culprit(kind, str(finding.call.op), finding.name, finding.call.text, finding.difference, finding.chain)
-
-
 def _out_of_a_mode(frame: FrameType | None) -> bool:
     """Whether a call is one that a mode makes in place of the program's: one that the program entered, as ours is not on by now."""
     while frame is not None and frame.f_code is not _MODE_AT_WORK:
@@ -269,24 +265,3 @@ def _out_of_a_mode(frame: FrameType | None) -> bool:
 
 
 _MODE_AT_WORK = EagerDecompMode.__torch_dispatch__.__code__
-
-
-def _place(line: Line) -> str:
-    """A line of the program in words."""
-    if not line.file:
-        return "(no line of the program is under way)" + (f", in {line.backward}" if line.backward else "")
-    of = f"{_short(line.file)}:{line.number} in {line.function}: {line.text}"
-    return f"{of}\n{'':13}its gradient, {line.backward}" if line.backward else of
-
-
-def _main_line() -> str:
-    """The line of the script itself that is under way; "" where no script is."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (frame.f_globals.get("__name__") != "__main__" or not is_users(frame.f_code.co_filename)):
-        frame = frame.f_back
-    return "" if frame is None else f"{_short(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
-
-
-def _short(file: str) -> str:
-    here = os.path.relpath(file) if os.path.isabs(file) else file
-    return file if here.startswith("..") else here

@@ -87,9 +87,9 @@ class _Reader:
             why = "a comma is missing" if "forgot a comma" in why else re.split(r"[.,] perhaps", why, flags=re.IGNORECASE)[0]
             raise self._fault((error.offset or 1) - 1, why) from None
         except (ValueError, MemoryError, RecursionError):
-            raise CallTextError("cannot be read") from None
+            raise CallTextError("is too long or too deeply nested to be read, or holds what no text does") from None
         if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.end_col_offset != len(self._bytes):
-            raise CallTextError("cannot be read as the arguments of one call")
+            raise CallTextError("cannot be read as the arguments of one call, such as f32[8, 64], 2, dim=1")
         named: dict[str, Any] = {}
         for keyword in tree.keywords:
             if keyword.arg is None:
@@ -172,7 +172,7 @@ class _Reader:
             raise self._fault_at(node.slice.col_offset, f"{len(strides)} strides for {len(sizes)} dimensions")
         try:
             return self._make(sizes, strides, dtype)
-        except (RuntimeError, NotImplementedError, OverflowError) as error:
+        except (RuntimeError, NotImplementedError, OverflowError, TypeError) as error:
             raise self._fault_at(node.col_offset, f"no such tensor can be made: {str(error).splitlines()[0]}") from None
 
     def _sizes(self, node: ast.expr) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from eagerdecomp.errors import TraceError, TraceRequestError
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.naming import argument_names, names_held, safe
 from eagerdecomp.noting import Noter
-from eagerdecomp.opset import OpLike, OpSet
+from eagerdecomp.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.rules import Rule
 from eagerdecomp.traced import Trace, looks
 
@@ -58,12 +58,19 @@ def trace(
         symbolic: argument -> dimension, or dimensions, whose size stays a symbol, as in ``{"x": 0}`` for the batch of `x`; equal
             sizes share one. A tensor in a list or dict goes by its place among the argument's: ``x_0``. `fn` then runs on fake
             tensors, without a kernel, so nothing it reads may depend on values.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> graph = ed.trace(torch.nn.functional.silu, ed.core_aten())(torch.ones(2))
+        >>> [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+        ['aten.sigmoid.default', 'aten.mul.Tensor']
     """
 
     def traced(*args: Any, **kwargs: Any) -> torch.fx.GraphModule:
         return _Capture(fn, args, kwargs, symbolic or {}).run(as_backend(supported_ops, keep=named), rules, named)
 
-    named = tuple(keep)
+    named = resolve_ops(keep)
 
     return traced
 
@@ -127,9 +134,13 @@ class _Capture:
         except RuntimeError as error:
             said = str(error)
             if self._sizes is not None and "data-dependent" in said:
-                raise TraceError("something went on by the values of a tensor, which no symbolic trace can hold") from error
+                raise TraceError(
+                    "something went on by the values of a tensor, which no symbolic trace can hold: trace it without symbolic="
+                ) from error
             if self._sizes is not None and "with symbolic sizes/strides" in said:
-                raise TraceError(f"PyTorch itself takes no symbolic sizes here: {said.splitlines()[0]}") from error
+                raise TraceError(
+                    f"PyTorch itself takes no symbolic sizes here, trace it without symbolic=: {said.splitlines()[0]}"
+                ) from error
             raise
 
     def run(self, backend: Backend, rules: Iterable[Rule], keep: Iterable[OpLike]) -> Trace:
@@ -153,7 +164,10 @@ class _Capture:
                         f"dimension {dim} of {name} cannot stay a symbol: sizes of 0 and 1 never are, trace it with another"
                     )
                 if fixed is not None:
-                    raise TraceError(f"dimension {dim} of {name} cannot stay a symbol: something went on by its size, {fixed}")
+                    raise TraceError(
+                        f"dimension {dim} of {name} cannot stay a symbol: something went on by its size, {fixed}; leave it out of "
+                        "symbolic="
+                    )
         leaves, out_spec = tree_flatten(answer)
         outputs = [self._noter.read(value) for value in leaves]
         if _plain(answer):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
+from eagerdecomp._version import __version__
 from eagerdecomp.commands import COMMANDS
 from eagerdecomp.commands.colour import painted
 from eagerdecomp.commands.command import EXIT_CODES, FAILED, INTERRUPTED, USAGE_ERROR, Command, UsageError
@@ -18,6 +21,9 @@ __all__ = ["COMMANDS", "main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if not all(map(_is_word, words)):
+        print("eagerdecomp: no word of a command line holds a NUL or half a character", file=sys.stderr)
+        return USAGE_ERROR
     named = {command.name: command for command in COMMANDS}.get(words[0]) if words else None
     own = 1 + named.own_words(words[1:]) if named else len(words)
     args, unknown = _parser().parse_known_args(words[:own])
@@ -28,24 +34,50 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return command.run(args)
     except (UsageError, OpSetError, PlanError, ScriptNotFound) as error:
-        _tell(command, error)
+        _tell(command, error, words)
         return error.exit_code if isinstance(error, UsageError) else USAGE_ERROR
     except EagerDecompError as error:
-        _tell(command, error)
+        _tell(command, error, words)
         return FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
-def _tell(command: Command, error: Exception) -> None:
-    print(painted(f"eagerdecomp {command.name}: {error}", sys.stderr), file=sys.stderr)
+class _Parser(argparse.ArgumentParser):
+    """Tells of a wrong word in one line, whatever the word is."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(_escaped(message))
+
+
+def _is_word(word: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(word)
+    except UnicodeEncodeError:
+        return False
+
+
+def _tell(command: Command, error: Exception, words: Sequence[str]) -> None:
+    said = str(error)
+    for word in words:
+        for part in (word, *word.split(":"), *word.split(",")):  # as messages quote it, whole or in part
+            if not part.isprintable():
+                said = said.replace(part, _escaped(part))
+    lines = [_escaped(line) for line in said.split("\n")]
+    print(painted("\n".join([f"eagerdecomp {command.name}: {lines[0]}", *lines[1:]]), sys.stderr), file=sys.stderr)
+
+
+def _escaped(text: str) -> str:
+    """A text whose characters neither break its line nor steer a terminal."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="eagerdecomp", description="Run eager PyTorch on a small set of operators.", epilog=EXIT_CODES, allow_abbrev=False
     )
+    parser.add_argument("--version", action="version", version=f"eagerdecomp {__version__}")
     raw = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:

@@ -26,6 +26,9 @@ from eagerdecomp.tracer import Recorder, tensors_in
 
 __all__ = ["attempts", "ends", "failed_ops", "openers", "path"]
 
+# A circle of more rules than this is one that meets its op on other arguments each time.
+_A_CIRCLE = 8
+
 
 def path(failure: NoRoute) -> list[OpOverload]:
     """The ops from the failed call down to the first op without a route."""
@@ -60,13 +63,19 @@ def _walk(failure: NoRoute) -> Iterator[NoRoute]:
             yield from _walk(inner)
 
 
+def _depth(failure: NoRoute) -> int:
+    return 1 + max((_depth(inner) for _, _, inner in failure.attempts if inner is not None), default=0)
+
+
 def attempts(failure: NoRoute, above: tuple[OpOverload, ...] = ()) -> Iterator[Attempt]:
     """Every rule that was tried, with the reason it led nowhere; a rule met again further down is told once."""
     for rule, reason, inner in failure.attempts:
         if inner is None:
             yield Attempt(str(failure.op), str(rule), reason)
         elif inner.op in (*above, failure.op):
-            yield Attempt(str(failure.op), str(rule), f"leads back to {inner.op}")
+            depth = _depth(inner)
+            again = f", on other arguments each time, {depth - 1} rules deep" if depth > _A_CIRCLE else ""
+            yield Attempt(str(failure.op), str(rule), f"leads back to {inner.op}{again}")
         else:
             yield Attempt(str(failure.op), str(rule), f"needs {inner.op}, which has no route")
             yield from attempts(inner, (*above, failure.op))

@@ -12,6 +12,7 @@ from eagerdecomp.cache import ProgramCache, shared_cache
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.explaining import explain_on, one_overload
 from eagerdecomp.explanation import Explanation
+from eagerdecomp.identities import Owner
 from eagerdecomp.key import key_or_none
 from eagerdecomp.opset import OpLike, resolve_ops
 from eagerdecomp.planner import Planner, shipped_costs
@@ -59,6 +60,7 @@ class Engine:
     Attributes:
         heard: if set, is told of each call that is about to run natively, with what the search for a route left behind.
         frames: how many frames the user's is above `unsupported`, for the warning.
+        may_fall_back: whether who is told of such a call could have given `on_unsupported`.
 
     Raises:
         RuleError: for two rules for one op.
@@ -75,7 +77,7 @@ class Engine:
         if on_unsupported not in ("error", "fallback"):
             raise ValueError(f'on_unsupported must be "error" or "fallback", not {on_unsupported!r}')
         user = index_rules(rules)
-        owner = (backend.ops, frozenset(backend.kernels.items()), backend.compile, frozenset(user.values()))
+        owner = Owner(backend.ops, frozenset(backend.kernels.items()), backend.compile, frozenset(user.values()))
         self.backend = backend
         self.on_unsupported = on_unsupported
         self.cache = cache if cache is not None else shared_cache(owner)
@@ -85,6 +87,7 @@ class Engine:
         self._vain: dict[OpOverload, dict[Any, NoRoute]] = {}
         self.heard: Callable[[Entry, Sequence[Any], dict[str, Any], NoRoute], None] | None = None
         self.frames = 2
+        self.may_fall_back = True
 
     def unsupported(
         self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute, native: Callable[..., Any]
@@ -102,7 +105,7 @@ class Engine:
             except NoRoute:
                 pass  # told below by what the first rule met
         if self.on_unsupported == "error" or begun:
-            raise unsupported_error(self.planner, entry.op, args, kwargs, failure)
+            raise unsupported_error(self.planner, entry.op, args, kwargs, failure, may_fall_back=self.may_fall_back)
         if not isinstance(failure, _MetBefore):
             self._remember(entry, args, kwargs, failure)
         entry.fell_back += 1
@@ -137,13 +140,23 @@ class Engine:
         return Stats({str(entry.op): entry.stats() for entry in entries}, info.programs, info.evictions)
 
     def why_missed(self, op: OpLike) -> str:
-        """Which facts of an op's last recorded call no stored call shared; "" where none was recorded."""
-        for overload in resolve_ops([op]):
-            entry = self.runtime.entries.get(builtin(overload))
-            if entry is not None and entry.last_miss is not None:
-                table, key = entry.last_miss
-                return table.why_missed(key)
-        return ""
+        """Which facts of an op's last recorded call no stored call shared, or why none of its calls was recorded."""
+        met = [entry for one in resolve_ops([op]) if (entry := self.runtime.entries.get(builtin(one))) is not None]
+        missed = next((entry.last_miss for entry in met if entry.last_miss is not None), None)
+        if missed is not None:
+            table, key = missed
+            return table.why_missed(key)
+        called = [entry for entry in met if entry.calls]
+        return f"no call of it was recorded: {self._why_none(called[0])}" if called else "not called yet"
+
+    def _why_none(self, entry: Entry) -> str:
+        counts = entry.stats()
+        if not counts.decomposed:
+            return "it ran natively, without a route" if counts.fell_back else "its kernel runs it"
+        if counts.bypassed:
+            return f"it runs anew each time, {counts.why_bypassed}"
+        rules = self.planner.decide(entry.op).rules
+        return "a linked rule runs it, which keeps no programs" if rules and rules[0].linked else "its programs were there before"
 
     def explain(self, op: OpLike, args: Sequence[Any], kwargs: dict[str, Any]) -> Explanation:
         """What becomes of a call, with the counts so far and why the last recorded call was."""
@@ -153,4 +166,5 @@ class Engine:
         entry = entries.get(builtin(overload))
         counts = repr(entry.stats()) if entry is not None else "not called yet"
         last = entry.last_miss if entry is not None else None
-        return explain_on(self.planner, overload, args, kwargs, last=last, counts=counts, last_miss=self.why_missed(overload))
+        told = self.why_missed(overload) if last is not None else ""
+        return explain_on(self.planner, overload, args, kwargs, last=last, counts=counts, last_miss=told)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = [
     "Attempt",
+    "CacheError",
+    "ConformanceError",
+    "DifferenceError",
     "EagerDecompError",
     "HookError",
     "InstallError",
@@ -26,6 +30,16 @@ class EagerDecompError(RuntimeError):
     """Root of the library's own errors.
 
     Cause: a request that the library cannot carry out. Cure: the message says what to change.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> try:
+        ...     with ed.EagerDecompMode(ed.infra()):
+        ...         torch.ones(2).exp()
+        ... except ed.EagerDecompError as error:
+        ...     print(type(error).__name__)
+        UnsupportedOpError
     """
 
 
@@ -33,6 +47,13 @@ class OpSetError(EagerDecompError, ValueError):
     """An op set names an operator that this torch does not have, or a backend gives a kernel for an op outside its set.
 
     Cause: a misspelt name, or a kernel without its op. Cure: take one of the names the message offers.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> ed.OpSet(["aten.sigmiod"])
+        Traceback (most recent call last):
+            ...
+        eagerdecomp.errors.OpSetError: no operator is called 'aten.sigmiod' in torch ...; did you mean aten.sigmoid, ...
     """
 
 
@@ -40,6 +61,13 @@ class RuleError(EagerDecompError, ValueError):
     """A rule cannot be used as it was given.
 
     Cause: two rules of one table for the same overload, or a rule that is not callable. Cure: the message names both places.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> ed.register_decomposition("aten.hypot")(lambda x, y: x)
+        Traceback (most recent call last):
+            ...
+        eagerdecomp.errors.RuleError: aten.hypot has several overloads (...): a rule is for one of them; name it
     """
 
 
@@ -47,6 +75,17 @@ class ProgramError(EagerDecompError):
     """A recorded program is malformed: a value is read before it is made, or an output is missing.
 
     Cause: a fault of this library or of a pass, never of the caller. Cure: report it with the listing in the message.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> from eagerdecomp.program import KernelCall, Program, Slot, check
+        >>> aten = torch.ops.aten
+        >>> call = KernelCall(aten.neg.default, (Slot(7),), (), (Slot(1),), False)
+        >>> check(Program(aten.exp.default, (Slot(0),), (), (call,), Slot(1)))
+        Traceback (most recent call last):
+            ...
+        eagerdecomp.errors.ProgramError: malformed program for aten.exp.default: %7 is read before it is made...
     """
 
 
@@ -55,6 +94,15 @@ class TraceError(EagerDecompError, ValueError):
 
     Cause: inputs of other shapes, strides, dtypes or numbers than those of the trace; data that the traced run went by and that
     differs; a size that was to stay symbolic and that something went on by. Cure: trace anew, with such inputs.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> graph = ed.trace(torch.nn.functional.silu, ed.core_aten())(torch.ones(2))
+        >>> graph(torch.ones(3))
+        Traceback (most recent call last):
+            ...
+        eagerdecomp.errors.TraceError: input_ is f32[3][1]; the graph was made with f32[2][1]: trace it anew
     """
 
 
@@ -70,6 +118,13 @@ class PlanError(EagerDecompError, ValueError):
 
     Cause: a model that cannot run on fake tensors, a factory that gives no model, a file that holds no plan. Cure: the message says
     which.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> ed.Plan.from_json("{}")
+        Traceback (most recent call last):
+            ...
+        eagerdecomp.errors.PlanError: not a plan, as eagerdecomp plan --json writes one (KeyError: 'ops'): make it anew
     """
 
 
@@ -77,6 +132,39 @@ class RecordError(EagerDecompError, ValueError):
     """A file holds no record of a run, or one of another version.
 
     Cause: a file that ``eagerdecomp run --record`` of this version did not write. Cure: record anew.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> ed.Record.from_json("{}")
+        Traceback (most recent call last):
+            ...
+        eagerdecomp.errors.RecordError: not a record, ...
+    """
+
+
+class CacheError(EagerDecompError, ValueError):
+    """A file of programs cannot be used, and nothing of it is.
+
+    Cause: it is damaged, or holds no programs, or another torch, Python, machine or version of the library made it. Cure: delete
+    it, or save to it again; the message says what differs.
+    A file that is not there is Python's own `FileNotFoundError`.
+
+    Examples:
+        >>> import tempfile
+        >>> import eagerdecomp as ed
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     ed.ProgramCache().load(file.name)
+        Traceback (most recent call last):
+            ...
+        eagerdecomp.errors.CacheError: ... is no file of programs of eagerdecomp; give another path
+    """
+
+
+class ConformanceError(EagerDecompError, ValueError):
+    """A report of a conformance run, a manifest of absences, or a backend's device cannot be used.
+
+    Cause: a file that holds none, or one of another version; a line of a manifest that names no operator; a device that no tensor
+    comes to and back from. Cure: the message says which.
     """
 
 
@@ -84,6 +172,14 @@ class InstallError(EagerDecompError, ValueError):
     """A backend cannot be installed for a device.
 
     Cause: another is installed there, or torch knows no such device. Cure: the message says which.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> with ed.install(ed.core_aten(), "cpu"):
+        ...     ed.install(ed.core_aten(), "cpu")
+        Traceback (most recent call last):
+            ...
+        eagerdecomp.errors.InstallError: 'cpu' has Installation(...) already: call remove() on its handle first
     """
 
 
@@ -97,6 +193,21 @@ class HookError(EagerDecompError):
         op: the operator whose program it was, as a string.
         fault: what went wrong, in words.
         program: the program's listing.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> def hook(graph, inputs):
+        ...     raise RuntimeError("no compiler today")
+        >>> backend = ed.Backend("mine", ed.core_aten() - ["aten.gelu"], compile=hook)
+        >>> x = torch.ones(2)
+        >>> try:
+        ...     with ed.EagerDecompMode(backend):
+        ...         for _ in range(100):
+        ...             y = torch.nn.functional.gelu(x)
+        ... except ed.HookError as error:
+        ...     print(error.op, "|", error.fault)
+        aten.gelu.default | raised RuntimeError: no compiler today
     """
 
     def __init__(self, backend: str, op: str, fault: str, program: str) -> None:
@@ -104,10 +215,45 @@ class HookError(EagerDecompError):
         self.op = op
         self.fault = fault
         self.program = program
-        super().__init__(f"the compile hook of backend {backend!r} {fault}\nin the program of {op}:\n{program}")
+        super().__init__(
+            f"the compile hook of backend {backend!r} {fault}\nin the program of {op}:\n{program}\n"
+            "what to do: mend the hook, or let it answer None for programs that it does not take"
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return (HookError, (self.backend, self.op, self.fault, self.program))
+
+
+class DifferenceError(EagerDecompError):
+    """A call that `verify=` checked did not leave behind what eager does.
+
+    Cause: a kernel of the backend or a rule that is wrong, which the message names. Cure: mend it; `eagerdecomp.blame` writes a
+    script that shows it by itself. With ``Verify(on_difference="record")`` the program goes on.
+
+    Attributes:
+        blame: an `eagerdecomp.blamed.Blame`: the op called, how, from which line, the difference, and whom to blame.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> x = torch.ones(2)
+        >>> def wrong(x):
+        ...     return torch.ops.aten.sigmoid(x) * 1.01
+        >>> backend = ed.Backend("mine", ed.core_aten(), kernels={"aten.sigmoid.default": wrong})
+        >>> try:
+        ...     with ed.EagerDecompMode(backend, verify="cpu"):
+        ...         torch.nn.functional.silu(x)
+        ... except ed.DifferenceError as error:
+        ...     print(str(error).splitlines()[0])
+        aten.sigmoid.default is not what eager gives
+    """
+
+    def __init__(self, blame: Any) -> None:
+        self.blame = blame
+        super().__init__(str(blame))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (DifferenceError, (self.blame,))
 
 
 @dataclass(frozen=True)
@@ -140,6 +286,18 @@ class UnsupportedOpError(EagerDecompError):
         openers: the fewest kernels that would open a route for this call, each entry one alternative.
         op_set: what the set calls itself.
         hint: a word of advice for this op, or "".
+        may_fall_back: whether it was raised where ``on_unsupported`` can be given.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> x = torch.ones(2)
+        >>> try:
+        ...     with ed.EagerDecompMode(ed.infra() | ["aten.mul.Tensor"]):
+        ...         torch.nn.functional.silu(x)
+        ... except ed.UnsupportedOpError as error:
+        ...     print(error.op, error.openers)
+        aten.silu.default (('aten.silu.default',), ('aten.sigmoid.default',))
     """
 
     def __init__(
@@ -153,6 +311,7 @@ class UnsupportedOpError(EagerDecompError):
         openers: Sequence[Sequence[str]] = (),
         op_set: str = "",
         hint: str = "",
+        may_fall_back: bool = True,
     ) -> None:
         self.op = op
         self.call = call
@@ -162,10 +321,12 @@ class UnsupportedOpError(EagerDecompError):
         self.openers = tuple(tuple(names) for names in openers)
         self.op_set = op_set
         self.hint = hint
+        self.may_fall_back = may_fall_back
         super().__init__(self._report())
 
     def _report(self) -> str:
-        lines = [f"{self.op} is not in {self.op_set or 'the op set'}, and no route leads from it to supported ops."]
+        lines = [self.hint] if self.hint else []
+        lines.append(f"{self.op} is not in {self.op_set or 'the op set'}, and no route leads from it to supported ops.")
         lines.append(f"  called as: {self.call}")
         if len(self.chain) > 1:
             lines.append(f"  reached by: {' -> '.join(self.chain)}")
@@ -177,16 +338,16 @@ class UnsupportedOpError(EagerDecompError):
         if self.openers:
             lines.append("  fewest kernels that would open it (any one line):")
             lines.extend(f"    - {', '.join(names)}" for names in self.openers)
-        if self.hint:
-            lines.append(f"  note: {self.hint}")
+        given = "add one of these lines to the op set"
         lines.append(
-            "  what to do: add one of these lines to the op set, pass a rule of your own (rules=), "
-            'or run it natively with on_unsupported="fallback".'
+            f'  what to do: {given}, pass a rule of your own (rules=), or run it natively with on_unsupported="fallback".'
+            if self.may_fall_back
+            else f"  what to do: {given}, or pass a rule of your own (rules=)."
         )
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[object, ...]:
-        state = (self.op, self.call, self.chain, self.missing, self.tried, self.openers, self.op_set, self.hint)
+        state = (self.op, self.call, self.chain, self.missing, self.tried, self.openers, self.op_set, self.hint, self.may_fall_back)
         return (_rebuild_unsupported, state)
 
 
@@ -199,8 +360,19 @@ def _rebuild_unsupported(
     openers: tuple[tuple[str, ...], ...],
     op_set: str,
     hint: str,
+    may_fall_back: bool,
 ) -> UnsupportedOpError:
-    return UnsupportedOpError(op, call, chain=chain, missing=missing, tried=tried, openers=openers, op_set=op_set, hint=hint)
+    return UnsupportedOpError(
+        op,
+        call,
+        chain=chain,
+        missing=missing,
+        tried=tried,
+        openers=openers,
+        op_set=op_set,
+        hint=hint,
+        may_fall_back=may_fall_back,
+    )
 
 
 class UnsupportedGradientError(UnsupportedOpError):
@@ -214,6 +386,17 @@ class UnsupportedGradientError(UnsupportedOpError):
 
         wanted: the arguments that require a gradient, by name.
         gradient: for each op of the gradient that has no route the error that `backward()` would raise there.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> x = torch.ones(3, requires_grad=True)
+        >>> try:
+        ...     with ed.EagerDecompMode(ed.core_aten() - ["aten.erf", "aten.exp"], preflight=True):
+        ...         torch.nn.functional.gelu(x)
+        ... except ed.UnsupportedGradientError as error:
+        ...     print(error.op, error.openers)
+        aten.gelu.default (('aten.gelu_backward.default',),)
     """
 
     def __init__(self, op: str, call: str, wanted: Sequence[str], gradient: Sequence[UnsupportedOpError]) -> None:
@@ -231,7 +414,8 @@ class UnsupportedGradientError(UnsupportedOpError):
         )
 
     def _report(self) -> str:
-        lines = [f"{self.op} was called on a tensor that requires a gradient, and the gradient has no route to {self.op_set}."]
+        lines = [self.hint] if self.hint else []
+        lines.append(f"{self.op} was called on a tensor that requires a gradient, and the gradient has no route to {self.op_set}.")
         lines.append(f"  called as: {self.call}")
         lines.append(f"  requires a gradient: {', '.join(self.wanted)}")
         lines.append("  backward() would call, without a route:")
@@ -242,8 +426,6 @@ class UnsupportedGradientError(UnsupportedOpError):
                 lines.append("        no rule for it is known")
         lines.append("  fewest kernels that would open it (any one line):")
         lines.extend(f"    - {', '.join(names)}" for names in self.openers)
-        if self.hint:
-            lines.append(f"  note: {self.hint}")
         lines.append("  what to do: add one of these lines to the op set, or pass a rule of your own (rules=).")
         lines.append(
             "  where no gradient is needed, make the call under torch.no_grad(). With preflight=False it is backward() that raises."

@@ -33,11 +33,12 @@ from eagerdecomp.opset import OpLike, OpSet, core_aten, resolve_ops
 from eagerdecomp.passes import PIPELINE
 from eagerdecomp.planner import Planner, shipped_costs
 from eagerdecomp.program import Program, check
-from eagerdecomp.report import describe_call, unsupported_error
+from eagerdecomp.report import unsupported_error
 from eagerdecomp.rules import NoRoute, Rule, index_rules
 from eagerdecomp.schema import arguments_of, facts_of, is_composite
 from eagerdecomp.sizes import plain
 from eagerdecomp.sources import shipped_rules
+from eagerdecomp.spelling import describe_call
 from eagerdecomp.tracer import Recorder
 
 __all__ = ["conditions", "explain", "explain_on", "one_overload"]
@@ -57,12 +58,19 @@ def explain(
 
     Args:
         op: an overload, a packet or a name; of a packet the overload that the arguments choose.
-        args, kwargs: the op's own arguments.
+        *args: the op's own arguments.
+        **kwargs: those that it takes by name.
         supported_ops: as for `EagerDecompMode`; Core ATen unless given.
         rules: as for `EagerDecompMode`.
 
     Raises:
         OpSetError: for an unknown op, or a packet whose overload the arguments do not tell.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> ed.explain("aten.silu", torch.ones(2)).kernels
+        {'aten.sigmoid.default': 1, 'aten.mul.Tensor': 1}
     """
     backend = as_backend(core_aten() if supported_ops is None else supported_ops)
     planner = Planner(backend, index_rules(rules), our_rules, shipped_rules, shipped_costs)
@@ -82,7 +90,7 @@ def one_overload(op: OpLike, args: Sequence[Any] = (), kwargs: Mapping[str, Any]
         packet = found[0]._schema.name
         try:
             name = resolve_packet(packet, args, kwargs or {}) or "default"
-        except RuntimeError:
+        except (RuntimeError, OverflowError):
             raise OpSetError(f"no overload of {_op_name(op)} takes these arguments; {_schemas(found)}") from None
         found = [one for one in found if one._overloadname == name] or found
     else:

@@ -66,6 +66,15 @@ class Explanation:
         last_miss: which facts of the last recorded call were new; of a live mode.
         counts: the mode's counts; of a live mode.
         notes: sentences.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> told = ed.explain("aten.silu_backward", torch.ones(2), torch.ones(2))
+        >>> told.verdict
+        'taken apart by a linked rule, its kernels bound once: it runs at every call, and no program is kept'
+        >>> sorted(told.kernels)
+        ['aten.add.Tensor', 'aten.mul.Tensor', 'aten.sigmoid.default', 'aten.sub.Tensor']
     """
 
     op: str

@@ -14,6 +14,7 @@ from eagerdecomp._torch import no_current_modes
 from eagerdecomp.backend import Backend
 from eagerdecomp.codegen import generate
 from eagerdecomp.errors import HookError
+from eagerdecomp.forking import free_in_child
 from eagerdecomp.graphs import fake_like, graph_of, inputs_of
 from eagerdecomp.program import KernelCall, Program, Slot, evaluate, slots_in
 from eagerdecomp.schema import facts_of
@@ -38,7 +39,7 @@ def until_fused(
     """
     if not _worth_fusing(program, backend):
         return compiled
-    hits, at_work = 0, threading.Lock()
+    hits, at_work = 0, free_in_child(threading.Lock())
     made: dict[Slot, Any] = {}
 
     def counted(*arguments: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from eagerdecomp.closing import Clauses, Closing, each_without
 
-__all__ = ["Choice", "Kernel", "SmallSet", "choose_kernels", "fewest_kernels", "smallest_set"]
+__all__ = ["Choice", "Kernel", "Ranked", "SmallSet", "choose_kernels", "fewest_kernels", "rank_kernels", "smallest_set"]
 
 # A part of the graph with more candidates than this is not searched through: 2 ** 12 sets, each a fixed point.
 _EXACT = 12
@@ -25,6 +25,14 @@ class Kernel:
 
     op: str
     opens: tuple[str, ...]
+
+
+class Ranked(NamedTuple):
+    """A kernel to write, with how many ops it opens: alone, and after those ranked before it."""
+
+    op: str
+    alone: int
+    together: int
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,37 @@ def choose_kernels(
     candidates = _undominated(graph, [op for op in calls if op in targets or may(op)], lambda op: (avoid(op), op))
     chosen, bound = _share_out([_table(graph, calls, part, targets, count) for part in _parts(calls, candidates)], count)
     return Choice(_in_order(graph, chosen, targets), bound)
+
+
+def rank_kernels(
+    clauses: Clauses,
+    closed: Collection[str],
+    wanted: Collection[str],
+    kernels: Iterable[str],
+    count: int,
+    avoid: Callable[[str], int],
+) -> tuple[Ranked, ...]:
+    """Those of the given kernels that open some of the wanted ops: the `count` of them that open most together come first, each the
+    one that opens most beside those before it, then the others, by what each opens alone."""
+    targets = frozenset(op for op in wanted if op not in closed)
+    calls = _waiting(clauses, closed, targets)
+    graph = Closing(calls)
+
+    def opened(op: str) -> int:
+        return len(targets.intersection(graph.opened_by([op])))
+
+    alone = {op: opened(op) for op in sorted(kernels) if op in calls}
+    candidates = _undominated(graph, alone, lambda op: (avoid(op), op))
+    chosen, _ = _share_out([_table(graph, calls, part, targets, count) for part in _parts(calls, candidates)], count)
+    rest = sorted(alone.keys() - {*chosen}, key=lambda op: (-alone[op], op))
+    ranked: list[Ranked] = []
+    left = sorted(chosen)
+    while left or rest:
+        op = max(left, key=opened) if left else rest.pop(0)
+        if op in left:
+            left.remove(op)
+        ranked.append(Ranked(op, alone[op], len(targets.intersection(graph.add([op])))))
+    return tuple(one for one in ranked if one.alone or one.together)
 
 
 def fewest_kernels(

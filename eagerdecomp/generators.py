@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ import torch
 __all__ = ["drawing_again", "drawing_from", "states_of", "takes_generator"]
 
 _exchange = threading.RLock()
+if hasattr(os, "register_at_fork"):  # as `forking` does: a child has not the thread that held it
+    os.register_at_fork(after_in_child=_exchange._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 @contextmanager

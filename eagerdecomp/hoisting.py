@@ -17,6 +17,7 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.codegen import Kept, generate
+from eagerdecomp.forking import free_in_child
 from eagerdecomp.program import KernelCall, Program, Slot, bind, changes_sizes, computed, evaluate, exposed, slots_in
 from eagerdecomp.schema import facts_of
 from eagerdecomp.sizes import Expression
@@ -72,7 +73,7 @@ class _Store:
         self._makes = 0
         self._counts: dict[tuple[Any, ...], int] = {}
         self._held = 0
-        self._lock = threading.Lock()
+        self._lock = free_in_child(threading.Lock())
 
     def make(self, sizes: tuple[Any, ...], *arguments: Any) -> Any:
         """The values for a call's arguments, kept where they are fit for it."""

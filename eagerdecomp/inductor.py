@@ -17,6 +17,7 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.errors import EagerDecompError
+from eagerdecomp.forking import free_in_child
 from eagerdecomp.schema import facts_of
 
 __all__ = ["cpp_compiler", "inductor_hook"]
@@ -52,7 +53,7 @@ _MANY = 16
 _ROWS = 16
 
 # Inductor's configuration is the process's.
-_compiling = threading.Lock()
+_compiling = free_in_child(threading.Lock())
 
 
 def inductor_hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Sequence[Tensor]] | None:
@@ -70,6 +71,12 @@ def inductor_hook(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callabl
 
     Raises:
         EagerDecompError: when there is no C++ compiler.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> backend = ed.Backend("cpu", ed.core_aten() - ["aten.gelu"], compile=ed.inductor_hook)
+        >>> backend.compile is ed.inductor_hook
+        True
     """
     if _declines(graph):
         return None

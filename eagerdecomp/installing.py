@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from eagerdecomp._dispatcher import autocast_is_on, device_key, takes_numbers, without_autocast
+from eagerdecomp._dynamo import skipped_by_dynamo
 from eagerdecomp._torch import OpOverload, is_dispatched, op_names, overload
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.engine import Engine
 from eagerdecomp.errors import InstallError
 from eagerdecomp.explanation import Explanation
+from eagerdecomp.forking import free_in_child
 from eagerdecomp.keeping import keep_everywhere, kept_of
-from eagerdecomp.opset import OpLike, OpSet
+from eagerdecomp.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.planner import is_plumbing_name
 from eagerdecomp.registering import DeviceKernels, tensor_places, without_numbers
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.runtime import Entry
 from eagerdecomp.schema import is_composite
 from eagerdecomp.stats import Stats
+from eagerdecomp.verified import Verified, Verify, as_verify
+from eagerdecomp.verifying import Verifying, watch_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -31,7 +35,7 @@ __all__ = ["Installation", "install"]
 
 #: Device type -> what is installed there; torch's dispatcher is one for the whole process.
 _installed: dict[str, Installation] = {}
-_lock = threading.RLock()
+_lock = free_in_child(threading.RLock())
 
 _GIVE_KERNEL = "register one, give it to the Backend (kernels=), or take the op out of the set"
 
@@ -43,6 +47,7 @@ def install(
     rules: Iterable[Rule] = (),
     cache: ProgramCache | None = None,
     keep: Iterable[OpLike] = (),
+    verify: Verify | Literal["cpu"] | None = None,
 ) -> Installation:
     """Register kernels for what a device lacks: ``handle = install(backend, "npu")``, undone by ``handle.remove()``.
 
@@ -58,7 +63,10 @@ def install(
     Args:
         backend: a `Backend`, or a set of ops whose kernels the device has.
         device_type: ``"cpu"``, ``"cuda"``, ``"npu"`` ...; the backend's own unless given.
-        rules, cache, keep: as for `EagerDecompMode`. A composite of the set, or of `keep`, runs whole, in training too.
+        rules: as for `EagerDecompMode`.
+        cache: as for `EagerDecompMode`.
+        keep: as for `EagerDecompMode`. A composite of the set, or of `keep`, runs whole, in training too.
+        verify: as for `EagerDecompMode`; the device's own kernels are checked where they are part of a decomposition.
 
     Returns:
         A handle, which is a context manager too: ``with install(backend, "npu"): ...``.
@@ -67,14 +75,22 @@ def install(
         InstallError: where the device has an installation already, or is none that torch knows. Later, by a call that comes to an
             op of the set for which the device has no kernel.
         OpSetError: for an op that cannot be kept.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> with ed.install(ed.core_aten(), "cpu") as handle:
+        ...     y = torch.nn.functional.silu(torch.ones(2))
+        >>> handle.stats()["aten.silu.default"].decomposed
+        1
     """
-    keep = tuple(keep)
+    keep = resolve_ops(keep)
     given = as_backend(backend, None, keep)
     device = device_type if device_type is not None else given.device_type
     if isinstance(device, torch.device):
         device = device.type
     if device is None:
-        raise InstallError('which device? install(backend, "cpu"), or a Backend with device_type=')
+        raise InstallError('no device is named to install for: install(backend, "cpu"), or give a Backend with device_type=')
     key = device_key(device) if isinstance(device, str) and device != "meta" else None
     if key is None:
         raise InstallError(
@@ -84,7 +100,7 @@ def install(
     with _lock:
         if device in _installed:
             raise InstallError(f"{device!r} has {_installed[device]!r} already: call remove() on its handle first")
-        made = _installed[device] = Installation(given, device, key, rules, cache, keep)
+        made = _installed[device] = Installation(given, device, key, rules, cache, keep, as_verify(verify))
     return made
 
 
@@ -94,6 +110,15 @@ class Installation:
     Attributes:
         backend: what is installed.
         device_type: where.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> handle = ed.install(ed.core_aten(), "cpu")
+        >>> y = torch.nn.functional.silu(torch.ones(2))
+        >>> handle.remove()
+        >>> handle.stats()["aten.silu.default"].decomposed
+        1
     """
 
     def __init__(
@@ -104,7 +129,12 @@ class Installation:
         rules: Iterable[Rule] = (),
         cache: ProgramCache | None = None,
         keep: Iterable[OpLike] = (),
+        verify: Verify | None = None,
     ) -> None:
+        rules = tuple(rules)
+        there = Backend(backend.name, backend.ops, dict(backend.kernels.items()), None, device_type)
+        verifying = self._verifying = Verifying(there, rules, verify) if verify is not None else None
+        self._own = backend.kernels if verifying is None else verifying.kernels().kernels
         self.backend = backend
         self.device_type = device_type
         self._kernels = DeviceKernels(key)
@@ -112,14 +142,18 @@ class Installation:
         #: Whether the device has kernels that its backend does not speak of, as the CPU has: those run whole.
         self._has_more = any(self._kernels.has_own(op) and op not in backend.ops for op in ops if op.namespace == "aten")
         # Where it has not, the kernels go to the dispatcher, which also knows which tensors they are for.
-        given = backend.kernels.items()
-        kernels: dict[OpLike, Kernel] = {op: own for op, own in given if self._has_more or backend.ops.predicate(op) is not None}
+        kernels: dict[OpLike, Kernel] = {
+            op: own
+            for op, own in self._own.items()
+            if self._has_more or backend.ops.predicate(op) is not None or op not in backend.kernels
+        }
         here = Backend(backend.name, backend.ops, kernels, backend.compile, device_type)
-        self._engine = Engine(here, rules, cache)
+        self._engine = Engine(here, rules, cache, watch=watch_of(None, verifying))
         self._engine.runtime.guarded = False
+        self._engine.may_fall_back = False
         self._busy = _Busy()
         self._late: dict[OpOverload, Callable[..., Any]] = {}
-        kept = kept_of(Backend(backend.name, backend.ops, dict(backend.kernels.items()), None, device_type), keep)
+        kept = kept_of(there, keep)
         self._kept = frozenset(kept.ops if kept is not None else ())
         self._let_go: Callable[[], None] | None = None
         try:
@@ -154,6 +188,11 @@ class Installation:
         """Counts per op since it was installed, of those that it runs: ops of the set are not its own to count."""
         return self._engine.stats()
 
+    @property
+    def verified(self) -> Verified:
+        """As `EagerDecompMode.verified`."""
+        return self._verifying.found() if self._verifying is not None else Verified()
+
     def why_missed(self, op: OpLike) -> str:
         """As `EagerDecompMode.why_missed`."""
         return self._engine.why_missed(op)
@@ -171,7 +210,7 @@ class Installation:
             self._kernels.register(op, kernel)
 
     def _needed(self, op: OpOverload) -> Callable[..., Any] | None:
-        own, supported = self.backend.kernels.get(op), op in self.backend.ops
+        own, supported = self._own[op] if op in self.backend.kernels else None, op in self.backend.ops
         always = supported and self.backend.ops.predicate(op) is None
         if always and own is None:
             return self._absent(op) if self._kernels.lacks(op) else None
@@ -213,7 +252,7 @@ class Installation:
                 ) from None
             return self._engine.unsupported(entry, args, kwargs, failure, op)
 
-        return kernel
+        return skipped_by_dynamo(kernel)
 
     def _absent(self, op: OpOverload) -> Callable[..., Any]:
         """What runs an op of the set that the device has no kernel for; torch's own, where it has one, would ask for another op."""
@@ -221,7 +260,7 @@ class Installation:
         def kernel(*args: Any, **kwargs: Any) -> Any:
             raise InstallError(f"{op} is in {self.backend.ops!r}, but {self.device_type!r} has no kernel for it; {_GIVE_KERNEL}")
 
-        return kernel
+        return skipped_by_dynamo(kernel)
 
     def _beside(self, op: OpOverload, native: Callable[..., Any] | None) -> Callable[..., Any]:
         """`_kernel` on a device that has kernels of its own: what they call in turn is theirs, and runs natively."""
@@ -238,8 +277,9 @@ class Installation:
             finally:
                 busy.now = False
 
-        return kernel
+        return skipped_by_dynamo(kernel)
 
+    @skipped_by_dynamo
     def _met_later(self, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
         """The fallback: ops without a kernel, some of them registered since."""
         kernel = self._late.get(op)

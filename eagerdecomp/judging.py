@@ -21,7 +21,7 @@ from eagerdecomp.observing import Observed, copied, leaves_of, mapped, observe, 
 from eagerdecomp.schema import arguments_of, facts_of
 from eagerdecomp.spelling import tensor_text
 
-__all__ = ["Difference", "Tolerance", "difference", "is_arbitrary", "tolerance_of"]
+__all__ = ["Difference", "Tolerance", "difference", "is_arbitrary", "tolerance_of", "written_inputs"]
 
 
 class Tolerance(NamedTuple):
@@ -154,6 +154,7 @@ def difference(
     native: Callable[..., Any],
     *,
     values: bool = True,
+    loose: float = 1.0,
 ) -> Difference | None:
     """The first way in which what a call left behind is not what eager does; None where it is.
 
@@ -161,6 +162,7 @@ def difference(
         args, kwargs: the call's arguments as they were before, which `native`, eager's kernel, is called on again in float64.
         want, have: what eager left behind, and what is judged.
         values: False for a call that drew random numbers: of values then only NaN counts where eager has none.
+        loose: how many times what is taken for rounding a value may be off.
     """
     if want.error is not None or have.error is not None:
         if want.error is not None and have.error is not None:
@@ -170,7 +172,7 @@ def difference(
         return Difference("nesting", "the result", _shown(want), _shown(have))
     exact = _Exact(op, args, kwargs, native)
     named = list(_input_names(op, args, kwargs))
-    written = _written_inputs(op, args, kwargs)
+    written = written_inputs(op, args, kwargs)
     free = is_arbitrary(op, -1)
     coarse = _COARSE.get(op._schema.name, 0.0)
     for number, (expected, got) in enumerate(zip(want.leaves, have.leaves, strict=True)):
@@ -178,7 +180,7 @@ def difference(
             continue
         what = "the result" if len(want.leaves) == 1 else f"result {number}"
         compared = not is_arbitrary(op, number) and not _is_tie(op, args, kwargs, number, want, have)
-        found = _leaf(what, expected, got, values, compared, lambda n=number: exact.leaf(n), coarse)  # type: ignore[misc]
+        found = _leaf(what, expected, got, values, compared, lambda n=number: exact.leaf(n), coarse, loose)  # type: ignore[misc]
         if found is not None:
             return found
         one, other = (want.same[number], want.shares[number]), (have.same[number], have.shares[number])
@@ -188,7 +190,7 @@ def difference(
         if number in want.same:  # judged as a result
             continue
         what = f"argument {named[number]} afterwards"
-        found = _leaf(what, expected, got, values, not free, lambda n=number: exact.input(n))  # type: ignore[misc]
+        found = _leaf(what, expected, got, values, not free, lambda n=number: exact.input(n), loose=loose)  # type: ignore[misc]
         if found is not None:
             untouched = found.kind == "values" and number not in written
             return found if not untouched else Difference(**{**vars(found), "what": f"{what}, which the op only reads"})
@@ -220,7 +222,8 @@ def _input_names(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any])
                 yield f"{name}[{number}]" if isinstance(value, (list, tuple)) else name
 
 
-def _written_inputs(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[int]:
+def written_inputs(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[int]:
+    """Which of a call's tensors, in the order of `Observed.inputs`, the op writes."""
     mutated = {facts_of(op).arguments[position].name for position in facts_of(op).mutated}
     return {number for number, name in enumerate(_input_names(op, args, kwargs)) if name.partition("[")[0] in mutated}
 
@@ -233,12 +236,13 @@ def _leaf(
     compared: bool,
     exact: Callable[[], tuple[Tensor, Tensor] | None],
     coarse: float = 0.0,
+    loose: float = 1.0,
 ) -> Difference | None:
     if not isinstance(want, Tensor) or not isinstance(have, Tensor):
         if type(want) is type(have) and (want == have or want != want or not values or not compared):
             return None
         if isinstance(want, float) and isinstance(have, float):
-            return _values(what, torch.tensor(want), torch.tensor(have), lambda: None)
+            return _values(what, torch.tensor(want), torch.tensor(have), lambda: None, loose=loose)
         return Difference("values", what, want, have)
     for kind in ("dtype", "layout", "device"):
         if getattr(want, kind) != getattr(have, kind):
@@ -253,7 +257,7 @@ def _leaf(
         return None
     if not values:
         return _values(what, torch.zeros_like(have), torch.where(have.isnan(), have, 0), exact) if _new_nan(want, have) else None
-    return _values(what, resolved(want), resolved(have), exact, coarse)
+    return _values(what, resolved(want), resolved(have), exact, coarse, loose)
 
 
 def _strides(tensor: Tensor) -> tuple[int, ...]:
@@ -268,7 +272,12 @@ def _new_nan(want: Tensor, have: Tensor) -> bool:
 
 
 def _values(
-    what: str, want: Tensor, have: Tensor, exact: Callable[[], tuple[Tensor, Tensor] | None], coarse: float = 0.0
+    what: str,
+    want: Tensor,
+    have: Tensor,
+    exact: Callable[[], tuple[Tensor, Tensor] | None],
+    coarse: float = 0.0,
+    loose: float = 1.0,
 ) -> Difference | None:
     tolerance = tolerance_of(want.dtype)
     if tolerance is not None and want.dtype not in _COMPARABLE:  # few kernels take these
@@ -285,11 +294,11 @@ def _values(
     else:
         wide = torch.complex128 if want.dtype.is_complex else torch.float64
         wanted, given = want.to(wide), have.to(wide)
-        allowed = _allowed(wanted, tolerance, want.dtype)
+        allowed = loose * _allowed(wanted, tolerance, want.dtype)
         wrong = _wrong(wanted, given, allowed)
         known = exact() if bool(wrong.any()) else None
         if known is not None:
-            wrong, allowed = _wrong_beside(wrong, wanted, given, known, tolerance, want.dtype)
+            wrong, allowed = _wrong_beside(wrong, wanted, given, known, tolerance, want.dtype, loose)
         off = (given - wanted).abs()
     if not bool(wrong.any()):
         return None
@@ -322,14 +331,20 @@ def _wrong(want: Tensor, have: Tensor, allowed: Tensor) -> Tensor:
 
 
 def _wrong_beside(
-    wrong: Tensor, want: Tensor, have: Tensor, known: tuple[Tensor, Tensor], tolerance: Tolerance, dtype: torch.dtype
+    wrong: Tensor,
+    want: Tensor,
+    have: Tensor,
+    known: tuple[Tensor, Tensor],
+    tolerance: Tolerance,
+    dtype: torch.dtype,
+    loose: float,
 ) -> tuple[Tensor, Tensor]:
     """Of the elements not near eager's those that are not near the true ones either, and how near was asked."""
     true, sensitive = known
     allowed = _allowed(true, tolerance, dtype) + _OF_INPUTS * torch.where(sensitive.isfinite(), sensitive, 0.0)
     beyond = (want - true).abs() - allowed
     excess = torch.where(beyond.isfinite(), beyond, 0.0).max().clamp(min=0.0)
-    allowed = allowed + _OF_EAGER * excess
+    allowed = loose * (allowed + _OF_EAGER * excess)
     rounded = true.to(torch.complex64 if dtype is torch.complex32 else dtype).to(true.dtype)  # what is too large for it is infinite
     return wrong & _wrong(true, have, allowed) & _wrong(rounded, have, allowed), allowed
 

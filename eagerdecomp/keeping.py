@@ -30,6 +30,7 @@ from eagerdecomp._dispatcher import (
     registered,
     views_unknown_to_autograd,
 )
+from eagerdecomp._dynamo import skipped_by_dynamo, traced_functional
 from eagerdecomp._torch import (
     DispatchMode,
     FakeTensor,
@@ -37,13 +38,16 @@ from eagerdecomp._torch import (
     builtin,
     call_at_key,
     has_kernel,
-    lazy_bits_visible,
+    lazy_bit_guards,
+    leave_modes,
     mode_stack,
+    modes_entered,
     no_current_modes,
     same_storage,
 )
 from eagerdecomp.backend import Backend
 from eagerdecomp.errors import OpSetError
+from eagerdecomp.forking import free_in_child
 from eagerdecomp.generators import states_of
 from eagerdecomp.opset import OpLike, core_aten, resolve_ops
 from eagerdecomp.planner import is_plumbing_name
@@ -107,37 +111,35 @@ class Kept:
     tracing: bool = False
     proven: set[OpOverload] = field(default_factory=set)
 
-    def install(self) -> None:
-        """Register the kernels, or count one more user of those that are.
+    def install(self, user: object) -> None:
+        """Register the kernels, or note one more user of those that are.
 
         Raises:
             OpSetError: where someone else has registered a kernel in their place; nothing is registered then.
         """
-        done: list[tuple[OpOverload, str]] = []
-        with _lock:
-            try:
+        try:
+            with _lock:
                 for place in self._places():
-                    _install(*place)
-                    done.append(place)
-            except BaseException:
-                for place in done:
-                    _remove(*place)
-                raise
+                    _install(*place, user)
+        except BaseException:
+            self.remove(user)
+            raise
 
-    def remove(self) -> None:
-        """Undo one `install`."""
+    def remove(self, user: object) -> None:
+        """Undo `install`; may be done again, where an interrupt came half way."""
         with _lock:
             for place in self._places():
-                _remove(*place)
+                _remove(*place, user)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """`install` and `remove` around a block."""
-        self.install()
+        user = object()
+        self.install(user)
         try:
             yield
         finally:
-            self.remove()
+            self.remove(user)
 
     def _places(self) -> Iterator[tuple[OpOverload, str]]:
         return ((op, device) for op in self.ops for device in self.device_types)
@@ -192,47 +194,76 @@ class KeepingMode(DispatchMode):
 
     kept: Kept | None = None
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._entrances = _Entrances()
+
     def __enter__(self) -> Self:
-        super().__enter__()
-        if self.kept is not None:
-            try:
-                self.kept.install()
-            except BaseException:
-                super().__exit__()
-                raise
-        return self
+        before, user = modes_entered(), object()
+        try:
+            super().__enter__()
+            if self.kept is not None:
+                self._entrances.users.append(user)
+                self.kept.install(user)
+            return self
+        except BaseException:
+            leave_modes(before)
+            self._left(user)
+            raise
 
     def __exit__(self, *exc: object) -> None:
-        super().__exit__(*exc)
+        try:
+            super().__exit__(*exc)
+        finally:
+            if self.kept is not None and self._entrances.users:
+                user = self._entrances.users[-1]
+                try:
+                    self._left(user)
+                except BaseException:  # an interrupt half way
+                    self._left(user)
+                    raise
+
+    def _left(self, user: object) -> None:
+        """Give back what was kept for one entrance; may be done again."""
         if self.kept is not None:
-            self.kept.remove()
+            self.kept.remove(user)
+            self._entrances.users[:] = [one for one in self._entrances.users if one is not user]
+
+
+class _Entrances(threading.local):
+    """Who uses what a mode keeps: one for each time that this thread has entered it."""
+
+    def __init__(self) -> None:
+        self.users: list[object] = []
 
 
 # -- registrations -------------------------------------------------------------------------------------------------------------
 
-_lock = threading.Lock()
+_lock = free_in_child(threading.Lock())
 
 
 @dataclass
 class _Installed:
-    """The kernels of one op on one device, and how many modes that are entered want them."""
+    """The kernels of one op on one device, and the entrances of modes that want them."""
 
-    users: int
+    users: set[object]
     undo: Callable[[], None]
 
 
 _installed: dict[tuple[OpOverload, str], _Installed] = {}
 
 
-def _install(op: OpOverload, device_type: str) -> None:
+def _install(op: OpOverload, device_type: str, user: object) -> None:
     place = op, device_type
     found = _installed.get(place)
     if found is not None:
-        found.users += 1
+        found.users.add(user)
         return
     key = device_key(device_type)
     if key is None:
         raise OpSetError(f"keep: torch knows no device type {device_type!r}, on which {op} could be kept")
+    if device_type == "meta":
+        raise OpSetError(f"keep: torch takes {op} apart on 'meta', where it lets nobody register a kernel for a composite")
     if has_kernel(op, f"Autograd{key}") and not falls_through(op, f"Autograd{key}"):
         raise OpSetError(f"keep: someone else has registered a kernel for {op} at Autograd{key}, which takes every call of it")
     kernels = {f"Autograd{key}": _kernel(op), key: _native(op)}
@@ -240,7 +271,7 @@ def _install(op: OpOverload, device_type: str) -> None:
         del kernels[key]
         if op._schema.name in _DERIVED:
             kernels.clear()
-    _installed[place] = _Installed(1, registered(op, kernels))
+    _installed[place] = _Installed({user}, registered(op, kernels))
 
 
 @functools.cache
@@ -257,11 +288,12 @@ def _native(op: OpOverload) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with guard():
             if complex_within or any(map(_is_complex, args)):
-                with lazy_bits_visible():
+                conjugate, negative, zero = lazy_bit_guards()
+                with conjugate, negative, zero:
                     return body(*args, **kwargs)
             return body(*args, **kwargs)
 
-    return kernel
+    return skipped_by_dynamo(kernel)
 
 
 def _is_complex(value: Any) -> bool:
@@ -270,12 +302,14 @@ def _is_complex(value: Any) -> bool:
     return any(map(_is_complex, value)) if isinstance(value, (list, tuple)) else isinstance(value, complex)
 
 
-def _remove(op: OpOverload, device_type: str) -> None:
-    found = _installed[op, device_type]
-    found.users -= 1
+def _remove(op: OpOverload, device_type: str, user: object) -> None:
+    found = _installed.get((op, device_type))
+    if found is None:
+        return
+    found.users.discard(user)
     if not found.users:
-        del _installed[op, device_type]
         found.undo()
+        del _installed[op, device_type]
 
 
 #: Device type -> what is kept on it in every thread.
@@ -284,12 +318,12 @@ _everywhere: dict[str, Kept] = {}
 
 def keep_everywhere(kept: Kept, device_type: str) -> Callable[[], None]:
     """Keep ops on a device in every thread, without a mode; what is answered ends it."""
-    kept.install()
+    kept.install(kept)
     _everywhere[device_type] = kept
 
     def undo() -> None:
-        del _everywhere[device_type]
-        kept.remove()
+        _everywhere.pop(device_type, None)
+        kept.remove(kept)
 
     return undo
 
@@ -327,7 +361,8 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
         call = Call(args, kwargs)
         tensors = call.tensors
         wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        if any(map(_is_odd, tensors)) or (wanted and not _can_tie(facts, tensors)):
+        odd = any(_is_odd(tensor) and not (kept.tracing and traced_functional(type(tensor))) for tensor in tensors)
+        if odd or (wanted and not _can_tie(facts, tensors)):
             return body(*args, **kwargs)
         draws = wanted and facts.is_random and _draws(facts, args, kwargs)
         if draws and (kept.tracing or "generator" in kwargs or functional_trace_active()):
@@ -359,7 +394,7 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
             return tied[0]
         return list(tied) if isinstance(answer, list) else tied
 
-    return kernel
+    return skipped_by_dynamo(kernel)
 
 
 def _is_odd(tensor: Tensor) -> bool:

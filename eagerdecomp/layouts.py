@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp.strides import in_order, is_dense, memory_order
 
 __all__ = ["LAYOUTS", "all_row_major", "as_operands", "in_format_of", "iterator_strides", "laid_out"]
 
@@ -90,21 +91,24 @@ def _channels_last_as_input(position: int) -> Wanted:
     return wanted
 
 
-def as_operands(count: int | None = None) -> Wanted:
-    """As an elementwise kernel lays out its result, whose operands are the first `count` tensors of the call, or all."""
+def as_operands(count: int | None = None, *, promotes: bool = True) -> Wanted:
+    """As an elementwise kernel lays out its result, whose operands are the first `count` tensors of the call, or all, and are first
+    made of the result's type where it `promotes`."""
 
     def wanted(result: Tensor, *args: Any) -> Sequence[int] | None:
         operands = [arg for arg in args if isinstance(arg, Tensor)][:count]
-        return None if all_row_major(operands) else iterator_strides(result.shape, operands)
+        if all_row_major(operands):
+            return None
+        return iterator_strides(result.shape, operands, result.dtype if promotes else None)
 
     return wanted
 
 
-def iterator_strides(shape: Sequence[int], operands: Sequence[Tensor]) -> Sequence[int]:
+def iterator_strides(shape: Sequence[int], operands: Sequence[Tensor], computed_in: torch.dtype | None = None) -> Sequence[int]:
     """The strides that ATen's `TensorIterator` gives a result of `shape`: of its operands, the first that tells two dimensions
-    apart settles their order."""
+    apart settles their order. One of another type than the kernel computes in is copied before: nothing of it is expanded then."""
     dims = len(shape)
-    spread = [_spread(operand, shape) for operand in operands]
+    spread = [_spread(operand, shape, computed_in or operand.dtype) for operand in operands]
     order = list(range(dims - 1, -1, -1))  # innermost first; an insertion sort, as in TensorIteratorBase::reorder_dimensions
     for start in range(1, dims):
         here = start
@@ -118,10 +122,12 @@ def iterator_strides(shape: Sequence[int], operands: Sequence[Tensor]) -> Sequen
     return _in_order(shape, order)
 
 
-def _spread(operand: Tensor, shape: Sequence[int]) -> list[int]:
+def _spread(operand: Tensor, shape: Sequence[int], computed_in: torch.dtype) -> list[int]:
     """The operand's strides over the whole shape: 0 where it is broadcast."""
     missing = len(shape) - operand.dim()
-    own = zip(operand.shape, operand.stride(), shape[missing:], strict=True)
+    kept = operand.dtype is computed_in or is_dense(operand)
+    strides = operand.stride() if kept else in_order(operand.shape, memory_order(operand))
+    own = zip(operand.shape, strides, shape[missing:], strict=True)
     return [0] * missing + [0 if size == 1 != whole else stride for size, stride, whole in own]
 
 
@@ -153,8 +159,14 @@ LAYOUTS: dict[str, dict[int, Wanted]] = {
     "aten.logit_backward.default": _all(as_operands(2)),
     "aten.native_dropout_backward.default": _all(as_operands(2)),
     "aten.floor_divide.default": _all(as_operands(2)),
-    "aten.complex.default": _all(as_operands(2)),
-    "aten.polar.default": _all(as_operands(2)),
+    "aten.complex.default": _all(as_operands(2, promotes=False)),
+    "aten.polar.default": _all(as_operands(2, promotes=False)),
+    "aten.hypot.default": _all(as_operands(2)),
+    "aten.logaddexp.default": _all(as_operands(2)),
+    "aten.logaddexp2.default": _all(as_operands(2)),
+    "aten.heaviside.default": _all(as_operands(2)),
+    "aten.lcm.default": _all(as_operands(2)),
+    "aten.lerp.Tensor": _all(as_operands(3)),
     "aten.select_scatter.default": _all(as_operands(1)),
     "aten.slice_scatter.default": _all(as_operands(1)),
     # Kernels that allocate a row-major result whatever the input.

@@ -64,7 +64,7 @@ def relaid(call: Call, result: Tensor, *operands: Tensor) -> Tensor:
     """`result` as an elementwise kernel of these operands lays it out."""
     if all_row_major(operands):
         return result
-    shape, strides = result.shape, iterator_strides(result.shape, operands)
+    shape, strides = result.shape, iterator_strides(result.shape, operands, result.dtype)
     if not result.numel() or all(n == 1 or s == w for n, s, w in zip(shape, result.stride(), strides, strict=True)):
         return result
     # Bound here: most calls need neither, and a set without them still serves those.
@@ -133,6 +133,7 @@ def _usual_call(op: OpOverload, operands: Sequence[int]) -> Callable[..., Callab
     tests = [f"{name}.dtype is dtype" for name in more]
     if more:
         tests += [f"{name}.is_contiguous()" for name in (first, *more)]
+        tests += [f"{name}.shape == {first}.shape" for name in more]  # else strides of dimensions of one element count
     source = f"""
 def make(compute, rest, single, double):
     def run({", ".join(declared)}):

@@ -31,6 +31,9 @@ __all__ = [
     "eye",
     "first_set",
     "folded",
+    "lifted",
+    "real_part",
+    "reflection",
     "solve_triangular",
     "transposed",
     "triangle",
@@ -44,6 +47,10 @@ _COMPLEX = (torch.complex64, torch.complex128)
 
 #: Rows of a diagonal block. It is inverted, and inverses lose accuracy as their condition grows, at worst like ``2 ** LEAF``.
 LEAF = 16
+
+#: Rows up to which a system is solved row by row: about as many calls as by blocks, and what a zero on the diagonal makes of an
+#: answer is then LAPACK's.
+_FEW = 12
 
 
 def transposed(x: Tensor) -> Tensor:
@@ -143,12 +150,15 @@ def _inverted(blocks: Tensor) -> Tensor:
 def solve_triangular(matrix: Tensor, right: Tensor, *, upper: bool, unit: bool = False) -> Tensor:
     """The ``[Q, n, k]`` that a triangular ``[Q, n, n]`` maps to `right`; the other triangle is not looked at.
 
-    Substitution by blocks of `LEAF` rows: each is solved by its inverse and one step of refinement, which makes the answer as
-    good as substitution by rows wherever a block's condition is below ``1 / eps``. 30 calls, and 10 for every further block.
+    A few rows are solved one by one. More are substituted by blocks of `LEAF`: each is solved by its inverse and one step of
+    refinement, which makes the answer as good as substitution by rows wherever a block's condition is below ``1 / eps``: 30 calls,
+    and 10 for every further block.
     """
     batch, size = matrix.size(0), matrix.size(1)
     if size == 0:
         return aten.clone.default(right)  # type: ignore[no-any-return]
+    if size <= _FEW:
+        return _by_rows(matrix, right, upper=upper, unit=unit)
     leaf = min(size, LEAF)
     starts = list(range(0, size, leaf))
     # The last block reaches back into the one before, for all to be of one size; the inverse's own corner is what it needs.
@@ -179,8 +189,74 @@ def solve_triangular(matrix: Tensor, right: Tensor, *, upper: bool, unit: bool =
     return pieces[0] if len(pieces) == 1 else aten.cat.default(pieces, 1)
 
 
+def _by_rows(matrix: Tensor, right: Tensor, *, upper: bool, unit: bool) -> Tensor:
+    """Substitution, 4 calls a row. Where the diagonal holds a zero, that row and those found after it are infinite or NaN."""
+    size = matrix.size(1)
+    columns = aten.split_with_sizes.default(matrix, [1] * size, 2)
+    turns: Sequence[Tensor] = ()
+    if not unit:
+        turn = aten.unsqueeze.default(aten.diagonal.default(matrix, 0, 1, 2), 2)
+        if turn.is_complex():  # LAPACK divides by its inverse, and that of zero is NaN in both parts
+            turn = aten.reciprocal.default(aten.where.self(aten.eq.Scalar(turn, 0), number_like(turn, math.nan), turn))
+        turns = aten.split_with_sizes.default(turn, [1] * size, 1)
+    found: list[Tensor] = []
+    rest = right
+    order = list(reversed(range(size))) if upper else list(range(size))
+    for row in order:
+        here = cut(rest, 1, row, row + 1)
+        if not unit:
+            here = aten.mul.Tensor(here, turns[row]) if here.is_complex() else aten.div.Tensor(here, turns[row])
+        found.append(here)
+        if row != order[-1]:
+            # Rows that were found before are updated too, for nothing: they are not looked at again.
+            rest = aten.sub.Tensor(rest, aten.mul.Tensor(columns[row], here))
+    if size == 1:
+        return found[0] if not unit else aten.clone.default(right)
+    return aten.cat.default(found[::-1] if upper else found, 1)  # type: ignore[no-any-return]
+
+
 def _per_block(stack: Tensor, batch: int, count: int) -> Sequence[Tensor]:
     return [stack] if count == 1 else aten.split_with_sizes.default(stack, [batch] * count)
+
+
+def real_part(x: Tensor) -> Tensor:
+    return aten.select.int(aten.view_as_real.default(x), -1, 0) if x.is_complex() else x
+
+
+def lifted(real: Tensor, like: Tensor) -> Tensor:
+    """Real numbers in the type of `like`."""
+    return real if real.dtype is like.dtype else aten._to_copy.default(real, dtype=like.dtype)
+
+
+def _squared_length(x: Tensor) -> Tensor:
+    """The sum of the squares of the sizes of ``[Q, r, 1]``, real, ``[Q, 1, 1]``."""
+    parts = aten.view_as_real.default(x) if x.is_complex() else x
+    total = aten.sum.dim_IntList(aten.mul.Tensor(parts, parts), [1, 3] if x.is_complex() else [1], not x.is_complex())
+    return aten.unsqueeze.default(total, 1) if x.is_complex() else total  # type: ignore[no-any-return]
+
+
+def reflection(column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """LAPACK's `larfg` of ``[Q, r, 1]``: what the reflection makes of it (a real number above zeros), the vector below its leading
+    1, and the factor `tau`; a column that is already so has `tau` 0. The largest entry is divided out for the squares.
+    """
+    rows = column.size(1)
+    zero, one = number_like(column, 0.0), number_like(column, 1.0)
+    top = aten.amax.default(aten.abs.default(column), [1], True)
+    top = lifted(aten.where.self(aten.eq.Scalar(top, 0), number_like(top, 1.0), top), column)
+    given = aten.slice.Tensor(column, 1, 0, 1)
+    head, tail = aten.split_with_sizes.default(aten.div.Tensor(column, top), [1, rows - 1], 1)
+    real = real_part(head)
+    rest = _squared_length(tail)
+    length = aten.sqrt.default(aten.add.Tensor(rest, _squared_length(head)))
+    still = aten.eq.Scalar(rest, 0)
+    if column.is_complex():
+        imaginary = aten.select.int(aten.view_as_real.default(head), -1, 1)
+        still = aten.logical_and.default(still, aten.eq.Scalar(imaginary, 0))
+    beta = lifted(aten.where.self(aten.ge.Scalar(real, 0), aten.neg.default(length), length), column)
+    gap = aten.sub.Tensor(head, beta)
+    vector = aten.div.Tensor(tail, aten.where.self(still, one, gap))
+    tau = aten.where.self(still, zero, aten.neg.default(aten.div.Tensor(gap, aten.where.self(still, one, beta))))
+    return aten.where.self(still, given, aten.mul.Tensor(beta, top)), vector, tau
 
 
 def first_set(bad: Tensor) -> Tensor:
@@ -209,12 +285,13 @@ def check_square(name: str, matrix: Tensor, letter: str = "A") -> None:
 def check_floating(name: str, matrix: Tensor, *, half: bool) -> None:
     if not (matrix.is_floating_point() or matrix.is_complex()):
         raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {scalar_type_name(matrix.dtype)}")
-    if half and matrix.dtype in HALF:
+    if half and (matrix.dtype in HALF or matrix.dtype is torch.complex32):
         raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {scalar_type_name(matrix.dtype)}")
 
 
-def check_kernel(kernel: str, matrix: Tensor) -> None:
-    if matrix.dtype not in _REAL + _COMPLEX:
+def check_kernel(kernel: str, matrix: Tensor, *, empty: bool = True) -> None:
+    """ATen's refusal of a dtype in a kernel; without `empty` a kernel that tensors without elements do not reach."""
+    if matrix.dtype not in _REAL + _COMPLEX and (empty or matrix.numel()):
         raise not_implemented(kernel, matrix.dtype)
 
 

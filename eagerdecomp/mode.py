@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-
+from eagerdecomp._dynamo import traced_functional
+from eagerdecomp._higher_order import run_higher_order
 from eagerdecomp._torch import HigherOrderOperator
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.engine import Engine, OnUnsupported
 from eagerdecomp.explanation import Explanation
 from eagerdecomp.keeping import KeepingMode, kept_of
-from eagerdecomp.opset import OpLike, OpSet
+from eagerdecomp.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.preflight import Preflight
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.stats import Stats
 from eagerdecomp.tracer import desugars_first
+from eagerdecomp.verified import Verified, Verify, as_verify
+from eagerdecomp.verifying import Verifying, watch_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["EagerDecompMode"]
 
@@ -41,6 +46,9 @@ class EagerDecompMode(KeepingMode):
             tensors, once for a kind of call, which takes milliseconds. A call whose gradient nothing needs is refused too: make it
             under `torch.no_grad()`. Not judged: the sum of gradients that meet at one tensor, a user's `torch.autograd.Function`,
             gradients by `torch.func`, sparse tensors. Of several results it is enough that one can be differentiated.
+        verify: hold calls to native eager on the CPU while the program runs: ``"cpu"``, or a `Verify` that says which calls, and
+            what becomes of a difference. Checked are rules, programs and the backend's kernels, torch's own on the CPU aside; for
+            a backend with another `device_type`, that device's own kernels too. `verified` has the counts. See below.
 
     A kept op's gradient is that of PyTorch's composition, which backward runs anew, on ops of the set: it can be differentiated as
     often. Random ops draw their numbers again; a kernel that draws others than the composition does by the same generator raises in
@@ -48,12 +56,29 @@ class EagerDecompMode(KeepingMode):
     threads pass on to the composition. Some calls come in parts still: under `torch.func` and forward-mode AD; under an autocast
     without a rule for the op; of a random op that needs a gradient while it is traced. Ops that answer views cannot be kept.
 
+    A checked call is made natively, on copies of its arguments, and then as ever; what both leave behind is compared: values within
+    rounding, NaN, dtype, shape, strides, what is a view of what, what was written, errors. Of ops that draw random numbers values
+    are not compared; the program's generators, gradients and tensors are as they would be without. A mode that verifies a backend
+    with kernels of its own shares no programs with others.
+
     Raises:
         OpSetError: for an unknown op name, a kernel for an op outside the set, or an op that cannot be kept.
         RuleError: for two rules for one op.
-        ValueError: for `preflight` with ``on_unsupported="fallback"``, by which every gradient can be computed.
+        ValueError: for `preflight` with ``on_unsupported="fallback"``, by which every gradient can be computed; for a `verify`
+            that is neither of the two.
 
     A mode can be entered again, nested, and used from several threads at once (each enters it for itself).
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> x = torch.ones(2, requires_grad=True)
+        >>> with ed.BackendRecorder() as seen, ed.EagerDecompMode(ed.core_aten()) as mode:
+        ...     torch.nn.functional.silu(x).sum().backward()
+        >>> seen.outside(ed.core_aten())
+        Counter()
+        >>> mode.stats()["aten.silu_backward.default"].decomposed
+        1
     """
 
     supports_higher_order_operators = True
@@ -74,25 +99,44 @@ class EagerDecompMode(KeepingMode):
         cache: ProgramCache | None = None,
         keep: Iterable[OpLike] = (),
         preflight: bool = False,
+        verify: Verify | Literal["cpu"] | None = None,
     ) -> None:
         super().__init__()
         if preflight and on_unsupported == "fallback":
             raise ValueError('preflight=True refuses what on_unsupported="fallback" would run natively: ask for one of them')
-        keep = tuple(keep)
+        keep = resolve_ops(keep)
         backend, rules = as_backend(supported_ops, kernels, keep), tuple(rules)
-        watch = Preflight(backend, rules).watch if preflight else None
-        self._engine = Engine(backend, rules, cache, on_unsupported, watch)
-        self.backend = self._engine.backend
+        spec = as_verify(verify)
+        verifying = self._verifying = Verifying(backend, rules, spec) if spec is not None else None
+        watch = watch_of(Preflight(backend, rules).watch if preflight else None, verifying)
+        self._engine = Engine(backend if verifying is None else verifying.kernels(), rules, cache, on_unsupported, watch)
+        self.backend = backend
         self.cache = self._engine.cache
         self.on_unsupported = on_unsupported
         self.kept = kept_of(backend, keep, tracing=self._tracing)
         self._runtime = self._engine.runtime
         self._entries = self._runtime.entries
 
+    def __enter__(self) -> Self:
+        self._runtime.callbacks.enter()
+        try:
+            return super().__enter__()
+        except BaseException:
+            self._runtime.callbacks.leave()
+            raise
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            super().__exit__(*exc)
+        finally:
+            self._runtime.callbacks.leave()
+
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if types and desugars_first(types):
+            if any(map(traced_functional, types)):
+                return func(*args, **(kwargs or {}))  # torch.export at work: what it traces is not run
             return NotImplemented
         try:
             entry = self._entries[func._op]
@@ -100,7 +144,7 @@ class EagerDecompMode(KeepingMode):
             entry = None  # not from here: an error met on the way would carry this one as its context
         if entry is None:
             if isinstance(func, HigherOrderOperator):
-                return self._higher_order(func, args, kwargs or {})
+                return run_higher_order(self, func, args, kwargs or {})
             entry = self._runtime.entry(func)
         entry.calls += 1
         try:
@@ -116,8 +160,13 @@ class EagerDecompMode(KeepingMode):
         """Counts per op since the mode was made; prints as a table."""
         return self._engine.stats()
 
+    @property
+    def verified(self) -> Verified:
+        """What `verify` checked so far, and the differences that it found; prints as text."""
+        return self._verifying.found() if self._verifying is not None else Verified()
+
     def why_missed(self, op: OpLike) -> str:
-        """Which facts of an op's last recorded call no stored call shared; "" where none was recorded.
+        """Which facts of an op's last recorded call no stored call shared, or why none of its calls was recorded.
 
         Raises:
             OpSetError: for an unknown op name.
@@ -132,18 +181,3 @@ class EagerDecompMode(KeepingMode):
             OpSetError: for an unknown op name, or a packet whose overload neither the arguments nor the calls so far tell.
         """
         return self._engine.explain(op, args, kwargs)
-
-    def _higher_order(self, func: HigherOrderOperator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Run `torch.cond` and its kin with this mode on inside the functions they are given."""
-
-        def under_mode(value: Any) -> Any:
-            return self._entering(value) if callable(value) and not isinstance(value, torch.Tensor) else value
-
-        return func(*map(under_mode, args), **{name: under_mode(value) for name, value in kwargs.items()})
-
-    def _entering(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def entered(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return function(*args, **kwargs)
-
-        return entered

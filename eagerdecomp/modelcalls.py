@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from eagerdecomp._fake import fake_tensors_take_foreach
-from eagerdecomp._torch import DispatchMode, FakeTensorMode, OpOverload, fake_tensor_log_off
+from eagerdecomp._torch import DispatchMode, FakeTensor, FakeTensorMode, OpOverload, fake_tensor_log_off
 from eagerdecomp.errors import EagerDecompError, PlanError
 from eagerdecomp.keeping import Kept, kept_of
 from eagerdecomp.key import key_or_none
@@ -60,11 +60,32 @@ class ModelCalls:
         return found
 
 
+class _Gradients:
+    """The gradients that real tensors had before a step on fake ones gave them others: a model may be made outside its factory."""
+
+    def __init__(self) -> None:
+        self._had: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+
+    def note(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Remember those of tensors that are met for the first time."""
+        for tensor in tensors:
+            if id(tensor) not in self._had and not isinstance(tensor, FakeTensor) and tensor.requires_grad and tensor.is_leaf:
+                self._had[id(tensor)] = tensor, tensor.grad
+
+    def __enter__(self) -> _Gradients:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for tensor, grad in self._had.values():
+            tensor.grad = grad
+
+
 class _Heard(DispatchMode):
     """Hears each call before the fake tensors do, composites that a mode would keep as one."""
 
-    def __init__(self, rehearsal: Rehearsal, found: ModelCalls, kept: Kept | None) -> None:
+    def __init__(self, rehearsal: Rehearsal, found: ModelCalls, kept: Kept | None, gradients: _Gradients) -> None:
         super().__init__()
+        self._gradients = gradients
         self.kept = kept
         self.counts: Counter[str] = Counter()
         self.kinds: set[Any] = set()
@@ -76,6 +97,7 @@ class _Heard(DispatchMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        self._gradients.note(tensors_in([*args, *kwargs.values()]))
         if isinstance(func, OpOverload) and func.namespace != "prim":  # those are questions that fake tensors alone ask
             self.counts[str(func)] += 1
             key = (func, key_or_none(func, arguments_of(func, args, kwargs)))
@@ -106,8 +128,10 @@ def model_calls(
     """
     found = ModelCalls()
     kept = kept_of(planner.backend)
-    heard = _Heard(Rehearsal(planner), found, kept)
+    gradients = _Gradients()
+    heard = _Heard(Rehearsal(planner), found, kept, gradients)
     with (
+        gradients,
         fake_tensor_log_off(),
         fake_tensors_take_foreach(),
         FakeTensorMode(allow_non_fake_inputs=True),
@@ -116,7 +140,7 @@ def model_calls(
         heard,
     ):
         tell(0.0, "making the model")
-        step, runs = _step_of(factory())
+        step, runs = _step_of(factory(), gradients)
         found.making, heard.counts = heard.counts, Counter()
         told: list[str] = []
         for number in range(1, runs + 1):
@@ -132,7 +156,7 @@ def model_calls(
                 break
     found.notes += told
     if not found.counts:
-        raise PlanError("the model calls no operator")
+        raise PlanError("the model calls no operator, so there is nothing to plan: give one that computes, and its inputs")
     return found
 
 
@@ -147,7 +171,9 @@ def _run(step: Callable[[], None], found: ModelCalls, number: int, heard: _Heard
         if number > 1:
             found.notes.append(f"run {number} of the step fails, so the plan is of those before it: {words}")
         elif not heard.counts or not isinstance(error, RuntimeError):
-            raise PlanError(f"the model fails on fake tensors: {words}") from error
+            raise PlanError(
+                f"the model fails on fake tensors, which have shapes and no values: {words}; mend it, or plan(ops=...)"
+            ) from error
         else:
             found.stopped = f"the model stopped on fake tensors, so what comes after is not in the plan: {words}"
             found.notes.append(found.stopped)
@@ -155,11 +181,11 @@ def _run(step: Callable[[], None], found: ModelCalls, number: int, heard: _Heard
     return True
 
 
-def _step_of(made: Any) -> tuple[Callable[[], None], int]:
+def _step_of(made: Any, gradients: _Gradients) -> tuple[Callable[[], None], int]:
     """The step, and how often it is to run at most."""
     if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
         model, inputs = made
-        return lambda: _forward_and_backward(model, inputs), 2
+        return lambda: _forward_and_backward(model, inputs, gradients), 2
     if callable(made) and not isinstance(made, torch.nn.Module):
         step: Callable[[], None] = made
         return step, _RUNS
@@ -169,10 +195,12 @@ def _step_of(made: Any) -> tuple[Callable[[], None], int]:
     )
 
 
-def _forward_and_backward(model: Callable[..., Any], inputs: Any) -> None:
+def _forward_and_backward(model: Callable[..., Any], inputs: Any, gradients: _Gradients) -> None:
     given = list(inputs.values()) if isinstance(inputs, Mapping) else inputs
     weights = model.parameters() if isinstance(model, torch.nn.Module) else ()
-    for leaf in (*weights, *tensors_in([given])):
+    leaves = [*weights, *tensors_in([given])]
+    gradients.note(leaves)
+    for leaf in leaves:
         leaf.grad = None
     if isinstance(inputs, Mapping):
         answer = model(**inputs)

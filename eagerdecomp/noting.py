@@ -13,7 +13,17 @@ import torch
 from torch import Tensor
 from torch.fx.proxy import TraceError as Untraceable
 
-from eagerdecomp._torch import DispatchMode, FakeTensor, OpOverload, Sizes, WeakTensor, no_current_modes, tree_flatten
+from eagerdecomp._higher_order import run_higher_order
+from eagerdecomp._torch import (
+    DispatchMode,
+    FakeTensor,
+    HigherOrderOperator,
+    OpOverload,
+    Sizes,
+    WeakTensor,
+    no_current_modes,
+    tree_flatten,
+)
 from eagerdecomp.errors import TraceError
 from eagerdecomp.planner import is_plumbing_name
 from eagerdecomp.schema import facts_of
@@ -128,12 +138,13 @@ class Noter(DispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if isinstance(func, HigherOrderOperator):  # no kernel call: what it comes to calls ops, which arrive by themselves
+            return run_higher_order(self, func, args, kwargs or {})
         return self.note(func, func, *args, **(kwargs or {}))
 
     def note(self, op: Any, kernel: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a kernel and note it as a call of the op; what a kernel itself calls is not noted."""
-        # A higher-order op is no kernel call: the functions it is given call ops, which arrive by themselves.
-        if self._within or not isinstance(op, OpOverload):
+        if self._within:
             return kernel(*args, **kwargs)
         self._line = self._line_under_way()
         given = tuple(map(self.read, args)), {name: self.read(value) for name, value in kwargs.items()}
@@ -216,12 +227,14 @@ class Noter(DispatchMode):
                         node = self._graph.call_function(torch.ops.aten.sym_size.int, (placeholder, dim))
                         node.meta["val"] = size
                         return node
-            raise TraceError(f"{symbol} follows from the values of a tensor, which no symbolic trace can hold")
+            raise TraceError(
+                f"{symbol} follows from the values of a tensor, which no symbolic trace can hold: trace it without symbolic="
+            )
 
         try:
             return Sizes.node_of(value, self._graph, self._sizes, leaf)
         except Untraceable:
-            raise TraceError(f"no graph can compute {value} from the sizes of its inputs") from None
+            raise TraceError(f"no graph can compute {value} from the sizes of its inputs: trace it without symbolic=") from None
 
     def _find(self, value: Tensor) -> _Known | None:
         known = self._known.get(value._cdata)

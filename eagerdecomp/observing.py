@@ -120,8 +120,12 @@ def is_plain(tensor: Tensor) -> bool:
     return kind and tensor.layout is torch.strided and not tensor.is_quantized and not is_zero_tensor(tensor)
 
 
-def copied(schema: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a call of an op (``"aten::add"``), every tensor in memory of its own, shared as theirs is."""
+def copied(schema: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, home: bool = False) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call of an op (``"aten::add"``), every tensor in memory of its own, shared as theirs is.
+
+    Args:
+        home: on the CPU, wherever they are; a device among the arguments becomes the CPU, a generator of another device a new one.
+    """
     tensors: dict[int, Tensor] = {}
     storages: dict[int, torch.UntypedStorage] = {}
     owners: dict[int, int] = {}
@@ -134,10 +138,10 @@ def copied(schema: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple
 
     def copy(value: Any) -> Any:
         if not isinstance(value, Tensor):
-            return value
+            return _at_home(value) if home else value
         if id(value) not in tensors:
             alone = schema not in _WHOLE_MEMORY and owners.get(_owner(value), 0) == 1
-            tensors[id(value)] = _copy(value, storages, alone)
+            tensors[id(value)] = _copy(value, storages, alone, home)
         return tensors[id(value)]
 
     return [mapped(value, copy) for value in args], {name: mapped(value, copy) for name, value in kwargs.items()}
@@ -147,21 +151,36 @@ def _owner(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else 0
 
 
-def _copy(tensor: Tensor, storages: dict[int, torch.UntypedStorage], alone: bool) -> Tensor:
+def _at_home(value: Any) -> Any:
+    if isinstance(value, torch.device) and value.type != "meta":
+        return torch.device("cpu")
+    return torch.Generator() if isinstance(value, torch.Generator) and value.device.type != "cpu" else value
+
+
+def _copy(tensor: Tensor, storages: dict[int, torch.UntypedStorage], alone: bool, home: bool) -> Tensor:
     given = tensor.detach()
     if given.layout is not torch.strided or given.device.type == "meta":
         return given.clone()
+    home = home and given.device.type != "cpu"
     storage = given.untyped_storage()
     if alone and storage.nbytes() > _SMALL_PART * given.numel() * given.element_size() and given.numel():
         span = 1 + sum((size - 1) * stride for size, stride in zip(given.shape, given.stride(), strict=True))
-        made = _bare(given).as_strided((span,), (1,)).clone().as_strided(given.shape, given.stride())
+        part = _bare(given).as_strided((span,), (1,))
+        made = (part.cpu() if home else part.clone()).as_strided(given.shape, given.stride())
     else:
         if storage._cdata not in storages:
-            storages[storage._cdata] = storage.clone()  # type: ignore[no-untyped-call]
-        made = torch.empty(0, dtype=given.dtype, device=given.device)
+            # A device need not move storages, but it moves tensors.
+            storages[storage._cdata] = _whole(given).cpu().untyped_storage() if home else storage.clone()  # type: ignore[no-untyped-call]
+        made = torch.empty(0, dtype=given.dtype, device="cpu" if home else given.device)
         made.set_(storages[storage._cdata], given.storage_offset(), given.shape, given.stride())
     made = made.conj() if given.is_conj() else made
     return torch.ops.aten._neg_view(made) if given.is_neg() else made
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """All of a tensor's memory."""
+    bare = _bare(tensor)
+    return bare.as_strided((bare.untyped_storage().nbytes() // bare.element_size(),), (1,), 0)
 
 
 def _bare(tensor: Tensor) -> Tensor:

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from eagerdecomp.errors import OpSetError
-from eagerdecomp.opset import OpSet, core_aten, infra, prims
+from eagerdecomp.opset import OpSet, core_aten, infra, prims, tiny
 
 __all__ = ["NAMED_SETS", "op_set_from", "parse_ops"]
 
 #: The sets that ``--ops`` knows by name; ``@name`` includes one in a file.
-NAMED_SETS: dict[str, Callable[[], OpSet]] = {"core": core_aten, "prims": prims, "infra": infra}
+NAMED_SETS: dict[str, Callable[[], OpSet]] = {"core": core_aten, "prims": prims, "infra": infra, "tiny": tiny}
 
 
-def op_set_from(spec: str) -> OpSet:
-    """The set that ``--ops SPEC`` stands for: a named set, or the ops of a file.
+def op_set_from(spec: str, option: str = "--ops") -> OpSet:
+    """The set that ``--ops SPEC`` (or another option) stands for: a named set, or the ops of a file.
 
     Raises:
         OpSetError: where there is no such file, it cannot be read, or a line names no operator; the message says which line.
@@ -27,18 +27,18 @@ def op_set_from(spec: str) -> OpSet:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise OpSetError(f"--ops {spec}: no such file, and no set of that name; sets are {', '.join(NAMED_SETS)}") from None
+        raise OpSetError(f"{option} {spec}: no such file, and no set of that name; sets are {', '.join(NAMED_SETS)}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise OpSetError(f"--ops {spec}: cannot be read: {reason}") from None
+        raise OpSetError(f"{option} {spec}: cannot be read: {reason}; give a file, or one of {', '.join(NAMED_SETS)}") from None
     return parse_ops(text.splitlines(), source=spec, label=path.name)
 
 
 def parse_ops(lines: Iterable[str], *, source: str, label: str = "") -> OpSet:
     """The set that the lines of an op file describe.
 
-    A line holds one op (``aten.add.Tensor``), a packet for all its overloads (``aten.add``), or ``@core``, ``@prims``, ``@infra``
-    for that whole set; ``#`` starts a comment. Nothing else is added: a file of arithmetic ops wants ``@infra``.
+    A line holds one op (``aten.add.Tensor``), a packet for all its overloads (``aten.add``), or ``@core``, ``@prims``, ``@infra``,
+    ``@tiny`` for that whole set; ``#`` starts a comment. Nothing else is added: a file of arithmetic ops wants ``@infra``.
 
     Raises:
         OpSetError: for lines that name no operator, each with its number and close matches; for a file without any op.

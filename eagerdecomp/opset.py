@@ -12,7 +12,7 @@ import torch
 from eagerdecomp._torch import OpOverload, OpOverloadPacket, has_tag, inductor_prims, op_names, overload, packet_overloads
 from eagerdecomp.errors import OpSetError
 
-__all__ = ["OpLike", "OpSet", "Predicate", "as_op_set", "core_aten", "infra", "prims", "resolve_ops"]
+__all__ = ["OpLike", "OpSet", "Predicate", "as_op_set", "core_aten", "infra", "prims", "resolve_ops", "tiny"]
 
 Predicate: TypeAlias = Callable[..., bool]
 OpLike: TypeAlias = "OpOverload | OpOverloadPacket | str"
@@ -56,6 +56,19 @@ class OpSet:
 
     Raises:
         OpSetError: for a name that this torch does not have; the message offers close matches.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> mine = ed.OpSet(["aten.mul.Tensor", torch.ops.aten.sigmoid]) | ["aten.add.Tensor"]
+        >>> mine
+        OpSet(aten.add.Tensor, aten.mul.Tensor, aten.sigmoid.default, aten.sigmoid.out: 4 ops)
+        >>> "aten.sigmoid.default" in mine
+        True
+        >>> ed.OpSet(["aten.sigmiod"])
+        Traceback (most recent call last):
+            ...
+        eagerdecomp.errors.OpSetError: no operator is called 'aten.sigmiod' in torch ...; did you mean aten.sigmoid, ...
     """
 
     __slots__ = ("_label", "_ops", "_predicates", "_sorted")
@@ -181,7 +194,7 @@ def as_op_set(ops: OpSet | Iterable[OpLike]) -> OpSet:
     if isinstance(ops, OpSet):
         return ops
     if isinstance(ops, (str, OpOverload, OpOverloadPacket)):
-        raise OpSetError(f"an op set is made of several ops: write [{ops!r}] for a set of one")
+        raise OpSetError(f"an op set is made of several ops: write [{_spelled(ops)}] for a set of one")
     if not isinstance(ops, Iterable):
         raise OpSetError(f"not an op set: {ops!r}; give an OpSet such as core_aten() (called), or an iterable of ops and names")
     return OpSet(ops)
@@ -191,8 +204,12 @@ def resolve_ops(ops: Iterable[OpLike]) -> list[OpOverload]:
     """The overloads that overloads, packets and names (``"aten.add.Tensor"``, ``"aten::add"``) stand for.
 
     Raises:
-        OpSetError: for names that this torch does not have: all of them, a line each.
+        OpSetError: for names that this torch does not have, all of them, a line each; for an op by itself.
     """
+    if isinstance(ops, (str, OpOverload, OpOverloadPacket)):
+        raise OpSetError(f"several ops belong here: write [{_spelled(ops)}] for one")
+    if not isinstance(ops, Iterable):
+        raise OpSetError(f"no list of ops: {ops!r}; give an iterable of overloads, packets and names such as 'aten.add.Tensor'")
     found: list[OpOverload] = []
     unknown: list[str] = []
     for op in ops:
@@ -209,6 +226,10 @@ def resolve_ops(ops: Iterable[OpLike]) -> list[OpOverload]:
     if unknown:
         raise OpSetError("\n".join(map(_unknown, dict.fromkeys(unknown))))
     return found
+
+
+def _spelled(op: OpLike) -> str:
+    return repr(op) if isinstance(op, str) else f"torch.ops.{op}"
 
 
 def _dotted(name: str) -> tuple[str, str]:
@@ -236,20 +257,68 @@ def _unknown(given: str) -> str:
 
 @functools.cache
 def infra() -> OpSet:
-    """Storage plumbing that any eager backend needs: allocation, copy, storage views, scalar read. No arithmetic."""
+    """Storage plumbing that any eager backend needs: allocation, copy, storage views, scalar read. No arithmetic.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> len(ed.infra()), "aten.copy_.default" in ed.infra(), "aten.add.Tensor" in ed.infra()
+        (22, True, False)
+    """
     return OpSet._make([op for op in map(overload, INFRA_NAMES) if op is not None], {}, "infra")
 
 
 @functools.cache
 def core_aten() -> OpSet:
-    """Core ATen: every overload that torch tags `torch.Tag.core`, and `infra`."""
+    """Core ATen: every overload that torch tags `torch.Tag.core`, and `infra`.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> ed.core_aten()
+        OpSet(core_aten: 208 ops)
+        >>> "aten.silu.default" in ed.core_aten(), "aten.sigmoid.default" in ed.core_aten()
+        (False, True)
+    """
     tagged = (overload(name) for name in op_names() if name.startswith("aten::") and has_tag(name, torch.Tag.core))
     return OpSet._make({op for op in tagged if op is not None} | set(infra()), {}, "core_aten")
 
 
 @functools.cache
 def prims() -> OpSet:
-    """Prims: every overload of the `prims` namespace but those that Inductor adds to it, and `infra`."""
+    """Prims: every overload of the `prims` namespace but those that Inductor adds to it, and `infra`.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> "prims.add.default" in ed.prims(), "aten.add.Tensor" in ed.prims()
+        (True, False)
+    """
 
     named = {overload(name) for name in op_names() if name.startswith("prims::")}
     return OpSet._make({op for op in named if op is not None} - inductor_prims() | set(infra()), {}, "prims")
+
+
+# What `carrying_set(last_resort=True)` found; three that rules call in float64, where a formula would lose accuracy; and
+# `fmod.Scalar`, whose shipped entry hands its number to `fmod.Tensor`. Names without an overload are those of ``.default``.
+_TINY = (
+    "__ilshift__.Tensor __irshift__.Tensor _adaptive_avg_pool3d _fft_c2r _fft_r2c _to_sparse _to_sparse.sparse_dim abs acosh "
+    "add.Tensor addbmm_ amax arange.start_step as_strided atan avg_pool2d avg_pool2d_backward avg_pool3d "
+    "avg_pool3d_backward bitwise_not bitwise_or.Tensor bmm cat cos cosh cummax cummin cumprod cumsum div.Tensor "
+    "div.Tensor_mode eq.Tensor erf exp expm1 floor fmod.Scalar fmod.Tensor full gather gt.Tensor index.Tensor index_put lcm "
+    "log logical_or masked_scatter mkldnn_rnn_layer mul.Tensor native_dropout nonzero pow.Tensor_Tensor rand randn renorm "
+    "round.decimals "
+    "scatter.src scatter_add scatter_reduce.two sin sort sqrt sum.dim_IntList tan var_mean.correction view where.self"
+)
+
+
+@functools.cache
+def tiny() -> OpSet:
+    """The smallest set known to carry every op that eager calls for torch's operator database, most of Core ATen by fewer kernels.
+
+    What `carrying_set(last_resort=True)` found, four more, and `infra`. Expect many kernel calls for each op.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> len(ed.tiny()), "aten.tanh.default" in ed.tiny()
+        (89, False)
+    """
+    named = OpSet(f"aten.{name}" if "." in name else f"aten.{name}.default" for name in _TINY.split())
+    return OpSet(named | infra(), label="tiny")

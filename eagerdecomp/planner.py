@@ -14,13 +14,22 @@ from eagerdecomp.opset import OpSet, Predicate
 from eagerdecomp.rules import Rule
 from eagerdecomp.search import Costs
 
-__all__ = ["Decision", "PLUMBING_NAMESPACES", "PLUMBING_OPS", "Planner", "is_plumbing_name", "shipped_costs"]
+__all__ = [
+    "COLLECTIVE_NAMESPACES",
+    "Decision",
+    "PLUMBING_NAMESPACES",
+    "PLUMBING_OPS",
+    "Planner",
+    "is_plumbing_name",
+    "shipped_costs",
+]
+
+#: Namespaces of collectives, which are a process group's, not a backend's.
+COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor"})
 
 #: Namespaces that carry no computation on tensors' values, or none that a backend's kernels could run: profiler ranges, metadata
 #: queries, collectives. Their ops pass, counted.
-PLUMBING_NAMESPACES = frozenset(
-    {"prim", "profiler", "c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "fsdp", "_dtensor"}
-)
+PLUMBING_NAMESPACES = COLLECTIVE_NAMESPACES | {"prim", "profiler"}
 
 #: ATen ops that answer questions about metadata and compute nothing.
 PLUMBING_OPS = frozenset(
@@ -50,6 +59,10 @@ PLUMBING_OPS = frozenset(
 #: Backward ops that read a workspace which their forward op's kernel alone knows how to write. A set that holds one without its
 #: forward op cannot use it: ours would hand it another workspace, and it crashes.
 WORKSPACE_OF = {"aten::mkldnn_rnn_layer_backward": "aten.mkldnn_rnn_layer.default"}
+
+
+# Sources of the last resort, in the order they are tried.
+_LAST = ("prims", "small")
 
 
 class Decision(NamedTuple):
@@ -132,6 +145,10 @@ class Planner:
         """Whether rules came from outside the library."""
         return bool(self._user)
 
+    def has_rules_of(self, other: Planner) -> bool:
+        """Whether the same rules came to both from outside the library."""
+        return self._user == other._user
+
     def decide(self, op: OpOverload) -> Decision:
         """The decision for an op. Deterministic: the rules, the op set and torch's version determine it."""
         decision = self._decisions.get(op)
@@ -156,15 +173,21 @@ class Planner:
 
     def _rules(self, op: OpOverload, name: str) -> Sequence[Rule]:
         """The library's rules for an op in order; where ours goes first, the others are left to be ranked when one is needed."""
-        ours = iter(self._ours(op))
+        ours = iter(self._our_rules(op))
         first = next(ours, None)
         # `_ranked` puts such a rule first, whatever the others are.
-        goes_first = first is not None and (first.source == "own" or next(ours, None) is None)
+        goes_first = first is not None and first.source not in _LAST and (first.source == "own" or next(ours, None) is None)
         if first is None or not goes_first or self._costs(self.backend.ops).leads_nowhere(name, first.source):
             return self._ranked(op, name)
         if not first.linked and self._is_a_prim(name):
             return self._ranked(op, name)
-        return _InOrder((first,), functools.cache(lambda: self._ranked(op, name)[1:]))
+        # Which need not be where `_ranked` puts it: a prim that is the op by another name goes before it there.
+        return _InOrder(
+            (first,), functools.cache(lambda: tuple(rule for rule in self._ranked(op, name) if rule.where != first.where))
+        )
+
+    def _our_rules(self, op: OpOverload) -> list[Rule]:
+        return [rule for rule in self._ours(op) if rule.source != "prims" or self._has_prims]
 
     def _is_a_prim(self, name: str) -> bool:
         """Whether torch's table does nothing for an op but call one prim of the set, where a rule of ours takes it apart: that prim
@@ -176,13 +199,15 @@ class Planner:
         return closed == 0 and math.isfinite(kernels) and costs.of_rule(name, "table") == (0, 1.0)
 
     def _ranked(self, op: OpOverload, name: str) -> tuple[Rule, ...]:
-        ours, shipped = list(self._ours(op)), list(self._shipped(op))
+        ours, shipped = self._our_rules(op), list(self._shipped(op))
         if len(ours) + len(shipped) < 2:
             return (*ours, *shipped)
         costs = self._costs(self.backend.ops)
 
         def rank(rule: Rule) -> tuple[int, int, float]:
             closed, kernels = costs.of_rule(name, rule.source)
+            if rule.source in _LAST:
+                return (closed, 2 + _LAST.index(rule.source), kernels)
             if rule.source == "table" and self._is_a_prim(name):
                 return (0, -1, kernels)
             # Ours go first unless every call of theirs that was seen leaves the set; one written by hand before one that the schema
@@ -197,7 +222,8 @@ class Planner:
 @functools.lru_cache(maxsize=16)
 def shipped_costs(ops: OpSet) -> Costs:
     """What each route costs on an op set, by the shipped footprints."""
-    return Costs(load_footprints(), frozenset(map(str, ops)), is_plumbing_name)
+    has_prims = any(op.namespace == "prims" for op in ops)
+    return Costs(load_footprints(), frozenset(map(str, ops)), is_plumbing_name, "" if has_prims else "prims")
 
 
 def is_plumbing_name(name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from eagerdecomp._torch import OpOverload, is_dispatched, op_names, overload
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.calls import load_calls
-from eagerdecomp.decomps import our_rules
+from eagerdecomp.decomps import few_kernels, our_rules
 from eagerdecomp.footprints import load_footprints, torch_release
 from eagerdecomp.gaps import SmallSet, choose_kernels, fewest_kernels, smallest_set
 from eagerdecomp.modelcalls import ModelCalls, model_calls
@@ -63,6 +63,12 @@ def plan(
         OpSetError: for an op name that this torch does not have.
         RuleError: for two rules for one op.
         PlanError: for a model that cannot run on fake tensors.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> made = ed.plan(ed.infra() | ["aten.mul.Tensor", "aten.sigmoid"], ops=["aten.silu.default", "aten.tanh.default"])
+        >>> made["aten.silu.default"].status, made["aten.tanh.default"].status
+        ('closed', 'missing')
     """
     started = time.perf_counter()
     tell(0.0, "reading what was seen of each op")
@@ -158,7 +164,13 @@ def aten_ops() -> list[OpOverload]:
     return sorted((op for op in found if op is not None and is_dispatched(op)), key=str)
 
 
-def carrying_set(ops: Iterable[OpLike] | None = None, *, base: OpSet | None = None, rules: Iterable[Rule] = ()) -> SmallSet:
+def carrying_set(
+    ops: Iterable[OpLike] | None = None,
+    *,
+    base: OpSet | None = None,
+    rules: Iterable[Rule] = (),
+    last_resort: bool = False,
+) -> SmallSet:
     """A small set of ops that, beside `base`, carries the given ones: every call seen of them closes.
 
     None of its ops can be left out, yet another set might be smaller: `SmallSet.necessary` are those that every such set holds.
@@ -167,11 +179,20 @@ def carrying_set(ops: Iterable[OpLike] | None = None, *, base: OpSet | None = No
         ops: the ops to carry; all that eager calls for torch's operator database unless given.
         base: what the backend has anyway; `infra` unless given.
         rules: your own rules, as for `plan`. An op whose rule could not be tried for any call is carried by itself alone.
+        last_resort: also by the rules that express Core ATen by fewer kernels, at many calls for each op. They are tried anew, for
+            every call seen, which takes a while: `tiny` is what that finds for all ops.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> found = ed.carrying_set(["aten.silu.default", "aten.silu_backward.default"])
+        >>> found.ops
+        ('aten.add.Tensor', 'aten.mul.Tensor', 'aten.sigmoid.default', 'aten.sub.Tensor')
     """
     held = infra() if base is None else base
     user = index_rules(rules)
     planner = Planner(as_backend(held), user, our_rules, shipped_rules, shipped_costs)
-    seen, _ = with_rules(load_calls(), user.values())
+    fewer = () if not last_resort else tuple(rule for rule in few_kernels.RULES if rule.op not in user)
+    seen, _ = with_rules(load_calls(), (*user.values(), *fewer))
     routes = Routes(planner, seen, load_footprints())
     if ops is None:
         wanted = [op for op, found in seen.items() if found.eager and op_named(op) is not None]  # some are registered on first use

@@ -69,6 +69,14 @@ class Plan:
         stopped: why the plan is not of the whole model; "" where it is.
         notes: what the plan does not know.
         seconds: how long it took to make.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> made = ed.plan(ed.infra() | ["aten.mul.Tensor"], ops=["aten.silu", "aten.mul"])
+        >>> [str(one.op) for one in made.of("missing")][:1]
+        ['aten.silu.default']
+        >>> made.to_close
+        ('aten.sigmoid.default',)
     """
 
     op_set: str
@@ -200,8 +208,9 @@ class Plan:
             to_close, for_gradients, notes = (tuple(data.get(name, ())) for name in ("to_close", "for_gradients", "notes"))
             names, stopped = (data["op_set"], data["subject"], data["torch"]), data.get("stopped", "")
             return cls(*names, ops, kernels, data["bound"], to_close, for_gradients, stopped, notes, data["seconds"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise PlanError(f"not a plan, as --json writes one: {type(error).__name__}: {error}") from None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            words = f"{type(error).__name__}: {error}"
+            raise PlanError(f"not a plan, as eagerdecomp plan --json writes one ({words}): make it anew") from None
 
     def to_html(self, beside: Sequence[Plan] = ()) -> str:
         """A page that needs no other file: the plan's table, and a part for each op, with ``#op`` as its address.

@@ -21,9 +21,10 @@ from eagerdecomp.backend import Backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.engine import Engine
 from eagerdecomp.errors import UnsupportedGradientError, UnsupportedOpError
-from eagerdecomp.report import describe_call
+from eagerdecomp.forking import free_in_child
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.schema import arguments_of, facts_of
+from eagerdecomp.spelling import describe_call
 from eagerdecomp.tracer import desugars_first, tensors_in
 
 __all__ = ["Preflight"]
@@ -51,7 +52,7 @@ class Preflight:
         self._engine = Engine(bare, rules, ProgramCache())
         # One for all calls: what linked rules make once is of it.
         self._fakes = FakeTensorMode(allow_non_fake_inputs=True)
-        self._lock = threading.Lock()
+        self._lock = free_in_child(threading.Lock())
         self._exact = any(backend.ops.predicate(op) is not None for op in backend.ops)
 
     def watch(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:

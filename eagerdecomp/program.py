@@ -232,4 +232,8 @@ def _fault(program: Program, index: int, what: str) -> str:
     lines = [repr(call) for call in program.calls] + [f"return {program.result!r}"]
     first = max(0, index - 3)
     shown = [f"{'>>' if n == index else '  '} {lines[n]}" for n in range(first, min(len(lines), index + 4))]
-    return f"malformed program for {program.op}: {what}\n" + "\n".join(shown)
+    return (
+        f"malformed program for {program.op}: {what}\n"
+        + "\n".join(shown)
+        + "\nwhat to do: report it with these lines; it is a fault of eagerdecomp, or of a pass, not of the program that is run"
+    )

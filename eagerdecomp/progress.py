@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-__all__ = ["PartDone", "Progress"]
+__all__ = ["PartDone", "Progress", "SoFar"]
 
 _REDRAW_SECONDS = 0.1
 _PLAIN_LINES = 10
+_SOON_SECONDS = 2.0
 
 
 class Progress:
@@ -67,25 +68,21 @@ class Progress:
         self._stream.flush()
 
 
-class PartDone:
-    """Shows ``45 %  the next kernels  3 s left`` on a terminal, and nothing elsewhere.
+class _Line:
+    """A line on a terminal that the next one replaces, and nothing elsewhere.
 
     Args:
         stream: where the line goes; whether it is a terminal is asked of it.
         clock: seconds, for tests.
     """
 
+    _behind = ""  # what is written behind a line
+
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.perf_counter) -> None:
         self._stream = stream if stream.isatty() else None
         self._clock = clock
         self._started = clock()
         self._width = 0
-
-    def tell(self, part: float, words: str) -> None:
-        """Tell which part is done, of 1, and what is under way."""
-        elapsed = self._clock() - self._started
-        left = f"{_short(elapsed * (1 - part) / part)} left" if part > 0 and elapsed >= 1 else ""
-        self._draw("  ".join(filter(None, (f"{round(100 * part)} %", words, left))))
 
     def clear(self) -> None:
         """Take the line away, so that what follows starts where it stood."""
@@ -94,9 +91,36 @@ class PartDone:
 
     def _draw(self, line: str) -> None:
         if self._stream is not None:
-            self._stream.write("\r" + line.ljust(self._width) + ("" if line else "\r"))
+            self._stream.write("\r" + line.ljust(self._width) + (self._behind if line else "\r"))
             self._stream.flush()
             self._width = len(line)
+
+
+class PartDone(_Line):
+    """Shows ``45 %  the next kernels  3 s left`` on a terminal, and nothing elsewhere."""
+
+    def tell(self, part: float, words: str) -> None:
+        """Tell which part is done, of 1, and what is under way."""
+        elapsed = self._clock() - self._started
+        left = f"{_short(elapsed * (1 - part) / part)} left" if part > 0 and elapsed >= 1 else ""
+        self._draw("  ".join(filter(None, (f"{round(100 * part)} %", words, left))))
+
+
+class SoFar(_Line):
+    """Shows ``calls compared: 340  12 s`` on a terminal from the third second on, for what nobody knows the end of."""
+
+    _behind = "\r"  # the cursor stands before the line: what a script prints meanwhile goes over it
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__(stream, clock)
+        self._next = self._started + _SOON_SECONDS
+
+    def tell(self, words: str) -> None:
+        """Tell what was done so far; most calls draw nothing."""
+        now = self._clock()
+        if now >= self._next:
+            self._next = now + _REDRAW_SECONDS
+            self._draw(f"{words}  {_short(now - self._started)}")
 
 
 def _short(seconds: float) -> str:

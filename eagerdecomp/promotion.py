@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["floating", "number_like", "promoted"]
+__all__ = ["computed_in", "floating", "number_like", "promoted"]
 
 
 def promoted(operands: Sequence[Tensor]) -> torch.dtype:
     """The type that operands promote to: of those with dimensions, unless a kind above theirs has none."""
     highest = max(_kind(x.dtype) for x in operands)
     with_dims = [x.dtype for x in operands if x.dim()]
-    deciding = with_dims if any(_kind(dtype) == highest for dtype in with_dims) else [x.dtype for x in operands]
-    return functools.reduce(_promote, deciding)
+    if any(_kind(dtype) == highest for dtype in with_dims):
+        return functools.reduce(_promote, with_dims)
+    if highest == 3 and any(_kind(dtype) == 2 for dtype in with_dims):
+        return functools.reduce(_promote, with_dims).to_complex()  # a complex number beside floats keeps their precision
+    return functools.reduce(_promote, [x.dtype for x in operands])
+
+
+def computed_in(operands: Iterable[Any]) -> torch.dtype | None:
+    """The type that tensors and Python numbers promote to, whatever else is among them; None without a tensor."""
+    given = list(operands)
+    tensors = [x for x in given if isinstance(x, Tensor)]
+    if not tensors:
+        return None
+    dtype = promoted(tensors)
+    for x in given:
+        kind = 3 if isinstance(x, complex) else 2 if isinstance(x, float) else 1 if isinstance(x, int) and x is not True else 0
+        if kind > _kind(dtype) and x is not False:
+            whole = torch.int64 if kind == 1 else torch.get_default_dtype()
+            dtype = whole if kind < 3 else (dtype if dtype.is_floating_point else whole).to_complex()
+    return dtype
 
 
 def floating(dtype: torch.dtype) -> torch.dtype:

@@ -11,7 +11,7 @@ A rule of the library's own gets sizes as `sizes.Traced`: those that only end up
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from eagerdecomp.rules import NoRoute
 from eagerdecomp.schema import facts_of
 from eagerdecomp.sizes import Expression, Sizes, Traced, plain, traced_in
 
-__all__ = ["Reads", "Values"]
+__all__ = ["Reads", "Under", "Values"]
 
 
 def _attributes(*names: str) -> tuple[Callable[..., Any], ...]:
@@ -99,6 +99,31 @@ class Values:
         self.rank_by_size = False
 
 
+class Under:
+    """Whose rule `Reads` hears, while it runs: ``with under.modes(), under:``. No generator: one that an interrupt left suspended
+    would end at some later time, and set then what it should have set before."""
+
+    def __init__(self, reads: Reads, sized: bool, of_user: bool) -> None:
+        self._reads = reads
+        self._now = sized, of_user
+        self._before = reads._sized, reads._of_user
+        self._hears = of_user or not reads.everything
+
+    def modes(self) -> Any:
+        """Lets function modes act, if it is heard. It acts as it is made: to be made in the ``with``."""
+        return with_torch_function() if self._hears else nullcontext()
+
+    def __enter__(self) -> None:
+        self._reads._sized, self._reads._of_user = self._now
+        if self._hears:
+            self._reads.__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *exc: Any) -> None:
+        self._reads._sized, self._reads._of_user = self._before
+        if self._hears:
+            self._reads.__exit__(*exc)  # type: ignore[no-untyped-call]
+
+
 class Reads(TorchFunctionMode):
     """Hears what is asked of the arguments of one call.
 
@@ -135,18 +160,9 @@ class Reads(TorchFunctionMode):
             for position, tensor in self._tensors.values():
                 self.columns[reading(op, position, "{}.numel() == 0")] = not tensor.numel()
 
-    @contextmanager
-    def under(self, *, sized: bool, of_user: bool = False) -> Iterator[None]:
+    def under(self, *, sized: bool, of_user: bool = False) -> Under:
         """While a rule runs: hear it, and hand it sizes that remember where they came from if it can take them."""
-        before, (self._sized, self._of_user) = (self._sized, self._of_user), (sized, of_user)
-        try:
-            if self.everything and not of_user:
-                yield
-            else:
-                with with_torch_function(), self:
-                    yield
-        finally:
-            self._sized, self._of_user = before
+        return Under(self, sized, of_user)
 
     def finish(self) -> None:
         """The recording is over: sizes that anyone kept are plain numbers from now on."""

@@ -38,6 +38,15 @@ class Record:
         events: the first calls, by their start.
         events_left_out: how many there were beyond those.
         notes: what the record lacks, in sentences.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> with ed.RecordingMode(ed.core_aten()) as mode:
+        ...     y = torch.nn.functional.silu(torch.ones(2))
+        >>> record = mode.record()
+        >>> [(site.op, site.calls) for site in record.sites if "silu" in site.op]
+        [('aten.silu.default', 1)]
     """
 
     head: Head
@@ -88,10 +97,10 @@ class Record:
         """
         try:
             data = json.loads(text)
-        except ValueError as error:
-            raise RecordError(f"not a record, as eagerdecomp run --record writes one: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise RecordError(f"not a record, as eagerdecomp run --record writes one ({error}): record anew") from None
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise RecordError(f'not a record, as eagerdecomp run --record writes one: no "format": "{FORMAT}" in it')
+            raise RecordError(f'not a record, as eagerdecomp run --record writes one (no "format": "{FORMAT}" in it): record anew')
         if data.get("version") != VERSION:
             raise RecordError(f"a record of version {data.get('version')!r}; this eagerdecomp reads version {VERSION}: record anew")
         try:
@@ -112,12 +121,13 @@ class Record:
             )
             made = _checked(whole)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise RecordError(f"a record that lacks something: {type(error).__name__}: {error}") from None
+            raise RecordError(f"a record that lacks something ({type(error).__name__}: {error}): record anew") from None
         placed: tuple[Site | Miss | Bypass | Unsupported | Event, ...]
         placed = (*made.sites, *made.misses, *made.bypasses, *made.unsupported, *made.events)
         for one in placed:
             if not 0 <= one.line < len(made.lines):
-                raise RecordError(f"a record that lacks something: {one.op} came from line {one.line} of {len(made.lines)}")
+                words = f"{one.op} came from line {one.line} of {len(made.lines)}"
+                raise RecordError(f"a record that lacks something ({words}): record anew")
         return made
 
 

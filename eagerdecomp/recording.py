@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import sys
 import threading
@@ -9,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
 from time import perf_counter_ns as now
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +17,18 @@ import torch
 from torch.profiler import record_function
 
 from eagerdecomp._torch import DispatchMode, OpOverload, builtin, mode_stack, profiler_is_on
+from eagerdecomp._version import __version__
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.errors import UnsupportedOpError
+from eagerdecomp.forking import free_in_child
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.opset import OpLike, OpSet
 from eagerdecomp.record import Record
 from eagerdecomp.recorded import Head, Miss, Unsupported
-from eagerdecomp.report import describe_call, unsupported_error
+from eagerdecomp.report import unsupported_error
 from eagerdecomp.rules import NoRoute
 from eagerdecomp.runtime import Entry
+from eagerdecomp.spelling import describe_call
 from eagerdecomp.tallies import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
 from eagerdecomp.tracer import desugars_first
 from eagerdecomp.userlines import UserLines
@@ -50,10 +53,20 @@ class RecordingMode(EagerDecompMode):
     nothing for it. What is kept is bounded, however long the run.
 
     Args:
-        supported_ops, kernels: as for `EagerDecompMode`. Kernels that a backend brings are wrapped to be timed: such a mode
+        supported_ops: as for `EagerDecompMode`.
+        kernels: as for `EagerDecompMode`. Those that a backend brings are wrapped to be timed: such a mode
             shares no programs with one that does not record.
         timeline: how many calls and kernel calls, the first ones, are kept one by one.
         options: all others of `EagerDecompMode`.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> x = torch.ones(2)
+        >>> with ed.RecordingMode(ed.core_aten()) as mode:
+        ...     y = torch.nn.functional.silu(x)
+        >>> [site.op for site in mode.record().sites]
+        ['aten.silu.default']
     """
 
     def __init__(
@@ -185,7 +198,7 @@ class RecordingMode(EagerDecompMode):
             op_set=repr(self.backend.ops),
             on_unsupported=self.on_unsupported,
             torch=torch.__version__,
-            eagerdecomp=_version(),
+            eagerdecomp=__version__,
             python=platform.python_version(),
             started=notes.started,
             seconds=((now() if notes.inside else notes.ended) - notes.begun) / 1e9,
@@ -258,7 +271,7 @@ class _Notes:
         self.misses: list[Miss] = []
         self.missed_in_all = 0
         self._unsupported: dict[tuple[OpOverload, int], Unsupported] = {}
-        self._lock = threading.Lock()
+        self._lock = free_in_child(threading.Lock())
         self._local = threading.local()
         self._tallies: list[Tally] = []
 
@@ -336,6 +349,7 @@ class _Notes:
         return Backend(backend.name, backend.ops, kernels, hook and compile, backend.device_type)
 
     def _timed(self, name: Any, kernel: Kernel) -> Kernel:
+        @functools.wraps(kernel)
         def timed(*args: Any, **kwargs: Any) -> Any:
             tally = self.tally()
             call = tally.call
@@ -375,13 +389,6 @@ def _told(call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> str
             return describe_call(call.op, args, kwargs or {})[:_TEXT]
         except RuntimeError:  # a tensor that does not tell its sizes
             return f"{call.op}(...)"
-
-
-def _version() -> str:
-    try:
-        return version("eagerdecomp")
-    except PackageNotFoundError:  # run from a folder, without an installation
-        return ""
 
 
 def _devices() -> tuple[str, ...]:

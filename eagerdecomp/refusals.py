@@ -7,17 +7,18 @@ recorded, of dtypes and sizes alone, so they cost nothing later.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+from eagerdecomp.argument_checks import ARGUMENT_CHECKS
 from eagerdecomp.precision import HALF
-from eagerdecomp.spelling import not_implemented, scalar_type_name, shape_text
+from eagerdecomp.promotion import computed_in
+from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name
 
-__all__ = ["CHECKS", "REFUSED", "refusing"]
+__all__ = ["CHECKS", "EXACT_OUT", "REFUSED", "refusing"]
 
 #: Takes an op's arguments, and raises what eager would.
 Check: TypeAlias = Callable[..., None]
@@ -40,6 +41,7 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten._softmax.default": ("softmax_lastdim_kernel_impl", _INTEGRAL),
     "aten._softmax_backward_data.default": ("softmax_backward_lastdim_kernel_impl", _INTEGRAL | _COMPLEX),
     "aten._upsample_nearest_exact1d.default": ("compute_indices_weights_nearest", _BUT_BYTE | _COMPLEX),
+    "aten.aminmax.default": ("aminmax_cpu", _COMPLEX),
     "aten.batch_norm_backward.default": ("batch_norm_backward_cpu", _INTEGRAL | _COMPLEX),
     "aten.binary_cross_entropy.default": ("binary_cross_entropy", _INTEGRAL | _COMPLEX),
     "aten.binary_cross_entropy_backward.default": ("binary_cross_entropy_backward", _INTEGRAL),
@@ -70,7 +72,7 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.linalg_cross.default": ("cross", _BOOL),
     "aten.log_sigmoid_backward.default": ("log_sigmoid_backward_cpu", _INTEGRAL),
     "aten.log_sigmoid_forward.default": ("log_sigmoid_cpu", _INTEGERS | _COMPLEX),
-    "aten.logaddexp.default": ("logaddexp_cpu", _INTEGRAL),
+    "aten.logaddexp.default": ("logaddexp_cpu", _INTEGRAL | {torch.complex32}),
     "aten.logaddexp2.default": ("logaddexp2_cpu", _INTEGRAL | _COMPLEX),
     "aten.logit_backward.default": ("logit_backward_cpu", _INTEGRAL),
     "aten.max_unpool2d.default": ("max_unpool2d", _INTEGRAL | _COMPLEX),
@@ -90,11 +92,13 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.nll_loss2d_forward.default": ("nll_loss2d_forward_out_frame", _INTEGRAL | _COMPLEX),
     "aten.nll_loss_backward.default": ("nll_loss_backward_out_frame", _INTEGRAL | _COMPLEX),
     "aten.nll_loss_forward.default": ("nll_loss_out_frame", _INTEGRAL | _COMPLEX),
+    "aten.polar.default": ("polar_cpu", frozenset({torch.float16})),
     "aten.pow.Tensor_Tensor": ("pow", _BOOL),
     "aten.reflection_pad1d.default": ("reflection_pad1d", _BOOL),
     "aten.reflection_pad1d_backward.default": ("reflection_pad1d_backward", _INTEGRAL),
     "aten.replication_pad1d.default": ("replication_pad1d", _BOOL),
     "aten.replication_pad2d.default": ("replication_pad2d", _BOOL),
+    "aten.selu.default": ("elu_cpu", _INTEGRAL),
     "aten.sigmoid_backward.default": ("sigmoid_backward_cpu", _INTEGRAL),
     "aten.silu.default": ("silu_cpu", _INTEGRAL),
     "aten.silu_backward.default": ("silu_backward_cpu", _INTEGRAL),
@@ -107,7 +111,7 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.special_log_ndtr.default": ("log_ndtr_cpu", HALF),
     "aten.special_ndtri.default": ("ndtri_cpu", HALF),
     "aten.special_spherical_bessel_j0.default": ("spherical_bessel_j0_cpu", HALF),
-    "aten.special_xlog1py.default": ("xlog1py_cpu", _COMPLEX),
+    "aten.special_xlog1py.default": ("xlog1py_cpu", _COMPLEX | {torch.complex32}),
     "aten.special_zeta.default": ("zeta_cpu", HALF),
     "aten.tanh_backward.default": ("tanh_backward_cpu", _INTEGRAL),
     "aten.threshold.default": ("threshold_cpu", _BOOL),
@@ -118,10 +122,78 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.upsample_linear1d.default": ("compute_indices_weights_linear", _INTEGRAL),
     "aten.upsample_nearest1d.default": ("compute_indices_weights_nearest", _BUT_BYTE | _COMPLEX),
     "aten.upsample_trilinear3d.default": ("compute_indices_weights_linear", _INTEGRAL),
-    "aten.xlogy.Scalar_Other": ("xlogy_cpu", _COMPLEX),
-    "aten.xlogy.Scalar_Self": ("xlogy_cpu", _COMPLEX),
-    "aten.xlogy.Tensor": ("xlogy_cpu", _COMPLEX),
+    "aten.xlogy.Scalar_Other": ("xlogy_cpu", _COMPLEX | {torch.complex32}),
+    "aten.xlogy.Scalar_Self": ("xlogy_cpu", _COMPLEX | {torch.complex32}),
+    "aten.xlogy.Tensor": ("xlogy_cpu", _COMPLEX | {torch.complex32}),
 }
+
+_EXACT = {
+    "out": (
+        "_log_softmax _log_softmax_backward_data _softmax _softmax_backward_data _upsample_nearest_exact1d abs "
+        "absolute adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d addbmm addmm "
+        "addmv amax amin aminmax argmax argmin avg_pool2d avg_pool3d baddbmm binary_cross_entropy "
+        "bitwise_not bmm ceil clamp clamp_max clamp_min complex conj_physical cross cummax cummin diag diff dot elu fft_ifft "
+        "fft_ihfft fix floor frac gather gelu hardshrink hardsigmoid hardswish hardtanh hash_tensor heaviside histc "
+        "huber_loss_backward index_add index_copy index_reduce inverse isneginf isposinf leaky_relu "
+        "linalg_cross linalg_det linalg_eigvalsh linalg_inv linalg_ldl_factor linalg_ldl_factor_ex linalg_lu "
+        "linalg_lu_factor linalg_lu_factor_ex linalg_matmul linalg_multi_dot linalg_norm linalg_qr linalg_slogdet "
+        "linalg_solve linalg_solve_ex linalg_solve_triangular linalg_svdvals linalg_vecdot linalg_vector_norm "
+        "linear log_sigmoid logcumsumexp masked_select matmul max_pool2d_with_indices max_pool3d_with_indices "
+        "max_unpool2d max_unpool3d mish mm multi_margin_loss multilabel_margin_loss multinomial mv nan_to_num "
+        "narrow_copy native_batch_norm neg negative nll_loss nll_loss2d nonzero nonzero_static norm ormqr polar "
+        "reflection_pad1d renorm replication_pad1d replication_pad2d round scatter_add sgn sign signbit silu "
+        "slow_conv_transpose2d slow_conv_transpose3d soft_margin_loss softplus softshrink special_round take "
+        "take_along_dim tensordot thnn_conv2d tril triu trunc upsample_bicubic2d upsample_bilinear2d "
+        "upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_trilinear3d vdot"
+    ),
+    "grad_input": (
+        "_upsample_bilinear2d_aa_backward _upsample_nearest_exact1d_backward adaptive_max_pool2d_backward "
+        "adaptive_max_pool3d_backward avg_pool2d_backward avg_pool3d_backward binary_cross_entropy_backward "
+        "fractional_max_pool2d_backward fractional_max_pool3d_backward gelu_backward glu_backward "
+        "log_sigmoid_backward max_pool2d_with_indices_backward multi_margin_loss_backward "
+        "multilabel_margin_loss_backward nll_loss2d_backward nll_loss_backward reflection_pad1d_backward "
+        "replication_pad1d_backward replication_pad2d_backward upsample_bicubic2d_backward "
+        "upsample_bilinear2d_backward upsample_linear1d_backward upsample_nearest1d_backward "
+        "upsample_nearest2d_backward upsample_trilinear3d_backward"
+    ),
+    "output": (
+        "_slow_conv2d_forward fractional_max_pool2d fractional_max_pool3d log_sigmoid_forward "
+        "multilabel_margin_loss_forward nll_loss2d_forward nll_loss_forward"
+    ),
+    "Tensor_out": "bucketize frexp index lerp searchsorted",
+    "values": "kthvalue mode sort topk",
+    "U": "_linalg_svd linalg_svd svd",
+    "Tensor_Tensor_out": "float_power isin",
+    "Scalar_out": "lerp",
+    "dim_values": "median nanmedian",
+    "int_out": "log_softmax softmax",
+    "result": "_linalg_det _linalg_solve_ex",
+    "scalar_out": "nanquantile quantile",
+    "L": "linalg_cholesky_ex",
+    "Q": "qr",
+    "X": "triangular_solve",
+    "bin_ct_out": "histogram",
+    "bins_tensor_out": "histogram",
+    "decimals_out": "round",
+    "dim_max": "max",
+    "dim_min": "min",
+    "eigenvalues": "_linalg_eigh",
+    "eigvals": "linalg_eigh",
+    "inverse": "linalg_inv_ex",
+    "no_stats_out": "_native_batch_norm_legit",
+    "reduce_out": "scatter",
+    "self_out": "where",
+    "sign": "_linalg_slogdet",
+    "src_out": "scatter",
+    "stable_out": "argsort",
+    "str_ord_out": "linalg_matrix_norm",
+    "two_out": "scatter_reduce",
+    "value_out": "scatter",
+    "values_stable": "sort",
+}
+
+#: ``out=`` overloads of kernels that write no other dtype than the result's; so do all that torch generates.
+EXACT_OUT = frozenset(f"aten.{name}.{overload}" for overload, names in _EXACT.items() for name in names.split())
 
 
 def _empty_dimension(name: str) -> Check:
@@ -133,13 +205,6 @@ def _empty_dimension(name: str) -> Check:
     return check
 
 
-def _index_select(self: Tensor, dim: int, index: Tensor) -> None:
-    if index.dim() > 1:
-        raise IndexError("index_select(): Index is supposed to be a vector")
-    if index.dtype not in (torch.int32, torch.int64):
-        raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
-
-
 def _take(self: Tensor, index: Tensor) -> None:
     if index.dtype is not torch.int64:
         raise RuntimeError(f"take(): Expected a long tensor for index, but got {scalar_type_name(index.dtype)}")
@@ -148,13 +213,6 @@ def _take(self: Tensor, index: Tensor) -> None:
 def _embedding(weight: Tensor, indices: Tensor, *more: Any) -> None:
     if weight.dim() != 2:
         raise RuntimeError("'weight' must be 2-D")
-
-
-def _narrow_copy(self: Tensor, dim: int, start: int, length: int) -> None:
-    if not self.dim():
-        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
-    if not -self.dim() <= dim < self.dim():
-        raise RuntimeError(f"narrow_copy(): dimension {dim} is out of range for a tensor of {self.dim()} dimensions")
 
 
 def _split(self: Tensor, split_size: int, dim: int = 0) -> None:
@@ -175,27 +233,30 @@ def _upsampled(input: Tensor, output_size: Sequence[int], *more: Any) -> None:
         raise RuntimeError(f"Input and output sizes should be greater than 0, but got input ({given}) and output ({wanted})")
 
 
-def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> None:
-    if self.dtype in _INTEGERS and isinstance(value, float) and not math.isfinite(value):
-        name = str(self.dtype).removeprefix("torch.")
-        raise RuntimeError(f"value cannot be converted to type {name}_t without overflow")
+def _check_fits(value: Any, dtype: torch.dtype) -> None:
+    """Refuse a number that is none of an integer dtype, as ATen does; of whole ones those below zero wrap around in bytes."""
+    if dtype not in _INTEGERS:
+        return
+    bounds = torch.iinfo(dtype)
+    least = -bounds.max if dtype is torch.uint8 and isinstance(value, int) else bounds.min
+    if not least <= value <= bounds.max:
+        name = "int" if dtype is torch.int32 else f"{str(dtype).removeprefix('torch.')}_t"
+        raise RuntimeError(f"value cannot be converted to type {name} without overflow")
+
+
+def _threshold(self: Tensor, threshold: Any, value: Any) -> None:
+    _check_fits(threshold, self.dtype)
+    _check_fits(value, self.dtype)
+
+
+def _round(self: Tensor, *, decimals: int) -> None:
+    if self.dtype in _INTEGRAL | _COMPLEX:
+        raise not_implemented("round_cpu" if decimals else "round_vml_cpu", self.dtype)
 
 
 def _smooth_l1(self: Tensor, target: Tensor, reduction: int = 1, beta: float = 1.0) -> None:
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
-
-
-def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> None:
-    if not self.dim() or self.dim() != source.dim() or not -self.dim() <= dim < self.dim():
-        return
-    ours, theirs = list(self.shape), list(source.shape)
-    del ours[dim], theirs[dim]
-    if ours != theirs:
-        raise RuntimeError(
-            "source tensor shape must match self tensor shape, excluding the specified dimension. "
-            f"Got self.shape = {shape_text(self.shape)} source.shape = {shape_text(source.shape)}"
-        )
 
 
 def _kind(side: Any) -> int:
@@ -259,30 +320,44 @@ def _steps_of_bools(kernel: str) -> Check:
     return check
 
 
+def _heaviside(self: Tensor, values: Tensor) -> None:
+    if self.dtype is not values.dtype:
+        raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
+
+
+def _lerp(self: Tensor, end: Tensor, weight: Tensor) -> None:
+    if self.dtype in _INTEGRAL:
+        raise not_implemented("lerp_kernel_tensor", self.dtype)
+    for name, one in (("end", end), ("weight", weight)):
+        if one.dtype is not self.dtype and (name == "end" or one.dim()):  # a weight without dimensions is read as a number
+            raise RuntimeError(f"expected dtype {cpp_name(self.dtype)} for `{name}` but got dtype {cpp_name(one.dtype)}")
+
+
 #: What else an op asks of its arguments, as a function of them that raises eager's error.
 CHECKS: dict[str, Check] = {
+    **ARGUMENT_CHECKS,
     "aten.add.Scalar": _add,
     "aten.add.Tensor": _add,
     "aten.amax.default": _empty_dimension("amax"),
     "aten.amin.default": _empty_dimension("amin"),
     "aten.arange.start_step": _arange,
     "aten.embedding.default": _embedding,
-    "aten.index_add.default": _index_add,
-    "aten.index_select.default": _index_select,
+    "aten.heaviside.default": _heaviside,
     "aten.isin.Scalar_Tensor": _isin,
     "aten.isin.Tensor_Scalar": _isin,
     "aten.isin.Tensor_Tensor": _isin,
+    "aten.lerp.Tensor": _lerp,
     "aten.linspace.default": _steps_of_bools("linspace_cpu"),
     "aten.logspace.default": _steps_of_bools("logspace_cpu"),
-    "aten.masked_fill.Scalar": _masked_fill,
-    "aten.narrow_copy.default": _narrow_copy,
     "aten.pow.Scalar": _pow,
+    "aten.round.decimals": _round,
     "aten.smooth_l1_loss.default": _smooth_l1,
     "aten.split.Tensor": _split,
     "aten.stack.default": _stack,
     "aten.sub.Scalar": _sub,
     "aten.sub.Tensor": _sub,
     "aten.take.default": _take,
+    "aten.threshold.default": _threshold,
     **{
         f"aten.{name}.default": _upsampled
         for name in (
@@ -293,20 +368,33 @@ CHECKS: dict[str, Check] = {
 }
 
 
+#: Ops of which all arguments are operands.
+_PROMOTING = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("xlogy.Scalar_Other", "xlogy.Scalar_Self", "xlogy.Tensor", "pow.Tensor_Tensor"),
+        *(f"{name}.default" for name in ("igamma", "igammac", "logaddexp", "special_xlog1py", "special_zeta")),
+    )
+)
+
+
 def refusing(op: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     """A rule's function that first refuses what eager's kernel refuses; `fn` itself where that is nothing.
 
-    A dtype is refused when all tensors of the call have refused ones: one of another would promote the rest.
+    A dtype is refused when all tensors of the call have refused ones: one of another would promote the rest. Where operands are
+    known to promote, it is the dtype that they promote to.
     """
     kernel, dtypes = REFUSED.get(op, ("", frozenset()))
     check = CHECKS.get(op)
+    promotes = op in _PROMOTING and bool(dtypes)
     if not dtypes and check is None:
         return fn
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-        if dtypes and tensors and all(tensor.dtype in dtypes for tensor in tensors):
-            raise not_implemented(kernel, tensors[0].dtype)
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)] if dtypes else ()
+        computed = computed_in(args) if promotes else tensors[0].dtype if tensors else None
+        if computed in dtypes and (promotes or all(tensor.dtype in dtypes for tensor in tensors)):
+            raise not_implemented(kernel, computed)
         if check is not None:
             check(*args, **kwargs)
         return fn(*args, **kwargs)

@@ -25,13 +25,14 @@ from eagerdecomp._torch import (
     without_torch_function,
 )
 from eagerdecomp.calls import spelled
+from eagerdecomp.chain import Chain
 from eagerdecomp.key import key_or_none, program_arguments
 from eagerdecomp.passes import optimise
 from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.routes import Route
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.schema import arguments_of, facts_of
-from eagerdecomp.tracer import Chain, Recorder, tensors_in
+from eagerdecomp.tracer import Recorder, tensors_in
 
 __all__ = ["Rehearsal"]
 

@@ -9,29 +9,45 @@ from typing import Any, NamedTuple
 import torch
 
 from eagerdecomp._torch import OpOverload, builtin, lazy_bits_visible, no_current_modes, without_torch_function
+from eagerdecomp.blamed import Culprit
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.judging import Difference, difference
 from eagerdecomp.key import program_arguments
 from eagerdecomp.observing import Caught, Observed, copied, is_plain, leaves_of, observe, observed
 from eagerdecomp.planner import WORKSPACE_OF, Planner
-from eagerdecomp.report import describe_call
 from eagerdecomp.rules import NoRoute, Rule, place_of
-from eagerdecomp.schema import arguments_of, facts_of
+from eagerdecomp.schema import arguments_of, call_of, facts_of
 from eagerdecomp.sizes import plain
+from eagerdecomp.spelling import describe_call
 from eagerdecomp.tracer import Recorder
 
-__all__ = ["Call", "Compared", "Draws", "Finding", "answered_by", "compared", "eager", "replayed", "why_not_compared"]
+__all__ = [
+    "Call",
+    "Compared",
+    "Draws",
+    "Finding",
+    "answered_by",
+    "compared",
+    "culprit_of",
+    "eager",
+    "replayed",
+    "why_not_compared",
+]
 
 # Kernels that write to arguments of which their schemas do not say so.
 _WRITES_UNSAID = frozenset({"aten::native_batch_norm", "aten::batch_norm", "aten::cudnn_batch_norm", "aten::instance_norm"})
 
 
 class Call:
-    """A call of an op, its arguments kept as they were before: every time it is made again it is on copies."""
+    """A call of an op, its arguments kept as they were before: every time it is made again it is on copies.
 
-    def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    Args:
+        home: kept on the CPU, wherever they are.
+    """
+
+    def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, home: bool = False) -> None:
         self.op = op
-        self._args, self._kwargs = copied(op._schema.name, args, kwargs)
+        self._args, self._kwargs = copied(op._schema.name, args, kwargs, home=home)
         self.text = describe_call(op, args, dict(kwargs))
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
@@ -42,10 +58,14 @@ class Call:
         """The arguments themselves, not to be written to."""
         return self._args, self._kwargs
 
-    def eager(self) -> Observed:
-        """What eager's kernel leaves behind."""
+    def eager(self, generator: torch.Generator | None = None) -> Observed:
+        """What eager's kernel leaves behind; where it takes a generator, drawn from the one given."""
         writes = facts_of(self.op).mutated or self.op._schema.name in _WRITES_UNSAID
         args, kwargs = self.arguments() if writes else self.kept()
+        if generator is not None:
+            places = zip(facts_of(self.op).arguments, arguments_of(self.op, args, kwargs), strict=True)
+            given, named = call_of(self.op, [generator if one.kind == "Generator" else value for one, value in places])
+            args, kwargs = [*given], dict(named)
         return observe(eager(self.op), args, kwargs)[1]
 
 
@@ -171,6 +191,29 @@ def replayed(planner: Planner, call: Call) -> Finding | None:
     ):  # what is raised is a finding, or no fault of a kernel's or rule's
         recorder.run(planner.decide(call.op).rules, args, kwargs)
     return recorder.found[0] if recorder.found else None
+
+
+def culprit_of(
+    call: Call, finding: Finding | None, run: Callable[..., Any], hook: Callable[..., Any] | None, kernel: str = ""
+) -> Culprit:
+    """Who is to blame for a call that was wrong.
+
+    Args:
+        finding: what `replayed` found in it.
+        run: makes the call as it was made.
+        hook: the backend's `compile` hook.
+        kernel: where the kernel stands, if one alone takes the call.
+    """
+    if finding is not None:
+        kind = "kernel" if finding.rule is None else "rule"
+        return Culprit(kind, str(finding.call.op), finding.name, finding.call.text, finding.difference, finding.chain)
+    args, kwargs = call.arguments()
+    again = compared(call, args, kwargs, lambda: run(*args, **kwargs)).difference
+    if again is None:
+        name = f"the kernel {kernel}" if kernel else "a kernel or rule that does not always do the same"
+        return Culprit("unsteady", str(call.op), name, call.text, None)
+    name = "the program that was kept of a call" if hook is None else f"what the compile hook {hook!r} made of its program"
+    return Culprit("program", str(call.op), name, call.text, again)
 
 
 class _Checking(Recorder):

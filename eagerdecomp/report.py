@@ -5,38 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor
-
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.diagnosis import attempts, ends, failed_ops, openers, path
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.opset import infra
+from eagerdecomp.outside import outside_layouts
 from eagerdecomp.planner import Planner
 from eagerdecomp.rules import NoRoute
-from eagerdecomp.spelling import tensor_text, value_text
+from eagerdecomp.spelling import describe_call
 
-__all__ = ["describe_call", "unsupported_error"]
-
-
-def describe_call(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
-    """A call in short: ``aten.add.Tensor(f32[2, 3], 1, alpha=2)``."""
-    shown = [_describe(arg) for arg in args] + [f"{name}={_describe(value)}" for name, value in kwargs.items()]
-    return f"{op}({', '.join(shown)})"
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return tensor_text(value)
-    if isinstance(value, (list, tuple)):
-        shown = ", ".join(map(_describe, value[:8])) + (f", ... {len(value)} in all" if len(value) > 8 else "")
-        return f"[{shown}]"
-    return value_text(value)
+__all__ = ["unsupported_error"]
 
 
 def unsupported_error(
-    planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute
+    planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute, *, may_fall_back: bool = True
 ) -> UnsupportedOpError:
-    """The error for a call that has no route, from what the search left behind."""
+    """The error for a call that has no route, from what the search left behind.
+
+    Args:
+        may_fall_back: whether such calls could be asked to run natively.
+    """
     steps = path(failure)
     return UnsupportedOpError(
         str(op),
@@ -46,12 +34,17 @@ def unsupported_error(
         tried=list(dict.fromkeys(attempts(failure))),
         openers=[[str(kernel) for kernel in kernels] for kernels in openers(planner, op, args, kwargs, failure)],
         op_set=repr(planner.backend.ops),
-        hint=_hint(failure),
+        hint=outside_layouts(op, args, kwargs) or _hint(planner, failure),
+        may_fall_back=may_fall_back,
     )
 
 
-def _hint(failure: NoRoute) -> str:
+def _hint(planner: Planner, failure: NoRoute) -> str:
     plumbing = [str(op) for op in dict.fromkeys(failed_ops(failure)) if op in infra()]
     if not plumbing:
         return ""
-    return f"{', '.join(plumbing)}: storage plumbing that every eager backend needs; `| eagerdecomp.infra()` adds it all"
+    lacks = "lacks a part of" if any(op in planner.backend.ops for op in infra()) else "lacks"
+    return (
+        f"the op set {lacks} eagerdecomp.infra(), storage plumbing that every eager backend needs, here {', '.join(plumbing)}: "
+        "`| eagerdecomp.infra()` adds it all"
+    )

@@ -23,7 +23,7 @@ from eagerdecomp.opset import core_aten, prims
 from eagerdecomp.rules import Rule
 from eagerdecomp.strides import in_order, is_dense, memory_order
 
-__all__ = ["Named", "named_backend", "named_by_spec", "reproducer"]
+__all__ = ["call_script", "Named", "named_backend", "named_by_spec", "reproducer", "resized"]
 
 # Tensors of more elements than this together are made smaller, if the call is still wrong ...
 _SMALL = 16
@@ -160,12 +160,45 @@ def reproducer(
         args, kwargs = _smaller(args, kwargs, fails)
     if _elements(args, kwargs) > _LITERAL and _checks_arguments(op):
         args, kwargs, drawn = _with_draws(args, kwargs, fails)
-    writer = _Writer(drawn)
+    guard = "torch.inference_mode()" if torch.is_inference_mode_enabled() else "torch.no_grad()"
+    rules = f", rules={named.rules}" if named.rules else ""
+    ending = [
+        f"given = [inputs() for _ in range({times})]  # recorded, compiled, run",
+        "",
+        "",
+        "def calls():",
+        "    for args, kwargs in given:",
+        f"        torch.ops.{op}(*args, **kwargs)",
+        "",
+        "",
+        f"with {guard}:",
+        f"    found = ed.blame(calls, {named.backend}{rules}, reproducers=False)",
+        "print(found)",
+        "sys.exit(1 if found else 0)",
+    ]
+    return call_script(args, kwargs, named, about, ending, drawn)
+
+
+def call_script(
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    named: Named,
+    about: str,
+    ending: Sequence[str],
+    drawn: Mapping[int, str] | None = None,
+) -> tuple[str, bytes]:
+    """A script with a function ``inputs()`` that makes the arguments of a call, and what it loads from a file beside it.
+
+    Args:
+        named: how the script names the backend.
+        about: what is wrong, for its first lines.
+        ending: what it does with them; it ends with exit code 1 while the fault is there.
+        drawn: by identity, tensors that an expression makes.
+    """
+    writer = _Writer(drawn or {})
     words = [writer.text(value) for value in args]
     named_words = [f"{name!r}: {writer.text(value)}" for name, value in kwargs.items()]
     data = writer.data()
-    rules = f", rules={named.rules}" if named.rules else ""
-    guard = "torch.inference_mode()" if torch.is_inference_mode_enabled() else "torch.no_grad()"
     loaded, large = _loading(data)
     lines = [
         *_quoted(about).splitlines(),
@@ -188,18 +221,7 @@ def reproducer(
         f"    return [{', '.join(words)}], {{{', '.join(named_words)}}}",
         "",
         "",
-        f"given = [inputs() for _ in range({times})]  # recorded, compiled, run",
-        "",
-        "",
-        "def calls():",
-        "    for args, kwargs in given:",
-        f"        torch.ops.{op}(*args, **kwargs)",
-        "",
-        "",
-        f"with {guard}:",
-        f"    found = ed.blame(calls, {named.backend}{rules}, reproducers=False)",
-        "print(found)",
-        "sys.exit(1 if found else 0)",
+        *ending,
     ]
     return "\n".join(lines) + "\n", large
 
@@ -332,21 +354,27 @@ def _smaller(
         for less in sorted({1, 2, 3, 4, 8, 16, size // 2}):
             if not 0 < less < size or time.monotonic() > until:
                 continue
-            changed = _resized(args, kwargs, size, less)
+            changed = resized(args, kwargs, size, 0, less)
             if changed is not None and fails(*changed):
                 args, kwargs = changed
                 break
     return args, kwargs
 
 
-def _resized(args: Sequence[Any], kwargs: Mapping[str, Any], size: int, less: int) -> tuple[list[Any], dict[str, Any]] | None:
+def resized(
+    args: Sequence[Any], kwargs: Mapping[str, Any], size: int, start: int, less: int
+) -> tuple[list[Any], dict[str, Any]] | None:
+    """A call with `less` in place of `size` wherever that stands: of tensors the elements from `start` on, laid out densely.
+
+    None where tensors share memory, which they would not afterwards.
+    """
     made: dict[int, Tensor] = {}
 
     def change(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
         if id(value) not in made:
-            made[id(value)] = _cut(value, size, less)
+            made[id(value)] = _cut(value, size, start, less)
         return made[id(value)]
 
     def cut(value: Any) -> Any:
@@ -361,10 +389,10 @@ def _resized(args: Sequence[Any], kwargs: Mapping[str, Any], size: int, less: in
     return [cut(value) for value in args], {name: cut(value) for name, value in kwargs.items()}
 
 
-def _cut(tensor: Tensor, size: int, less: int) -> Tensor:
+def _cut(tensor: Tensor, size: int, start: int, less: int) -> Tensor:
     if size not in tensor.shape:
         return tensor
-    part = resolved(tensor)[tuple(slice(less) if one == size else slice(None) for one in tensor.shape)]
+    part = resolved(tensor)[tuple(slice(start, start + less) if one == size else slice(None) for one in tensor.shape)]
     return _laid_out(part, part.shape, memory_order(tensor))
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.errors import RuleError
 from eagerdecomp.opset import OpLike, resolve_ops
+from eagerdecomp.spelling import describe_call
 
 __all__ = [
     "Call",
@@ -19,6 +20,7 @@ __all__ = [
     "first_answer",
     "index_rules",
     "linked",
+    "on_prims",
     "own",
     "place_of",
     "register_decomposition",
@@ -40,7 +42,7 @@ class Rule:
     Attributes:
         op: the overload the rule expresses.
         fn: the rule's function, as above.
-        source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table``, ``refs`` or ``explicit``.
+        source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table``, ``refs``, ``explicit`` or ``prims``.
         where: for people: module and line of the function.
         linked: which of the two kinds `fn` is.
         effects: it does more than its calls show (exchanges generator state, warns), so that no program can hold it: always, or for
@@ -48,6 +50,15 @@ class Rule:
         keeps_lazy_bits: made of calls that hand conj and neg bits through untouched, so it needs no guard for them.
         whole: a linked rule that goes by facts which other rules can't be asked for without losing programs for all sizes (how what
             a kernel made lies in memory): a program calls its op as one, and the rule decides at each call.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> def square(x):
+        ...     return torch.ops.aten.mul.Tensor(x, x)
+        >>> rule = ed.register_decomposition("aten.square.default")(square)
+        >>> str(rule.op), rule.source
+        ('aten.square.default', 'user')
     """
 
     op: OpOverload
@@ -67,7 +78,11 @@ class Rule:
         """The same; `fused` where the calls are recorded for a backend's hook (see `to_be_fused`)."""
         answer = self.bind(_Dispatched(self.op, fused))(*args, **kwargs)
         if answer is None and self.source == "user" and self.op._schema.returns:
-            raise RuleError(f"the {self} for {self.op} answered None; is its `return` missing?")
+            raise RuleError(
+                f"the {self} for {self.op} answered None\n"
+                f"  called as: {describe_call(self.op, args, kwargs)}\n"
+                "  what to do: give it its `return`, or let it answer NotImplemented for calls that it does not take"
+            )
         return answer
 
     def bind(self, call: Call) -> Callable[..., Any]:
@@ -155,6 +170,12 @@ def own(op: OpOverload, fn: Callable[..., Any], *, effects: bool | Callable[...,
     return Rule(op, fn, "own", place_of(fn), effects=effects)
 
 
+def on_prims(op: OpOverload, fn: Callable[..., Any], *, effects: bool | Callable[..., bool] = False) -> Rule:
+    """A plain rule of the library's own for sets that hold prims, behind all others: what it does where no other op can costs work
+    that grows with the product of sizes, which a set of ATen's ops would rather be told of."""
+    return Rule(op, fn, "prims", place_of(fn), effects=effects)
+
+
 def linked(
     op: OpOverload,
     fn: Callable[[Call], Callable[..., Any]],
@@ -185,10 +206,20 @@ def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Ca
     Raises:
         RuleError: when `op` names several overloads, since a rule is for one signature; when the function does not take what
             the op's schema demands.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> @ed.register_decomposition("aten.square.default")
+        ... def square(x):
+        ...     return torch.ops.aten.mul.Tensor(x, x)
+        >>> mode = ed.EagerDecompMode(ed.core_aten(), rules=[square])
+        >>> mode.explain("aten.square", torch.ones(2)).kernels
+        {'aten.mul.Tensor': 1}
     """
     overloads = resolve_ops([op])
     if len(overloads) != 1:
-        raise RuleError(f"{op} has several overloads ({', '.join(map(str, overloads))}): a rule is for one of them")
+        raise RuleError(f"{op} has several overloads ({', '.join(map(str, overloads))}): a rule is for one of them; name it")
 
     def decorate(fn: Callable[..., Any]) -> Rule:
         if not callable(fn):
@@ -221,6 +252,6 @@ def index_rules(rules: Iterable[Rule]) -> Mapping[OpOverload, Rule]:
         if not isinstance(rule, Rule):
             raise RuleError(f"not a rule: {rule!r}; make one with eagerdecomp.register_decomposition(op)(function)")
         if rule.op in found:
-            raise RuleError(f"two rules for {rule.op}: {found[rule.op].where} and {rule.where}")
+            raise RuleError(f"two rules for {rule.op}: {found[rule.op].where} and {rule.where}; leave one of them out")
         found[rule.op] = rule
     return found

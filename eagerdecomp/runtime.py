@@ -15,13 +15,17 @@ from eagerdecomp._torch import (
     FakeTensor,
     OpOverload,
     builtin,
+    lazy_bit_guards,
     lazy_bits_seen_by_kernels,
-    lazy_bits_visible,
     without_torch_function,
 )
+from eagerdecomp.answers import held
 from eagerdecomp.cache import OpPrograms, ProgramCache
+from eagerdecomp.chain import Chain
+from eagerdecomp.collectives import Callbacks
 from eagerdecomp.compiler import install_program
 from eagerdecomp.direct import native
+from eagerdecomp.forking import free_in_child
 from eagerdecomp.fusing import meet
 from eagerdecomp.key import (
     Column,
@@ -37,7 +41,8 @@ from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.rules import Call, NoRoute, Rule, first_answer
 from eagerdecomp.schema import arguments_of, call_of, facts_of
 from eagerdecomp.stats import OpStats
-from eagerdecomp.tracer import Chain, Recorder, desugars_first
+from eagerdecomp.tracer import Recorder, desugars_first
+from eagerdecomp.writeback import counted
 
 __all__ = ["Entry", "Runtime", "Watch"]
 
@@ -60,10 +65,7 @@ class Entry:
     def __init__(self, op: OpOverload) -> None:
         self.op = op
         self.run: Callable[..., Any]
-        self.calls = 0
-        self.misses = 0
-        self.bypassed = 0
-        self.fell_back = 0
+        self.calls = self.misses = self.bypassed = self.fell_back = 0
         self.declined = 0  # calls that a predicate left to the rules
         self.direct = False
         self.seen: dict[int, int] = {}  # per thread the call (by number) last counted, so that one call counts once
@@ -139,9 +141,8 @@ class Runtime:
         self.entries: dict[Callable[..., Any], Entry] = {}
         self._nested: dict[Callable[..., Any], Entry] = {}
         self._space = cache.space(owner)
-        self._lock = threading.RLock()
-        self._linking: list[OpOverload] = []
-        self._running = threading.local()
+        self._lock = free_in_child(threading.RLock())
+        self._running, self.callbacks = threading.local(), Callbacks()
         self._nested_mode = _Nested(self)
 
     # -- op -> entry ----------------------------------------------------------------------------------------------
@@ -161,7 +162,8 @@ class Runtime:
             if entry is None:
                 entry = Entry(op)
                 entry.direct = self.planner.decide(op).kernel is not None or self.planner.decide(op).plumbing
-                entry.run = self._handler(op, entry)
+                run = self._handler(op, entry)
+                entry.run = run if entries is self._nested else counted(op, run, direct=entry.direct)
                 device = self.planner.backend.device_type
                 if device is not None and (self.guarded or entries is self._nested):
                     entry.run = _on_device(device, entry.run, builtin(op))
@@ -171,31 +173,34 @@ class Runtime:
             return entry
 
     def _handler(self, op: OpOverload, entry: Entry) -> Callable[..., Any]:
+        depth = len(self._linking)
         try:
-            handler = self._link(op, entry)
+            return self._link(op, entry)
         except NoRoute as failure:
-            handler = _raises(failure)
             entry.routeless = True
-        return handler
+            return _raises(failure)
+        finally:
+            del self._linking[depth:]
 
     def _link(self, op: OpOverload, entry: Entry) -> Callable[..., Any]:
         """What runs an op, its counts kept in `entry`. Raises NoRoute when no rule can be linked or recorded."""
         decision = self.planner.decide(op)
         if decision.plumbing:
-            return native(op)
+            return self.callbacks.passing(op)
         if decision.kernel is not None and decision.when is None:
             return native(op) if decision.kernel is builtin(op) else decision.kernel
         if op in self._linking:
             raise NoRoute(op)
-        self._linking.append(op)
+        depth = len(self._linking)
         try:
+            self._linking.append(op)
             decomposed = self._decomposed(op, decision.rules, entry)
         except NoRoute as failure:
             if decision.kernel is None:
                 raise
             decomposed = _raises(failure)
         finally:
-            self._linking.pop()
+            del self._linking[depth:]
         if decision.kernel is None:
             return decomposed
         return _where(decision, decomposed, entry)
@@ -268,11 +273,12 @@ class Runtime:
             nonlocal made
             if made is None:
                 with self._lock:
-                    self._linking.append(op)
+                    depth = len(self._linking)
                     try:
+                        self._linking.append(op)
                         made = self._decomposed(op, rules, entry)
                     finally:
-                        self._linking.pop()
+                        del self._linking[depth:]
             return made(*args, **kwargs)
 
         return run
@@ -299,6 +305,10 @@ class Runtime:
             return self._direct(op, rules, entry, args, kwargs, "symbolic sizes and sparse tensors have no key")
         if _any_tensor(values, lambda tensor: isinstance(tensor, FakeTensor)):
             return self._direct(op, rules, entry, args, kwargs, "fake tensors are not recorded")
+        if table.filed:
+            ready = self._from_file(op, table, values)
+            if ready is not None:
+                return ready(*program_arguments(op, values))
         if not table.worth_recording(key):
             return self._direct(op, rules, entry, args, kwargs, entry.why_bypassed or "its shapes or scalars keep changing")
         known = column_values(op, values, columns)
@@ -311,8 +321,9 @@ class Runtime:
             call=values if self.planner.backend.compile is None else None,  # a hook compiles for one shape
             fused=self.planner.backend.compile is not None,
         )
-        with without_torch_function(), lazy_bits_visible():
-            result = recorder.run(rules, args, kwargs)
+        conjugate, negative, zero = lazy_bit_guards()
+        with without_torch_function(), conjugate, negative, zero:
+            result = self._chain().whole(lambda: recorder.run(rules, args, kwargs))
         recording = recorder.recording(result)
         if recording.program is None:
             entry.passed_by(recording.why_not)
@@ -327,14 +338,33 @@ class Runtime:
             install_program(table, key, recording.program, self._kernel_of, self.planner.backend, columns)
         return result
 
+    def _from_file(self, op: OpOverload, table: OpPrograms, values: Sequence[Any]) -> Callable[..., Any] | None:
+        """What runs a call by a program that was read from a file, which becomes one of the table's; None where there is none."""
+        found = table.from_file(op, values)
+        if found is None:
+            return None
+        program, needed = found
+        offsets = not set(exact_columns(op, offsets=True)).isdisjoint(set(needed) - set(exact_columns(op)))
+        columns = table.widen(needed, exact_columns(op, offsets=offsets))
+        key = key_or_none(op, values, columns)
+        if key is None:
+            return None
+        install_program(table, key, program, self._kernel_of, self.planner.backend, columns)
+        table.took(key)
+        return table.now()[1].get(key)
+
     def _kernel_of(self, op: OpOverload) -> Callable[..., Any]:
         decision = self.planner.decide(op)
         return self._by_predicate(op) if decision.kernel is None or decision.when is not None else decision.kernel
 
     def _by_predicate(self, op: OpOverload) -> Callable[..., Any]:
-        """What runs an op whose predicate, or whose rule, must be asked at each call, inside programs too: it may read more than a
-        key holds."""
+        """What runs an op whose predicate, or rule, is asked at each call, in programs too: it may read more than a key holds."""
         return self.nested(op).run
+
+    @property
+    def _linking(self) -> list[OpOverload]:
+        """The ops that this thread, which holds the lock, links."""
+        return self._running.__dict__.setdefault("linking", [])  # type: ignore[no-any-return]
 
     def _chain(self) -> Chain:
         """The rules under way in this thread."""
@@ -352,10 +382,11 @@ class Runtime:
 
         def apply(rule: Rule) -> Any:
             with chain.entered(rule, args, kwargs), self._nested_mode:
-                return rule(*args, **kwargs)
+                return held(rule, None, args, kwargs, rule(*args, **kwargs))
 
-        with without_torch_function(), lazy_bits_visible():
-            return first_answer(op, rules, apply)
+        first, second, third = lazy_bit_guards()
+        with without_torch_function(), first, second, third:
+            return chain.whole(lambda: first_answer(op, rules, apply))
 
     def by_others(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """A call whose linked rule met an op without a route, by the op's other rules.

@@ -18,6 +18,7 @@ __all__ = [
     "facts_of",
     "functional_twin",
     "is_composite",
+    "kind_of",
     "settled_by_out",
     "writes_several",
 ]
@@ -93,7 +94,7 @@ def _argument(arg: Any) -> Argument:
     has_default = arg.has_default_value()
     return Argument(
         arg.name,
-        *_kind(str(arg.real_type)),
+        *kind_of(str(arg.real_type)),
         arg.kwarg_only,
         has_default,
         arg.default_value if has_default else None,
@@ -102,7 +103,7 @@ def _argument(arg: Any) -> Argument:
 
 
 @functools.cache
-def _kind(text: str) -> tuple[str, bool, bool, bool]:
+def kind_of(text: str) -> tuple[str, bool, bool, bool]:
     """A type's text as an argument's `kind`, `optional`, `is_list` and `optional_items`."""
     kind, optional = _inside(text, "Optional[")
     kind, is_list = _inside(kind, "List[")

@@ -24,10 +24,12 @@ class Costs:
         footprints: what each rule calls.
         supported: the op set, by name.
         passes: whether an op outside the set passes as plumbing, at no cost.
+        without: a source whose rules the set has no use for.
     """
 
-    def __init__(self, footprints: Footprints, supported: frozenset[str], passes: Callable[[str], bool]) -> None:
+    def __init__(self, footprints: Footprints, supported: frozenset[str], passes: Callable[[str], bool], without: str = "") -> None:
         self._footprints = footprints
+        self._without = without
         self._passes = passes
         #: What is known for good. Threads may settle the same ops at once, and come to the same.
         self._settled: dict[str, float] = {op: 0.0 if passes(op) else 1.0 for op in supported}
@@ -57,13 +59,17 @@ class Costs:
         seen = self._footprints.get(op, {}).get(source)
         return bool(seen) and all(_sum(footprint, self.of) == math.inf for footprint in seen or ())
 
+    def _rules(self, op: str) -> list[tuple[Footprint, ...]]:
+        """What the rules of an op were seen to call, rule by rule."""
+        return [seen for source, seen in self._footprints.get(op, {}).items() if source != self._without]
+
     def _solve(self, asked: str) -> dict[str, float]:
         """The costs of an op, and of all that it depends on and that is not settled."""
         callers: dict[str, list[str]] = {asked: []}
         waiting = deque([asked])
         while waiting:
             op = waiting.popleft()
-            for seen in self._footprints.get(op, {}).values():
+            for seen in self._rules(op):
                 for footprint in seen:
                     for called in footprint:
                         if called in self._settled or self._passes(called):
@@ -82,8 +88,7 @@ class Costs:
         while waiting:
             op = waiting.popleft()
             queued.discard(op)
-            rules = self._footprints.get(op, {}).values()
-            best = min((_sum(footprint, known) for seen in rules for footprint in seen), default=math.inf)
+            best = min((_sum(footprint, known) for seen in self._rules(op) for footprint in seen), default=math.inf)
             if best < by_op[op]:
                 by_op[op] = best
                 for caller in callers[op]:

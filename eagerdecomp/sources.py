@@ -11,6 +11,7 @@ from eagerdecomp._tables import core_entry, full_table, without_disabling
 from eagerdecomp._torch import OpOverload, call_at_key, has_kernel
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.layouts import LAYOUTS, laid_out
+from eagerdecomp.outside import of_plain_tensors
 from eagerdecomp.refusals import refusing
 from eagerdecomp.rules import Rule
 from eagerdecomp.schema import facts_of, functional_twin, is_composite
@@ -48,7 +49,7 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
         if op is aten.fill.Scalar:
             yield _table_rule(op, _fill, "refs")
     if has_kernel(op, "CompositeExplicitAutograd") and functional_twin(op) is None:
-        kernel = refusing(name, call_at_key(op, "CompositeExplicitAutograd"))
+        kernel = refusing(name, of_plain_tensors(op, call_at_key(op, "CompositeExplicitAutograd")))
         yield Rule(op, kernel, "explicit", f"{name} (C++ composite-explicit kernel)")
 
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-__all__ = ["SHORT_DTYPES", "dtype_text", "not_implemented", "scalar_type_name", "shape_text", "tensor_text", "value_text"]
+__all__ = [
+    "SHORT_DTYPES",
+    "cpp_name",
+    "describe_call",
+    "dtype_text",
+    "no_cast",
+    "not_implemented",
+    "scalar_type_name",
+    "shape_text",
+    "tensor_text",
+    "value_text",
+]
 
 
 def value_text(value: Any) -> str:
@@ -60,6 +71,33 @@ def scalar_type_name(dtype: torch.dtype) -> str:
     return _SCALAR_TYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
+_CPP_NAMES = {
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.float16: "c10::Half",
+    torch.bfloat16: "c10::BFloat16",
+    torch.complex64: "c10::complex<float>",
+    torch.complex128: "c10::complex<double>",
+    torch.int64: "long int",
+    torch.int32: "int",
+    torch.int16: "short int",
+    torch.int8: "signed char",
+    torch.uint8: "unsigned char",
+    torch.bool: "bool",
+}
+
+
+def cpp_name(dtype: torch.dtype) -> str:
+    """A dtype as C++ spells it: ``long int``, ``c10::Half``."""
+    return _CPP_NAMES.get(dtype, scalar_type_name(dtype))
+
+
+def no_cast(source: torch.dtype, target: torch.dtype) -> RuntimeError:
+    """Eager's refusal to write a result of one dtype where another is."""
+    found, wanted = scalar_type_name(source), scalar_type_name(target)
+    return RuntimeError(f"result type {found} can't be cast to the desired output type {wanted}")
+
+
 def not_implemented(kernel: str, dtype: torch.dtype) -> NotImplementedError:
     """The error by which a kernel of ATen's refuses a dtype."""
     return NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type_name(dtype)}'")
@@ -79,3 +117,18 @@ def tensor_text(tensor: torch.Tensor, *, strides: bool = False) -> str:
     """A tensor as PyTorch's listings spell it: ``f32[2, 3]``, with strides ``f32[2, 3][3, 1]``; the device if not the CPU."""
     place = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
     return f"{dtype_text(tensor.dtype)}{list(tensor.shape)}{list(tensor.stride()) if strides else ''}{place}"
+
+
+def describe_call(op: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """A call in short: ``aten.add.Tensor(f32[2, 3], 1, alpha=2)``."""
+    shown = [_describe(arg) for arg in args] + [f"{name}={_describe(value)}" for name, value in kwargs.items()]
+    return f"{op}({', '.join(shown)})"
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return tensor_text(value)
+    if isinstance(value, (list, tuple)):
+        shown = ", ".join(map(_describe, value[:8])) + (f", ... {len(value)} in all" if len(value) > 8 else "")
+        return f"[{shown}]"
+    return value_text(value)

@@ -21,6 +21,15 @@ class OpStats:
         bypassed: decomposed calls that ran their rule anew: it reads data, has effects, or its shapes keep changing.
         fell_back: calls run natively although unsupported, under ``on_unsupported="fallback"``.
         why_bypassed: the reason of the last bypass, or "".
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> with ed.EagerDecompMode(ed.core_aten()) as mode:
+        ...     for _ in range(3):
+        ...         y = torch.nn.functional.silu(torch.ones(2))
+        >>> mode.stats()["aten.silu.default"].calls
+        3
     """
 
     calls: int = 0
@@ -48,6 +57,17 @@ class Stats(Mapping[str, OpStats]):
         ops: the counts by op name.
         programs: programs held by the cache.
         evictions: programs the cache dropped at its bound.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> with ed.EagerDecompMode(ed.core_aten()) as mode:
+        ...     y = torch.nn.functional.silu(torch.ones(2)) + 1
+        >>> stats = mode.stats()
+        >>> sorted(name for name, told in stats.items() if told.decomposed)
+        ['aten.ones.default', 'aten.silu.default']
+        >>> stats.total.fell_back
+        0
     """
 
     ops: Mapping[str, OpStats]

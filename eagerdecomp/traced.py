@@ -28,9 +28,9 @@ class Trace(torch.fx.GraphModule):
 
         @functools.wraps(forward)
         def checked(self: Trace, *args: Any, **kwargs: Any) -> Any:
-            _check_inputs(placeholders, tree_flatten((args, kwargs))[0], self.meta.get("sizes"))
             with torch.no_grad():
                 try:
+                    _check_inputs(placeholders, tree_flatten((args, kwargs))[0], self.meta.get("sizes"))
                     return forward(self, *args, **kwargs)
                 except ZeroDivisionError:
                     if self.meta.get("sizes") is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,21 +11,25 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import PLAIN_TORCH_DISPATCH, DispatchMode, FakeTensor, OpOverload
-from eagerdecomp.key import Column, key_or_none
+from eagerdecomp.answers import expected_of, held
+from eagerdecomp.chain import Chain
+from eagerdecomp.key import Column
 from eagerdecomp.planner import Decision
 from eagerdecomp.program import KernelCall, Program, Slot, slots_in
 from eagerdecomp.reads import Reads, Values
 from eagerdecomp.rules import NoRoute, Rule, first_answer
-from eagerdecomp.schema import arguments_of, facts_of
+from eagerdecomp.schema import facts_of
 from eagerdecomp.sizes import Traced, plain
 
-__all__ = ["Chain", "Recorder", "Recording", "desugars_first", "tensors_in"]
-
-# A rule may meet its own op again on smaller arguments; deeper than this it is taken for endless.
-_MAX_DEPTH = 64
+__all__ = ["Recorder", "Recording", "desugars_first", "tensors_in"]
 
 # Calls whose arguments carry a storage offset that the rule may have read from an input.
-_OFFSET_OPS = frozenset({"aten::as_strided", "aten::as_strided_", "aten::as_strided_scatter", "aten::as_strided_copy"})
+_OFFSET_OPS = frozenset(
+    {
+        *(f"aten::{name}" for name in ("as_strided", "as_strided_", "as_strided_scatter", "as_strided_copy")),
+        *(f"prims::{name}" for name in ("as_strided", "as_strided_scatter")),
+    }
+)
 
 # Ops that hand out memory as it is. Whoever gives such memory away has filled it, if not by an op then behind our back.
 _ALLOCATIONS = frozenset(
@@ -65,6 +69,9 @@ _RESIZES = frozenset({"aten::resize_", "aten::resize_as_", "aten::set_"})
 _RANK_BY_SIZE = frozenset({"aten::squeeze", "aten::squeeze_", "aten::squeeze_copy"})
 
 
+_NOTHING = nullcontext()
+
+
 @dataclass(frozen=True)
 class Recording:
     """What one run of a rule left behind: a program and what it depends on, or the reason why there is none.
@@ -87,55 +94,6 @@ def desugars_first(types: Sequence[type]) -> bool:
     return not all(
         issubclass(kind, FakeTensor) or getattr(kind, "__torch_dispatch__", None) is PLAIN_TORCH_DISPATCH for kind in types
     )
-
-
-class Chain:
-    """The rules under way, outermost first; cuts one that meets its own op again with the same facts, since it would never end."""
-
-    def __init__(self) -> None:
-        self._rules: list[tuple[Rule, Sequence[Any], dict[str, Any]]] = []
-
-    def holds(self, rule: Rule) -> bool:
-        """Whether the rule is under way."""
-        return any(other is rule for other, _, _ in self._rules)
-
-    def __len__(self) -> int:
-        return len(self._rules)
-
-    def entry(self, place: int) -> object:
-        """What tells a rule under way from another in its place."""
-        return self._rules[place]
-
-    def met(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
-        """The place of the same rule under way for the same call; the last place where the chain has grown past any sensible
-        depth."""
-        same = [(place, given, named) for place, (other, given, named) in enumerate(self._rules) if other is rule]
-        if not same:
-            return None
-        if len(self._rules) > _MAX_DEPTH:
-            return len(self._rules) - 1
-        facts = _facts(rule.op, args, kwargs)
-        return next((place for place, given, named in same if _facts(rule.op, given, named) == facts), None)
-
-    @contextmanager
-    def entered(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[None]:
-        """Hold a rule in the chain while it runs.
-
-        Raises:
-            NoRoute: when it is met there.
-        """
-        if self.met(rule, args, kwargs) is not None:
-            raise NoRoute(rule.op, ((rule, "leads back to itself", None),))
-        self._rules.append((rule, args, kwargs))
-        try:
-            yield
-        finally:
-            self._rules.pop()
-
-
-def _facts(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What tells calls of one op apart; calls without a key all count as one, so that a rule met twice on such is cut."""
-    return key_or_none(op, arguments_of(op, args, kwargs))
 
 
 class Recorder(DispatchMode):
@@ -283,16 +241,18 @@ class Recorder(DispatchMode):
             if rule.source not in _OURS or reads.everything:  # nobody would hear it: torch is given plain numbers
                 reads.read_values([*args, *kwargs.values()])
                 args, kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
-        hearing = (
-            nullcontext() if reads is None or composed else reads.under(sized=rule.source in _OURS, of_user=rule.source == "user")
-        )
+        under = None
+        if reads is not None and not composed:
+            under = reads.under(sized=rule.source in _OURS, of_user=rule.source == "user")
+        expected = expected_of(rule, args, kwargs) if rule.source == "user" else None
         arrived, self._shared.arrived = self._shared.arrived, []
         try:
-            with self._chain.entered(rule, args, kwargs), hearing, self:
+            with self._chain.entered(rule, args, kwargs), under.modes() if under else _NOTHING, under or _NOTHING, self:
                 result = rule.apply(args, kwargs, fused=self._fused)
                 has_effects = rule.has_effects(*args, **kwargs)
         finally:
             self._shared.arrived = arrived
+        held(rule, expected, args, kwargs, result)
         # C++ kernels alone can reach a tensor's memory without an op (`_pack_padded_sequence` reads its lengths so): what they
         # computed from it is in the recording as a constant.
         if composed:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._dispatcher import autocast_is_on
+from eagerdecomp._dynamo import skipped_by_dynamo
 from eagerdecomp._torch import OpOverload, no_current_modes
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.generators import drawing_again
@@ -96,6 +97,7 @@ class Tie(torch.autograd.Function):
         return tuple(answers)
 
     @classmethod
+    @skipped_by_dynamo
     def backward(cls, ctx: Any, *gradients: Any) -> Any:
         call, needed = ctx.call, ctx.needs_input_grad[3:]
         formula = _FORMULAS.get(cls.op)

@@ -16,15 +16,20 @@ from eagerdecomp.spelling import not_implemented
 __all__ = ["of_one"]
 
 
-def of_one(formula: Callable[[Term], Term], kernel: str, *, half: bool = True) -> Callable[[Tensor], Any]:
+def of_one(
+    formula: Callable[[Term], Term], kernel: str, *, half: bool = True, short: Callable[[Term], Term] | None = None
+) -> Callable[[Tensor], Any]:
     """The rule of a formula in float64: integers become the default dtype.
 
-    Complex numbers are refused by the name of eager's kernel, and half types where eager has no `half`.
+    Complex numbers are refused by the name of eager's kernel, and half types where eager has no `half`. For types of fewer digits
+    than float64 there may be a `short` formula, which need not be right to its last place.
     """
 
     def run(self: Tensor) -> Any:
         if self.dtype.is_complex or (self.dtype in HALF and not half):
             raise not_implemented(kernel, self.dtype)
-        return formula(Term(self).to(torch.float64)).to(floating(self.dtype)).tensor
+        dtype = floating(self.dtype)
+        chosen = formula if short is None or dtype is torch.float64 else short
+        return chosen(Term(self).to(torch.float64)).to(dtype).tensor
 
     return run

@@ -13,14 +13,15 @@ from types import CodeType, FrameType
 import torch
 
 from eagerdecomp._torch import BACKWARD_CODE, autograd_node, next_node_number, node_number
+from eagerdecomp.forking import free_in_child
 from eagerdecomp.recorded import Line
 
-__all__ = ["ForwardLines", "UserLines", "fault_in_words"]
+__all__ = ["ForwardLines", "UserLines", "fault_in_words", "places_in_words"]
 
 _OURS = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, torch.__file__ or ""))
 _PYTHONS = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 #: Code that is no file: what the library writes, and Python's own.
-_WRITTEN = ("<program of ", "<formula of ", "<key of ", "<bits of ", "<column>", "<frozen ")
+_WRITTEN = ("<program of ", "<formula of ", "<key of ", "<bits of ", "<column>", "<eagerdecomp graph>", "<frozen ")
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 #: So many autograd nodes back the line of a forward call is remembered.
@@ -79,7 +80,7 @@ class UserLines:
 
     def __init__(self, limit: int = 5000) -> None:
         self._limit = limit
-        self._lock = threading.Lock()
+        self._lock = free_in_child(threading.Lock())
         self._numbers: dict[Line, int] = {}
         self._users: dict[str, bool] = {}
         # What was asked before: code objects are told apart by address, and kept so that it stays theirs.
@@ -173,3 +174,30 @@ def _line(frame: FrameType | None, backward: str) -> Line:
     text = linecache.getline(code.co_filename, number, frame.f_globals).strip()
     function = code.co_qualname if sys.version_info >= (3, 11) else code.co_name
     return Line(code.co_filename, number, function, text[:200], backward)
+
+
+def places_in_words(line: Line) -> tuple[str, ...]:
+    """A line of the program, and that of the script that is under way where it is another."""
+    where, script = _place(line), _main_line()
+    return (where, script) if script and not where.startswith(script) else (where,)
+
+
+def _place(line: Line) -> str:
+    """A line of the program in words."""
+    if not line.file:
+        return "(no line of the program is under way)" + (f", in {line.backward}" if line.backward else "")
+    of = f"{_short(line.file)}:{line.number} in {line.function}: {line.text}"
+    return f"{of}\n{'':13}its gradient, {line.backward}" if line.backward else of
+
+
+def _main_line() -> str:
+    """The line of the script itself that is under way; "" where no script is."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (frame.f_globals.get("__name__") != "__main__" or not is_users(frame.f_code.co_filename)):
+        frame = frame.f_back
+    return "" if frame is None else f"{_short(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def _short(file: str) -> str:
+    here = os.path.relpath(file) if os.path.isabs(file) else file
+    return file if here.startswith("..") else here

@@ -10,9 +10,11 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import same_storage
+from eagerdecomp._torch import OpOverload, has_kernel, same_storage
+from eagerdecomp.promotion import computed_in
 from eagerdecomp.rules import Call, NoRoute, to_be_fused
-from eagerdecomp.spelling import scalar_type_name, shape_text
+from eagerdecomp.schema import arguments_of, facts_of, is_composite
+from eagerdecomp.spelling import no_cast, shape_text
 from eagerdecomp.strides import is_dense
 
 __all__ = [
@@ -20,10 +22,13 @@ __all__ = [
     "can_cast",
     "check_apart",
     "check_overlap",
+    "check_result",
     "columns_in_blocks",
+    "counted",
     "expanded_dims",
     "functional_of",
     "inplace_by",
+    "refuse_cast_first",
     "list_writer",
     "out_writer",
 ]
@@ -48,8 +53,17 @@ def can_cast(source: torch.dtype, target: torch.dtype) -> bool:
 
 def _check_cast(result: Tensor, target: Tensor) -> None:
     if result.dtype is not target.dtype and not can_cast(result.dtype, target.dtype):
-        found, wanted = scalar_type_name(result.dtype), scalar_type_name(target.dtype)
-        raise RuntimeError(f"result type {found} can't be cast to the desired output type {wanted}")
+        raise no_cast(result.dtype, target.dtype)
+
+
+def refuse_cast_first(refused: NotImplementedError, target: Tensor, operands: Iterable[Any]) -> None:
+    """For a pointwise op that refused its operands: eager asks first whether the target could hold what they promote to, but after
+    the checks that come ahead of a kernel."""
+    if '" not implemented for' not in str(refused) or '_check" not' in str(refused):
+        return
+    dtype = computed_in(operands)
+    if dtype is not None and not can_cast(dtype, target.dtype):
+        raise no_cast(dtype, target.dtype) from None
 
 
 def expanded_dims(tensor: Tensor) -> list[int]:
@@ -99,7 +113,7 @@ def _ranges_meet(left: Tensor, right: Tensor) -> bool:
     return begin_left < end_right and begin_right < end_left
 
 
-def _check_result(result: Tensor, target: Tensor) -> None:
+def check_result(result: Tensor, target: Tensor) -> None:
     """Reject a result that eager's in-place op would not write: of another shape, or of a type that the target cannot take."""
     if result.shape != target.shape:
         raise RuntimeError(
@@ -192,9 +206,13 @@ def inplace_by(
     def alone(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if cut is not None and self.numel() >= _LARGE and len(rows := cut((self, *args))) > 1:
             return by_blocks(self, rows, kwargs)
-        result = functional(self, *args, **kwargs)
+        try:
+            result = functional(self, *args, **kwargs)
+        except NotImplementedError as refused:
+            refuse_cast_first(refused, self, (self, *args) if pointwise else ())
+            raise
         if result.dtype is not self.dtype or result.shape != self.shape:
-            _check_result(result, self)
+            check_result(result, self)
         if not self.is_contiguous():
             if expanded is not None and expanded(self, *args, **kwargs):
                 return self
@@ -205,9 +223,13 @@ def inplace_by(
     def with_one(self: Tensor, other: Any, *args: Any, **kwargs: Any) -> Tensor:
         if cut is not None and self.numel() >= _LARGE and len(rows := cut((self, other, *args))) > 1:
             return by_blocks(self, rows, kwargs)
-        result = functional(self, other, *args, **kwargs) if args or kwargs else functional(self, other)
+        try:
+            result = functional(self, other, *args, **kwargs) if args or kwargs else functional(self, other)
+        except NotImplementedError as refused:
+            refuse_cast_first(refused, self, (self, other, *args) if pointwise else ())
+            raise
         if result.dtype is not self.dtype or result.shape != self.shape:
-            _check_result(result, self)
+            check_result(result, self)
         if not self.is_contiguous() or (isinstance(other, Tensor) and same_storage(self, other)):
             if expanded is not None and expanded(self, other, *args, **kwargs):
                 return self
@@ -218,9 +240,13 @@ def inplace_by(
     def with_more(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if cut is not None and self.numel() >= _LARGE and len(rows := cut((self, *args))) > 1:
             return by_blocks(self, rows, kwargs)
-        result = functional(self, *args, **kwargs)
+        try:
+            result = functional(self, *args, **kwargs)
+        except NotImplementedError as refused:
+            refuse_cast_first(refused, self, (self, *args) if pointwise else ())
+            raise
         if result.dtype is not self.dtype or result.shape != self.shape:
-            _check_result(result, self)
+            check_result(result, self)
         if expanded is not None and expanded(self, *args, **kwargs):
             return self
         check_overlap(self, args)
@@ -251,7 +277,7 @@ def list_writer(call: Call) -> Callable[[Sequence[Tensor], Sequence[Sequence[Any
         if not _all_apart(targets, operands):
             for position, target in enumerate(targets):
                 result = next(results)
-                _check_result(result, target)
+                check_result(result, target)
                 check_overlap(target, [operand[position % len(operand)] for operand in operands])
                 copy_(target, result)
                 del result
@@ -259,7 +285,7 @@ def list_writer(call: Call) -> Callable[[Sequence[Tensor], Sequence[Sequence[Any
         for target in targets:
             result = next(results)
             if result.dtype is not target.dtype or result.shape != target.shape:
-                _check_result(result, target)
+                check_result(result, target)
             copy_(target, result)
             del result
 
@@ -276,10 +302,11 @@ def _all_apart(targets: Sequence[Tensor], operands: Sequence[Sequence[Tensor]]) 
     return all(target.is_contiguous() for target in targets)
 
 
-def out_writer(call: Call, *, row_major: bool = False) -> Callable[[Tensor, Tensor, Iterable[Any]], Tensor]:
+def out_writer(call: Call, *, row_major: bool = False, anew: bool = False) -> Callable[[Tensor, Tensor, Iterable[Any]], Tensor]:
     """``write(out, result, inputs)``: cast check, resize with eager's warning, copy; answers `out` itself.
 
-    An `out` that is resized takes the result's strides, or row-major ones where `row_major`.
+    An `out` that is resized takes the result's strides, or row-major ones where `row_major`; with `anew` one of the right shape
+    takes them too.
     """
     copy_ = call(aten.copy_.default)
 
@@ -294,14 +321,21 @@ def out_writer(call: Call, *, row_major: bool = False) -> Callable[[Tensor, Tens
             _warn_resize(target, result)
             # Bound here, not above: most out= calls need neither, and a set without them still serves those.
             call(aten.resize_.default)(target, result.shape)
-            if not row_major and target.stride() != result.stride() and is_dense(result):
-                restride_ = call(aten.set_.source_Storage_storage_offset)
-                restride_(target, target.untyped_storage(), target.storage_offset(), result.shape, result.stride())
+            if not row_major:
+                _restride(call, target, result)
+        elif anew:
+            _restride(call, target, result)
         check_overlap(target, inputs)
         copy_(target, result)
         return target
 
     return write
+
+
+def _restride(call: Call, target: Tensor, result: Tensor) -> None:
+    if target.stride() != result.stride() and is_dense(result):
+        restride_ = call(aten.set_.source_Storage_storage_offset)
+        restride_(target, target.untyped_storage(), target.storage_offset(), result.shape, result.stride())
 
 
 def _warn_resize(target: Tensor, result: Tensor) -> None:
@@ -315,3 +349,41 @@ def _warn_resize(target: Tensor, result: Tensor) -> None:
             UserWarning,
             stacklevel=4,
         )
+
+
+# -- what autograd is told ---------------------------------------------------------------------------------------------------------
+
+#: Ops that write without a count in eager too: `kron` to a view that counts for itself.
+_UNCOUNTED = frozenset({"aten::kron", "aten::detach_", "aten::set_data", "aten::requires_grad_", "aten::retain_grad"})
+
+#: Ops that write nothing where they drop nothing.
+_DROPS = frozenset(f"aten::{name}_" for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"))
+
+
+def counted(op: OpOverload, run: Callable[..., Any], *, direct: bool) -> Callable[..., Any]:
+    """`run`, which counts what an op wrote where nobody above does: autograd counts the writes of most ops before a mode sees them,
+    but those of others, made of several, by their parts, which here run below it.
+
+    Args:
+        direct: `run` is a kernel of the backend. A composite one is then counted above, but in inference mode.
+    """
+    facts, name = facts_of(op), op._schema.name
+    if not facts.mutated or name in _UNCOUNTED or has_kernel(op, "ADInplaceOrView"):
+        return run
+    if not (is_composite(op) or has_kernel(op, "CompositeExplicitAutograd") or name.startswith("aten::_foreach_")):
+        return run
+    places = [(place, facts.arguments[place].name) for place in facts.mutated]
+    above, drops = direct and is_composite(op), name in _DROPS
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        answer = run(*args, **kwargs)
+        if above and not torch.is_inference_mode_enabled():
+            return answer
+        if drops and not all(arguments_of(op, args, kwargs)[1:]):
+            return answer
+        for place, name in places:
+            written = args[place] if place < len(args) else kwargs.get(name)
+            torch.autograd.graph.increment_version(() if written is None else written)
+        return answer
+
+    return counting

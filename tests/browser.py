@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -18,6 +21,9 @@ __all__ = ["NARROW", "Visit", "needs_browser", "outside_resources", "screenshot"
 _BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
 
 needs_browser = pytest.mark.skipif(_BROWSER is None, reason="no Chromium here: apt install chromium")
+
+#: Seconds after which a browser is taken to hang, as a headless one does now and then; and how often it is started.
+_PATIENCE, _ATTEMPTS = 120, 3
 
 #: The width of a phone.
 NARROW = 400
@@ -116,6 +122,27 @@ def _chromium(
         action,
         address,
     ]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done
+    for attempt in range(_ATTEMPTS):
+        done = _run(command, Path(folder, f"streams{attempt}"))
+        if done is not None:
+            assert done.returncode == 0, done.stderr
+            return done
+    raise AssertionError(f"the browser hung {_ATTEMPTS} times for {_PATIENCE} s: {' '.join(command)}")
+
+
+def _run(command: list[str], streams: Path) -> subprocess.CompletedProcess[str] | None:
+    """What came of a command; None where it hung. It writes to files: the children of a browser that was killed may hold a pipe
+    open for ever."""
+    streams.mkdir()
+    with open(streams / "out", "w") as out, open(streams / "err", "w") as err:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+    try:
+        code = process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    said = [(streams / name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err")]
+    return subprocess.CompletedProcess(command, code, *said)

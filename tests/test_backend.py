@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any
 
 import pytest
@@ -59,7 +61,7 @@ def test_its_text_says_what_it_is() -> None:
             {"aten.sin.default": kernel, aten.sin.default: other},
             r"two kernels are given for aten\.sin\.default",
         ),
-        (["aten.sin.default"], {"aten.sin.default": 3}, r"must be callable, not 3"),
+        (["aten.sin.default"], {"aten.sin.default": 3}, r"must be a function of the op.s arguments, not 3"),
         (["aten.sin.default"], {"aten.sinn": kernel}, r"did you mean aten\.sin"),
         (["aten.sinn.default"], {}, r"did you mean aten\.sin"),
         ("aten.sin.default", {}, "set of one"),
@@ -90,3 +92,74 @@ def test_kernels_given_beside_a_backend_win_and_leave_it_as_it_was() -> None:
     assert backend.kernels[aten.cos.default] is kernel
     with pytest.raises(ed.OpSetError, match=r"not in OpSet"):
         as_backend(backend, {"aten.tan.default": other})
+
+
+class Doubling:
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        return function(args, kwargs)
+
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("op", "wrong", "shown"),
+    [
+        ("aten.mul.Tensor", lambda x: x, "<lambda>(x)"),
+        ("aten.mul.Tensor", lambda x, y, z: x, "<lambda>(x, y, z)"),
+        ("aten.mul.Tensor", lambda x, y, *, z: x, "<lambda>(x, y, *, z)"),
+        ("aten.add.Tensor", lambda x, y, alpha: x, "<lambda>(x, y, alpha)"),
+        ("aten.mul.Tensor", Doubling(), "(x: 'Any')"),
+        ("aten.mul.Tensor", partial(lambda x, y: x, 1), "(y)"),
+        ("aten.mul.out", lambda x, y: x, "<lambda>(x, y)"),
+    ],
+)
+def test_a_kernel_that_cannot_take_its_op_s_arguments_is_refused(op: str, wrong: Any, shown: str) -> None:
+    schema = next(iter(ed.OpSet([op])))._schema
+    for make in (
+        lambda: ed.Backend("mine", [op], kernels={op: wrong}),
+        lambda: as_backend(ed.Backend("mine", [op]), {op: wrong}),
+    ):
+        with pytest.raises(ed.OpSetError) as caught:
+            make()
+        words = str(caught.value)
+        assert words.startswith(f"backend 'mine': the kernel for {op} cannot take its arguments: ")
+        assert f"  the op is {schema}\n" in words
+        assert shown in words
+
+
+@pytest.mark.parametrize(
+    ("op", "right"),
+    [
+        ("aten.add.Tensor", lambda x, y: x),  # without alpha: the call that gives it fails
+        ("aten.add.Tensor", lambda x, y, *, alpha=1: x),
+        ("aten.add.Tensor", lambda x, y, scale=2, *more: x),
+        ("aten.mul.out", lambda x, y, *, out: out),
+        ("aten.mul.out", lambda x, y, **named: x),
+        ("aten.mul.Tensor", wrapped(lambda args, kwargs: args)),
+        ("aten.mul.Tensor", partial(lambda x, y, *, z: x, z=1)),
+        ("aten.mul.Tensor", torch.mul),
+        ("aten.mul.Tensor", aten.mul.Tensor),
+        ("aten.sin.default", Doubling()),
+    ],
+)
+def test_a_kernel_that_takes_the_shortest_call_of_its_op_will_do(op: str, right: Any) -> None:
+    assert list(ed.Backend("mine", [op], kernels={op: right}).kernels.values()) == [right]
+
+
+def test_a_kernel_for_a_packet_must_take_the_arguments_of_one_overload() -> None:
+    two = lambda x, y: x  # noqa: E731
+    assert set(ed.Backend("mine", ["aten.sub"], kernels={"aten.sub": two}).kernels) == set(ed.OpSet(["aten.sub"]))
+    with pytest.raises(ed.OpSetError, match="cannot take its arguments"):
+        ed.Backend("mine", ["aten.sin"], kernels={"aten.sin": two})
+
+
+def test_a_kernel_behind_a_predicate_may_ask_for_more() -> None:
+    ops = ed.OpSet(["aten.add.Tensor"]).with_predicate("aten.add.Tensor", lambda *args, **kwargs: "alpha" in kwargs)
+    longer = lambda x, y, *, alpha: x  # noqa: E731
+    assert list(ed.Backend("mine", ops, kernels={"aten.add.Tensor": longer}).kernels.values()) == [longer]

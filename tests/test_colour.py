@@ -30,6 +30,11 @@ LINES = [
     ("  of those outside the set      2 (aten.gelu.default, aten.silu.default)", "2 (aten.gelu.default, aten.silu.default)"),
     ("  1. own rule a.b:1 [linked]: taken", "taken"),
     ("  no route: aten.gelu.default", "no route: aten.gelu.default"),
+    ("wrong: aten.add.Tensor  (values)", "wrong: aten.add.Tensor"),
+    ("  wrong              2  broke a property", "wrong              2"),
+    ("  right            120  exercised, nothing found", "right            120"),
+    ("not conformant: 2 wrong", "not conformant:"),
+    ("nothing wrong found in 1 kernel exercised", "nothing wrong found"),
 ]
 
 
@@ -40,7 +45,9 @@ def test_a_terminal_shows_the_word_in_colour_and_the_text_unchanged(line: str, w
     assert re.findall(r"\x1b\[\d+m(.*?)\x1b\[0m", shown) == [word]
 
 
-@pytest.mark.parametrize("line", ["  of those outside the set      0", "whatever a script prints", ""])
+@pytest.mark.parametrize(
+    "line", ["  of those outside the set      0", "  wrong              0  broke a property", "whatever a script prints", ""]
+)
 def test_other_lines_stay_plain(line: str) -> None:
     assert painted(line, Terminal()) == line
 

@@ -24,6 +24,7 @@ FULL = UnsupportedOpError(
 )
 
 BARE = UnsupportedOpError("aten.opaque.default", "aten.opaque.default(3)")
+INSTALLED = UnsupportedOpError("aten.opaque.default", "aten.opaque.default(3)", may_fall_back=False)
 
 WHAT_TO_DO = (
     "  what to do: add one of these lines to the op set, pass a rule of your own (rules=), "
@@ -34,6 +35,7 @@ WHAT_TO_DO = (
 def test_the_report_says_what_why_and_what_next() -> None:
     assert str(FULL) == "\n".join(
         [
+            "a word of advice",
             "aten.silu.default is not in OpSet(mine: 2 ops), and no route leads from it to supported ops.",
             "  called as: aten.silu.default(f32[2, 3])",
             "  reached by: aten.silu.default -> aten.sigmoid.default",
@@ -42,7 +44,6 @@ def test_the_report_says_what_why_and_what_next() -> None:
             "  fewest kernels that would open it (any one line):",
             "    - aten.silu.default",
             "    - aten.sigmoid.default, aten.mul.Tensor",
-            "  note: a word of advice",
             WHAT_TO_DO,
         ]
     )
@@ -63,10 +64,10 @@ def test_a_chain_of_the_op_alone_is_not_told() -> None:
     assert "reached by" not in str(UnsupportedOpError("aten.a.default", "call", chain=["aten.a.default"]))
 
 
-FIELDS = ("op", "call", "chain", "missing", "tried", "openers", "op_set", "hint")
+FIELDS = ("op", "call", "chain", "missing", "tried", "openers", "op_set", "hint", "may_fall_back")
 
 
-@pytest.mark.parametrize("error", [FULL, BARE], ids=["full", "bare"])
+@pytest.mark.parametrize("error", [FULL, BARE, INSTALLED], ids=["full", "bare", "installed"])
 @pytest.mark.parametrize(
     "through", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy], ids=["pickle", "copy", "deep"]
 )
@@ -130,3 +131,18 @@ def test_every_error_tells_cause_and_cure() -> None:
 def test_plain_errors_survive_pickling(kind: type[Exception]) -> None:
     again = pickle.loads(pickle.dumps(kind("words")))
     assert (type(again), str(again)) == (kind, "words")
+
+
+@pytest.mark.parametrize(
+    ("ops", "words"),
+    [
+        (ed.OpSet(["aten.mul.Tensor"]), "the op set lacks eagerdecomp.infra(), "),
+        (ed.OpSet(["aten.mul.Tensor"]) | ["aten.detach.default"], "the op set lacks a part of eagerdecomp.infra(), "),
+        (ed.OpSet(["aten.mul.Tensor"]) | ed.infra(), "aten.ones.default is not in "),
+    ],
+)
+def test_a_set_without_the_plumbing_is_told_so_first(ops: ed.OpSet, words: str) -> None:
+    with ed.EagerDecompMode(ops), pytest.raises(ed.UnsupportedOpError) as caught:
+        torch.ones(3)
+    assert str(caught.value).startswith(words)
+    assert ("aten.empty_strided.default" in str(caught.value).splitlines()[0]) == ("infra" in words)

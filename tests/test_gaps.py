@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eagerdecomp import gaps
 from eagerdecomp.closing import Clauses, closure
-from eagerdecomp.gaps import choose_kernels, fewest_kernels, smallest_set
+from eagerdecomp.gaps import choose_kernels, fewest_kernels, rank_kernels, smallest_set
 
 OPS = "abcdefgh"
 
@@ -108,3 +108,25 @@ def test_a_small_set_carries_all_and_none_is_spare(clauses: Clauses, wanted: fro
         assert not wanted <= closure(clauses, {*base, *found.ops} - {spare})
     for needed in found.necessary:
         assert not wanted <= closure(clauses, set(OPS) - {needed})
+
+
+# -- given kernels, ranked -------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(graphs, st.frozensets(st.sampled_from(OPS), max_size=2), st.frozensets(st.sampled_from(OPS)), st.integers(0, 3))
+def test_given_kernels_are_ranked_by_what_they_open(
+    clauses: Clauses, base: frozenset[str], kernels: frozenset[str], count: int
+) -> None:
+    closed = closure(clauses, base)
+    ranked = rank_kernels(clauses, closed, OPS, kernels - closed, count, lambda op: 0)
+
+    def opened(*ops: str) -> int:
+        return len((closure(clauses, closed | {*ops}) - closed) & {*OPS})
+
+    told = [one.op for one in ranked]
+    assert {*told} == {op for op in kernels - closed if opened(op)}
+    assert all(one.alone == opened(one.op) for one in ranked)
+    assert [one.together for one in ranked] == [opened(*told[: n + 1]) - opened(*told[:n]) for n in range(len(told))]
+    best = max(opened(*chosen) for chosen in itertools.combinations(kernels, min(count, len(kernels))))
+    assert opened(*told[:count]) == best

@@ -42,6 +42,37 @@ def test_iterator_strides_are_those_of_a_native_elementwise_op(shape: tuple[int,
     ]
 
 
+@pytest.mark.parametrize(
+    "op", [torch.hypot, torch.logaddexp, torch.logaddexp2, torch.special.zeta, torch.xlogy, torch.lcm, torch.heaviside]
+)
+@pytest.mark.parametrize("dtypes", [("float32", "float32"), ("bfloat16", "bfloat16"), ("int32", "float32")])
+def test_an_expanded_operand_decides_as_little_as_in_eager(op: Callable[..., Tensor], dtypes: tuple[str, str]) -> None:
+    row, matrix = torch.ones(5, 1), torch.arange(1, 11).reshape(2, 5).t()
+    expanded, transposed = row.to(getattr(torch, dtypes[0])).expand(5, 2), matrix.to(getattr(torch, dtypes[1]))
+    check(op, expanded, transposed)  # a copy of it in another type is no longer expanded
+    check(op, transposed, expanded)
+
+
+@pytest.mark.parametrize("op", [torch.lcm, torch.heaviside, torch.special.zeta])
+def test_expanded_integers_decide_as_little(op: Callable[..., Tensor]) -> None:
+    check(op, torch.ones(5, 1, dtype=torch.int16).expand(5, 2), torch.arange(1, 11, dtype=torch.int16).reshape(2, 5).t())
+
+
+@pytest.mark.parametrize("op", [torch.addcmul, torch.addcdiv, torch.lerp])
+def test_three_operands_in_a_half_type_decide_in_their_order(op: Callable[..., Tensor]) -> None:
+    expanded, transposed = torch.ones(5, 1).bfloat16().expand(5, 2), torch.rand(2, 5).bfloat16().t()
+    check(op, expanded, transposed, expanded)
+    check(op, expanded, expanded, transposed)
+
+
+def test_one_number_towards_another_in_a_half_type_lies_as_eagers() -> None:
+    check(torch.lerp, torch.ones(5, 1).bfloat16().expand(5, 2), torch.rand(2, 5).bfloat16().t(), 0.4)
+
+
+def test_strides_of_dimensions_of_one_element_decide_as_in_eager() -> None:
+    check(torch.xlogy, torch.rand(3, 4), torch.rand(4).as_strided((1, 1, 4), (1, 1, 1)))
+
+
 def _hardtanh_backward(gradient: Tensor, x: Tensor) -> Tensor:
     return aten.hardtanh_backward.default(gradient, x, -1.0, 1.0)
 

@@ -272,12 +272,40 @@ def test_a_tensor_subclass_takes_operators_apart_before_the_mode_does() -> None:
 
 def test_the_mode_says_which_fact_made_the_last_call_miss() -> None:
     with ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), rules=[by_shape]) as mode:
-        assert mode.why_missed(OPAQUE) == ""
+        assert mode.why_missed(OPAQUE) == "not called yet"
         OPAQUE(torch.ones(3))
         assert "first call" in mode.why_missed(OPAQUE)
         OPAQUE(torch.ones(3, dtype=torch.float64))
     assert "torch.float32" in mode.why_missed(OPAQUE)
     assert "torch.float64" in mode.why_missed(OPAQUE)
+
+
+def test_the_mode_says_why_no_call_of_an_op_was_recorded() -> None:
+    cache = ed.ProgramCache()
+    with ed.EagerDecompMode(CORE, cache=cache, rules=[by_shape]):
+        OPAQUE(torch.ones(3))
+    with ed.EagerDecompMode(CORE, cache=cache, rules=[by_shape]) as mode:
+        x = F.silu(OPAQUE(torch.ones(3))).exp()
+        x.new_ones(2).equal(x)
+    none = "no call of it was recorded: "
+    assert mode.why_missed(OPAQUE) == f"{none}its programs were there before"
+    assert mode.why_missed("aten.silu") == f"{none}a linked rule runs it, which keeps no programs"
+    assert mode.why_missed("aten.exp") == f"{none}its kernel runs it"
+    assert mode.explain("aten.silu").last_miss == ""
+
+
+def test_the_mode_says_that_an_op_ran_natively_or_anew_each_time() -> None:
+    @ed.register_decomposition(OPAQUE, effects=True)
+    def anew(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    with ed.EagerDecompMode(CORE, rules=[anew]) as mode:
+        OPAQUE(torch.ones(3))
+    assert mode.why_missed(OPAQUE) == f"no call of it was recorded: it runs anew each time, {mode.stats()[OPAQUE].why_bypassed}"
+    assert mode.stats()[OPAQUE].why_bypassed
+    with ed.EagerDecompMode(CORE, on_unsupported="fallback") as mode, pytest.warns(UserWarning, match="runs natively"):
+        OPAQUE(torch.ones(3))
+    assert mode.why_missed(OPAQUE) == "no call of it was recorded: it ran natively, without a route"
 
 
 def test_a_rule_met_again_on_a_sparse_tensor_is_cut() -> None:

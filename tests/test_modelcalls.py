@@ -144,9 +144,8 @@ def test_a_step_that_fails_is_a_fault_of_the_model_s() -> None:
 
         return step
 
-    with pytest.raises(
-        ed.PlanError, match=r"the model fails on fake tensors: KeyError: 'no such batch' \(.*test_modelcalls.py:\d+\)"
-    ):
+    told = r"the model fails on fake tensors, which have shapes and no values: KeyError: 'no such batch' \(.*modelcalls.py:\d+\)"
+    with pytest.raises(ed.PlanError, match=told):
         ed.plan(CORE, model=failing)
 
 
@@ -159,3 +158,20 @@ def test_a_second_step_that_fails_leaves_the_plan_of_the_first() -> None:
     assert made["aten.sin.default"].calls == 1
     assert "run 2 of the step fails, so the plan is of those before it: StopIteration" in made.notes[0]
     assert made.refusal("closed") == ""
+
+
+@pytest.mark.parametrize("form", ["module and inputs", "a step"])
+@pytest.mark.parametrize("had", [None, 3.0])
+def test_a_model_made_outside_its_factory_keeps_the_gradients_that_it_had(form: str, had: float | None) -> None:
+    net = torch.nn.Linear(2, 2)
+    for parameter in net.parameters():
+        parameter.grad = None if had is None else torch.full_like(parameter, had)
+    before = [parameter.grad for parameter in net.parameters()]
+    x = torch.randn(3, 2, requires_grad=True)
+
+    def step() -> None:
+        net(x).sum().backward()
+
+    ed.plan(ed.core_aten(), model=lambda: (net, (x,)) if form == "module and inputs" else step)
+    assert all(one is other for one, other in zip(before, (parameter.grad for parameter in net.parameters()), strict=True))
+    assert x.grad is None

@@ -57,7 +57,7 @@ def test_every_line_that_is_wrong_is_told() -> None:
 
 
 def test_an_unknown_set_is_told_with_its_line_and_the_sets_there_are() -> None:
-    with pytest.raises(ed.OpSetError, match=r"^ops\.txt:1: no set is called @cores; sets are @core, @prims, @infra$"):
+    with pytest.raises(ed.OpSetError, match=r"^ops\.txt:1: no set is called @cores; sets are @core, @prims, @infra, @tiny$"):
         parse_ops(["@cores"], source="ops.txt")
 
 

@@ -1,4 +1,4 @@
-"""Pages of docs/ whose examples run: what stands behind each as its output is what it prints."""
+"""Pages whose examples run, of docs/ and beside README: what stands behind each as its output is what it prints."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parent.parent / "docs"
-PAGES = [path.name for path in sorted(DOCS.glob("*.md")) if "```python" in path.read_text(encoding="utf-8")]
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    str(path.relative_to(ROOT))
+    for path in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
+    if "```python" in path.read_text(encoding="utf-8") and path.name != "tour.md"  # tests/test_readme.py runs that
+]
 
 
 def test_there_are_such_pages_and_readme_leads_to_each() -> None:
-    assert {"silu_backward.md", "core_aten_in_eager.md", "torch_ir_to_prims.md"} <= set(PAGES)
-    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
-    assert [page for page in PAGES if f"](docs/{page})" not in readme] == []
+    assert {f"docs/{name}.md" for name in ("silu_backward", "core_aten_in_eager", "torch_ir_to_prims")} <= set(PAGES)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [page for page in PAGES if f"]({page})" not in readme] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_example_prints_what_stands_behind_it_in_a_script_of_its_own(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks = re.findall(r"^```(python|text)\n(.*?)^```$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```(python|text)\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert blocks[0][0] == "python"
     assert blocks[-1][0] == "text"
     end = "-- the end of an example --\n"

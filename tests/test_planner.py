@@ -92,6 +92,7 @@ def test_plumbing_passes_without_rules_unless_the_set_holds_it() -> None:
         ("prim.device.default", True),
         ("profiler._record_function_enter_new.default", True),
         ("c10d.allreduce_.default", True),
+        ("fsdp.chunk_cat.default", False),
         ("aten.sym_size.default", True),
         ("aten.sym_size.int", False),
         ("aten.silu.default", False),
@@ -231,6 +232,12 @@ def test_shipped_costs_hold_the_set_at_one_call_each_and_order_its_closure() -> 
     assert costs.of("aten.silu.default") == 2
     assert costs.of("aten.silu.default") < shipped_costs(ed.core_aten() - ["aten.sigmoid"]).of("aten.silu.default")
     assert costs.of("aten.nosuch.default") == float("inf")
+
+
+def test_what_a_linked_rule_hands_on_meets_all_other_rules_where_a_prim_is_the_op_by_another_name() -> None:
+    with ed.EagerDecompMode(ed.prims(), cache=ed.ProgramCache()):
+        made = torch.tensor(3.0).unfold(0, 1, 1)  # without dimensions: no call of the rule of ours
+    assert made.tolist() == [3.0]
 
 
 def test_nobody_hears_that_prims_as_strided_reads_a_typed_storage() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime
 import pickle
 import sys
 import threading
@@ -19,6 +18,7 @@ import torch.nn.functional as F
 from compare import assert_same
 from on_core import CORE
 from torch.utils.checkpoint import checkpoint
+from weekly import WEEK, this_weeks
 
 import eagerdecomp as ed
 from eagerdecomp import preflight
@@ -542,8 +542,7 @@ def hold(infos: list[Any], ops: ed.OpSet, samples: int, seed: int) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("fewer", FEWER)
 def test_what_is_refused_is_what_fails_in_backward(fewer: str) -> None:
-    week = datetime.date.today().isocalendar().week
-    hold(opinfos()[week % PARTS :: PARTS], CORE - FEWER[fewer], 2, week)
+    hold(this_weeks(opinfos(), PARTS), CORE - FEWER[fewer], 2, WEEK)
 
 
 @pytest.mark.slow

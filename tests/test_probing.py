@@ -17,6 +17,8 @@ from eagerdecomp.plans import Plan
 from eagerdecomp.probing import with_rules
 
 IGAMMA, GAMMAINC = "aten.igamma.default", "aten.special_gammainc.default"
+#: What the library's own rule of the incomplete gamma function calls, and others of these tests do not.
+FEWER = CORE - ["aten.erf"]
 
 
 @ed.register_decomposition(IGAMMA)
@@ -31,12 +33,12 @@ def silu_of_floats(x: torch.Tensor) -> Any:
 
 def test_a_rule_opens_its_op_and_those_that_call_it() -> None:
     asked = [IGAMMA, GAMMAINC]
-    assert ed.plan(CORE, ops=asked).counts == {"missing": 2}
-    made = ed.plan(CORE, ops=asked, rules=[igamma])
+    assert ed.plan(FEWER, ops=asked).counts == {"missing": 2}
+    made = ed.plan(FEWER, ops=asked, rules=[igamma])
     assert made.counts == {"closed": 2}
     assert made[IGAMMA].routes[0].rule.startswith("user rule ")
     x = torch.rand(3)
-    with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE, rules=[igamma]):
+    with ed.BackendRecorder() as seen, ed.EagerDecompMode(FEWER, rules=[igamma]):
         torch.special.gammainc(x, x)
     assert {str(op): count for op, count in seen.ops.items()} == made[GAMMAINC].routes[0].kernels
 
@@ -113,7 +115,8 @@ def test_the_command_takes_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    asked = ["plan", "--match", "special_gammainc.default", "--require", "closed"]
+    (tmp_path / "fewer.txt").write_text("\n".join(map(str, FEWER)), encoding="utf-8")
+    asked = ["plan", "--ops", "fewer.txt", "--match", "special_gammainc.default", "--require", "closed"]
     assert main(asked) == 1
     assert main([*asked, "--rules", "probed_rules:igamma"]) == 0
     capsys.readouterr()

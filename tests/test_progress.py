@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from eagerdecomp.progress import PartDone, Progress
+from eagerdecomp.progress import PartDone, Progress, SoFar
 
 
 class Terminal(io.StringIO):
@@ -109,4 +109,28 @@ def test_a_part_is_not_told_where_there_is_no_terminal() -> None:
     done = PartDone(stream, Clock())
     done.tell(0.5, "half")
     done.clear()
+    assert stream.getvalue() == ""
+
+
+def test_what_has_no_known_end_tells_what_was_done_from_the_third_second_on() -> None:
+    stream, clock = Terminal(), Clock()
+    so_far = SoFar(stream, clock)
+    so_far.tell("1 done")
+    assert stream.getvalue() == ""
+    clock.now = 2.0
+    so_far.tell("30 done")
+    clock.now = 2.05
+    so_far.tell("31 done")  # too soon after the last
+    clock.now = 61.0
+    so_far.tell("40 done")
+    assert stream.getvalue() == "\r30 done  2 s\r\r40 done  1 min 01 s\r"
+    so_far.clear()
+    so_far.clear()
+    assert stream.getvalue().endswith("01 s\r\r" + " " * len("40 done  1 min 01 s") + "\r")
+    stream = io.StringIO()
+    clock.now = 0.0
+    elsewhere = SoFar(stream, clock)
+    clock.now = 9.0
+    elsewhere.tell("half")
+    elsewhere.clear()
     assert stream.getvalue() == ""

@@ -235,7 +235,7 @@ CASES: dict[str, Case] = {
     "dropout2d": Case(dropped(lambda x: F.dropout2d(x, 0.2)), stats.bernoulli(0.8), FLOATS, False),
     "alpha_dropout": Case(dropped(lambda x: F.alpha_dropout(x, 0.2, True)), stats.bernoulli(0.8), WIDE, False),
     "feature_alpha_dropout": Case(dropped(lambda x: F.feature_alpha_dropout(x, 0.2, True)), stats.bernoulli(0.8), WIDE, False),
-    "rrelu": Case(lambda t, g: -F.rrelu(filled(-1, t), 0.1, 0.5, True), stats.uniform(0.1, 0.4), FLOATS, False),
+    "rrelu": Case(lambda t, g: -F.rrelu(filled(-1, t), 0.1, 0.5, True), stats.uniform(0.1, 0.4), (F32, F64, BF16), False),
     "gumbel_softmax": Case(
         lambda t, g: F.gumbel_softmax(torch.tensor(WEIGHTS, dtype=t).log().expand(COUNT, 4), hard=True).argmax(-1),
         outcomes(*WEIGHTS),

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import subprocess
+import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,15 @@ from eagerdecomp.inductor import cpp_compiler
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+TOUR = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")  # goes on where README's ends
 
 
 #: How comments behind a `print` begin that say what it prints; all others are what it prints, with ... for what is left out.
-ABOUT_OUTPUT = ("per op", "which fact", "ops by status", "all ops that do not close")
+ABOUT_OUTPUT = ("per op", "ops by status", "all ops that do not close")
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language}\n(.*?)^```$", README + TOUR, re.MULTILINE | re.DOTALL)
 
 
 def test_the_examples_run_in_the_order_they_stand() -> None:
@@ -79,6 +81,26 @@ def test_ci_refuses_a_readme_without_one_such_line(tmp_path: Path, count: int) -
     done = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert f"it holds {count}" in done.stderr
+
+
+def test_its_lines_that_make_projects_can_be_pasted_in_their_order(tmp_path: Path) -> None:
+    (lines,) = [block for block in blocks("sh") if "new-backend" in block]
+    tools, here = tmp_path / "bin", tmp_path / "here"
+    here.mkdir()
+    tools.mkdir()
+    for name, does in (
+        ("eagerdecomp", f'PYTHONPATH="{ROOT}" exec "{sys.executable}" -m eagerdecomp "$@" > /dev/null'),
+        ("python", 'echo "$PWD: $*"'),
+    ):
+        (tools / name).write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
+        (tools / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-e"], input=lines, capture_output=True, text=True, env=environment, cwd=here, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    made = [folder.name for folder in here.iterdir()]
+    assert len(made) == lines.count("new-backend") == 2
+    ran = done.stdout.splitlines()
+    assert sorted(ran) == sorted(f"{here / name}: -m {module}" for name in made for module in ("pytest", name))
 
 
 def test_every_command_in_it_exists(capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,7 +107,7 @@ def test_what_eager_refuses_is_refused(name: str, dtype: torch.dtype) -> None:
     assert str(got) == str(want)
 
 
-N, B, C = torch.arange(3), torch.arange(3) > 0, torch.arange(3) + 1j
+N, B, C, EYE = torch.arange(3), torch.arange(3) > 0, torch.arange(3) + 1j, torch.eye(3)
 
 REFUSED_ON_PRIMS: dict[str, Callable[[], Any]] = {
     "bools less bools": lambda: B - B,
@@ -121,6 +121,25 @@ REFUSED_ON_PRIMS: dict[str, Callable[[], Any]] = {
     "a float times integers": lambda: torch.add(N, N, alpha=2.5),
     "a complex times floats": lambda: torch.add(N * 0.5, N, alpha=2j),
     "a bool to the power of bools": lambda: torch.pow(True, B),
+    "a product of two types, added to": lambda: torch.addmm(EYE, EYE, EYE.double()),
+    "a product of two types": lambda: torch.addmm(EYE.double(), EYE, EYE.double()),
+    "a vector of another type": lambda: torch.mv(EYE, EYE[0].double()),
+    "a vector of another type, added to": lambda: torch.addmv(EYE[0], EYE.double(), EYE[0]),
+    "rows in halves, scaled in doubles": lambda: aten.native_layer_norm(EYE.half(), [3], EYE[0].double(), None, 1e-5),
+    "rows in doubles, scaled in floats": lambda: aten.native_layer_norm(EYE.double(), [3], None, EYE[0], 1e-5),
+    "channels in floats, scaled in halves": lambda: aten.native_batch_norm(EYE, EYE[0].half(), None, None, None, True, 0.1, 1e-5),
+    "groups in integers, scaled in floats": lambda: aten.native_group_norm(EYE[None].long(), EYE[0], None, 1, 3, 3, 1, 1e-5),
+    "windows of half floats in space": lambda: torch.nn.functional.avg_pool3d(torch.ones(1, 1, 2, 2, 2).half(), 2),
+    "windows of bytes": lambda: torch.nn.functional.avg_pool2d(torch.ones(1, 1, 2, 2).byte(), 2),
+    "windows of a share of integers": lambda: torch.nn.functional.adaptive_avg_pool3d(torch.ones(1, 1, 3, 3, 3).long(), 2),
+    "the place of the greatest bool": lambda: torch.argmax(B),
+    "the place of the least bool": lambda: torch.argmin(B, 0),
+    "bools between bools": lambda: torch.clamp(B, B, B),
+    "bools over bools, cut": lambda: torch.div(B, B, rounding_mode="trunc"),
+    "bools over a bool, rounded down": lambda: torch.div(B, True, rounding_mode="floor"),
+    "integers dropped": lambda: aten.native_dropout(N, 1.0, True),
+    "the greatest bools of windows": lambda: torch.nn.functional.max_pool2d(torch.ones(1, 1, 2, 2) > 0, 2),
+    "bools above zero": lambda: torch.relu(B),
     "a range of bools": lambda: torch.arange(3, dtype=torch.bool),
     "a range of complex numbers": lambda: torch.arange(3, dtype=torch.complex64),
 }
@@ -131,6 +150,23 @@ REFUSED_ON_CORE: dict[str, Callable[[], Any]] = {
     "complex numbers": lambda: torch.isin(C, 1),
     "steps of bools": lambda: torch.linspace(0, 1, 3, dtype=torch.bool),
     "logarithmic steps of bools": lambda: torch.logspace(0, 1, 3, dtype=torch.bool),
+    "a product of other numbers than it is added to": lambda: torch.baddbmm(EYE[None], EYE[None].double(), EYE[None].double()),
+    "integers times a part": lambda: torch.addr(torch.eye(3).long(), N, N, beta=0.5),
+    "integers times a bool": lambda: torch.addr(torch.eye(3).long(), N, N, alpha=True),
+    "a cross product of floats and integers": lambda: torch.linalg.cross(EYE[0], N),
+    "a cross product of bools": lambda: torch.linalg.cross(B, B),
+    "a gamma function of bools": lambda: torch.mvlgamma(B, 1),
+    "a system in two types": lambda: torch.linalg.solve(EYE, EYE.double()),
+    "a triangular system in two types": lambda: torch.triangular_solve(EYE, EYE.double()),
+    "a soft margin of integers": lambda: torch.nn.functional.soft_margin_loss(N, N),
+    "a soft margin of bools": lambda: torch.nn.functional.soft_margin_loss(B, EYE[0]),
+    "logits and whole targets": lambda: torch.nn.functional.binary_cross_entropy_with_logits(EYE[0], N),
+    "the variance of half floats as floats": lambda: (
+        torch.var(EYE.half(), 0, correction=1, out=EYE[0].clone())
+        + torch.var(EYE.half(), None, correction=1, out=torch.tensor(0.0))
+    ),
+    "noise that does not fit its mean": lambda: torch.normal(torch.zeros(4), 2.0, out=torch.zeros(0)),
+    "chances of complex numbers": lambda: torch.bernoulli(EYE, out=torch.zeros(3, 3, dtype=torch.complex64)),
 }
 
 
@@ -156,3 +192,21 @@ def test_a_tensor_of_another_dtype_promotes_the_rest() -> None:
 
 def test_a_tensor_without_elements_is_refused_too() -> None:
     check(torch.nn.functional.silu, torch.empty(0, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("weight", [torch.float32, torch.float64])
+@pytest.mark.parametrize("end", [torch.float32, torch.float64])
+def test_lerp_and_heaviside_take_tensors_of_one_dtype(end: torch.dtype, weight: torch.dtype) -> None:
+    x = torch.rand(3)
+    check(torch.lerp, x, x.to(end), x.to(weight))
+    check(torch.lerp, x, x.to(end), torch.tensor(0.25, dtype=weight))
+    check(torch.heaviside, x, x.to(end))
+    if end is not torch.float32:
+        assert "weight" not in str(outcome(lambda: on_core(lambda: torch.lerp(x, x.to(end), x)))[1])
+
+
+@pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
+def test_numbers_may_be_divided_by_tensors_and_sums_without_nan_of_complex_numbers_are_refused(ops: ed.OpSet) -> None:
+    check(torch.floor_divide, 2, torch.tensor([3.0, -4.0]), ops=ops)
+    check(torch.floor_divide, True, torch.tensor([True]), ops=ops)
+    check(torch.nansum, torch.tensor([1j]), ops=ops)

@@ -265,8 +265,8 @@ def test_a_record_is_not_written_over(kept: Path, capsys: pytest.CaptureFixture[
     [
         (["no.json"], "no.json: cannot be read"),
         (["."], ".: cannot be read"),
-        (["bad.json"], 'bad.json: not a record, as eagerdecomp run --record writes one: no "format"'),
-        (["bytes.json"], "bytes.json: it is not UTF-8 text"),
+        (["bad.json"], 'bad.json: not a record, as eagerdecomp run --record writes one (no "format"'),
+        (["bytes.json"], "bytes.json: no record, for it is not UTF-8 text"),
         (["run.json", "--html", "no/such/page.html"], "--html no/such/page.html: cannot be written"),
     ],
 )

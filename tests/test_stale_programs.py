@@ -17,6 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eagerdecomp as ed
+from conformance import fuzz
+from conformance.fuzz_judging import Seen
+from conformance.fuzz_running import checked
+from eagerdecomp.cache import OpPrograms
+from eagerdecomp.routes import op_named
 
 aten = torch.ops.aten
 
@@ -155,3 +160,50 @@ def test_a_warm_program_never_answers_another_call(name: str, data: st.DataObjec
     if kind == "value":
         assert warm[0] == "value", f"eager gave a value; got {warm[1]!r}"
         assert_same(warm[1], want, strides=False)
+
+
+@pytest.mark.parametrize("first", [19, 0])
+def test_a_view_on_prims_begins_where_its_tensor_does(first: int) -> None:
+    """`prims.as_strided` holds the offset of the tensor that was recorded, and another tensor of those sizes may lie elsewhere."""
+    base = torch.arange(24.0)
+    with ed.EagerDecompMode(ed.prims(), cache=ed.ProgramCache()):
+        for start in (first, 3, 0, 7):
+            seen = base[start : start + 5].view([5, 1])
+            assert (seen.storage_offset(), seen[0, 0].item()) == (start, start)
+
+
+def _stale(monkeypatch: pytest.MonkeyPatch, name: str, programs: int) -> list[str]:
+    """What differs from eager in random programs that call one op, under a cache that the programs before filled, and does not
+    under an empty one."""
+    monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [op_named(name)])
+    modes, seen, found = fuzz._Modes(), Seen(), []
+    for number in range(programs):
+        program, difference = fuzz.drawn(1, number, modes, seen, lambda value: None)
+        if difference is not None and checked(program) is None:
+            found.append(str(difference))
+    assert seen.ops[name] > programs
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("aten.special_zeta.default", "aten.native_layer_norm.default", "aten.native_group_norm.default", "aten.nanmedian.dim"),
+        *("aten.logaddexp2.default", "aten.threshold.default", "aten.roll.default", "aten.index_select.default"),
+    ],
+)
+def test_programs_of_one_op_leave_nothing_behind_that_others_take(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _stale(monkeypatch, name, 12) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_keys_without_dtypes_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    widen = OpPrograms.widen
+
+    def forgetful(self: OpPrograms, columns: Any, exact: Any) -> Any:
+        kept = [tuple(one for one in some if not one.text.endswith(".dtype")) for some in (columns, exact)]
+        return widen(self, *kept)
+
+    monkeypatch.setattr(OpPrograms, "widen", forgetful)
+    assert any(one.startswith("dtype after") for one in _stale(monkeypatch, "aten.threshold.default", 12))

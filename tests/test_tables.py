@@ -10,7 +10,7 @@ import pytest
 from eagerdecomp import decomps, faults, key, layouts, planner, refusals, tracer
 from eagerdecomp._tables import full_table
 from eagerdecomp._torch import op_names, overload
-from eagerdecomp.decomps import FAMILIES, lengths, our_rules
+from eagerdecomp.decomps import FAMILIES, ON_PRIMS, foreach, lengths, our_rules
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.opset import INFRA_NAMES, resolve_ops
 from eagerdecomp.rules import Rule
@@ -22,23 +22,26 @@ def rules() -> Iterator[tuple[str, Rule]]:
     for family, members in FAMILIES:
         for rule in members:
             yield family, rule
+    named = [overload(name) for name in op_names() if name.startswith("aten::_foreach_")]
+    yield from (("foreach", rule) for op in named if op is not None for rule in foreach.rules_for(op))
 
 
-#: Files of decomps/ that are no family: `mutation` derives its rules from schemas, for every op; `blocked_attention` makes rules
-#: for callers who ask; `lengths` holds rules that go before those of a family.
-NO_FAMILY = {"blocked_attention", "lengths", "mutation"}
+#: Files of decomps/ that are no family: `mutation` and `foreach` derive their rules from schemas; `blocked_attention` makes rules
+#: for callers who ask; `few_kernels` holds the last resort of small sets; `lengths` rules that go before those of a family;
+#: `sharding` those of ops that may not exist.
+NO_FAMILY = {"blocked_attention", "few_kernels", "foreach", "lengths", "mutation", "sharding"}
 
 
 def test_every_file_of_decomps_is_a_family_listed_under_its_own_name() -> None:
     files = {module.name for module in pkgutil.iter_modules(decomps.__path__)}
-    listed = [family for family, _ in FAMILIES]
+    listed = [family for family, _ in (*FAMILIES, *ON_PRIMS)]
     assert len(listed) == len(set(listed)), "a family is listed twice"
     assert set(listed) == files - NO_FAMILY
     assert files >= NO_FAMILY
 
 
 def test_each_family_is_its_modules_own_table_and_not_empty() -> None:
-    for family, members in FAMILIES:
+    for family, members in (*FAMILIES, *ON_PRIMS):
         module = getattr(decomps, family)
         assert members is module.RULES, family
         assert members, f"{family} has no rules"
@@ -69,7 +72,17 @@ def test_our_rules_of_an_op_are_the_usual_one_its_familys_and_then_what_its_sche
         ours = list(our_rules(rule.op))
         written = places[rule.op.name()]
         assert [one.where for one in ours[: len(written)]] == written
-        assert [one.source for one in ours[len(written) :]] in ([], ["schema"])
+        assert [one.source for one in ours[len(written) :]] in ([], ["schema"], ["prims"], ["small"], ["prims", "small"])
+
+
+def test_rules_for_prims_are_one_an_operator_and_behind_all_others_of_it() -> None:
+    known, listed = set(op_names()), [rule for _, members in ON_PRIMS for rule in members]
+    assert len({rule.op for rule in listed}) == len(listed)
+    for rule in listed:
+        assert rule.op.name() in known
+        assert rule.source == "prims"
+        sources = [one.source for one in our_rules(rule.op)]
+        assert sources[sources.index("prims") :] in (["prims"], ["prims", "small"])
 
 
 # -- names of operators in tables ------------------------------------------------------------------------------------------------

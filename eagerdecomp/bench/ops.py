@@ -10,7 +10,7 @@ from eagerdecomp._torch import builtin
 from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.bench.cases import COMMON, SIZES, TINY, Case, Size, chosen
 from eagerdecomp.bench.figures import Figure, Section, Settings
-from eagerdecomp.bench.rivals import Floor, Naive, Noop, Straight, arrival, straight_line
+from eagerdecomp.bench.rivals import Naive, Noop, floor
 from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.opset import core_aten
@@ -35,22 +35,11 @@ def contestants(case: Case, size: Size, mode: EagerDecompMode, naive: Naive) -> 
     run = partial(builtin(case.op), *args, **kwargs)
     found = {"native": Contestant(run), "noop": Contestant(run, Noop()), "ours": Contestant(run, mode)}
     if case.op not in mode.backend.ops:
-        found["floor"] = Contestant(run, floor(case, run, mode))
+        found["floor"] = Contestant(run, floor(case.op, run, mode))
         if _decomposes(case, run, naive):
             found["naive"] = Contestant(run, naive)
             found["table"] = Contestant(run, Naive())
     return found
-
-
-def floor(case: Case, run: Callable[[], Any], mode: EagerDecompMode) -> Floor:
-    """The lean mode with the kernels of a call in a straight line, as the mode calls them once it is warm."""
-    with mode:
-        for _ in range(3):  # recorded, replayed, compiled
-            run()
-    args, kwargs = arrival(run)
-    with Straight(case.op, args, kwargs) as heard, mode:
-        answer = run()
-    return Floor({builtin(case.op): straight_line(heard.program(answer), tuple(kwargs))})
 
 
 def _decomposes(case: Case, run: Callable[[], Any], naive: Naive) -> bool:

@@ -8,6 +8,7 @@ the backend, and the notes become a function.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -18,7 +19,7 @@ from eagerdecomp._torch import DispatchMode, OpOverload, TorchDispatchMode, buil
 from eagerdecomp.codegen import generate
 from eagerdecomp.program import KernelCall, Program, Slot, check
 
-__all__ = ["Floor", "Naive", "Noop", "Straight", "arrival", "straight_line"]
+__all__ = ["Floor", "Naive", "Noop", "Straight", "arrival", "floor", "straight_line"]
 
 
 class Noop(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -74,6 +75,10 @@ class Floor(DispatchMode):
     ) -> Any:
         line = self._lines[func._op]
         return line(*args, **kwargs) if kwargs else line(*args)
+
+    def line(self, op: OpOverload) -> Callable[..., Any]:
+        """What runs an op."""
+        return self._lines[builtin(op)]
 
 
 class Straight(DispatchMode):
@@ -148,6 +153,17 @@ class _Arrival(DispatchMode):
     ) -> Any:
         self.last = tuple(args), dict(kwargs or {})
         return func(*args, **(kwargs or {}))
+
+
+def floor(op: OpOverload, run: Callable[[], Any], mode: AbstractContextManager[Any]) -> Floor:
+    """The lean mode with the kernels of a call in a straight line, as our mode calls them once it is warm."""
+    with mode:
+        for _ in range(3):  # recorded, replayed, compiled
+            run()
+    args, kwargs = arrival(run)
+    with Straight(op, args, kwargs) as heard, mode:
+        answer = run()
+    return Floor({builtin(op): straight_line(heard.program(answer), tuple(kwargs))})
 
 
 def arrival(run: Callable[[], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

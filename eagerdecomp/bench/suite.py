@@ -11,7 +11,21 @@ from typing import Any
 
 import torch
 
-from eagerdecomp.bench import cold, fused, growth, installs, kernels, memory, models, ops, plans, threads, writeback
+from eagerdecomp.bench import (
+    cold,
+    compared,
+    fused,
+    growth,
+    installs,
+    kernels,
+    memory,
+    models,
+    ops,
+    plans,
+    threads,
+    verify,
+    writeback,
+)
 from eagerdecomp.bench.chart import svg
 from eagerdecomp.bench.figures import Section, Settings, markdown, section_json
 
@@ -30,6 +44,8 @@ SECTIONS: dict[str, Callable[[Settings, Callable[[str], None]], Section]] = {
     "threads": threads.measure,
     "plan": plans.measure,
     "install": installs.measure,
+    "verify": verify.measure,
+    "compared": compared.measure,
 }
 
 FULL = Settings(quick=False, rounds=11, seconds=0.003)

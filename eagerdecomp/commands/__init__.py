@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eagerdecomp.commands import bench, blame, demo, explain, new_backend, opset, plan, report, run, trace
+from eagerdecomp.commands import bench, blame, compare, conformance, demo, explain, new_backend, opset, plan, report, run, trace
 from eagerdecomp.commands.command import Command
 
 __all__ = ["COMMANDS"]
@@ -15,6 +15,8 @@ COMMANDS: tuple[Command, ...] = (
     plan.COMMAND,
     trace.COMMAND,
     blame.COMMAND,
+    compare.COMMAND,
+    conformance.COMMAND,
     opset.COMMAND,
     new_backend.COMMAND,
     bench.COMMAND,

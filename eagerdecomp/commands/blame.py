@@ -8,7 +8,6 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from eagerdecomp.backend import Backend
 from eagerdecomp.commands.command import (
     FAILED,
     INTERRUPTED,
@@ -17,19 +16,23 @@ from eagerdecomp.commands.command import (
     UsageError,
     add_json,
     add_rules,
-    object_of,
     output_file,
     rules_of,
 )
-from eagerdecomp.commands.scripts import add_module, own_words, print_last, script_of
+from eagerdecomp.commands.scripts import (
+    NOT_COMPARED,
+    SCRIPT_FAILED,
+    add_module,
+    backend_of,
+    own_words,
+    print_last,
+    script_of,
+    watched_exit,
+)
 from eagerdecomp.opfile import NAMED_SETS, op_set_from
-from eagerdecomp.opset import OpSet
 from eagerdecomp.runscript import run_script
 
 __all__ = ["COMMAND"]
-
-SCRIPT_FAILED = 3
-NOT_COMPARED = 4
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +84,7 @@ def _run(args: argparse.Namespace) -> int:
     script = script_of(args, "blame")
     if args.backend and args.ops:
         raise UsageError("--backend and --ops: choose one")
-    backend = _backend(args.backend) if args.backend else op_set_from(args.ops or "core")
+    backend = backend_of("--backend", args.backend) if args.backend else op_set_from(args.ops or "core")
     rules, one = rules_of(args.rules) if args.rules else ((), False)
     named = named_by_spec(args.backend or "", args.rules or "", ops=args.ops or "core")
     named = replace(named, rules=f"[{named.rules}]") if one else named
@@ -100,20 +103,7 @@ def _run(args: argparse.Namespace) -> int:
             write_script(report.found[0].reproducer)
             if report.found[0].data:
                 beside.write_bytes(report.found[0].data)
-    if outcome.interrupted:
-        return INTERRUPTED
-    if report:
-        return FAILED
-    if outcome.exit_code:
-        return SCRIPT_FAILED
-    return 0 if report.compared and not report.inside else NOT_COMPARED
-
-
-def _backend(spec: str) -> Backend | OpSet:
-    found = object_of("--backend", spec)
-    if not isinstance(found, (Backend, OpSet)):
-        raise UsageError(f"--backend {spec}: not an eagerdecomp.Backend or OpSet, but {found!r}")
-    return found
+    return watched_exit(outcome, found=bool(report), compared=bool(report.compared) and not report.inside)
 
 
 COMMAND = Command(

@@ -28,6 +28,13 @@ _MARKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"^calls that fell back to native +([1-9].*)$", _YELLOW),
         (r"^((?:rules, in|how it is|the program|its code|what must hold|the next|compared with) .*)$", _CYAN),
         (r"^(note:) ", _CYAN),
+        (r"^(conformance of .*)$", _BOLD),
+        (r"^  (wrong +[1-9]\d*) ", _RED),
+        (r"^(wrong: \S+|also wrong:|stale:|undeclared:|not conformant:) ?", _RED),
+        (r"^  (right +[1-9]\d*) ", _GREEN),
+        (r"^(nothing wrong found) ", _GREEN),
+        (r"^  (worse than before): ", _RED),
+        (r"^  (better than before): ", _GREEN),
     )
 )
 

@@ -139,8 +139,8 @@ def output_file(option: str, name: str | None) -> Iterator[Callable[[str], None]
         yield lambda text: print_whole(text.rstrip("\n"))
         return
     target = Path(name).absolute()  # the script may change the working directory
-    existed = target.exists()
     try:
+        existed = target.exists()
         target.open("a", encoding="utf-8").close()
     except OSError as error:
         raise UsageError(f"{option} {name}: cannot be written: {error.strerror}") from None
@@ -156,29 +156,30 @@ def output_file(option: str, name: str | None) -> Iterator[Callable[[str], None]
 
 
 def object_of(option: str, spec: str) -> Any:
-    """What ``--option module:name`` names; modules of the working directory are found too.
+    """What ``--option module:name`` names (`option` is "" for a word without one); modules of the working directory are found too.
 
     Raises:
         UsageError: where there is no such module or name in it.
     """
+    named = f"{option} {spec}".strip()
     module_name, _, name = spec.partition(":")
     if not module_name or not name:
-        raise UsageError(f"{option} {spec}: write module:name")
+        raise UsageError(f"{named}: a module and a name in it belong here; write module:name")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         found: Any = importlib.import_module(module_name)
-    except ImportError as error:
-        raise UsageError(f"{option} {spec}: cannot be imported: {error}") from None
     except Exception as error:  # the module is the user's, and may raise anything
-        raise UsageError(f"{option} {spec}: importing {module_name} fails: {fault_in_words(error)}") from error
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise UsageError(f"{named}: cannot be imported: {error}") from None
+        raise UsageError(f"{named}: {module_name} was found, but importing it fails: {fault_in_words(error)}") from error
     for part in name.split("."):
         inside = [known for known in dir(found) if not known.startswith("_")]
         found = getattr(found, part, None)
         if found is None:
             close = difflib.get_close_matches(part, inside, n=3)
             hint = f"; did you mean {', '.join(close)}?" if close else ""
-            raise UsageError(f"{option} {spec}: {module_name} has no {name}{hint}")
+            raise UsageError(f"{named}: {module_name} has no {name}{hint}")
     return found
 
 
@@ -193,7 +194,7 @@ def called(option: str, spec: str, factory: Callable[[], Any]) -> Any:
     except EagerDecompError:
         raise
     except Exception as error:  # the function is the user's, and may raise anything
-        raise UsageError(f"{option} {spec} fails: {fault_in_words(error)}") from error
+        raise UsageError(f"{option} {spec} fails: {fault_in_words(error)}".strip()) from error
 
 
 def rules_of(spec: str) -> tuple[tuple[Rule, ...], bool]:

@@ -15,16 +15,21 @@ __all__ = ["COMMAND"]
 _EPILOG = """examples:
   eagerdecomp new-backend mine                  a project in ./mine
   eagerdecomp new-backend mine --dir ~/src/mine
+  eagerdecomp new-backend mine --device toy     with a device "toy": tensor.to("toy")
   eagerdecomp new-backend mine --json -         the files written, as JSON
 
 It holds a package with three kernels (add, mul, mm), tests that hold each to eager and train a model on the set, a workflow for
-GitHub's CI, and a README with the next steps. Its tests pass at once.
+GitHub's CI, and a README with the next steps. Its tests pass at once. Without --device its tensors are the CPU's, and its set is
+those three. With it they are on a device of their own, made in Python on torch's PrivateUse1, which has kernels for Core ATen:
+yours for the three, the CPU's for the rest, until you replace them.
 
-exit codes: 0 success; 2 the name will not do for a package, or something is in the project's place; 130 interrupted (Ctrl-C)"""
+exit codes: 0 success; 2 a name will not do for a package or a device, or something is in the project's place;
+130 interrupted (Ctrl-C)"""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="of the backend and of its package: letters, digits and _")
+    parser.add_argument("--device", metavar="DEVICE", help="give it a device of its own, of this name: small letters and _")
     parser.add_argument("--dir", metavar="DIR", help="where the project goes: a new or an empty folder (default: ./NAME)")
     add_json(parser, "the files written")
 
@@ -33,7 +38,7 @@ def _run(args: argparse.Namespace) -> int:
     folder = Path(args.dir if args.dir is not None else args.name)
     with output_file("--json", args.json) as write:
         try:
-            written = write_project(args.name, folder)
+            written = write_project(args.name, folder, args.device)
         except ScaffoldError as error:
             raise UsageError(str(error)) from None
         commands = [
@@ -44,7 +49,8 @@ def _run(args: argparse.Namespace) -> int:
         ]
         shown(args)("\n".join([*(f"wrote {path}" for path in written), "", "next:", *(f"  {command}" for command in commands)]))
         names = [path.relative_to(folder).as_posix() for path in written]
-        write(json.dumps({"name": args.name, "folder": str(folder), "files": names, "next": commands}, indent=2) + "\n")
+        told = {"name": args.name, "device": args.device, "folder": str(folder), "files": names, "next": commands}
+        write(json.dumps(told, indent=2) + "\n")
     return 0
 
 

@@ -77,7 +77,7 @@ def _run(args: argparse.Namespace) -> int:
     old = _older(args.compare) if args.compare else None
     model = object_of("--model", args.model) if args.model else None
     if model is not None and not callable(model):
-        raise PlanError(f"--model {args.model} is no function")
+        raise PlanError(f"--model {args.model} is no function, but {model!r}: name one that gives a model and its inputs")
     factory = functools.partial(called, "--model", args.model, model) if model is not None else None
     wanted = _matching(args.match)
     rules = rules_of(args.rules)[0] if args.rules else ()
@@ -142,6 +142,8 @@ def _matching(expression: str | None) -> list[Any] | None:
         pattern = re.compile(expression)
     except re.error as error:
         raise PlanError(f"--match {expression}: {error}") from None
+    except (RecursionError, OverflowError):
+        raise PlanError("--match: too deeply nested, or too large, for Python") from None
     known = aten_ops()
     found = [op for op in known if pattern.search(str(op))]
     if not found:

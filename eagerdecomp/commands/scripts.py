@@ -1,4 +1,5 @@
-"""What commands that run a script share: which words are the script's own, the script, and a text after its output."""
+"""What commands that run a script share: which words are the script's own, the script, the backend, a text after its output, and
+what one that watches the script ends with."""
 
 from __future__ import annotations
 
@@ -6,11 +7,17 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
+from eagerdecomp.backend import Backend
 from eagerdecomp.commands.colour import painted
-from eagerdecomp.commands.command import UsageError
-from eagerdecomp.runscript import Script
+from eagerdecomp.commands.command import FAILED, INTERRUPTED, UsageError, object_of
+from eagerdecomp.opset import OpSet
+from eagerdecomp.runscript import Outcome, Script
 
-__all__ = ["add_module", "own_words", "print_last", "script_of"]
+__all__ = ["NOT_COMPARED", "SCRIPT_FAILED", "add_module", "backend_of", "own_words", "print_last", "script_of", "watched_exit"]
+
+# What `blame` and `compare` end with where nothing was found: the script ended with an error; no call was compared.
+SCRIPT_FAILED = 3
+NOT_COMPARED = 4
 
 
 def add_module(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +49,29 @@ def script_of(args: argparse.Namespace, command: str) -> Script:
             "-m needs the name of a module" if args.module else f"needs a script; eagerdecomp {command} --help shows how"
         )
     return Script(args.rest[0], tuple(args.rest[1:]), is_module=args.module)
+
+
+def backend_of(option: str, spec: str) -> Backend | OpSet:
+    """The backend or op set that ``--option module:name`` names.
+
+    Raises:
+        UsageError: where there is none, or it is something else.
+    """
+    found = object_of(option, spec)
+    if not isinstance(found, (Backend, OpSet)):
+        raise UsageError(f"{option} {spec}: not an eagerdecomp.Backend or OpSet, but {found!r}")
+    return found
+
+
+def watched_exit(outcome: Outcome, *, found: bool, compared: bool) -> int:
+    """The exit code of a command that watched a script."""
+    if outcome.interrupted:
+        return INTERRUPTED
+    if found:
+        return FAILED
+    if outcome.exit_code:
+        return SCRIPT_FAILED
+    return 0 if compared else NOT_COMPARED
 
 
 def print_last(text: str) -> None:

@@ -102,7 +102,7 @@ def _dimensions(text: str) -> tuple[str, list[int]]:
 def _traceable(spec: str, factory: Any, *, forward: bool) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """A function to trace, and the arguments to trace it on."""
     if not callable(factory):
-        raise UsageError(f"{spec} is no function")
+        raise UsageError(f"{spec} is no function, but {factory!r}: name one that gives a module and its inputs")
     made = called("MODULE:FACTORY", spec, factory)
     if callable(made) and not isinstance(made, torch.nn.Module):
         return made, (), {}

@@ -14,8 +14,8 @@ from compare import assert_same
 import eagerdecomp as ed
 from eagerdecomp._torch import builtin
 from eagerdecomp.bench.cases import CASES, COMMON, SIZES, TINY, Case
-from eagerdecomp.bench.ops import contestants, floor
-from eagerdecomp.bench.rivals import Floor, Naive, Noop, arrival
+from eagerdecomp.bench.ops import contestants
+from eagerdecomp.bench.rivals import Floor, Naive, Noop, arrival, floor
 
 CORE = ed.core_aten()
 DECOMPOSED = [case for case in CASES if case.op not in CORE]
@@ -36,7 +36,7 @@ def reached(inside: Any, run: Any) -> Counter[Any]:
 @pytest.mark.parametrize("case", DECOMPOSED, ids=lambda case: case.name)
 def test_the_floor_calls_the_kernels_that_ours_calls(case: Case, mode: ed.EagerDecompMode) -> None:
     run = partial(builtin(case.op), *case.args(TINY), **case.kwargs(TINY))
-    low = floor(case, run, mode)
+    low = floor(case.op, run, mode)
     kernels = reached(low, run)
     assert kernels == reached(mode, run)
     assert case.op not in kernels
@@ -45,7 +45,7 @@ def test_the_floor_calls_the_kernels_that_ours_calls(case: Case, mode: ed.EagerD
 @pytest.mark.parametrize("case", [case for case in DECOMPOSED if case.name not in RANDOM], ids=lambda case: case.name)
 def test_the_floor_answers_what_ours_answers_and_writes_what_ours_writes(case: Case, mode: ed.EagerDecompMode) -> None:
     args, kwargs = case.args(TINY), case.kwargs(TINY)
-    low = floor(case, partial(builtin(case.op), *copy.deepcopy(args), **copy.deepcopy(kwargs)), mode)
+    low = floor(case.op, partial(builtin(case.op), *copy.deepcopy(args), **copy.deepcopy(kwargs)), mode)
     mine, theirs = copy.deepcopy((args, kwargs)), copy.deepcopy((args, kwargs))
     with low:
         got = case.op(*mine[0], **mine[1])
@@ -58,7 +58,7 @@ def test_the_floor_answers_what_ours_answers_and_writes_what_ours_writes(case: C
 def test_the_floor_takes_keyword_arguments_under_the_op_s_names(mode: ed.EagerDecompMode) -> None:
     (case,) = [case for case in CASES if case.name == "aten.addcmul.default"]
     a, b, c = case.args(TINY)
-    low = floor(case, partial(builtin(case.op), a, b, c, value=0.5), mode)
+    low = floor(case.op, partial(builtin(case.op), a, b, c, value=0.5), mode)
     with low:
         got = torch.addcmul(c, b, a, value=0.5)
     assert_same(got, torch.addcmul(c, b, a, value=0.5))

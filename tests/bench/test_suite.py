@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,19 +31,29 @@ ROWS = {
     "growth": {"length", "rate", "ours", "noop", "programs"},
     "threads": {"threads", "times", "programs"},
     "install": {"op", "decomposed", "times"},
+    "verify": {"model", "kind", "times", "ratios"},
     "plan": {"set", "seconds", "supported", "closed"},
+    "compared": set(),
 }
+
+
+#: Sections that take a minute, whatever the settings: they compile whole models.
+LONG = ("verify", "compared")
+SHORT = tuple(name for name in suite.SECTIONS if name not in LONG)
+
+
+def _run(names: Sequence[str], folder: Path) -> dict[str, Any]:
+    """What the command writes, of some sections."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suite, "QUICK", FAST)
+        words = ["bench", "--quick", "--only", ",".join(names), "--json", str(folder / "b.json"), "--svg", str(folder / "b.svg")]
+        assert main(words) == 0
+    return {"json": json.loads((folder / "b.json").read_text()), "svg": (folder / "b.svg").read_text()}
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the command writes and prints, over all sections."""
-    folder = tmp_path_factory.mktemp("bench")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suite, "QUICK", FAST)
-        words = ["bench", "--quick", "--json", str(folder / "b.json"), "--svg", str(folder / "b.svg")]
-        assert main(words) == 0
-    return {"json": json.loads((folder / "b.json").read_text()), "svg": (folder / "b.svg").read_text()}
+    return _run(SHORT, tmp_path_factory.mktemp("bench"))
 
 
 def test_a_run_leaves_no_mode_on_in_this_process(told: dict[str, Any]) -> None:
@@ -51,7 +62,7 @@ def test_a_run_leaves_no_mode_on_in_this_process(told: dict[str, Any]) -> None:
 
 
 def test_every_section_is_in_the_json_file_and_in_the_chart(told: dict[str, Any]) -> None:
-    assert [section["name"] for section in told["json"]["sections"]] == list(suite.SECTIONS)
+    assert [section["name"] for section in told["json"]["sections"]] == list(SHORT)
     assert told["json"]["settings"] == {"quick": True, "rounds": 2, "seconds": 1e-5}
     assert told["json"]["machine"]["torch"] == torch.__version__
     drawn = {text.text for text in ElementTree.fromstring(told["svg"]).iter("{http://www.w3.org/2000/svg}text")}
@@ -59,10 +70,20 @@ def test_every_section_is_in_the_json_file_and_in_the_chart(told: dict[str, Any]
     assert {section["title"] for section in told["json"]["sections"] if section["name"] != "plan"} <= drawn
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", [name for name in ROWS if name not in LONG])
 def test_rows_have_their_fields(told: dict[str, Any], name: str) -> None:
     if name == "fused" and cpp_compiler() is None:
         pytest.skip("no C++ compiler is installed: nothing is fused")
+    _has_its_fields(told, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+def test_rows_of_long_sections_have_their_fields(name: str, tmp_path: Path) -> None:
+    _has_its_fields(_run([name], tmp_path), name)
+
+
+def _has_its_fields(told: dict[str, Any], name: str) -> None:
     (section,) = [section for section in told["json"]["sections"] if section["name"] == name]
     assert section["rows"]
     for row in section["rows"]:

@@ -1,0 +1,114 @@
+"""Answers: what a user's rule gave, held to what its operator gives: how many results, of which kind, shape, dtype and device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import FakeTensorMode, fake_tensor_log_off, no_current_modes, without_torch_function
+from eagerdecomp.errors import RuleError
+from eagerdecomp.forking import free_in_child
+from eagerdecomp.observing import Caught, mapped
+from eagerdecomp.rules import Rule
+from eagerdecomp.schema import facts_of
+from eagerdecomp.spelling import describe_call, value_text
+
+__all__ = ["expected_of", "held"]
+
+# torch notes in flags of the whole process whether a mode is entered; threads that take turns leave them right.
+_one_at_a_time = free_in_child(threading.RLock())
+
+#: What the operator makes of a call: shape, dtype and device of each result, None for one that is no plain tensor.
+Expected = Sequence[tuple[torch.Size, torch.dtype, torch.device] | None]
+
+
+def expected_of(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expected | None:
+    """What the operator of a rule makes of a call, by its kernels for fake tensors; None where they do not know."""
+    if facts_of(rule.op).mutated:  # what is written has its shape and dtype
+        return None
+    answer: Any = None
+    fakes = FakeTensorMode()
+
+    def fake(value: Any) -> Any:
+        return fakes.from_tensor(value.detach(), static_shapes=True) if isinstance(value, Tensor) else value
+
+    with Caught() as caught, no_current_modes(), without_torch_function(), fake_tensor_log_off():
+        given, named = mapped(list(args), fake), {name: mapped(value, fake) for name, value in kwargs.items()}
+        with _one_at_a_time, fakes:
+            answer = rule.op(*given, **named)
+    if caught.error is not None:
+        return None
+    return [_facts(one) if isinstance(one, Tensor) else None for one in _results(answer)]
+
+
+def held(rule: Rule, expected: Expected | None, args: Sequence[Any], kwargs: Mapping[str, Any], answer: Any) -> Any:
+    """The answer of a rule, where its operator could have given it; rules of the library are not asked.
+
+    Raises:
+        RuleError: with the rule, the operator, and what is wrong.
+    """
+    fault = _fault(rule, expected, args, kwargs, answer) if rule.source == "user" and answer is not NotImplemented else ""
+    if fault:
+        raise RuleError(
+            f"the {rule} for {rule.op} answered {fault}\n"
+            f"  called as: {describe_call(rule.op, args, kwargs)}\n"
+            "  what to do: mend it, or let it answer NotImplemented for calls that it does not take"
+        )
+    return answer
+
+
+def _fault(rule: Rule, expected: Expected | None, args: Sequence[Any], kwargs: Mapping[str, Any], answer: Any) -> str:
+    returns = rule.op._schema.returns
+    if not returns:
+        return ""
+    answers = [answer] if len(returns) == 1 else answer
+    if not isinstance(answers, (tuple, list)) or len(answers) != len(returns):
+        count = f"{len(answer)} values" if isinstance(answer, (tuple, list)) else _kind(answer)
+        return f"{count} where its operator answers {len(returns)}"
+    for number, (returned, one) in enumerate(zip(returns, answers, strict=True)):
+        place = f" as result {number}" if len(returns) > 1 else ""
+        wanted = str(returned.type)
+        if wanted == "Tensor" and one is not None and not isinstance(one, Tensor):
+            return f"{_kind(one)}{place} where its operator answers a tensor"
+        if wanted == "List[Tensor]" and not (isinstance(one, (tuple, list)) and all(isinstance(each, Tensor) for each in one)):
+            return f"{_kind(one)}{place} where its operator answers a list of tensors"
+    facts = facts_of(rule.op)
+    if facts.is_inplace and len(returns) == 1 and args and isinstance(args[0], Tensor) and answer is not args[0]:
+        return "another tensor than the one that its operator writes and answers"
+    results = _results(answer)
+    if expected is None or not all(map(_is_plain, results)):
+        return ""
+    if len(results) != len(expected):
+        return f"{len(results)} tensors where its operator answers {len(expected)}"
+    for number, (one, want) in enumerate(zip(results, expected, strict=True)):
+        if isinstance(one, Tensor) and want is not None and _facts(one) != want:
+            place = f" as result {number}" if len(results) > 1 else ""
+            return f"{_looks(_facts(one), want)}{place} where its operator answers {_looks(want, _facts(one))}"
+    return ""
+
+
+def _results(answer: Any) -> list[Any]:
+    if isinstance(answer, (tuple, list)):
+        return [each for one in answer for each in _results(one)]
+    return [answer]
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, Tensor) or (value.layout is torch.strided and not value.is_quantized)
+
+
+def _kind(value: Any) -> str:
+    return f"a {type(value).__name__}" if value is not None else "None"
+
+
+def _facts(one: Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
+    return one.shape, one.dtype, one.device
+
+
+def _looks(one: tuple[Sequence[int], torch.dtype, torch.device], other: tuple[Any, Any, torch.device]) -> str:
+    shape, dtype, device = one
+    return f"{value_text(dtype)} {list(map(int, shape))}" + (f" on {device}" if device != other[2] else "")

@@ -1,0 +1,214 @@
+"""Compared: the same work by the other ways to a small set of ops: torch's table in a mode, `torch.compile`, kernels by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._dynamo import compiled_by
+from eagerdecomp._tables import core_table
+from eagerdecomp._torch import builtin
+from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.bench.cases import TINY, Case, chosen
+from eagerdecomp.bench.figures import Figure, Section, Settings
+from eagerdecomp.bench.nets import Net, job, jobs
+from eagerdecomp.bench.nets import chosen as chosen_nets
+from eagerdecomp.bench.rivals import Naive, floor
+from eagerdecomp.bench.timing import Contestant, block, geometric_mean, joint, quiet_collector, race, ratios
+from eagerdecomp.cache import ProgramCache
+from eagerdecomp.calls import load_calls
+from eagerdecomp.inductor import cpp_compiler
+from eagerdecomp.installing import install
+from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.opset import OpSet, core_aten
+from eagerdecomp.registering import DeviceKernels
+
+__all__ = ["measure"]
+
+#: Models without loops over time or branches, which compile in one graph.
+_COMPILED = ("MLP", "CNN", "ResNet", "transformer encoder")
+
+
+Found: TypeAlias = tuple[list[Figure], list[dict[str, Any]]]
+
+
+def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+    """Each of the three ways beside ours."""
+    parts = [part(settings, tell) for part in (_table, _by_hand, _compiled)]
+    figures = [figure for found, _ in parts for figure in found]
+    rows = [row for _, found in parts for row in found]
+    how = (
+        "The same calls, on Core ATen, by the other ways. Table: torch's decompositions in a mode, which stops at the set. "
+        "By hand: the kernels of each op in a straight line, in a mode that does nothing else, or registered with torch for the "
+        "device. Compiled: torch.compile by AOTAutograd with the decompositions to Core ATen, its graphs run kernel by kernel as "
+        "they are; Inductor: its default, which has no set and fuses. First calls are made with three batch sizes, in turn, "
+        "by a mode or a compiler that has met none."
+    )
+    return Section("compared", "Compared", how, figures, {}, rows)
+
+
+def _table(settings: Settings, tell: Callable[[str], None]) -> Found:
+    """What torch's table brings to the set, and what that costs."""
+    ops, figures, rows = core_aten(), list[Figure](), list[dict[str, Any]]()
+    mode, table = EagerDecompMode(ops), Naive(ops)
+    cases = [case for case in chosen(settings.quick) if case.op not in ops]
+    held = {name: [_stays(ops, way, _call(case)) for case in cases] for name, way in (("ours", mode), ("table", table))}
+    work = jobs(chosen_nets(settings.quick))
+    tell("compared: which models stay on the set")
+    runs = [(way, [_stays(ops, way, job(net, kind).run) for net, kind in work]) for way in (mode, table)]
+    for (name, calls), (_, models) in zip(held.items(), runs, strict=True):
+        figures.append(Figure(f"{name}: ops brought to the set", sum(calls), note=f"of {len(cases)}"))
+        figures.append(Figure(f"{name}: models brought to the set", sum(models), note=f"of {len(work)} passes"))
+        rows.append({"way": name, "ops": sum(calls), "models": sum(models)})
+    both = [case for case, fine in zip(cases, held["table"], strict=True) if fine]
+    found = []
+    for case in both:
+        tell(f"compared: {case.name}")
+        run = _call(case)
+        ways = {"ours": mode, "naive": table, "floor": floor(case.op, run, mode)}
+        times = race({name: Contestant(run, way) for name, way in ways.items()}, settings.rounds, settings.seconds)
+        found.append(times)
+        rows.append({"op": case.name, "times": times})
+    for name, over, under in (("table / ours", "naive", "ours"), ("ours / by hand, in a mode", "ours", "floor")):
+        figures.append(Figure.of(name, joint([ratios(times[over], times[under]) for times in found]), f"{len(found)} ops"))
+    return figures, rows
+
+
+def _call(case: Case) -> Callable[[], Any]:
+    return partial(builtin(case.op), *case.args(TINY), **case.kwargs(TINY))
+
+
+def _stays(ops: OpSet, way: Any, run: Callable[[], Any]) -> bool:
+    """Whether a run comes to its end, and nothing outside the set reaches the backend."""
+    try:
+        with BackendRecorder() as seen, way:
+            run()
+    except (RuntimeError, TypeError, NotImplementedError, AssertionError, ValueError):
+        return False
+    return all(op in ops for op in seen.ops if op.namespace in ("aten", "prims"))
+
+
+def _by_hand(settings: Settings, tell: Callable[[str], None]) -> Found:
+    """An installed set against kernels that somebody wrote and registered."""
+    ops, figures, rows = core_aten(), list[Figure](), list[dict[str, Any]]()
+    mode = EagerDecompMode(ops)
+    # Native kernels of random ops of the set call others that would be registered: `randn` is `normal_`.
+    drawing = torch.Tag.nondeterministic_seeded
+    cases = [case for case in chosen(settings.quick) if case.op not in ops and drawing not in case.op.tags]
+    lines = {case: floor(case.op, _call(case), mode).line(case.op) for case in cases}
+    forms: dict[str, Any] = {"hand": lambda: _registered(lines), "installed": partial(install, ops, "cpu", cache=ProgramCache())}
+    runs = {case.name: Contestant(_call(case)) for case in cases}
+    times: dict[str, dict[str, list[float]]] = {name: {form: [] for form in forms} for name in runs}
+    with quiet_collector(), torch.no_grad():
+        for number in range(settings.rounds + 1):
+            tell(f"compared: by hand, round {number} of {settings.rounds}")
+            for form in list(forms) if number % 2 else reversed(forms):
+                with forms[form]():
+                    for name, run in runs.items():
+                        once = max(block(run, 3), 1e-7)
+                        seconds = block(run, max(1, round(settings.seconds / once)))
+                        if number:  # the first round warms
+                            times[name][form].append(seconds)
+    spread = joint([ratios(one["installed"], one["hand"]) for one in times.values()])
+    figures.append(Figure.of("installed / by hand, registered", spread, f"{len(times)} ops"))
+    held = frozenset(map(str, ops))
+    lacking = sum(seen.eager and name not in held for name, seen in load_calls().items())
+    figures.append(Figure("overloads to write by hand", lacking, note="those that eager calls for torch's operator database"))
+    rows.extend({"op": name, "times": one} for name, one in times.items())
+    return figures, rows
+
+
+@contextmanager
+def _registered(lines: dict[Case, Callable[..., Any]]) -> Iterator[None]:
+    kernels = DeviceKernels("CPU")
+    try:
+        for case, line in lines.items():
+            kernels.register(case.op, line)
+        yield
+    finally:
+        kernels.remove()
+
+
+def _compiled(settings: Settings, tell: Callable[[str], None]) -> Found:
+    """Graphs, once they are made, and what making them takes."""
+    ops, figures, rows = core_aten(), list[Figure](), list[dict[str, Any]]()
+    backends: dict[str, Any] = {"compiled": _Lowered()}
+    if cpp_compiler() is not None:
+        backends["Inductor"] = "inductor"
+    cold: dict[str, list[float]] = {name: [] for name in backends}
+    steady: dict[str, list[list[float]]] = {name: [] for name in backends}
+    nets = [net for net in chosen_nets(settings.quick) if net.name in _COMPILED]
+    for net in nets:
+        tell(f"compared: {net.name}, compiled")
+        first = _first_calls(net, None)
+        for name, backend in backends.items():
+            seconds = _first_calls(net, backend)
+            cold[name].append(seconds / first)
+            rows.append({"model": net.name, "way": name, "first_calls": seconds, "ours_first_calls": first})
+        ways = {"ours": Contestant(_forward(net, None), EagerDecompMode(ops))}
+        ways |= {name: Contestant(_forward(net, backend)) for name, backend in backends.items()}
+        times = race(ways, settings.rounds, 4 * settings.seconds)
+        rows.append({"model": net.name, "times": times})
+        for name in backends:
+            steady[name].append(ratios(times["ours"], times[name]))
+    lowered = backends["compiled"]
+    for name in backends:
+        figures.append(Figure.of(f"ours / {name}, steady forward", joint(steady[name]), f"{len(nets)} models"))
+        of = f"{len(nets)} models; least to most"
+        figures.append(Figure(f"{name} / ours, first calls", geometric_mean(cold[name]), min(cold[name]), max(cold[name]), of))
+    outside = {op for op in lowered.ops if op not in ops}
+    figures.append(Figure("ops outside the set in compiled graphs", len(outside), note=", ".join(sorted(map(str, outside))[:6])))
+    torch._dynamo.reset()
+    return figures, rows
+
+
+def _first_calls(net: Net, backend: Any) -> float:
+    """What calls with three batch sizes take, the first of their kind: in a mode of ours, or compiled."""
+    torch._dynamo.reset()
+    inside: AbstractContextManager[Any] = EagerDecompMode(core_aten(), cache=ProgramCache()) if backend is None else nullcontext()
+    model = _made(net, backend)
+    return sum(block(Contestant(partial(_run, net, model, _batch(net, size)), inside), 1) for size in (4, 3, 2))
+
+
+def _forward(net: Net, backend: Any) -> Callable[[], Any]:
+    return partial(_run, net, _made(net, backend), _batch(net, None))
+
+
+def _made(net: Net, backend: Any) -> Any:
+    torch.manual_seed(0)
+    model = net.make().eval()
+    return model if backend is None else torch.compile(model, backend=backend)
+
+
+def _batch(net: Net, size: int | None) -> Any:
+    inputs, wanted = net.batch()
+    return tuple(one[:size] if isinstance(one, Tensor) else one for one in inputs), wanted
+
+
+def _run(net: Net, model: Any, batch: Any) -> Any:
+    with torch.no_grad():
+        return net.forward(model, batch)
+
+
+class _Lowered:
+    """A backend of torch.compile that runs graphs of Core ATen as they are, and knows which ops were in them."""
+
+    def __init__(self) -> None:
+        self.ops: set[Any] = set()
+
+    def __call__(self, model: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return compiled_by(self._kept, self._kept, model, inputs, core_table())
+
+    def _kept(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        self.ops |= {node.target for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
+
+        def run(args: list[Any]) -> Any:
+            return graph.forward(*args)
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run

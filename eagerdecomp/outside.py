@@ -1,0 +1,79 @@
+"""Layouts that are outside: sparse, nested, quantised and MKLDNN tensors, which no op of Core ATen takes or gives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import OpOverload, has_kernel, tree_flatten
+
+__all__ = ["MAKERS", "of_plain_tensors", "outside_layouts"]
+
+#: What gives such tensors without taking any, by the layout.
+MAKERS: dict[str, tuple[str, ...]] = {
+    "sparse": (
+        "_to_sparse",
+        "_to_sparse_bsc",
+        "_to_sparse_bsr",
+        "_to_sparse_csc",
+        "_to_sparse_csr",
+        "_sparse_coo_tensor_with_dims",
+        "_sparse_coo_tensor_with_dims_and_tensors",
+        "sparse_compressed_tensor",
+        "sparse_coo_tensor",
+    ),
+    "nested": ("_nested_tensor_from_tensor_list", "_nested_tensor_from_mask", "_nested_from_padded", "_nested_view_from_buffer"),
+    "quantised": (
+        "_empty_affine_quantized",
+        "_empty_per_channel_affine_quantized",
+        "quantize_per_channel",
+        "quantize_per_tensor",
+        "quantize_per_tensor_dynamic",
+    ),
+    "MKLDNN": ("to_mkldnn",),
+}
+_MADE = {f"aten::{name}": kind for kind, names in MAKERS.items() for name in names}
+
+
+def _found(op: OpOverload, values: Any) -> Iterator[str]:
+    if op._schema.name in _MADE:
+        yield _MADE[op._schema.name]
+    for value in tree_flatten(values)[0]:
+        if isinstance(value, Tensor):
+            if value.is_nested:
+                yield "nested"
+            elif value.is_quantized:
+                yield "quantised"
+            elif value.layout is not torch.strided:
+                yield "MKLDNN" if value.is_mkldnn else "sparse"
+
+
+def outside_layouts(op: OpOverload, args: Any, kwargs: Any) -> str:
+    """What the error of a call says of the layouts in it that are outside; "" where there are none."""
+    kinds = list(dict.fromkeys(_found(op, (args, kwargs))))
+    if not kinds:
+        return ""
+    return (
+        f"{' and '.join(kinds)} tensors are outside: their layouts are none that an op of Core ATen takes or gives, and no rule is "
+        "for them; a set that holds this op runs it as it is"
+    )
+
+
+_KEYS = ("SparseCPU", "SparseCsrCPU", "QuantizedCPU", "NestedTensorCPU")
+
+
+def of_plain_tensors(op: OpOverload, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A composite-explicit kernel, which covers no tensor of such a layout where eager has other kernels for some: it would say
+    that a sparse tensor is none."""
+    if not any(has_kernel(op, key) for key in _KEYS):
+        return kernel
+
+    @functools.wraps(kernel)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return NotImplemented if outside_layouts(op, args, kwargs) else kernel(*args, **kwargs)
+
+    return run

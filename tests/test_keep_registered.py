@@ -1,0 +1,138 @@
+"""What keeping registers in the dispatcher, for whom, and that it is gone afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compare import assert_same
+from kept import fresh, leaves, step, table
+from on_core import CORE
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+
+
+def test_leaving_the_last_mode_leaves_the_dispatcher_as_it_was() -> None:
+    before = table(), table("aten::layer_norm")
+    first = ed.EagerDecompMode(CORE, keep=[aten.linear])
+    second = ed.EagerDecompMode(CORE, keep=[aten.linear, aten.layer_norm])
+    with first:
+        inner = table()
+        assert inner != before[0]
+        with second, first:
+            assert table("aten::layer_norm") != before[1]
+        assert (table(), table("aten::layer_norm")) == (inner, before[1])
+    assert (table(), table("aten::layer_norm")) == before
+    with pytest.raises(ZeroDivisionError), second:
+        raise ZeroDivisionError
+    assert (table(), table("aten::layer_norm")) == before
+
+
+def test_a_kernel_of_someone_else_is_left_alone_and_the_error_says_so() -> None:
+    before = table("aten::layer_norm")
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("linear", lambda x, w, b=None: x, "AutogradCPU")
+        theirs = table()
+        with (
+            pytest.raises(ed.OpSetError, match="someone else has registered"),
+            ed.EagerDecompMode(CORE, keep=[aten.layer_norm, aten.linear]),
+        ):
+            pass
+        assert (table(), table("aten::layer_norm")) == (theirs, before)
+        assert len(torch.utils._python_dispatch._get_current_dispatch_mode_stack()) == 0
+
+
+def test_other_threads_run_as_before_and_threads_share_by_turns() -> None:
+    before = table()
+    x, weight, bias = leaves((3, 4), (5, 4), (5,))
+    faults: list[Any] = []
+
+    def outside() -> None:
+        with ed.BackendRecorder() as seen:
+            out = F.linear(x, weight, bias)
+        if type(out.grad_fn).__name__ != "AddmmBackward0" or seen.ops[aten.linear.default]:
+            faults.append((out.grad_fn, seen.ops))
+
+    with ed.EagerDecompMode(CORE, keep=[aten.linear]):
+        thread = threading.Thread(target=outside)
+        thread.start()
+        thread.join()
+    assert not faults
+    want = step(F.linear, fresh([x, weight, bias]))
+
+    def inside(number: int) -> None:
+        for _ in range(20):
+            tensors = fresh([x, weight, bias])
+            with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE, keep=[aten.linear]):
+                out = F.linear(*tensors)
+            if seen.ops[aten.linear.default] != 1:
+                faults.append(seen.ops)
+            if not torch.equal(
+                torch.autograd.grad(out.sum(), tensors)[0], torch.autograd.grad(F.linear(*tensors).sum(), tensors)[0]
+            ):
+                faults.append(number)
+
+    threads = [threading.Thread(target=inside, args=(number,)) for number in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not faults
+    assert table() == before
+    assert_same(step(F.linear, fresh([x, weight, bias])), want)
+
+
+def test_gradients_computed_in_autograds_threads_are_right() -> None:
+    tensors = leaves((3, 4), (5, 4))
+    want = step(F.linear, fresh(tensors))[1]
+    got: list[Any] = []
+    with ed.EagerDecompMode(CORE, keep=[aten.linear, aten.layer_norm]):
+        out = F.linear(*tensors)
+        weights = (torch.arange(out.numel()) % 7 - 2).float().view(out.shape)
+    thread = threading.Thread(target=lambda: got.append(torch.autograd.grad(out, tensors, weights)))
+    thread.start()
+    thread.join()
+    assert_same(got, [want])
+
+
+def test_a_model_trains_as_in_eager() -> None:
+    def run(context: Any) -> Any:
+        torch.manual_seed(0)
+        model = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        losses = []
+        with context:
+            for _ in range(4):
+                optimizer.zero_grad()
+                loss = model(torch.randn(3, 5, 8)).square().mean()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                losses.append(loss.detach())
+        return losses, list(model.state_dict().values())
+
+    keep = [aten.linear, aten.layer_norm, aten.scaled_dot_product_attention, aten.dropout]
+    with ed.BackendRecorder() as seen:
+        got = run(ed.EagerDecompMode(CORE, keep=keep))
+    assert_same(got, run(contextlib.nullcontext()), strides=False)
+    for op in keep:
+        assert seen.ops[op.default] >= 4, op
+
+
+def test_keeping_says_nothing_on_a_fresh_interpreter() -> None:
+    code = """
+import torch, eagerdecomp as ed
+with ed.EagerDecompMode(ed.core_aten(), keep=[torch.ops.aten.linear, torch.ops.aten.layer_norm]):
+    torch.nn.Linear(3, 3)(torch.ones(2, 3)).sum().backward()
+print("torch._dynamo" in __import__("sys").modules)
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("False", "")

@@ -1,0 +1,48 @@
+"""What the error of a call says of layouts that are outside: sparse, nested, quantised and MKLDNN tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import eagerdecomp as ed
+from eagerdecomp.outside import MAKERS
+
+CORE = ed.core_aten()
+X = torch.eye(3)
+SPARSE = X.to_sparse()
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+CALLS: dict[str, tuple[str, Callable[[], Any]]] = {
+    "to sparse": ("sparse", lambda: X.to_sparse()),
+    "of sparse": ("sparse", lambda: SPARSE.to_dense()),
+    "a fact of sparse": ("sparse", lambda: SPARSE.is_coalesced()),
+    "values of sparse": ("sparse", lambda: SPARSE.values()),
+    "to quantised": ("quantised", lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.quint8)),
+    "to MKLDNN": ("MKLDNN", lambda: X.to_mkldnn()),
+    "to nested": ("nested", lambda: torch.nested.nested_tensor([X, X])),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_error_says_that_a_layout_is_outside(name: str) -> None:
+    kind, run = CALLS[name]
+    with ed.EagerDecompMode(CORE), pytest.raises(ed.UnsupportedOpError) as caught:
+        run()
+    assert caught.value.hint.startswith(f"{kind} tensors are outside")
+    assert str(caught.value).startswith(caught.value.hint)
+
+
+def test_a_call_of_plain_tensors_says_nothing_of_layouts() -> None:
+    with ed.EagerDecompMode(ed.infra()), pytest.raises(ed.UnsupportedOpError) as caught:
+        X.sigmoid()
+    assert "outside" not in str(caught.value)
+
+
+def test_each_maker_is_an_op() -> None:
+    for names in MAKERS.values():
+        for name in names:
+            assert hasattr(torch.ops.aten, name), name

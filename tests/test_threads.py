@@ -1,0 +1,166 @@
+"""Many threads, modes and requests with one cache: values right, counters that add up, races that record at most once each."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from on_core import CORE
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+
+_PATIENCE = 120.0
+
+#: Ops that are recorded on this set: their rules are not linked.
+OPS = CORE - ["aten.native_layer_norm", "aten.native_group_norm", "aten._softmax", "aten.upsample_bilinear2d.vec"]
+
+
+def _together(*work: Callable[[], None]) -> None:
+    """Run functions on threads that start at once; what one raises is raised here, and so is that one does not end."""
+    ready, raised = threading.Barrier(len(work)), []
+
+    def run(one: Callable[[], None]) -> None:
+        try:
+            ready.wait(_PATIENCE)
+            one()
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(one,), daemon=True) for one in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(_PATIENCE)
+    assert not any(thread.is_alive() for thread in threads), "a thread waits for ever"
+    if raised:
+        raise raised[0]
+
+
+def _requests(seed: int, count: int) -> list[tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]]:
+    """Calls of several kinds and sizes."""
+    draws = random.Random(seed)
+    kinds: list[tuple[Callable[[torch.Tensor], torch.Tensor], int]] = [
+        (lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]), 2),
+        (lambda x: torch.linalg.matrix_exp(x @ x.mT / 8), 2),
+        (lambda x: torch.nn.functional.interpolate(x[None, None], scale_factor=2, mode="bilinear"), 2),
+        (lambda x: torch.softmax(x, -1).cumsum(0), 2),
+        (lambda x: torch.fft.rfft(x).abs(), 2),
+    ]
+    made = []
+    for _ in range(count):
+        run, dims = draws.choice(kinds)
+        sizes = [draws.choice((2, 3, 4)) for _ in range(dims)]
+        made.append((run, torch.randn(sizes, generator=torch.Generator().manual_seed(draws.randrange(1000)))))
+    return made
+
+
+@pytest.mark.parametrize("per_thread", ["one mode", "a mode a request"])
+def test_requests_of_many_threads_are_eagers_and_their_counts_add_up(per_thread: str) -> None:
+    cache, modes, lock = ed.ProgramCache(), [], threading.Lock()
+    alone = ed.EagerDecompMode(OPS, cache=ed.ProgramCache())
+    work = []
+    for number in range(6):
+        given = _requests(number, 25)
+        wanted = [run(x) for run, x in given]
+        with alone:
+            for run, x in given:
+                run(x)
+
+        def serve(given: object = given, wanted: list[torch.Tensor] = wanted) -> None:
+            mode = ed.EagerDecompMode(OPS, cache=cache)
+            mine = [mode]
+            for (run, x), want in zip(given, wanted, strict=True):  # type: ignore[call-overload]
+                if per_thread != "one mode":
+                    mine.append(ed.EagerDecompMode(OPS, cache=cache))
+                with torch.no_grad(), mine[-1]:
+                    got = run(x)
+                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+            with lock:
+                modes.extend(mine)
+
+        work.append(serve)
+    _together(*work)
+    total, before = [mode.stats().total for mode in modes], alone.stats().total
+    assert sum(one.calls for one in total) == before.calls
+    assert sum(one.decomposed for one in total) == before.decomposed
+    recorded = sum(one.hits + one.misses + one.bypassed for one in total)
+    assert recorded == before.hits + before.misses + before.bypassed
+    # Threads that meet a call at once may each record it: it is stored once.
+    assert 0 < cache.info().programs <= sum(one.misses for one in total) <= 6 * before.misses
+
+
+def test_threads_that_make_a_first_call_at_once_leave_one_program() -> None:
+    for number in range(10):
+        cache, x = ed.ProgramCache(), torch.rand(2 + number, 3)
+        modes: list[ed.EagerDecompMode] = []
+        got: list[torch.Tensor] = []
+
+        def call(cache: ed.ProgramCache = cache, x: torch.Tensor = x, modes: list[ed.EagerDecompMode] = modes) -> None:
+            mode = ed.EagerDecompMode(OPS, cache=cache)
+            modes.append(mode)
+            with mode:
+                got.append(torch.linalg.matrix_exp(x.mT @ x))  # noqa: B023 - called at once
+
+        alone = ed.EagerDecompMode(OPS, cache=ed.ProgramCache())
+        with alone:
+            want = torch.linalg.matrix_exp(x.mT @ x)
+        _together(*[call] * 5)
+        for one in got:
+            torch.testing.assert_close(one, want)
+        assert len(got) == 5
+        misses = sum(mode.stats().total.misses for mode in modes)
+        once = alone.stats().total
+        assert once.misses <= misses <= 5 * once.misses
+        assert cache.info().programs == once.misses
+
+
+def test_a_cache_that_is_cleared_and_saved_meanwhile_gives_right_values(tmp_path: Path) -> None:
+    cache, stop = ed.ProgramCache(limit_per_op=3), threading.Event()
+    given = _requests(7, 60)
+    wanted = [run(x) for run, x in given]
+
+    def serve() -> None:
+        try:
+            mode = ed.EagerDecompMode(OPS, cache=cache)
+            for (run, x), want in zip(given, wanted, strict=True):
+                with mode:
+                    got = run(x)
+                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+        finally:
+            stop.set()
+
+    def disturb() -> None:
+        while not stop.wait(0.002):
+            cache.clear()
+            cache.save(tmp_path / "programs")
+
+    _together(serve, serve, disturb)
+    with ed.EagerDecompMode(OPS, cache=cache):
+        given[0][0](given[0][1])
+    assert cache.save(tmp_path / "programs").programs > 0
+    assert ed.ProgramCache().load(tmp_path / "programs") > 0
+
+
+def test_a_mode_on_one_thread_is_none_on_another() -> None:
+    entered, looked = threading.Event(), threading.Event()
+    mode = ed.EagerDecompMode(OPS, cache=ed.ProgramCache())
+    x = torch.rand(3, 4)
+
+    def inside() -> None:
+        with mode:
+            entered.set()
+            assert looked.wait(_PATIENCE)
+
+    def outside() -> None:
+        assert entered.wait(_PATIENCE)
+        torch.softmax(x, -1)
+        looked.set()
+
+    _together(inside, outside)
+    assert mode.stats().total.calls == 0

@@ -1,0 +1,139 @@
+"""What `_dynamo` and `_higher_order` use of torch's private parts, each piece by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounter
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.nn import functional as F
+
+from eagerdecomp._dynamo import (
+    compiled_by,
+    fake_mode_of,
+    is_unbacked,
+    left_whole,
+    no_new_guards,
+    skipped_by_dynamo,
+    traced_functional,
+)
+from eagerdecomp._higher_order import run_higher_order
+from eagerdecomp._torch import DispatchMode, FakeTensorMode, OpOverload
+
+aten = torch.ops.aten
+
+
+def test_aotautograd_hands_over_both_graphs_and_calls_what_it_is_given() -> None:
+    graphs: list[torch.fx.GraphModule] = []
+
+    def compiler(graph: torch.fx.GraphModule, inputs: object) -> object:
+        graphs.append(graph)
+
+        def run(args: list[torch.Tensor]) -> object:
+            return graph(*args)
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    torch._dynamo.reset()
+    x = torch.ones(3, requires_grad=True)
+    torch.compile(lambda x: F.silu(x), backend=lambda graph, inputs: compiled_by(compiler, compiler, graph, inputs))(
+        x
+    ).sum().backward()
+    forward, backward = graphs
+    assert aten.silu.default in [node.target for node in forward.graph.nodes]
+    assert aten.silu.default not in [node.target for node in backward.graph.nodes]
+    torch.testing.assert_close(x.grad, torch.full((3,), 0.92767), rtol=1e-4, atol=0.0)
+    assert all("val" in node.meta for graph in graphs for node in graph.graph.nodes if node.op == "placeholder")
+    torch._dynamo.reset()
+
+
+def test_no_guard_is_added_while_none_may_be() -> None:
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    x = mode.from_tensor(torch.ones(5), static_shapes=False)
+    assert fake_mode_of([3, x]) is mode
+    with pytest.raises(RuntimeError), no_new_guards(mode):
+        bool(x.shape[0] > 4)
+    assert not mode.shape_env.guards
+    assert bool(x.shape[0] > 4)
+    assert len(mode.shape_env.guards) == 1
+    assert is_unbacked(mode.shape_env.create_unbacked_symint())
+    assert not is_unbacked(x.shape[0])
+    with no_new_guards(FakeTensorMode()):
+        pass
+
+
+def test_a_skipped_function_is_not_compiled_and_dynamo_not_imported_for_it() -> None:
+    torch._dynamo.reset()
+    counter = CompileCounter()
+
+    @skipped_by_dynamo
+    def skipped(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    class Calls(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
+            return skipped(gradient)
+
+    def fn(x: torch.Tensor) -> None:
+        torch._dynamo.graph_break()
+        torch._dynamo.disable(Calls.apply)(x).sum().backward()
+
+    torch.compile(skipped, backend=counter)(torch.ones(2))
+    assert counter.frame_count == 0
+    code = "import sys, torch, eagerdecomp; print('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+    torch._dynamo.reset()
+
+
+def test_composites_are_not_taken_apart_while_they_are_to_be_whole() -> None:
+    op = aten.layer_norm.default
+    x = torch.ones(2, 3)
+    assert op.decompose(x, [3]) is not NotImplemented
+    with left_whole([op]):
+        assert op.decompose(x, [3]) is NotImplemented
+        assert op(x.to("meta"), [3]).shape == (2, 3)
+    assert op.decompose(x, [3]) is not NotImplemented
+    seen: list[bool] = []
+    torch.func.functionalize(lambda y: seen.append(traced_functional(type(y))))(x)
+    with torch._subclasses.functional_tensor.FunctionalTensorMode():
+        seen.append(traced_functional(type(torch._subclasses.functional_tensor.FunctionalTensor.to_functional(x))))
+    assert seen == [False, True]
+
+
+def test_a_higher_order_op_comes_to_calls_that_the_mode_is_handed() -> None:
+    class Seen(DispatchMode):
+        supports_higher_order_operators = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.ops: list[object] = []
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            if not isinstance(func, OpOverload):
+                return run_higher_order(self, func, args, kwargs or {})
+            self.ops.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Seen() as outer, Seen() as inner:
+        torch.cond(torch.tensor(True), torch.sin, torch.cos, (torch.ones(2),))
+        assert torch.utils._python_dispatch._get_current_dispatch_mode_stack() == [outer, inner]
+    for seen in (outer, inner):
+        assert seen.ops.count(aten.sin.default) == 1
+        assert aten.cos.default not in seen.ops
+
+    def choose(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    with Seen():  # a mode that traces has its own way with the op
+        graph = make_fx(choose)(torch.ones(2))
+    assert torch.ops.higher_order.cond in [node.target for node in graph.graph.nodes]

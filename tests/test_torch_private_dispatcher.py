@@ -1,0 +1,187 @@
+"""What the library takes from torch's private API: the dispatcher and its keys. A red line here says what a new torch changed."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from seen import Seen
+
+from eagerdecomp._dispatcher import (
+    autocast_is_on,
+    below_autograd,
+    close_library,
+    device_key,
+    falls_through,
+    forget_dispatch,
+    functional_trace_active,
+    has_computed_kernel,
+    is_transforming,
+    overriding_in_silence,
+    own_device_types,
+    registered,
+    takes_numbers,
+    views_unknown_to_autograd,
+    without_autocast,
+)
+
+aten = torch.ops.aten
+
+
+def test_below_autograd_a_composite_reaches_a_mode_whole_and_no_gradient_is_recorded() -> None:
+    x, weight = torch.ones(2, 3), torch.ones(4, 3, requires_grad=True)
+    with Seen() as seen, below_autograd():
+        out = aten.linear(x, weight)
+    assert seen.ops == [aten.linear.default]
+    assert not out.requires_grad
+
+
+def test_registered_kernels_stand_until_they_are_undone() -> None:
+    def kernel(*args: Any) -> torch.Tensor:
+        return torch.zeros(7)
+
+    before = torch._C._dispatch_dump_table("aten::linear")
+    undo = registered(aten.linear.default, {"AutogradCPU": kernel, "CPU": kernel})
+    try:
+        assert aten.linear(torch.ones(2, 3), torch.ones(4, 3)).shape == (7,)
+        with pytest.raises(RuntimeError, match="already a kernel registered from python"):
+            registered(aten.linear.default, {"CPU": kernel})
+    finally:
+        undo()
+    assert torch._C._dispatch_dump_table("aten::linear") == before
+    with pytest.raises(RuntimeError):
+        registered(aten.linear.default, {"CPU": kernel, "NoSuchKey": kernel})
+    assert torch._C._dispatch_dump_table("aten::linear") == before
+
+
+def test_falls_through_tells_what_passes_on_and_registered_overrides_it_for_a_while() -> None:
+    op, name = aten.linear.default, "aten::linear"
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("linear", torch.library.fallthrough_kernel, "AutogradCPU")
+        library.impl("linear", lambda x, w, b=None: torch.mm(x, w.t()), "CPU")
+        before = torch._C._dispatch_dump(name)  # type: ignore[no-untyped-call]
+        assert [falls_through(op, key) for key in ("AutogradCPU", "CPU", "AutogradCUDA")] == [True, False, False]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            undo = registered(op, {"AutogradCPU": lambda x, w, b=None: x + 100})
+        assert not falls_through(op, "AutogradCPU")
+        assert torch.equal(op(torch.ones(2), torch.ones(2)), torch.full((2,), 101.0))
+        undo()
+        assert torch._C._dispatch_dump(name) == before  # type: ignore[no-untyped-call]
+        with pytest.raises(RuntimeError, match="already a kernel registered"):
+            registered(op, {"CPU": lambda x, w, b=None: x})
+
+
+def test_own_device_types_begin_with_the_cpu() -> None:
+    types = own_device_types()
+    assert types[0] == "cpu"
+    assert len(types) == len(set(types))
+    assert all(torch.device(one).type == one for one in types)
+
+
+def test_autocast_is_on_where_it_would_cast_and_not_below_where_it_did() -> None:
+    matrix, half = torch.ones(2, 2), torch.ones(2, 2, dtype=torch.bfloat16)
+    found: list[bool] = []
+
+    def noted(*args: Any, **kwargs: Any) -> torch.Tensor:
+        found.append(autocast_is_on())
+        return half
+
+    assert not autocast_is_on()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert autocast_is_on()
+        with Seen(noted):
+            torch.mm(matrix, half)
+    assert found == [False, False]
+    assert not autocast_is_on()
+
+
+def test_is_transforming_tells_transforms_and_dual_levels() -> None:
+    found: list[bool] = []
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        found.append(is_transforming())
+        return x.sum()
+
+    assert not is_transforming()
+    torch.func.grad(f)(torch.ones(2))
+    torch.vmap(f)(torch.ones(2, 2))
+    torch.func.jvp(f, (torch.ones(2),), (torch.ones(2),))
+    with torch.autograd.forward_ad.dual_level():
+        f(torch.ones(2))
+    assert found == [True] * 4
+    assert not is_transforming()
+
+
+def test_functional_trace_active_under_make_fx_alone() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    found: list[bool] = []
+    make_fx(lambda x: (found.append(functional_trace_active()), x + 1)[1])(torch.ones(2))
+    assert found == [True]
+    assert not functional_trace_active()
+
+
+def test_device_key_names_the_key_of_a_devices_kernels() -> None:
+    assert device_key("cpu") == "CPU"
+    assert device_key("cuda") == "CUDA"
+    assert device_key("nowhere") is None
+
+
+def test_has_computed_kernel_counts_the_devices_own_and_those_for_every_device() -> None:
+    assert has_computed_kernel(torch.ops.aten.add.Tensor, "CPU")
+    assert has_computed_kernel(torch.ops.aten.linear.default, "PrivateUse1")
+    assert not has_computed_kernel(torch.ops.aten.add.out, "PrivateUse1")
+
+
+def test_close_library_gives_back_what_was_overridden() -> None:
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library.impl("sinc", lambda given: given + 100, "CPU")  # type: ignore[no-untyped-call]
+    assert torch.sinc(torch.zeros(())) == 100
+    close_library(library)
+    assert torch.sinc(torch.zeros(())) == 1
+
+
+def test_takes_numbers_is_where_python_takes_them_for_tensors() -> None:
+    assert takes_numbers(torch.ops.aten.mul.Tensor)
+    assert torch.ops.aten.mul.Tensor(2, torch.ones(())) == 2
+    assert not takes_numbers(torch.ops.aten.maximum.default)
+    with pytest.raises(RuntimeError):
+        torch.ops.aten.maximum.default(2, torch.ones(()))
+
+
+def test_forget_dispatch_empties_what_was_looked_up() -> None:
+    op = torch.ops.aten.sinc.default
+    op._dispatch_cache[torch._C.DispatchKey.CPU] = lambda given: given
+    forget_dispatch(op)
+    assert not op._dispatch_cache
+
+
+def test_without_autocast_nothing_is_cast() -> None:
+    matrix = torch.ones(2, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.mm(matrix, matrix).dtype is torch.bfloat16
+        with without_autocast():
+            assert torch.mm(matrix, matrix).dtype is torch.float32
+            assert not autocast_is_on()
+
+
+def test_views_unknown_to_autograd_are_no_views() -> None:
+    base = torch.ones(4, requires_grad=True) * 1
+    with below_autograd(), views_unknown_to_autograd():
+        assert not base.detach().view(2, 2)._is_view()
+    assert base.view(2, 2)._is_view()
+
+
+def test_overriding_in_silence_torch_warns_of_nothing() -> None:
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    try:
+        with warnings.catch_warnings(record=True) as heard, overriding_in_silence():
+            library.impl("sinc", lambda given: given, "CPU")  # type: ignore[no-untyped-call]
+        assert not heard
+    finally:
+        close_library(library)

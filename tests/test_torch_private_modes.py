@@ -1,0 +1,333 @@
+"""What the library takes from torch's private API: modes, and the state of process and autograd.
+
+A red line here says what a new torch changed.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from seen import Seen, depth
+
+from eagerdecomp import _tables, _torch
+from eagerdecomp._torch import (
+    BACKWARD_CODE,
+    DispatchMode,
+    TorchDispatchMode,
+    ambient_facts,
+    autograd_node,
+    leave_modes,
+    mode_stack,
+    modes_entered,
+    next_node_number,
+    no_current_modes,
+    node_number,
+    pop_mode,
+    profiler_is_on,
+    push_mode,
+    sdp_facts,
+    with_torch_function,
+    without_torch_function,
+)
+
+aten = torch.ops.aten
+
+
+def test_push_mode_and_pop_mode_put_a_mode_on_the_stack_and_take_it_off() -> None:
+    seen = Seen()
+    push_mode(seen)
+    try:
+        assert depth() == 1
+        torch.ones(2)
+    finally:
+        pop_mode()
+    assert depth() == 0
+    torch.ones(2)
+    assert seen.ops == [aten.ones.default]
+
+
+def test_modes_entered_counts_modes_of_both_kinds() -> None:
+    before = modes_entered()
+    with Seen(), torch.overrides.TorchFunctionMode():
+        assert modes_entered() == (before[0] + 1, before[1] + 1)
+    assert modes_entered() == before
+
+
+def test_leave_modes_leaves_those_that_were_entered_since_modes_entered_was_asked() -> None:
+    class Function(torch.overrides.TorchFunctionMode):
+        pass
+
+    before = modes_entered()
+    push_mode(Seen())
+    during = modes_entered()
+    push_mode(Seen())
+    Function().__enter__()
+    leave_modes(during)
+    assert modes_entered() == during == (before[0] + 1, before[1])
+    leave_modes(before)
+    assert modes_entered() == before
+
+
+def test_pop_mode_takes_off_the_mode_entered_last() -> None:
+    outer, inner = Seen(), Seen()
+    push_mode(outer)
+    push_mode(inner)
+    pop_mode()
+    try:
+        torch.ones(2)
+    finally:
+        pop_mode()
+    assert (len(outer.ops), len(inner.ops)) == (1, 0)
+
+
+def test_dispatchmode_is_off_within_its_own_handler_and_hands_on_to_outer_modes() -> None:
+    with Seen() as outer, Seen() as inner:
+        torch.ones(2)
+    assert (inner.ops, outer.ops) == ([aten.ones.default], [aten.ones.default])
+    assert depth() == 0
+
+
+def test_dispatchmode_gets_backward_on_the_calling_thread() -> None:
+    x = torch.ones(2, requires_grad=True)
+    with Seen() as seen:
+        (x * 3).sum().backward()
+    assert aten.mul.Tensor in seen.ops[-3:] or aten.expand.default in seen.ops, "autograd's thread does not see the modes"
+
+
+def test_dispatchmode_leaves_no_flag_behind_between_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Modes of torch's own, in threads, may have left it set before.
+    monkeypatch.setattr("torch.utils._python_dispatch._is_in_torch_dispatch_mode", False)
+    started, left = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with Seen():
+            started.set()
+            left.wait(10)
+
+    thread = threading.Thread(target=other)
+    with Seen():
+        thread.start()
+        started.wait(10)
+    left.set()
+    thread.join()
+    assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode(), "entering modes in two threads leaves a flag set"
+
+
+def test_dispatchmode_handlers_are_not_compiled_by_dynamo() -> None:
+    import torch._C._dynamo.eval_frame as frames
+
+    assert hasattr(frames, "set_code_exec_strategy"), "Dynamo's switch for a code object moved"
+    assert not hasattr(Seen.__torch_dispatch__, "__wrapped__"), "torch wraps the handler again: every op pays for it"
+    assert Seen._should_skip_dynamo() is False
+
+
+def test_torchdispatchmode_is_handed_each_call_as_users_write_modes() -> None:
+    seen = []
+
+    class Plain(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Plain():
+        torch.neg(torch.ones(2))
+    assert seen == [torch.ops.aten.ones.default, torch.ops.aten.neg.default]
+
+
+def test_no_current_modes_takes_every_mode_off_and_puts_it_back() -> None:
+    with Seen() as seen:
+        with no_current_modes():
+            assert depth() == 0
+            torch.ones(2)
+        torch.zeros(2)
+    assert seen.ops == [aten.zeros.default]
+
+
+def test_above_autograd_lets_autograd_act_inside_a_handler_by_itself() -> None:
+    saved: list[torch.Tensor] = []
+    found: list[Any] = []
+    x, given = torch.ones(2, 2, requires_grad=True), torch.ones(2)
+
+    def act(tensor: torch.Tensor) -> torch.Tensor:
+        found.append(aten.exp(x).requires_grad)
+        with _torch.above_autograd(), Seen():
+            y, ones = torch.mm(x, x), torch.ones(2, 2)
+            found.extend([y.dtype, depth(), torch.is_anomaly_enabled()])
+            found.append(torch.autograd.grad(y, x, ones)[0].sum().item())
+        return tensor
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        saved.append(tensor)
+        return tensor
+
+    with (
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        torch.autograd.set_detect_anomaly(True),
+        torch.autocast("cpu", torch.bfloat16),
+        Seen(act),
+    ):
+        torch.neg(given)
+        assert torch.is_anomaly_enabled()
+        assert torch.is_anomaly_check_nan_enabled()
+    assert found[0] is False, "autograd acts in a handler by itself: above_autograd is not needed for that"
+    assert found[1:] == [torch.float32, 1, False, 16.0], "autograd, without autocast, modes and anomaly checks"
+    assert saved == [], "hooks on saved tensors were called"
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        torch.ones(2, requires_grad=True).exp()
+    assert saved, "hooks on saved tensors stayed off"
+
+
+def test_without_torch_function_switches_ambient_function_modes_off() -> None:
+    with torch.device("meta"):
+        with without_torch_function():
+            assert torch.ones(2).device.type == "cpu", "DisableTorchFunction leaves torch.device contexts acting"
+        assert torch.ones(2).device.type == "meta"
+
+
+def test_with_torch_function_lets_modes_act_again_within() -> None:
+    with torch.device("meta"), without_torch_function():
+        with with_torch_function():
+            assert torch.ones(2).device.type == "meta", "_EnableTorchFunction does not undo DisableTorchFunction"
+        assert torch.ones(2).device.type == "cpu"
+
+
+# -- the process ------------------------------------------------------------------------------------------------------------------
+
+
+def read(readers: Sequence[Callable[[], Any]]) -> list[Any]:
+    return [reader() for reader in readers]
+
+
+def test_ambient_facts_follow_the_default_dtype_and_deterministic_algorithms() -> None:
+    before = read(ambient_facts())
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert read(ambient_facts()) != before, "the default dtype is not read"
+    finally:
+        torch.set_default_dtype(torch.float32)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert read(ambient_facts()) != before, "deterministic algorithms are not read"
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert read(ambient_facts()) == before
+
+
+@pytest.mark.parametrize("kind", ["FLASH_ATTENTION", "MATH", "EFFICIENT_ATTENTION"])
+def test_sdp_facts_follow_each_switch_of_attention(kind: str) -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    before = read(sdp_facts())
+    with sdpa_kernel(getattr(SDPBackend, kind)):
+        within = read(sdp_facts())
+    assert sum(within) == 1, f"{kind} alone is not read as one switch"
+    assert read(sdp_facts()) == before
+
+
+def test_fake_tensor_log_off_turns_off_the_log_of_fake_tensors_in_this_thread(caplog: pytest.LogCaptureFixture) -> None:
+    from torch._subclasses import fake_tensor
+
+    assert fake_tensor.log.name == fake_tensor.__name__, "fake tensors log elsewhere now"
+    first, second = _torch.fake_tensor_log_off(), _torch.fake_tensor_log_off()
+    first.__enter__()
+    second.__enter__()
+    fake_tensor.log.error("unheard")
+    other = threading.Thread(target=lambda: fake_tensor.log.error("of another thread"))
+    other.start()
+    other.join()
+    first.__exit__(None, None, None)  # as another thread's may, in any order
+    fake_tensor.log.error("unheard")
+    second.__exit__(None, None, None)
+    fake_tensor.log.error("heard")
+    assert [record.message for record in caplog.records] == ["of another thread", "heard"]
+
+
+def test_reference_gives_an_op_expressed_by_prims() -> None:
+    assert _tables.reference("fill")(torch.ones(2), 3.0).tolist() == [3.0, 3.0], "torch._refs.fill is gone or takes other arguments"
+
+
+def test_mode_stack_is_without_the_mode_whose_handler_runs() -> None:
+    stacks: list[list[Any]] = []
+
+    class Looks(DispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+            stacks.append(mode_stack())
+            return func(*args, **(kwargs or {}))
+
+    with Looks() as outer, Looks() as inner:
+        assert mode_stack() == [outer, inner]
+        torch.ones(2)
+    assert stacks == [[outer], []]
+    assert mode_stack() == []
+
+
+class NodeWatch(DispatchMode):
+    """Notes of each op: the autograd node that runs, whether Python entered the engine further out, the newest node's number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, tuple[Any, bool, int]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        frame, engine = sys._getframe(1), False
+        while frame.f_back is not None:
+            engine |= frame.f_code is BACKWARD_CODE
+            frame = frame.f_back
+        self.seen[str(func)] = autograd_node(), engine, next_node_number() - 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_autograd_node_names_what_runs_and_is_none_elsewhere() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with NodeWatch() as watch:
+        torch.autograd.grad(torch.tanh(x), x, torch.ones(3))
+    assert watch.seen["aten.tanh.default"][0] is None
+    assert watch.seen["aten.tanh_backward.default"][0].name() == "TanhBackward0"
+
+
+def test_backward_code_is_what_python_enters_the_engine_by() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with NodeWatch() as watch:
+        torch.autograd.grad(torch.tanh(x), x, torch.ones(3))
+        torch.tanh(x).sum().backward()
+    engine = {op: inside for op, (_, inside, _) in watch.seen.items()}
+    asked = ("aten.tanh.default", "aten.sum.default", "aten.tanh_backward.default", "aten.expand.default")
+    assert [op for op in asked if engine[op]] == [
+        "aten.tanh_backward.default",
+        "aten.expand.default",
+    ]
+
+
+def test_next_node_number_has_passed_the_calls_own_node_when_a_mode_sees_it() -> None:
+    x = torch.ones(3, requires_grad=True)
+    before = next_node_number()
+    with NodeWatch() as watch:
+        torch.tanh(x)
+    assert watch.seen["aten.tanh.default"][2] == before
+
+
+def test_node_number_leads_from_the_backward_to_the_forward_call() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with NodeWatch() as watch:
+        torch.autograd.grad(torch.tanh(torch.sin(x)), x, torch.ones(3))
+    for forward, backward in (("aten.sin.default", "aten.cos.default"), ("aten.tanh.default", "aten.tanh_backward.default")):
+        assert node_number(watch.seen[backward][0]) == watch.seen[forward][2]
+    assert watch.seen["aten.sin.default"][2] != watch.seen["aten.tanh.default"][2]
+
+
+def test_profiler_is_on_while_one_is_entered() -> None:
+    assert not profiler_is_on()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        assert profiler_is_on()
+    assert not profiler_is_on()
+
+
+def test_nothing_here_is_left_behind() -> None:
+    gc.collect()
+    assert depth() == 0

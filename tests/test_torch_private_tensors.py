@@ -1,0 +1,293 @@
+"""What the library takes from torch's private API: tensors, fake ones and sizes. A red line here says what a new torch changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from seen import Seen
+
+from eagerdecomp import _fake, _torch
+from eagerdecomp._torch import (
+    PLAIN_TORCH_DISPATCH,
+    DispatchMode,
+    FakeTensor,
+    FakeTensorMode,
+    Sizes,
+    WeakTensor,
+    inductor_prims,
+    is_zero_tensor,
+    lazy_bit_guards,
+    lazy_bits_seen_by_kernels,
+    lazy_bits_visible,
+    no_current_modes,
+    resolve_packet,
+    same_storage,
+    suggested_memory_format,
+    tree_codegen,
+    tree_flatten,
+)
+
+aten = torch.ops.aten
+
+
+def test_inductor_prims_are_known_by_their_module() -> None:
+    import torch._inductor.inductor_prims
+
+    assert torch.ops.prims.inductor_seed.default in inductor_prims()
+    assert torch.ops.prims.abs.default not in inductor_prims()
+
+
+def test_no_torch_function_makes_a_subclass_that_overrides_no_function_of_torch() -> None:
+    class Quiet(torch.Tensor):
+        __torch_function__ = _torch.NO_TORCH_FUNCTION
+
+    class Loud(torch.Tensor):
+        pass
+
+    assert not torch.overrides.has_torch_function((torch.ones(2).as_subclass(Quiet),))
+    assert torch.overrides.has_torch_function((torch.ones(2).as_subclass(Loud),))
+
+
+def test_plain_torch_dispatch_is_what_tensors_without_their_own_dispatch_have() -> None:
+    assert torch.Tensor.__torch_dispatch__ is PLAIN_TORCH_DISPATCH, (
+        "torch._C._disabled_torch_dispatch_impl is not Tensor's any more"
+    )
+    assert torch.nn.Parameter.__torch_dispatch__ is PLAIN_TORCH_DISPATCH
+
+    class Takes(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    assert Takes.__torch_dispatch__ is not PLAIN_TORCH_DISPATCH
+
+
+def test_faketensormode_and_faketensor_stand_for_real_tensors_without_running_kernels() -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = mode.from_tensor(torch.ones(2, 3))
+        got = torch.ops.aten.mm.default(fake, torch.ones(3, 4))
+    assert isinstance(fake, FakeTensor)
+    assert isinstance(got, FakeTensor)
+    assert got.shape == (2, 4)
+
+
+def test_faketensor_results_reach_no_outer_mode() -> None:
+    with Seen() as seen, no_current_modes(), FakeTensorMode():
+        torch.ones(2) + 1
+    assert seen.ops == []
+
+
+CONJ = torch.tensor([[1 + 2j]]).conj()
+
+
+class Handed(DispatchMode):
+    """Notes for each op whether it is handed a tensor whose conj bit is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conj: dict[Any, bool] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.conj[func] = any(isinstance(arg, torch.Tensor) and arg.is_conj() for arg in args)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("op", "args"),
+    [
+        (aten.mm.default, (CONJ, CONJ)),
+        (aten.addmm.default, (CONJ, CONJ, CONJ)),
+        (aten.dot.default, (CONJ[0], CONJ[0])),
+        (aten.view.default, (CONJ, [1])),
+        (aten.silu.default, (CONJ,)),
+        (aten.exp.default, (CONJ,)),
+        (aten.cumsum.default, (CONJ, 0)),
+    ],
+    ids=str,
+)
+def test_lazy_bits_seen_by_kernels_tells_the_ops_that_get_conj_inputs_as_they_are(op: Any, args: Any) -> None:
+    with Handed() as handed:
+        op(*args)
+    assert ("is_conj" in lazy_bits_seen_by_kernels(op)) is handed.conj[op], (
+        f"{op}: whether torch resolves a conj bit before modes changed"
+    )
+
+
+def test_lazy_bit_guards_do_the_same_without_a_generator() -> None:
+    def with_guards(*args: Any) -> Any:
+        first, second, third = lazy_bit_guards()
+        with first, second, third:
+            return aten.mul.Tensor(args[0], 2)
+
+    with Seen(with_guards):
+        got = aten.mm.default(CONJ, CONJ)
+    assert torch.equal(got.resolve_conj(), CONJ.resolve_conj() * 2)
+
+
+def test_lazy_bits_visible_lets_a_handler_compose_ops_on_a_conj_tensor() -> None:
+    want = CONJ.resolve_conj() * 2
+
+    def with_guard(*args: Any) -> Any:
+        with lazy_bits_visible():
+            return aten.mul.Tensor(args[0], 2)
+
+    def without_guard(*args: Any) -> Any:
+        return aten.mul.Tensor(args[0], 2)
+
+    with Seen(with_guard):
+        got = aten.mm.default(CONJ, CONJ)
+    assert torch.equal(got.resolve_conj(), want), "the guard no longer makes fallbacks act inside a handler"
+    with Seen(without_guard):
+        wrong = aten.mm.default(CONJ, CONJ)
+    assert not torch.equal(wrong.resolve_conj(), want), "torch repaired composing in a handler: `lazy_bits_visible` can go"
+
+
+def test_is_zero_tensor_tells_one_without_memory_from_one_that_holds_zeros() -> None:
+    assert is_zero_tensor(torch._efficientzerotensor(3))
+    assert not is_zero_tensor(torch.zeros(3))
+
+
+def test_same_storage_is_true_of_views_and_false_of_equal_copies() -> None:
+    x = torch.ones(4)
+    assert same_storage(x, x[1:])
+    assert same_storage(x[:1], x.detach())
+    assert not same_storage(x, x.clone())
+    for one, other in ((x, x[2:]), (x, torch.ones(4))):
+        assert same_storage(one, other) is torch._C._is_alias_of(one, other)
+
+
+def test_weaktensor_keeps_an_address_from_use_and_no_tensor_alive() -> None:
+    x = torch.ones(4)
+    address, weak = x._cdata, WeakTensor(x)
+    assert not weak.expired()
+    del x
+    assert weak.expired()
+    assert all(torch.ones(4)._cdata != address for _ in range(20))
+
+
+def test_resolve_packet_names_the_overload_that_a_call_reaches() -> None:
+    assert resolve_packet("aten::add", [torch.ones(2), 1], {}) == "Tensor"
+    assert resolve_packet("aten::add", [torch.ones(2), 1], {"out": torch.ones(2)}) == "out"
+    with pytest.raises(RuntimeError, match="missing value for argument"):
+        resolve_packet("aten::add", [torch.ones(2)], {})
+
+
+def test_tree_flatten_takes_registered_containers_apart() -> None:
+    value = {"a": [1, (2, None)], "b": torch.return_types.max((3, 4))}
+    leaves, spec = tree_flatten(value)
+    assert leaves == [1, 2, None, 3, 4]
+    assert spec.unflatten(leaves) == value
+
+
+def test_tree_codegen_makes_a_graph_take_and_answer_nested_values() -> None:
+    graph = torch.fx.Graph()
+    one, two = graph.placeholder("one"), graph.placeholder("two")
+    graph.output((two, one))
+    _, in_spec = tree_flatten((({"a": 0},), {"k": 0}))
+    graph.set_codegen(tree_codegen(["given", "k"], in_spec, tree_flatten([0, [0]])[1]))
+    assert torch.fx.GraphModule(torch.nn.Module(), graph)({"a": 1}, k=2) == [2, [1]]
+
+
+def test_python_kernels_keep_sizes_open_that_kernels_in_c_take_as_numbers() -> None:
+    sizes = Sizes()
+    x = sizes.fake(torch.ones(4, 3), [0])
+    with sizes.mode, _torch.python_kernels():
+        padded = aten.constant_pad_nd.default(x, [1, 1])
+    assert sizes.fixed(padded.shape[0]) is None, "padding on fake tensors reads the size of each dimension as a number"
+
+
+def test_sizes_stay_symbols_become_nodes_and_hold_later_sizes_to_what_was_gone_by() -> None:
+    sizes = Sizes()
+    x = sizes.fake(torch.ones(6, 4), (0,))
+    assert sizes.fixed(x.shape[0]) is None
+    assert sizes.fixed(x.shape[1]) == 4
+    graph = torch.fx.Graph()
+    given = graph.placeholder("x")
+
+    def leaf(symbol: Any) -> torch.fx.Node:
+        assert symbol == Sizes.expression(x.shape[0])
+        node = graph.call_function(aten.sym_size.int, (given, 0))
+        node.meta["val"] = x.shape[0]
+        return node
+
+    node = Sizes.node_of(x.shape[0] * 4 + 1, graph, {}, leaf)
+    graph.output(node)
+    assert "val" in node.meta
+    assert torch.fx.GraphModule(torch.nn.Module(), graph)(torch.ones(3, 4)) == 13
+    symbols: dict[Any, int] = {}
+    assert sizes.fits(x.shape[0], 3, symbols)
+    assert not sizes.fits(x.shape[0], 2, symbols)
+    assert sizes.fits(4, 4, symbols)
+    assert sizes.broken(symbols, {}) == ""
+    assert x.shape[0] > 5
+    assert sizes.broken(symbols, {sizes.symbol(x.shape[0]): "x.shape[0]"}) == "x.shape[0] > 5"
+    assert not sizes.broken(dict.fromkeys(symbols, 7), {})
+
+
+def test_a_size_that_follows_from_another_keeps_its_own_symbol() -> None:
+    sizes = Sizes()
+    x, y = sizes.fake(torch.ones(6), (0,)), sizes.fake(torch.ones(12), (0,))
+    own = sizes.symbol(y.shape[0])
+    with sizes.mode:
+        torch.cat([x, x]).add(y)
+    assert Sizes.expression(y.shape[0]) != own, "torch no longer writes a size as a multiple of another: use `expression`"
+    symbols: dict[Any, int] = {}
+    assert sizes.fits(x.shape[0], 3, symbols)
+    assert sizes.fits(y.shape[0], 7, symbols)
+    assert sizes.broken(symbols, {})
+    assert not sizes.broken({**symbols, own: 6}, {})
+    assert sizes.symbol(y.shape[0] + 1) is None
+    assert sizes.symbol(3) is None
+
+
+@pytest.mark.parametrize(
+    ("compute", "expected"),
+    [
+        (lambda size: torch.sym_float(size) * 2.5, 12.5),
+        (lambda size: torch.sym_min(size, 3), 3),
+        (lambda size: torch.sym_max(size, 3), 5),
+        (lambda size: math.floor(size * 0.75), 3),
+        (lambda size: math.ceil(size * 0.75), 4),
+        (lambda size: round(size * 0.75), 4),
+        (lambda size: size**0.5, math.sqrt(5)),
+        (lambda size: size / 2, 2.5),
+    ],
+)
+def test_functions_of_sizes_become_nodes_without_torch_functions_too(compute: Callable[[Any], Any], expected: float) -> None:
+    sizes, graph = Sizes(), torch.fx.Graph()
+    x = sizes.fake(torch.ones(6), (0,))
+    given = graph.placeholder("x")
+
+    def leaf(symbol: Any) -> torch.fx.Node:
+        node = graph.call_function(aten.sym_size.int, (given, 0))
+        node.meta["val"] = x.shape[0]
+        return node
+
+    with torch._C.DisableTorchFunction():  # as in a gradient's pass
+        graph.output(Sizes.node_of(compute(x.shape[0]), graph, {}, leaf))
+    assert torch.fx.GraphModule(torch.nn.Module(), graph)(torch.ones(5)) == expected
+
+
+def test_suggested_memory_format_is_channels_last_where_the_strides_are() -> None:
+    image = torch.ones(2, 3, 4, 5)
+    assert suggested_memory_format(image) is torch.contiguous_format
+    assert suggested_memory_format(image.contiguous(memory_format=torch.channels_last)) is torch.channels_last
+    volume = torch.ones(2, 3, 4, 5, 6).contiguous(memory_format=torch.channels_last_3d)
+    assert suggested_memory_format(volume) is torch.channels_last_3d
+
+
+def test_fake_tensors_take_foreach_as_others_do_while_it_is_entered() -> None:
+    from torch.utils._foreach_utils import _has_foreach_support
+
+    with _torch.FakeTensorMode():
+        fake = [torch.empty(3)]
+    assert _has_foreach_support([torch.empty(3)], torch.device("cpu"))
+    with _fake.fake_tensors_take_foreach():
+        assert _has_foreach_support(fake, torch.device("cpu"))
+    assert not _has_foreach_support(fake, torch.device("cpu"))
