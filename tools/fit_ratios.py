@@ -38,10 +38,10 @@ def erfcx(x: Any) -> Any:
 
 
 def _erfcx(t: Any) -> Any:
-    """Over `t`, of ``t = 1 / (1 + x)``."""
+    """Over `t`, of ``t = 1 / (1 + x)``, less 3/4: what is rounded is then smaller than what it is added to."""
     if t < mp.mpf("1e-6"):
-        return (1 + t + t * t / 2) / mp.sqrt(mp.pi)
-    return erfcx(1 / t - 1) / t
+        return (1 + t + t * t / 2) / mp.sqrt(mp.pi) - mp.mpf(3) / 4
+    return erfcx(1 / t - 1) / t - mp.mpf(3) / 4
 
 
 def ndtri(y: Any) -> Any:
@@ -57,18 +57,43 @@ def ndtri(y: Any) -> Any:
     return x
 
 
-def _ndtri_middle(square: Any) -> Any:
-    """Over `q`, of its square, where ``y = 1/2 + q``."""
-    if not square:
-        return mp.sqrt(2 * mp.pi)
+#: How far from a half the argument is where the tail begins.
+_NDTRI_MIDDLE = mp.mpf("0.425")
+
+
+def _ndtri_middle(rest: Any) -> Any:
+    """Over `q`, less 2.875, of what its square lacks of that of 0.425, where ``y = 1/2 + q``."""
+    square = _NDTRI_MIDDLE**2 - rest
+    if square < mp.mpf("1e-50"):
+        return mp.sqrt(2 * mp.pi) - mp.mpf("2.875")
     q = mp.sqrt(square)
-    return -ndtri(mp.mpf(1) / 2 - q) / q
+    return -ndtri(mp.mpf(1) / 2 - q) / q - mp.mpf("2.875")
 
 
 def _ndtri_tail(inverse: Any) -> Any:
-    """Over ``-r``, of ``1 / r`` with ``r = sqrt(-2 log y)``."""
+    """What it lacks of 1 over ``-r``, of ``1 / r`` with ``r = sqrt(-2 log y)``."""
     r = 1 / inverse
-    return -ndtri(mp.exp(-r * r / 2)) / r
+    return 1 + ndtri(mp.exp(-r * r / 2)) / r
+
+
+def erfinv(y: Any) -> Any:
+    return -ndtri((1 - y) / 2) / mp.sqrt(2)
+
+
+#: The square of the argument up to which the inverse is near it.
+_ERFINV_MIDDLE = mp.mpf("0.5625")
+
+
+def _erfinv_middle(rest: Any) -> Any:
+    """What it is over `y`, less 7/8, of what its square lacks of that of 0.75."""
+    y = mp.sqrt(max(_ERFINV_MIDDLE - rest, mp.mpf("1e-40")))
+    return erfinv(y) / y - mp.mpf(7) / 8
+
+
+def _erfinv_tail(inverse: Any) -> Any:
+    """What it lacks of `r`, less 5/16, of ``1 / r`` with ``r = sqrt(-log(1 - y))``."""
+    r = 1 / inverse
+    return r + ndtri(mp.exp(-r * r) / 2) / mp.sqrt(2) - mp.mpf(5) / 16
 
 
 def _scaled(bessel: Callable[[int, Any], Any], order: int, sign: int) -> Callable[[Any], Any]:
@@ -175,10 +200,54 @@ def _airy_part(second: bool) -> Callable[[Any], Any]:
     return of
 
 
+def _gamma_under_12(a: Any) -> Any:
+    """The factorial over ``(a + 2)^(a + 1/2) e^-a``."""
+    return mp.gamma(1 + a) * mp.exp(a) / (a + 2) ** (a + mp.mpf(1) / 2)
+
+
+def _log_factorial(a: Any) -> Any:
+    """The factorial's logarithm over `a`."""
+    return mp.loggamma(1 + a) / a if a else -mp.euler
+
+
+def _lgamma_near(moved: Any) -> Any:
+    """The logarithm over the factors of its zeros, less ``9/16 - (x - 1) / 8``, of ``x - 1/2``."""
+    x = moved + mp.mpf(1) / 2
+    if x in (1, 2):
+        x += mp.mpf("1e-30")
+    return mp.loggamma(x) / ((x - 1) * (x - 2)) - mp.mpf(9) / 16 + (x - 1) / 8
+
+
+def _lgamma_tail(square: Any) -> Any:
+    """What Stirling's formula lacks of it, times `x`, of ``1 / x^2``."""
+    x = 1 / mp.sqrt(max(square, mp.mpf("1e-20")))
+    return (mp.loggamma(x) - (x - mp.mpf(1) / 2) * mp.log(x) + x - mp.log(2 * mp.pi) / 2) * x
+
+
+def _log_sine(square: Any) -> Any:
+    """The logarithm of ``sin(pi y) / (pi y)`` over the square of `y`, of that, and 7/4: what is added is then small."""
+    angle = mp.pi * mp.sqrt(max(square, mp.mpf("1e-24")))
+    return mp.log(mp.sin(angle) / angle) / max(square, mp.mpf("1e-24")) + mp.mpf(7) / 4
+
+
+def _log1p_rest(square: Any) -> Any:
+    """``(atanh(r) - r) / r^3``, of the square of `r`."""
+    r = mp.sqrt(max(square, mp.mpf("1e-24")))
+    return (mp.atanh(r) - r) / r**3
+
+
+def _stirling(inverse: Any) -> Any:
+    """The gamma function over Stirling's formula, of ``1 / a``."""
+    a = 1 / max(inverse, mp.mpf("1e-24"))
+    return mp.exp(mp.loggamma(a) - (a - mp.mpf(1) / 2) * mp.log(a) + a) / mp.sqrt(2 * mp.pi)
+
+
 FITS: dict[str, Fit] = {
     "ERFCX": Fit(_erfcx, 0, 0.6667, 12, 12),
-    "NDTRI_MIDDLE": Fit(_ndtri_middle, 0, 0.105, 6, 5),
-    "NDTRI_TAIL": Fit(_ndtri_tail, 1 / 38.7, 0.537, 13, 14),
+    "ERFINV_MIDDLE": Fit(_erfinv_middle, 0, 0.5625, 8, 8),
+    "ERFINV_TAIL": Fit(_erfinv_tail, 1 / 6.2, 0.8495, 11, 11),
+    "NDTRI_MIDDLE": Fit(_ndtri_middle, 0, 0.180625, 8, 8),
+    "NDTRI_TAIL": Fit(_ndtri_tail, 1 / 38.7, 0.4395, 12, 12),
     "I0_SMALL": Fit(_in_square(lambda x: mp.besseli(0, x), 0), 0, 64, 15, 0),
     "I1_SMALL": Fit(_in_square(lambda x: mp.besseli(1, x), 1), 0, 64, 15, 0),
     "I0_LARGE": Fit(_scaled(mp.besseli, 0, -1), 0, 0.125, 22, 0),
@@ -202,7 +271,32 @@ FITS: dict[str, Fit] = {
     "AIRY_RIGHT": Fit(_airy_right, 0, 0.8166, 9, 9),
     "AIRY_LEFT_IN_PHASE": Fit(_airy_left(False), 0, 0.128, 10, 10),
     "AIRY_LEFT_QUADRATURE": Fit(_airy_left(True), 0, 0.128, 11, 11),
+    "LGAMMA_NEAR": Fit(_lgamma_near, 0, 2.5, 10, 10),
+    "LGAMMA_TAIL": Fit(_lgamma_tail, 0, 1 / 16, 5, 5),
+    "LOG_SINE": Fit(_log_sine, 0, 0.25, 5, 5),
+    "GAMMA_UNDER_12": Fit(_gamma_under_12, 0, 12, 8, 8),
+    "LOG_FACTORIAL": Fit(_log_factorial, 0, 1.76, 8, 8),
+    "LOG1P_REST": Fit(_log1p_rest, 0, 0.2901, 5, 5),
+    "STIRLING": Fit(_stirling, 0, 0.0834, 8, 0),
 }
+
+
+def uniform_series(count: int) -> list[Any]:
+    """The first coefficients of ``eta / (l - 1)`` in powers of `eta`, where ``eta^2 / 2 = l - 1 - log(l)``.
+
+    Differentiated, with ``l = 1 + m``, that is ``eta (1 + m) = m m'``, which gives the powers of `m`; theirs are inverted.
+    """
+    m = [mp.mpf(0), mp.mpf(1)]
+    for k in range(2, count + 1):
+        m.append((m[k - 1] - mp.fsum(j * m[k + 1 - j] * m[j] for j in range(2, k))) / (k + 1))
+    inverted = [mp.mpf(1)]
+    for k in range(1, count):
+        inverted.append(-mp.fsum(m[i + 1] * inverted[k - i] for i in range(1, k + 1)))
+    return inverted
+
+
+#: Coefficients of series, constant terms first.
+SERIES: dict[str, Callable[[], list[Any]]] = {"INCOMPLETE_GAMMA_UNIFORM": lambda: uniform_series(32)}
 
 
 def solved(fit: Fit) -> tuple[list[Any], list[Any]]:
@@ -242,13 +336,15 @@ def text() -> str:
         "",
         "# fmt: off",
         "__all__ = [",
-        *_filled(f'"{name}"' for name in sorted(FITS)),
+        *_filled(f'"{name}"' for name in sorted([*FITS, *SERIES])),
         "]",
         "",
     ]
     for name, fit in FITS.items():
         rows = [line for part in solved(fit) for line in ("    (", *_filled(map(repr, map(float, part)), 8), "    ),")]
         lines += [f"{name} = (", *rows, ")"]
+    for name, series in SERIES.items():
+        lines += [f"{name} = (", *_filled(map(repr, map(float, series()))), ")"]
     return "\n".join(lines) + "\n"
 
 

@@ -29,6 +29,7 @@ CALLS = 8  # distinct calls per op that are run
 
 _LOOPS = "a column depends on all columns before it: one round of calls for each (17 for LU, 11 for Cholesky, 30 for QR)"
 _JACOBI = "Jacobi's rotations: some 40 calls a round, `n - 1` rounds a sweep, `log2 n + 6` sweeps, since whether to stop is data"
+_BULGES = "Francis's QR iteration: up to 50 calls a row of the matrix a sweep, some 3 sweeps a row, and whether to stop is read"
 _CTC = "a step of the recurrence depends on the step before: 6 calls for each step in time, and 60 to 90 for the rest"
 _GRID = "clips, reflects, masks and weighs coordinates; no operator of the set samples volumes or has the gradient"
 _EXPONENTIAL = "a polynomial of degree 16 or 20, and as many squarings as the largest norm served needs, since the norm is data"
@@ -52,6 +53,7 @@ _EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
             *("aten.cholesky.default", "aten.linalg_cholesky.default", "aten.linalg_cholesky_ex.default"),
             *("aten.geqrf.default", "aten.linalg_qr.default", "aten.qr.default"),
             *("aten.linalg_householder_product.default", "aten.ormqr.default"),
+            *("aten.linalg_ldl_factor.default", "aten.linalg_ldl_factor_ex.default", "aten.linalg_ldl_solve.default"),
         ),
     ),
     (
@@ -64,6 +66,7 @@ _EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
             "aten.linalg_lstsq.default",
         ),
     ),
+    (_BULGES, ("aten.linalg_eig.default", "aten.linalg_eigvals.default")),
     (
         _CTC,
         (
@@ -84,7 +87,8 @@ _EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
         _SERIES,
         (
             *("aten._dirichlet_grad.default", "aten._standard_gamma_grad.default", "aten.polygamma.default"),
-            "aten.special_polygamma.default",
+            *("aten.special_polygamma.default", "aten.lgamma.default", "aten.digamma.default", "aten.erfinv.default"),
+            *("aten.igamma.default", "aten.igammac.default", "aten.special_gammainc.default", "aten.special_gammaincc.default"),
             *("aten.special_zeta.default", "aten.special_zeta.self_scalar", "aten.special_zeta.other_scalar"),
             *("aten.erfc.default", "aten.special_erfcx.default", "aten.special_log_ndtr.default", "aten.special_ndtri.default"),
             *("aten.i0.default", "aten.special_i0e.default", "aten.special_i1.default", "aten.special_i1e.default"),
@@ -126,7 +130,7 @@ _EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
         "the windows of each of two dimensions: some 25 calls on a row of numbers, 10 more for the cubic and Lanczos",
         tuple(f"aten._upsample_{mode}2d_aa{end}" for mode in ("bilinear", "bicubic", "lanczos") for end in _AND_GRADIENT),
     ),
-    ("the 58 calls of `lgamma`, for all its arguments at once", ("aten.mvlgamma.default",)),
+    ("the 128 calls of `lgamma`, for all its arguments at once", ("aten.mvlgamma.default",)),
     (
         "rejection: a fixed number of proposals for each element, of which the first accepted counts, and logarithms of factorials",
         ("aten.binomial.default",),

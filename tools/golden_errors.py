@@ -1,0 +1,35 @@
+"""Write down what every error says that a user can bring about.
+
+python tools/golden_errors.py            # prints it
+python tools/golden_errors.py --write    # writes tests/golden_errors.txt, to which tests hold the package
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PLACE = ROOT / "tests" / "golden_errors.txt"
+sys.path.insert(0, str(ROOT / "tests"))
+
+from provoked import provoke, told  # noqa: E402 - of tests, where the provocations stand
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write tests/golden_errors.txt")
+    write = parser.parse_args().write
+    with tempfile.TemporaryDirectory() as folder:
+        text = told(list(provoke(Path(folder))))
+    if write:
+        PLACE.write_text(text, encoding="utf-8")
+        print(f"wrote {PLACE.name}")
+    else:
+        print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

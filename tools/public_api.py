@@ -1,0 +1,59 @@
+"""Write down the public API: every public name with its signature, and the public members of every class.
+
+python tools/public_api.py            # prints it
+python tools/public_api.py --write    # writes tests/public_api.txt, to which tests hold the package
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import eagerdecomp
+
+PLACE = Path(__file__).parent.parent / "tests" / "public_api.txt"
+
+
+def told() -> str:
+    """The public API, a line each."""
+    return "\n".join(line for name in sorted(eagerdecomp.__all__) for line in _of(name)) + "\n"
+
+
+def _of(name: str) -> Iterator[str]:
+    value = getattr(eagerdecomp, name)
+    if not inspect.isclass(value):
+        yield f"def {name}{_signature(value)}"
+        return
+    yield f"class {name}({', '.join(base.__name__ for base in value.__bases__)}){_signature(value)}"
+    fields = set(getattr(value, "__dataclass_fields__", ()))
+    ours = [base for base in value.__mro__ if base.__module__.startswith("eagerdecomp")]
+    for owned in sorted(member for member in fields | set(dir(value)) if not member.startswith("_")):
+        if owned not in fields and not any(owned in vars(base) for base in ours):
+            continue  # of torch or Python
+        held = inspect.getattr_static(value, owned, None)
+        if isinstance(held, (staticmethod, classmethod)):
+            held = held.__func__
+        yield f"    {owned}{_signature(held) if inspect.isfunction(held) else ''}"
+
+
+def _signature(value: Callable[..., object]) -> str:
+    if inspect.isclass(value) and issubclass(value, Exception) and value.__init__ in (RuntimeError.__init__, ValueError.__init__):
+        return "(*args)"  # which Python tells in some versions
+    return re.sub(r" at 0x[0-9a-f]+", "", str(inspect.signature(value)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write tests/public_api.txt")
+    if parser.parse_args().write:
+        PLACE.write_text(told(), encoding="utf-8")
+        print(f"wrote {PLACE.name}")
+    else:
+        print(told(), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""What the documentation site shows beside docs/: the pages that stand at the top of the project, and a page of every public name.
+
+mkdocs calls what is named `on_...`; mkdocs.yml names this file.
+"""
+
+from __future__ import annotations
+
+import inspect
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+import eagerdecomp
+
+ROOT = Path(__file__).parent.parent
+
+#: Files of the project, and the pages that they are.
+PAGES = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "benchmarks/results.md": "measurements.md",
+}
+PICTURES = {"benchmarks/results.svg": "results.svg"}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    for source, page in {**PAGES, **PICTURES}.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_bytes()))
+    files.append(File.generated(config, "reference.md", content=_reference()))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
+    """A page's links, to where the site has what they lead to; where it has nothing, their words."""
+    here = {shown: source for source, shown in PAGES.items()}.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+
+    def led(match: re.Match[str]) -> str:
+        words, target = match.groups()
+        path, _, place = target.partition("#")
+        if "://" in target or not path:
+            return match[0]
+        wanted = posixpath.normpath(posixpath.join(posixpath.dirname(here), path))
+        shown = {**PAGES, **PICTURES}.get(wanted, wanted.removeprefix("docs/") if wanted.startswith("docs/") else None)
+        if shown is None:
+            return words
+        return f"[{words}]({posixpath.relpath(shown, posixpath.dirname(page.file.src_uri) or '.')}{'#' * bool(place)}{place})"
+
+    parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
+    return "".join(part if part.startswith("```") else re.sub(r"\[([^\[\]]+)\]\(([^)\s]+)\)", led, part) for part in parts)
+
+
+def _reference() -> str:
+    """Every public name, by its docstring: functions and classes first, then errors."""
+    errors = [name for name in eagerdecomp.__all__ if _is_error(name)]
+    named = [name for name in sorted(eagerdecomp.__all__, key=str.lower) if name not in errors]
+    told = ["# Reference", "Every public name of the package.", *(f"::: eagerdecomp.{name}" for name in named)]
+    return "\n\n".join([*told, "## Errors", *(f"::: eagerdecomp.{name}" for name in sorted(errors))]) + "\n"
+
+
+def _is_error(name: str) -> bool:
+    value = getattr(eagerdecomp, name)
+    return inspect.isclass(value) and issubclass(value, Exception)
