@@ -11,10 +11,13 @@ import threading
 import time
 import types
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 __all__ = ["Outcome", "Script", "ScriptNotFound", "run_script", "threads_entering"]
 
@@ -57,6 +60,7 @@ def run_script(script: Script, entering: Entering, *, full_trace: bool = False) 
     if not script.is_module and not os.path.exists(script.name):
         raise ScriptNotFound(f"can't open {script.name!r}: no such file")
     code, interrupted = 0, False
+    others = frozenset(threading.enumerate())
     started = time.perf_counter()
     with _as_python_would(script), threads_entering(entering):
         try:
@@ -74,7 +78,7 @@ def run_script(script: Script, entering: Entering, *, full_trace: bool = False) 
                 raise ScriptNotFound(str(error)) from None
             code = 1
             _report(error, full_trace)
-        interrupted = _join_threads() or interrupted
+        interrupted = _end_threads(others) or interrupted
     return Outcome(130 if interrupted else code, time.perf_counter() - started, interrupted)
 
 
@@ -175,15 +179,27 @@ def _exit_code(leaving: SystemExit) -> int:
     return 1
 
 
-def _join_threads() -> bool:
-    """Wait for the script's threads, as the interpreter does at its end; whether Ctrl-C cut the wait short."""
+def _end_threads(others: Collection[threading.Thread]) -> bool:
+    """Wait for the script's threads, all but `others`, as the interpreter does at its end; whether Ctrl-C cut the wait short."""
     try:
-        for thread in threading.enumerate():
-            if not thread.daemon and thread is not threading.current_thread() and thread is not threading.main_thread():
+        for executor in {pool for thread in threading.enumerate() if thread not in others and (pool := _executor_of(thread))}:
+            executor.shutdown()  # its threads wait for work until they are told that none will come
+        while waited := [one for one in threading.enumerate() if one not in others and not one.daemon]:
+            for thread in waited:
                 thread.join()
     except KeyboardInterrupt:
         return True
     return False
+
+
+def _executor_of(thread: threading.Thread) -> Executor | None:
+    """The executor of `concurrent.futures` that a thread works for. The interpreter tells them at its end, by what they hold here."""
+    pools = sys.modules.get("concurrent.futures.thread")
+    reference = getattr(thread, "executor_reference", None)  # of a pool of processes
+    if pools is not None and getattr(thread, "_target", None) is pools._worker:
+        reference = next(iter(getattr(thread, "_args", ())), None)
+    found: Executor | None = None if reference is None else reference()
+    return found
 
 
 def _report(error: BaseException, full_trace: bool) -> None:

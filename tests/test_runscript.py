@@ -14,6 +14,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -242,6 +243,29 @@ def test_threads_of_the_script_are_waited_for(tmp_path: Path) -> None:
     """
     run_script(Script(str(write(tmp_path / "script.py", text)), (str(tmp_path / "done"),)), nullcontext)
     assert (tmp_path / "done").exists()
+
+
+@pytest.mark.parametrize("pool", ["ThreadPoolExecutor", "ProcessPoolExecutor"])
+def test_an_executor_that_the_script_leaves_open_ends_with_its_work_done(tmp_path: Path, pool: str) -> None:
+    text = f"""
+        import pathlib, sys, time
+        from concurrent.futures import {pool}
+        pool = {pool}(1)
+        pool.submit(time.sleep, 0.2)
+        later = pool.submit(pathlib.Path(sys.argv[1]).touch)
+    """
+    run_script(Script(str(write(tmp_path / "script.py", text)), (str(tmp_path / "done"),)), nullcontext)
+    assert (tmp_path / "done").exists()
+
+
+def test_threads_that_were_there_before_the_script_are_not_waited_for(tmp_path: Path) -> None:
+    told = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(told.wait)
+        run_script(Script(str(write(tmp_path / "script.py", "pass"))), nullcontext)
+        assert waiting.running()
+        told.set()
+        assert pool.submit(lambda: "works on").result() == "works on"
 
 
 class Inside:
