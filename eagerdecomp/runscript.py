@@ -193,7 +193,7 @@ def _end_threads(others: Collection[threading.Thread]) -> bool:
 
 
 def _executor_of(thread: threading.Thread) -> Executor | None:
-    """The executor of `concurrent.futures` that a thread works for. The interpreter tells them at its end, by what they hold here."""
+    """The executor of `concurrent.futures` a thread works for. The interpreter tells them at its end by what they hold here."""
     pools = sys.modules.get("concurrent.futures.thread")
     reference = getattr(thread, "executor_reference", None)  # of a pool of processes
     if pools is not None and getattr(thread, "_target", None) is pools._worker:
