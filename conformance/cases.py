@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ __all__ = [
     "dtype_of",
     "full_name",
     "opinfos",
+    "without_onednn",
 ]
 
 _STORED = "reads a permuted input as if it were row-major; without out= it does not"
@@ -43,6 +45,9 @@ EAGER_FAULTS: dict[tuple[str, str, str], str] = {
 
 #: Ops that answer eigenvalues in an order that LAPACK leaves open; both sides' are sorted, and their vectors with them.
 _UNORDERED = ("linalg.eig", "linalg.eigvals")
+
+#: Ops that eager hands to oneDNN where the processor has a unit for them, which overflows otherwise: both sides go without it.
+_BY_PROCESSOR = ("torch._scaled_mm", "torch._scaled_mm_v2")
 
 #: How the op is called: as it is, in place, or with ``out=`` (of the right shape, and with no elements, in turn).
 FORMS = ("plain", "inplace", "out")
@@ -122,6 +127,8 @@ def cases(info: Any, selection: Selection, seed: int) -> Iterator[Case]:
         function = _form(info, sample, selection.form)
         if function is None:
             continue
+        if info.name in _BY_PROCESSOR:
+            function = without_onednn()(function)
         arguments = laid_out(((sample.input, *sample.args), dict(sample.kwargs)), selection.layout, number)
         if form == "out":
             out = _outputs(info, arguments, empty=form == selection.form and number % 2 == 1)
@@ -129,6 +136,16 @@ def cases(info: Any, selection: Selection, seed: int) -> Iterator[Case]:
                 continue
             arguments[1]["out"] = out if form == selection.form else laid_out(((out,), {}), selection.layout)[0][0]
         yield Case(function, arguments)
+
+
+@contextmanager
+def without_onednn() -> Iterator[None]:
+    """What runs in it runs ATen's own kernels."""
+    before, *_ = torch.backends.mkldnn.set_flags(_enabled=False, _fp32_precision=None)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.set_flags(_enabled=before, _fp32_precision=None)  # type: ignore[no-untyped-call]
 
 
 def _chosen(samples: Iterator[Any], selection: Selection) -> Iterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +16,14 @@ FN, E5 = torch.float8_e4m3fn, torch.float8_e5m2
 FLOAT8 = (FN, E5, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 
 
+@pytest.fixture(autouse=True)
+def _emulated() -> Iterator[None]:
+    """By ATen's own kernel: where a processor has a unit for such products, eager hands them to oneDNN, which rounds otherwise."""
+    before, *_ = torch.backends.mkldnn.set_flags(_enabled=False, _fp32_precision=None)  # type: ignore[no-untyped-call]
+    yield
+    torch.backends.mkldnn.set_flags(_enabled=before, _fp32_precision=None)  # type: ignore[no-untyped-call]
+
+
 def matrix(*shape: int, dtype: torch.dtype = FN) -> torch.Tensor:
     return torch.randn(shape).to(dtype)
 
@@ -25,7 +33,7 @@ def one(value: float = 0.75) -> torch.Tensor:
 
 
 def checked(*args: Any, **kwargs: Any) -> None:
-    # Bit for bit: the emulation is the same steps. (Where a processor has a unit for such products, eager uses that.)
+    # Bit for bit: the emulation is the same steps.
     check(torch._scaled_mm, *args, **kwargs)
 
 
