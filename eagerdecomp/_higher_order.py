@@ -1,4 +1,5 @@
-"""What the library uses of torch's private parts to run higher-order ops (`torch.cond`, `flex_attention`) under a mode.
+"""What the library uses of torch's private parts to run all of a program under a mode: higher-order ops (`torch.cond`,
+`flex_attention`) and compiled regions too.
 
 As in `_torch`, each name has a test in ``tests/test_torch_private*.py``.
 """
@@ -10,9 +11,20 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import HigherOrderOperator, mode_stack
+from eagerdecomp._torch import DispatchMode, HigherOrderOperator, mode_stack
 
-__all__ = ["run_higher_order"]
+__all__ = ["AmbientMode", "run_higher_order"]
+
+
+class AmbientMode(DispatchMode):
+    """A mode that a user's program runs in: it is handed higher-order ops too, and Dynamo compiles regions under it."""
+
+    supports_higher_order_operators = True
+
+    # Dynamo compiles regions under the mode with the mode off and runs them with it on; otherwise it skips them for good.
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
 
 
 def run_higher_order(mode: Any, op: HigherOrderOperator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from eagerdecomp._higher_order import run_higher_order
-from eagerdecomp._torch import DispatchMode, HigherOrderOperator, OpOverload
+from eagerdecomp._higher_order import AmbientMode, run_higher_order
+from eagerdecomp._torch import HigherOrderOperator, OpOverload
 from eagerdecomp.opset import OpLike, OpSet, as_op_set
 from eagerdecomp.planner import is_plumbing_name
 
 __all__ = ["BackendRecorder"]
 
 
-class BackendRecorder(DispatchMode):
+class BackendRecorder(AmbientMode):
     """Counts every op that comes out of what is entered after it: ``with BackendRecorder() as seen, EagerDecompMode(ops): ...``.
 
     It believes nothing the library says of itself: it is one more mode on torch's stack, further out, so it is handed exactly the
@@ -33,13 +33,6 @@ class BackendRecorder(DispatchMode):
         >>> seen.outside(ed.core_aten())
         Counter()
     """
-
-    supports_higher_order_operators = True
-
-    # As in `EagerDecompMode`: Dynamo otherwise skips, for good, a function that it meets under a mode.
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
 
     def __init__(self) -> None:
         super().__init__()

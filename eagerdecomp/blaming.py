@@ -97,12 +97,6 @@ class Blaming(KeepingMode):
         named: how a reproducer names the backend, where its caller knows.
     """
 
-    supports_higher_order_operators = True
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
-
     def __init__(
         self,
         supported_ops: Backend | OpSet | Iterable[OpLike],

@@ -117,12 +117,6 @@ class Comparing(KeepingMode):
         tell: called after each call with how many were compared, and how many places diverge.
     """
 
-    supports_higher_order_operators = True
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
-
     def __init__(
         self,
         first: Side,

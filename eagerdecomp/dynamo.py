@@ -219,8 +219,6 @@ def _exchange(before: Sequence[Any], after: Sequence[Any]) -> None:
 class _Keeping(KeepingMode):
     """Keeps composites whole while a graph is traced, and passes everything on."""
 
-    supports_higher_order_operators = True
-
     def __init__(self, kept: Kept) -> None:
         super().__init__()
         self.kept = kept

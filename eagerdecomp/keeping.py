@@ -31,8 +31,8 @@ from eagerdecomp._dispatcher import (
     views_unknown_to_autograd,
 )
 from eagerdecomp._dynamo import skipped_by_dynamo, traced_functional
+from eagerdecomp._higher_order import AmbientMode
 from eagerdecomp._torch import (
-    DispatchMode,
     FakeTensor,
     OpOverload,
     builtin,
@@ -189,7 +189,7 @@ def _why_not(op: OpOverload) -> str:
     return ""
 
 
-class KeepingMode(DispatchMode):
+class KeepingMode(AmbientMode):
     """A mode that keeps composites while it is entered: those of `kept`, which subclasses set."""
 
     kept: Kept | None = None

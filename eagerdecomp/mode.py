@@ -81,13 +81,7 @@ class EagerDecompMode(KeepingMode):
         1
     """
 
-    supports_higher_order_operators = True
     _tracing = False  # whether what runs is written down to be run again
-
-    # Dynamo compiles regions under the mode with the mode off and runs them with it on; otherwise it skips them for good.
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
 
     def __init__(
         self,

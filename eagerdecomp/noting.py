@@ -56,7 +56,7 @@ class Noter(DispatchMode):
         around: what each kernel is called within.
     """
 
-    supports_higher_order_operators = True
+    supports_higher_order_operators = True  # no `AmbientMode`: what Inductor compiles would run unnoted
 
     def __init__(
         self,

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.profiler import record_function
 
-from eagerdecomp._torch import DispatchMode, OpOverload, builtin, mode_stack, profiler_is_on
+from eagerdecomp._higher_order import AmbientMode
+from eagerdecomp._torch import OpOverload, builtin, mode_stack, profiler_is_on
 from eagerdecomp._version import __version__
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.errors import UnsupportedOpError
@@ -226,15 +227,8 @@ class RecordingMode(EagerDecompMode):
         )
 
 
-class _Watch(DispatchMode):
+class _Watch(AmbientMode):
     """Further out than the mode: is handed the kernel calls, and times each for the call under way in its thread."""
-
-    supports_higher_order_operators = True
-
-    # As in `EagerDecompMode`: Dynamo otherwise skips, for good, a function that it meets under a mode.
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
 
     def __init__(self, notes: _Notes) -> None:
         super().__init__()

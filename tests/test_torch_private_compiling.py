@@ -21,7 +21,7 @@ from eagerdecomp._dynamo import (
     skipped_by_dynamo,
     traced_functional,
 )
-from eagerdecomp._higher_order import run_higher_order
+from eagerdecomp._higher_order import AmbientMode, run_higher_order
 from eagerdecomp._torch import DispatchMode, FakeTensorMode, OpOverload
 
 aten = torch.ops.aten
@@ -110,10 +110,28 @@ def test_composites_are_not_taken_apart_while_they_are_to_be_whole() -> None:
     assert seen == [False, True]
 
 
-def test_a_higher_order_op_comes_to_calls_that_the_mode_is_handed() -> None:
-    class Seen(DispatchMode):
-        supports_higher_order_operators = True
+def _passes_on(kind: type[DispatchMode]) -> type[DispatchMode]:
+    class PassesOn(kind):  # type: ignore[misc,valid-type]
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            return func(*args, **(kwargs or {}))
 
+    return PassesOn
+
+
+def test_dynamo_compiles_under_an_ambient_mode_and_skips_a_function_that_it_meets_under_another() -> None:
+    frames = []
+    for kind in (AmbientMode, DispatchMode):
+        torch._dynamo.reset()
+        counter = CompileCounter()
+        compiled = torch.compile(lambda x: x.sin().cos(), backend=counter)
+        with _passes_on(kind)():
+            compiled(torch.ones(2))
+        frames.append(counter.frame_count)
+    assert frames == [1, 0]
+
+
+def test_a_higher_order_op_comes_to_calls_that_the_mode_is_handed() -> None:
+    class Seen(AmbientMode):
         def __init__(self) -> None:
             super().__init__()
             self.ops: list[object] = []
