@@ -139,17 +139,21 @@ def _job(seed: int, start: int, stop: int, tell: Callable[[Any], None]) -> dict[
         tell([number, ""])
         _MODES.renewed()
         program, difference = drawn(seed, number, _MODES, seen, tell)
-        if difference is not None:
-            found.append(_finding(number, program, difference, tell))
+        finding = None if difference is None else _finding(number, program, difference)
+        if finding is not None:
+            found.append(finding)
+        elif difference is not None:
+            seen.counts["differ under any mode"] += 1
     return {"done": (start, stop), "counts": dict(seen.counts), "ops": dict(seen.ops), "found": found}
 
 
-def _finding(number: int, program: Program, difference: Difference, tell: Callable[[Any], None]) -> dict[str, Any]:
-    alone = True
-    if checked(program) is None:  # it takes what earlier programs left in the cache
-        alone = False
-    else:
+def _finding(number: int, program: Program, difference: Difference) -> dict[str, Any] | None:
+    """What a program shows; None where its short form shows that any mode does, of which lines before it kept the long one."""
+    alone = checked(program) is not None
+    if alone:  # it takes nothing that earlier programs left in the cache
         program, difference = shortened(program, difference)
+        if as_under_any_mode(program, difference):
+            return None
     return {"number": number, "difference": str(difference), "script": script(program, difference), "alone": alone}
 
 

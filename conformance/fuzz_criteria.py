@@ -8,7 +8,7 @@ Factors are asked for no more than that only where a matrix is singular to worki
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.schema import arguments_of, facts_of
 
-__all__ = ["CRITERIA", "is_right"]
+__all__ = ["CRITERIA", "holds_singular", "is_right"]
 
 #: How many roundings of a matrix, for each of its rows, a factorization may miss it by; LAPACK's tests take 30.
 _ROUNDINGS = 64
@@ -31,11 +31,10 @@ def is_right(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], res
     given = dict(zip((one.name for one in facts_of(op).arguments), arguments_of(op, args, kwargs), strict=True))
     tensors = [one for one in results if isinstance(one, Tensor)]
     matrix = next(one for one in given.values() if isinstance(one, Tensor)).detach()
-    bounded = (matrix,) if criterion in (_condition, _solution) else (matrix, *tensors)  # of these NaN and infinities count too
+    bounded = (matrix,) if criterion in _OF_ANY_RESULTS else (matrix, *tensors)
     if not matrix.numel() or not all(bool(one.isfinite().all()) for one in bounded):
         return None
-    rounding = torch.finfo(matrix.dtype).eps * _ROUNDINGS * max(matrix.shape[-2:])
-    return criterion(_wide(matrix), [_wide(one) for one in tensors], given, rounding)
+    return criterion(_wide(matrix), [_wide(one) for one in tensors], given, _rounding(matrix))
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -57,10 +56,28 @@ def _orthonormal(x: Tensor, rounding: float) -> bool:
     return not x.numel() or _small(x.mH @ x - one, one, rounding)
 
 
-def _is_singular(matrix: Tensor, rounding: float) -> bool:
-    """Whether, of any matrix of the batch, the columns that pivots are sought in depend on each other within rounding."""
+def _singular_ones(matrix: Tensor, rounding: float) -> Tensor:
+    """Of which matrices of the batch the columns that pivots are sought in depend on each other within rounding."""
     values = torch.linalg.svdvals(matrix[..., : min(matrix.shape[-2:])])
-    return bool((values[..., -1] <= rounding * values[..., 0]).any())
+    return values[..., -1] <= rounding * values[..., 0]
+
+
+def _is_singular(matrix: Tensor, rounding: float) -> bool:
+    return bool(_singular_ones(matrix, rounding).any())
+
+
+def holds_singular(values: Iterable[Any]) -> bool:
+    """Whether one of the matrices among the arguments of a call is singular to working precision, or not finite."""
+    matrices = [one for one in values if isinstance(one, Tensor) and one.dim() > 1 and one.numel()]
+    return any(
+        not bool(one.isfinite().all()) or _is_singular(_wide(one), _rounding(one))
+        for one in matrices
+        if one.dtype.is_floating_point or one.dtype.is_complex
+    )
+
+
+def _rounding(matrix: Tensor) -> float:
+    return torch.finfo(matrix.dtype).eps * _ROUNDINGS * max(matrix.shape[-2:])
 
 
 # -- eigenvalues and singular values -----------------------------------------------------------------------------------------------
@@ -156,6 +173,40 @@ def _solution(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any
     return _small(results[0] - wanted, wanted, rounding * float(values[0] / values[rank - 1]))
 
 
+# -- solutions ---------------------------------------------------------------------------------------------------------------------
+
+
+def _solved(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
+    """It solves the system; of one that is singular to working precision, where rounding may leave no pivot, it may be none."""
+    solution, right = results[0], given.get("B")
+    right = torch.eye(matrix.size(-1), dtype=matrix.dtype) if right is None else _wide(right)
+    if right.dim() == 1 or (right.dim() == matrix.dim() - 1 and right.shape == matrix.shape[:-1]):
+        solution, right = solution.unsqueeze(-1), right.unsqueeze(-1)
+    missed = (matrix @ solution if given.get("left", True) else solution @ matrix) - right
+    solves = _size(missed) <= rounding * _size(matrix) * _size(solution)
+    succeeded = results[1] == 0 if len(results) > 1 else torch.tensor(True)
+    none = _singular_ones(matrix, rounding) & ~solution.isfinite().flatten(-2).all(-1)
+    return bool(((solves & succeeded) | none).all())
+
+
+def _pseudo_inverse(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
+    """Where rounding alone decides which side of the tolerance a singular value is on, its inverse is there or is not."""
+    if given.get("hermitian"):
+        matrix = matrix.tril() + matrix.tril(-1).mH
+    values = torch.linalg.svdvals(matrix)
+    largest = values[..., :1]
+    absolute, relative = (given.get(name) for name in ("atol", "rtol"))
+    if relative is None:
+        relative = given.get("rcond", 0.0)
+    absolute, relative = (_beside(0.0 if one is None else one) for one in (absolute, relative))
+    bound = torch.maximum(relative * largest, absolute)
+    return True if bool(((values - bound).abs() <= rounding * largest).any(-1).all()) else None
+
+
+def _beside(tolerance: Any) -> Tensor:
+    return torch.as_tensor(tolerance, dtype=torch.float64).unsqueeze(-1)
+
+
 # -- factors of what is singular to working precision ------------------------------------------------------------------------------
 
 
@@ -193,6 +244,9 @@ def _packed_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[st
     return _triangular_factors(matrix, parts, given, rounding)
 
 
+#: Criteria by which results that are not finite may be right too.
+_OF_ANY_RESULTS = (_condition, _solution, _solved)
+
 CRITERIA: Mapping[str, Callable[..., bool | None]] = {
     "aten::linalg_eigvals": _eigenvalues,
     "aten::linalg_eig": _eigenvectors,
@@ -201,6 +255,9 @@ CRITERIA: Mapping[str, Callable[..., bool | None]] = {
     "aten::svd": _singular(adjoint=False),
     "aten::linalg_cond": _condition,
     "aten::linalg_lstsq": _solution,
+    **dict.fromkeys(("aten::linalg_solve", "aten::linalg_solve_ex"), _solved),
+    **dict.fromkeys(("aten::linalg_inv", "aten::linalg_inv_ex", "aten::inverse"), _solved),
+    **dict.fromkeys(("aten::linalg_pinv", "aten::pinverse"), _pseudo_inverse),
     "aten::linalg_qr": _orthogonal_factors,
     "aten::qr": _orthogonal_factors,
     "aten::geqrf": _reflectors,

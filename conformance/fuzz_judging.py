@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.fuzz_criteria import is_right
+from conformance.fuzz_criteria import holds_singular, is_right
 from conformance.fuzz_leaves import names as words
 from conformance.fuzz_leaves import wide_leaf, widened
-from conformance.fuzz_limits import HIDDEN_DRAWS, NOT_FINITE, SPREADS, THEIR_OWN, is_allowed
+from conformance.fuzz_limits import HIDDEN_DRAWS, NOT_FINITE, SPREADS, THEIR_OWN, allowed
 from eagerdecomp import OpSet, judging
 from eagerdecomp._torch import is_zero_tensor
 from eagerdecomp.observing import Caught, copied, leaves_of, observe, observed
@@ -27,14 +27,15 @@ __all__ = ["CALL", "Difference", "Seen", "Spaces", "is_leaf", "spread"]
 
 aten = torch.ops.aten
 
-# Random ops whose numbers are eager's own under a seed, as `eagerdecomp/decomps/random.py` lists them; others follow the law alone.
-_FOLLOWED = frozenset(
-    f"aten::{name}"
-    for name in ("uniform_", "uniform", "rand", "rand_like", "bernoulli_", "bernoulli", "native_dropout", "dropout", "geometric_")
+# What draws masks: eager's under a seed where the set holds eager's kernel of dropout, else they follow the law alone.
+_MASKS = frozenset(
+    f"aten::{name}{inplace}"
+    for name in ("bernoulli", "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "native_dropout")
+    for inplace in ("", "_")
 )
 
-# Of those, what eager's kernel of dropout draws: a set without it follows the law alone.
-_MASKS = frozenset(f"aten::{name}" for name in ("bernoulli_", "bernoulli", "native_dropout", "dropout"))
+# Random ops whose numbers are eager's own under a seed, as `eagerdecomp/decomps/random.py` lists them; others follow the law alone.
+_FOLLOWED = _MASKS | {f"aten::{name}" for name in ("uniform_", "uniform", "rand", "rand_like", "geometric_")}
 
 # What hands out memory as it is.
 _UNINITIALISED = re.compile(r"empty|resize|_new_zeros_with_same_feature_meta|set_")
@@ -112,7 +113,7 @@ class Spaces:
         Raises:
             Difference: if it is something else, which no table allows.
         """
-        if (eagers is None) != (ours is None) and is_allowed(line, str(eagers or ours)):
+        if (eagers is None) != (ours is None) and self._is_allowed(line, str(eagers or ours), ours is not None):
             self.seen.counts["refused by one of both, as a table allows"] += 1
             self.ended = eagers is None
             return
@@ -123,6 +124,14 @@ class Spaces:
             return
         if eagers is not None and ours is not None and not isinstance(ours, type(eagers)) and not isinstance(eagers, type(ours)):
             raise Difference("error", line, f"eager {_told(eagers)}; in the mode {_told(ours)}")
+
+    def _is_allowed(self, line: str, words: str, refused: bool) -> bool:
+        """Whether one of both may refuse the line in these words; where it is the mode, perhaps of some matrices alone."""
+        rows, call = list(allowed(line, words)), CALL.fullmatch(line)
+        if not rows or call is None or not refused or not all(row.singular for row in rows):
+            return bool(rows)
+        args, kwargs = _captured(call[3], self.eager)
+        return holds_singular(leaves_of([*args, *kwargs.values()]))
 
     def compare(self, line: str, name: str) -> None:
         """Hold what a line left behind in each lane to what it left in eager, and hand the lanes eager's values.

@@ -28,6 +28,7 @@ __all__ = [
     "column_major",
     "conjugate",
     "cut",
+    "divided",
     "eye",
     "first_set",
     "folded",
@@ -228,6 +229,14 @@ def lifted(real: Tensor, like: Tensor) -> Tensor:
     return real if real.dtype is like.dtype else aten._to_copy.default(real, dtype=like.dtype)
 
 
+def divided(x: Tensor, real: Tensor) -> Tensor:
+    """`x` over real numbers, part by part: the quotient of complex numbers is NaN for a divisor below the normal ones."""
+    if not x.is_complex():
+        return aten.div.Tensor(x, real)  # type: ignore[no-any-return]
+    parts = aten.div.Tensor(aten.view_as_real.default(x), aten.unsqueeze.default(real, -1))
+    return aten.view_as_complex.default(parts)  # type: ignore[no-any-return]
+
+
 def _squared_length(x: Tensor) -> Tensor:
     """The sum of the squares of the sizes of ``[Q, r, 1]``, real, ``[Q, 1, 1]``."""
     parts = aten.view_as_real.default(x) if x.is_complex() else x
@@ -242,9 +251,9 @@ def reflection(column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     rows = column.size(1)
     zero, one = number_like(column, 0.0), number_like(column, 1.0)
     top = aten.amax.default(aten.abs.default(column), [1], True)
-    top = lifted(aten.where.self(aten.eq.Scalar(top, 0), number_like(top, 1.0), top), column)
+    top = aten.where.self(aten.eq.Scalar(top, 0), number_like(top, 1.0), top)
     given = aten.slice.Tensor(column, 1, 0, 1)
-    head, tail = aten.split_with_sizes.default(aten.div.Tensor(column, top), [1, rows - 1], 1)
+    head, tail = aten.split_with_sizes.default(divided(column, top), [1, rows - 1], 1)
     real = real_part(head)
     rest = _squared_length(tail)
     length = aten.sqrt.default(aten.add.Tensor(rest, _squared_length(head)))
@@ -256,7 +265,7 @@ def reflection(column: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     gap = aten.sub.Tensor(head, beta)
     vector = aten.div.Tensor(tail, aten.where.self(still, one, gap))
     tau = aten.where.self(still, zero, aten.neg.default(aten.div.Tensor(gap, aten.where.self(still, one, beta))))
-    return aten.where.self(still, given, aten.mul.Tensor(beta, top)), vector, tau
+    return aten.where.self(still, given, aten.mul.Tensor(beta, lifted(top, beta))), vector, tau
 
 
 def first_set(bad: Tensor) -> Tensor:

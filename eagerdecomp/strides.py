@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["can_be_viewed", "in_order", "inverse", "is_dense", "memory_order"]
+__all__ = ["can_be_viewed", "in_order", "inverse", "is_dense", "is_expanded", "memory_order", "reach"]
 
 _CHANNELS_LAST = {4: [0, 2, 3, 1], 5: [0, 2, 3, 4, 1]}
 
@@ -24,6 +24,16 @@ def is_dense(tensor: Tensor) -> bool:
             return False
         expected *= size
     return True
+
+
+def is_expanded(tensor: Tensor) -> bool:
+    """ATen's `has_internal_overlap`, where it is sure."""
+    return not is_dense(tensor) and any(not step and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def reach(size: Sequence[int], stride: Sequence[int]) -> int:
+    """How many elements of memory a view spans."""
+    return 0 if 0 in size else 1 + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
 
 
 def memory_order(tensor: Tensor, memory_format: torch.memory_format | None = None) -> list[int]:

@@ -115,10 +115,14 @@ def _log_sigmoid_forward(call: Call) -> Callable[..., Any]:
 def _logit(call: Call) -> Callable[..., Any]:
     clamp, clamp_between, sub = call(aten.clamp.default), call(aten.clamp.Tensor), call(aten.sub.Tensor)
     div, log, number = call(aten.div.Tensor), call(aten.log.default), kept_numbers(call)
+    lt, where = call(aten.lt.Tensor), call(aten.where.self)
 
     def logit(self: Tensor, eps: float | None = None) -> Any:
         if eps is not None and eps >= 0:
-            if self.dtype in HALF:
+            if eps > 0.5:  # the bounds are crossed: eager asks for the lower one first, `clamp` for the upper one
+                low = number(self, eps)
+                self = where(lt(self, low), low, clamp_between(self, None, sub(1, low)))
+            elif self.dtype in HALF:
                 low = number(self, eps)
                 self = clamp_between(self, low, sub(1, low))
             else:

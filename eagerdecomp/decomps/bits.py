@@ -14,7 +14,7 @@ from eagerdecomp.precision import in_type
 from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented
-from eagerdecomp.strides import is_dense
+from eagerdecomp.strides import is_dense, is_expanded, reach
 
 __all__ = ["RULES"]
 
@@ -77,11 +77,11 @@ def _as_strided_scatter(
     if list(src.shape) != list(size):
         slice_size = f"src size = {list(src.shape)}, slice size = {list(size)}"
         raise RuntimeError(f"expected src to have a size equal to the slice of self. {slice_size}")
-    if _is_expanded(self):
+    if is_expanded(self):
         memory = aten.clone.default(self, memory_format=torch.contiguous_format)
         aten.copy_.default(aten.as_strided.default(memory, list(size), list(stride), storage_offset or 0), src)
         return memory
-    high = max(own_start + _reach(self.shape, self.stride()), start + _reach(size, stride))
+    high = max(own_start + reach(self.shape, self.stride()), start + reach(size, stride))
     memory = aten.clone.default(aten.as_strided.default(self, [high], [1], 0))
     aten.copy_.default(aten.as_strided.default(memory, list(size), list(stride), start), src)
     return aten.as_strided.default(memory, list(self.shape), list(self.stride()), own_start)
@@ -96,11 +96,11 @@ def _scatter(view: OpOverload) -> Callable[[Call], Callable[..., Any]]:
 
         def run(self: Tensor, src: Tensor, *where: Any, **named: Any) -> Any:
             start = self.storage_offset()
-            if _is_expanded(self) or (not start and is_dense(self)):
+            if is_expanded(self) or (not start and is_dense(self)):
                 result = clone(self)
             else:
                 shape, strides = self.shape, self.stride()
-                memory = clone(as_strided(self, [start + _reach(shape, strides)], [1], 0))
+                memory = clone(as_strided(self, [start + reach(shape, strides)], [1], 0))
                 result = as_strided(memory, shape, strides, start)
             place = viewed(result, *where, **named)
             if place.shape != src.shape:
@@ -112,16 +112,6 @@ def _scatter(view: OpOverload) -> Callable[[Call], Callable[..., Any]]:
         return run
 
     return linker
-
-
-def _is_expanded(tensor: Tensor) -> bool:
-    """ATen's `has_internal_overlap`, where it is sure."""
-    return not is_dense(tensor) and any(not step and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-
-
-def _reach(size: Sequence[int], stride: Sequence[int]) -> int:
-    """How many elements of memory a view spans."""
-    return 0 if 0 in size else 1 + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
 
 
 def _hash_of_nothing(self: Tensor, dim: Sequence[int], keepdim: bool) -> Any:

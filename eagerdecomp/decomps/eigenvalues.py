@@ -22,6 +22,7 @@ from eagerdecomp.matrices import (
     column_major,
     conjugate,
     cut,
+    divided,
     eye,
     first_set,
     folded,
@@ -385,7 +386,7 @@ def _eigen(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
     """Eigenvalues and eigenvectors of ``[Q, n, n]``, complex, in the order in which they stand on the diagonal."""
     size = matrix.size(1)
     top = _or_one(aten.amax.default(aten.abs.default(matrix), [1, 2], True))
-    work, scale = _balanced(aten.div.Tensor(matrix, top))
+    work, scale = _balanced(divided(matrix, top))
     # What balancing left larger than it found, or smaller, is what the rest computes with.
     again = _or_one(aten.amax.default(aten.abs.default(work), [1, 2], True))
     places = _Places(size, work)

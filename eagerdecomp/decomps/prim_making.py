@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp.picking import RARE
 from eagerdecomp.rules import Rule, on_prims
 from eagerdecomp.spelling import not_implemented
-from eagerdecomp.strides import in_order
+from eagerdecomp.strides import in_order, is_expanded, reach
 
 __all__ = ["RULES"]
 
@@ -88,8 +88,12 @@ def _c2r(self: Tensor, dim: Sequence[int], normalization: int, last_dim_size: in
 
 
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
-    fresh = aten.empty_strided.default(list(self.shape), list(self.stride()), dtype=self.dtype, device=self.device)
-    return aten.copy_.default(fresh, src)
+    """Into new memory in which the result lies as `self` in its own; of one that is expanded, into elements of its own."""
+    if is_expanded(self):
+        return aten.copy_.default(aten.clone.default(self), src)
+    start, shape, strides = self.storage_offset(), list(self.shape), list(self.stride())
+    memory = aten.empty.memory_format([start + reach(shape, strides)], dtype=self.dtype, device=self.device)
+    return aten.copy_.default(aten.as_strided.default(memory, shape, strides, start), src)
 
 
 RULES: tuple[Rule, ...] = (

@@ -24,6 +24,7 @@ from eagerdecomp.matrices import (
     column_major,
     conjugate,
     cut,
+    divided,
     eye,
     folded,
     lifted,
@@ -82,7 +83,7 @@ def _scaled(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """The matrices with a largest entry of about 1, so that no square leaves the range, and what they were divided by."""
     top = aten.amax.default(aten.abs.default(matrix), [1, 2], True)
     top = aten.where.self(aten.eq.Scalar(top, 0), number_like(top, 1.0), top)
-    return aten.div.Tensor(matrix, top), aten.squeeze.dim(top, 2)
+    return divided(matrix, top), aten.squeeze.dim(top, 2)
 
 
 def _by_columns(matrix: Tensor, order: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from conformance.fuzz_drawing import templates
 from conformance.fuzz_judging import Difference, Seen, Spaces
 from conformance.fuzz_limits import ALLOWED, EXCLUDED, ROW_MAJOR
 from conformance.fuzz_running import SETS, Program, as_under_any_mode, checked, script, shortened
+from eagerdecomp.observing import Caught
 
 aten = torch.ops.aten
 
@@ -224,6 +225,51 @@ FOUND: dict[str, Program] = {
     "two absent results that are not one": Program(
         ("t1 = leaf('float32', [3])", "t2 = aten.unique_consecutive.default(t1)", "t3 = t2[1].unsqueeze_(-1)")
     ),
+    "singular vectors of complex numbers of rank one, of which what is left is below the normal ones": Program(
+        (
+            "t1 = leaf('complex64', [5, 5], 'ones')",
+            "t2 = aten.linalg_pinv.atol_rtol_float(t1, atol=-0.4, rtol=0.0)",
+            "t3 = aten.linalg_svd.default(t1)",
+        )
+    ),
+    "a copy that lies as far into its memory as the original, on prims": Program(
+        (
+            "t1 = leaf('float32', [4, 4], 'normal', 'offset')",
+            "t2 = leaf('float32', [4, 4], 'normal', 'expanded')",
+            "t3 = aten.copy.default(t1, t2)",
+            "t4 = aten.copy.default(t2, t1)",
+            "t5 = t1[1:, ::2]",
+            "t6 = aten.copy.default(t5, t5)",
+        ),
+        "prims",
+    ),
+    "logit between bounds that are crossed": Program(
+        (
+            "t1 = leaf('bfloat16', [33], 'special', 'contiguous', 3, grad=True)",
+            "t2 = aten.logit.default(t1, 1)",
+            "t3 = leaf('float32', [33], 'special', 'contiguous', 4)",
+            "t4 = aten.logit.default(t3, 0.7)",
+            "backward(t2)",
+        )
+    ),
+    "masks of every dropout, and what is written to them": Program(
+        (
+            "t1 = leaf('float32', [3, 4, 5], 'normal', 'contiguous', 1, grad=True)",
+            "t2 = aten.feature_dropout.default(t1, 0.5, True)",
+            "t3 = aten.alpha_dropout.default(t1, 0.5, True)",
+            "t4 = aten.exp2_.default(t2)",
+            "backward(t3, t4)",
+        ),
+    ),
+    "masks of sets that draw others": Program(
+        (
+            "t1 = leaf('float32', [3, 4, 5], 'normal', 'contiguous', 1, grad=True)",
+            "t2 = aten.feature_dropout.default(t1, 0.5, True)",
+            "t3 = aten.exp2_.default(t2)",
+            "backward(t3)",
+        ),
+        "prims",
+    ),
     "the mode of zeros of both signs": Program(
         (
             "t1 = leaf('float32', [9, 5], 'small', 'contiguous', 3)",
@@ -250,6 +296,15 @@ def test_what_is_allowed_to_differ_does(row: Any) -> None:
     assert found.kind in ("answers", "raises")
     assert re.search(row.words, found.message)
     assert checked(Program(row.example, row.ops)) is None
+
+
+def test_what_is_refused_for_a_singular_matrix_is_of_one() -> None:
+    singular = RuntimeError("the input matrix is singular")
+    for matrix, found in (("torch.ones(3, 3)", None), ("torch.eye(3)", Difference)):
+        spaces = Spaces(1, Seen(), lambda line: None)
+        with Caught() as caught:
+            spaces.compare_errors(f"t1 = aten.linalg_inv.default({matrix})", None, singular)
+        assert type(caught.error) is (found or type(None))
 
 
 def test_an_error_of_the_sets_own_is_one_of_a_view_where_eagers_is() -> None:
@@ -349,6 +404,20 @@ def test_what_eager_refuses_without_a_line_that_differs_under_any_mode_is_left_o
     assert found is not None
     assert found.line == program.lines[-1]
     assert as_under_any_mode(program, found)
+
+
+def test_a_difference_that_its_short_form_shows_under_any_mode_is_none() -> None:
+    lines = (
+        "t1 = leaf('float32', [5])",
+        "t2 = leaf('float32', [0])",
+        "t3 = aten.special_logit.out(t1, out=t2)",
+        "with torch.inference_mode(): t4 = t3.reshape(-1)[:2].view([1, 2])",
+        "t5 = aten.t_.default(t4)",
+    )
+    program = Program(lines, lanes=2)
+    found = checked(program)
+    assert found is not None
+    assert fuzz._finding(1, program, found) is None
 
 
 # -- what it would find --------------------------------------------------------------------------------------------------------

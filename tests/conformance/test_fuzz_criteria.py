@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conformance.fuzz_criteria import CRITERIA, is_right
+from conformance.fuzz_criteria import CRITERIA, holds_singular, is_right
 from conformance.fuzz_running import Program, checked
 
 aten = torch.ops.aten
@@ -59,6 +59,30 @@ CASES: dict[str, tuple[Any, list[Any], Callable[..., Any], Callable[..., Any]]] 
         lambda order, lower, upper: [order[[0, 2, 1, 3]], lower, upper],
         lambda order, lower, upper: [order, lower, 2 * upper],
     ),
+    "solution": (
+        aten.linalg_solve_ex.default,
+        [full(4, 4), full(4, 2)],
+        lambda x, info: [x * (1 + 1e-6), info],
+        lambda x, info: [x, info + 1],
+    ),
+    "solution of vectors from the right": (
+        lambda a, b: aten.linalg_solve_ex.default(a, b, left=False),
+        [full(4, 4), full(2, 4)],
+        None,
+        lambda x, info: [x * torch.inf, info],
+    ),
+    "solution of what is singular": (
+        aten.linalg_solve_ex.default,
+        [low(4, 4), full(4, 2)],
+        lambda x, info: [x * torch.nan, info + 3],
+        lambda x, info: [x * 0 + 1, info],
+    ),
+    "inverse of what is singular": (
+        aten.linalg_inv_ex.default,
+        [torch.stack([low(4, 4), full(4, 4)])],
+        lambda x, info: [torch.stack([x[0] * torch.nan, x[1]]), info * 0 + torch.tensor([3, 0])],
+        lambda x, info: [x * torch.nan, info],
+    ),
     "solution of a rank that nobody looked at": (
         lambda a, b: aten.linalg_lstsq.default(a, b, driver="gelsd"),
         [low(4, 4), full(4, 2)],
@@ -68,17 +92,37 @@ CASES: dict[str, tuple[Any, list[Any], Callable[..., Any], Callable[..., Any]]] 
 }
 
 
+#: Of the calls above that take options, the operator and these.
+_LAMBDAS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "solution of vectors from the right": (aten.linalg_solve_ex.default, {"left": False}),
+    "solution of a rank that nobody looked at": (aten.linalg_lstsq.default, {}),
+}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_open_is_taken_and_what_is_wrong_is_not(name: str) -> None:
     run, args, other, wrong = CASES[name]
-    op = run if isinstance(run, torch._ops.OpOverload) else aten.linalg_lstsq.default
+    op, given = (run, {}) if isinstance(run, torch._ops.OpOverload) else _LAMBDAS[name]
     assert op._schema.name in CRITERIA
     found = run(*args)
     results = [found] if isinstance(found, Tensor) else list(found)
     if other is not None:
-        assert is_right(op, args, {}, results)
-        assert is_right(op, args, {}, other(*results))
-    assert is_right(op, args, {}, wrong(*results)) is False
+        assert is_right(op, args, given, results)
+        assert is_right(op, args, given, other(*results))
+    assert is_right(op, args, given, wrong(*results)) is False
+
+
+def test_a_pseudo_inverse_is_open_where_rounding_decides_the_rank() -> None:
+    op, nothing = aten.linalg_pinv.atol_rtol_float, {"rtol": 0.0}
+    assert is_right(op, [low(4, 4)], nothing, [full(4, 4)])
+    assert is_right(op, [low(4, 4)], {"rtol": 1e-3}, [full(4, 4)]) is None
+    assert is_right(op, [full(4, 4)], nothing, [full(4, 4)]) is None
+
+
+def test_a_matrix_is_singular_where_rounding_decides_its_pivots() -> None:
+    assert holds_singular([2, low(4, 4)])
+    assert holds_singular([full(4, 4) / 0])
+    assert not holds_singular([full(4, 4), full(4), torch.ones(4, 4, dtype=torch.int64), torch.ones(0, 4)])
 
 
 #: Programs whose values are anybody's, and one whose gradient holds what autograd kept of the inside of a composite.
@@ -100,6 +144,11 @@ OPEN = {
         "t1 = leaf('bfloat16', [5, 5], 'normal', 'contiguous', 159, grad=True)",
         "t2 = aten.linalg_matrix_exp.default(t1)",
         "backward(t2)",
+    ),
+    "solution of rank one": (
+        "t1 = leaf('float32', [5, 5], 'normal', 'expanded', 718)",
+        "t2 = leaf('float32', [5], 'normal', 'contiguous', 237)",
+        "t3 = aten.linalg_solve_ex.default(t1, t2)",
     ),
     "solution cut by rcond": (
         "t1 = leaf('float32', [5, 5], 'uniform', 'transposed', 32)",
