@@ -305,9 +305,23 @@ def _rows(call: Call) -> Callable[..., Any]:
     return rows
 
 
+def _scattering(call: Call, op: Any) -> Callable[..., Tensor]:
+    """``scatter(self, dim, index, source)``, of complex numbers of half types by their parts, which no kernel scatters whole."""
+    scatter, parts, whole = call(op), call(aten.view_as_real.default), call(aten.view_as_complex.default)
+    unsqueeze, expand = call(aten.unsqueeze.default), call(aten.expand.default)
+
+    def run(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
+        if self.dtype is not torch.complex32:
+            return scatter(self, dim, index, source)
+        of_both = expand(unsqueeze(index, -1), [*source.shape, 2])
+        return whole(scatter(parts(self), dim % source.dim(), of_both, parts(source)))
+
+    return run
+
+
 def _index_add(call: Call) -> Callable[..., Any]:
     """By `scatter_add`, which like the operator refuses an index below zero; the shipped entry counts it from the end."""
-    rows, scatter_add, scale = _rows(call), call(aten.scatter_add.default), call(aten.mul.Scalar)
+    rows, scatter_add, scale = _rows(call), _scattering(call, aten.scatter_add.default), call(aten.mul.Scalar)
     others, above = call(aten.index_add.default), call(aten.gt.Scalar)
 
     def run(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Any:
@@ -324,7 +338,7 @@ def _index_add(call: Call) -> Callable[..., Any]:
 
 def _index_copy(call: Call) -> Callable[..., Any]:
     """By `scatter`, for the same reason."""
-    rows, scatter, others = _rows(call), call(aten.scatter.src), call(aten.index_copy.default)
+    rows, scatter, others = _rows(call), _scattering(call, aten.scatter.src), call(aten.index_copy.default)
 
     def run(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
         found = rows(self, dim, index, source)

@@ -10,6 +10,7 @@ from torch import Tensor
 from eagerdecomp._tables import full_table, reference
 from eagerdecomp._torch import same_storage
 from eagerdecomp.argument_checks import dimension_error
+from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.writeback import can_cast
 
@@ -107,12 +108,25 @@ def _strided(self: Tensor, size: list[int], stride: list[int], offset: int | tor
     return aten.squeeze.dim(reference("as_strided")(self, [1], [1], offset), 0)
 
 
+def _linspace_of_half(start: Any, end: Any, steps: int, dtype: torch.dtype, device: Any) -> Tensor:
+    first, last, count = (aten.full.default([], value, dtype=dtype, device=device) for value in (start, end, steps - 1))
+    step = aten.div.Tensor(aten.sub.Tensor(last, first), count)
+    places = aten.arange.start_step(0, steps, device=device)
+    near, far = (aten._to_copy.default(at, dtype=dtype) for at in (places, aten.sub.Scalar(aten.neg.default(places), 1 - steps)))
+    rising = aten.add.Tensor(aten.mul.Tensor(near, step), first)
+    falling = aten.sub.Tensor(last, aten.mul.Tensor(far, step))
+    return aten.where.self(aten.lt.Scalar(places, steps // 2), rising, falling)  # type: ignore[no-any-return]
+
+
 def _linspace(
     start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any = None, device: Any = None, **options: Any
 ) -> Any:
     """Of integers: from ends that are cut to integers, in float64, each half counted from its own end. The shipped entry cuts the
-    results alone, of float32."""
-    if dtype is None or dtype.is_floating_point or dtype.is_complex or dtype is torch.bool or steps < 2:
+    results alone, of float32. Of half types: each step is rounded, as the kernel rounds it."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if dtype in HALF and steps > 1 and layout in (None, torch.strided) and not isinstance(start, complex):
+        return _linspace_of_half(start, end, steps, dtype, device)
+    if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool or steps < 2:
         return NotImplemented
     if layout not in (None, torch.strided) or isinstance(start, complex) or isinstance(end, complex):
         return NotImplemented

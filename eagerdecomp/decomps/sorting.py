@@ -19,6 +19,9 @@ aten = torch.ops.aten
 # Up to so many comparisons a search compares everything with everything, in three kernels.
 _FEW = 2**14
 
+# A row of so many is one that eager sorts by inserting one after the other, so that where a NaN leaves each is known.
+_INSERTED = 16
+
 
 def _positions(length: int, like: Tensor) -> Any:
     return aten.arange.start_step(0, length, 1, device=like.device)
@@ -65,7 +68,7 @@ def _stable_sort(self: Tensor, *, stable: bool | None, dim: int = -1, descending
     keys = aten.add.Tensor(aten.mul.Scalar(_runs(ordered, dim, nan_equal=True), length), places)
     indices = aten.remainder.Scalar(aten.sort.default(keys, dim)[0], length)
     # Zeros of both signs are equal: only now is it known which stands where.
-    values = aten.gather.default(self, dim, indices)
+    values = aten.gather.default(self, dim, indices) if self.dtype.is_floating_point else ordered
     return _in_memory_order_of(values, self), _in_memory_order_of(indices, self)
 
 
@@ -79,6 +82,8 @@ def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
         return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
     dim %= self.dim()
     length = self.size(dim)
+    if self.dtype.is_floating_point and length <= _INSERTED:
+        return _mode_of_few(self, dim, keepdim)
     ordered, _ = aten.sort.default(self, dim)
     runs = _runs(ordered, dim, nan_equal=False)
     none = aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
@@ -95,6 +100,44 @@ def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
         found = aten.gather.default(self, dim, index)
         value = aten.where.self(aten.eq.Tensor(found, value), found, value)
     return (value, index) if keepdim else (aten.squeeze.dim(value, dim), aten.squeeze.dim(index, dim))
+
+
+def _mode_of_few(self: Tensor, dim: int, keepdim: bool) -> Any:
+    """That of a short row, in which NaN may be: by comparing each place with each.
+
+    Eager inserts one number after the other: one that is less than the first goes to the front, any other goes down as long as it
+    is less than its neighbour, and so not beyond a NaN. Equal numbers are a run where there is no NaN between them, a NaN is one.
+    """
+    x = self
+    if dim != self.dim() - 1:
+        x = aten.permute.default(x, [*(at for at in range(self.dim()) if at != dim), dim])
+    if not x.is_contiguous():
+        x = aten.clone.default(x, memory_format=torch.contiguous_format)
+    nan = aten.isnan.default(x)
+    nans = aten._to_copy.default(nan, dtype=torch.int64)
+    mine, other = _each_with_each(x)
+    places = _positions(x.size(-1), x)
+    later, earlier = _each_with_each(places)
+    behind = aten.any.dim(aten.logical_and.default(aten.ge.Tensor(mine, other), aten.gt.Tensor(later, earlier)), -1)
+    stays = aten.logical_or.default(behind, aten.logical_or.default(nan, aten.slice.Tensor(nan, -1, 0, 1)))
+    # How many NaN stand before it.
+    part = aten.mul.Tensor(aten.sub.Tensor(aten.cumsum.default(nans, -1), nans), stays)
+    together = aten.logical_and.default(aten.eq.Tensor(mine, other), aten.eq.Tensor(*_each_with_each(part)))
+    counts = aten.clamp.default(aten.sum.dim_IntList(together, [-1]), 1)
+    # Of the most frequent the first part's least; a NaN ends its part.
+    rank = aten.sub.Tensor(aten.mul.Scalar(counts, 4 * _INSERTED), aten.add.Tensor(nans, part, alpha=2))
+    my_rank, other_rank = _each_with_each(rank)
+    less = aten.logical_and.default(aten.eq.Tensor(other_rank, my_rank), aten.lt.Tensor(other, mine))
+    beaten = aten.any.dim(aten.logical_or.default(aten.gt.Tensor(other_rank, my_rank), less), -1)
+    none = aten.full.default([], -1, dtype=torch.int64, device=self.device)
+    index = aten.amax.default(aten.where.self(beaten, none, places), [-1])
+    value = aten.squeeze.dim(aten.gather.default(x, -1, aten.unsqueeze.default(index, -1)), -1)
+    return (aten.unsqueeze.default(value, dim), aten.unsqueeze.default(index, dim)) if keepdim else (value, index)
+
+
+def _each_with_each(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Each entry along the last dimension against each."""
+    return aten.unsqueeze.default(x, -1), aten.unsqueeze.default(x, -2)
 
 
 def _mode_of_none(self: Tensor, dim: int, keepdim: bool) -> Any:
@@ -203,8 +246,8 @@ def _distinct_slices(call: Call) -> Callable[..., Any]:
         order = arange(0, length, 1, device=device)
         if in_order:
             for column in reversed(range(rows.size(1))):
-                order = pick(order, 0, sort(pick(select(rows, 1, column), 0, order), stable=True, dim=0)[1])
-            rows = pick(rows, 0, order)
+                order = pick(order, 0, sort(index(select(rows, 1, column), [order]), stable=True, dim=0)[1])
+            rows = index(rows, [order])  # which unlike `index_select` takes the wide unsigned types
         starts = some(ne(slice_(rows, 0, 1, length), slice_(rows, 0, 0, length - 1)), 1)
         starts = cat([full([1], True, dtype=torch.bool, device=device), starts])
         at = cat([view(nonzero(starts), [-1]), full([1], length, dtype=torch.int64, device=device)])

@@ -130,6 +130,18 @@ def test_index_add_and_index_copy(dtype: torch.dtype, shape: tuple[int, ...], di
     check(torch.index_copy, x, dim, torch.arange(size - 1, -1, -1), x.clone())
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+@pytest.mark.parametrize("shape", [(4, 3), (4,), (2, 4, 3)])
+def test_complex_numbers_of_half_types_are_placed_by_their_parts(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape, dtype=torch.complex64).to(torch.complex32)
+    index, dim = torch.tensor([2, 0]), 1 if len(shape) == 3 else 0
+    source = x.narrow(dim, 1, 2).clone()
+    check(torch.index_add, x, dim, index, source)
+    check(torch.index_add, x, dim, index, source, alpha=2)
+    check(torch.index_copy, x, dim - len(shape), index, source)
+    check(torch.index_fill, x, dim, index, 1.5 - 2j)
+
+
 @pytest.mark.parametrize("name", ["index_add_", "index_copy_"])
 def test_an_index_below_zero_is_refused_and_nothing_written(name: str) -> None:
     x = torch.arange(12.0).view(3, 4)

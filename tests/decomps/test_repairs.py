@@ -32,6 +32,12 @@ def test_adaptive_max_pool3d_takes_any_strides(x: torch.Tensor) -> None:
     check(torch.nn.functional.adaptive_max_pool3d, x, (2, 2, 2), strides=False)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("span", [(-2, 3, 50), (0.3, 50, 7), (1, 0, 5000), (5, 5, 2), (1, 2, 1), (1, 2, 0)])
+def test_linspace_of_half_types_rounds_each_step_as_the_kernel_does(span: tuple[float, float, int], dtype: torch.dtype) -> None:
+    check(torch.linspace, *span, dtype=dtype, exact=True)
+
+
 @pytest.mark.parametrize("order", [float("inf"), -float("inf"), 2, 1.5, 0])
 def test_a_norm_in_a_wider_dtype_is_taken_in_it(order: float) -> None:
     x = torch.randn(50, dtype=torch.complex64)

@@ -70,6 +70,11 @@ def test_unique(dtype: torch.dtype) -> None:
         check(aten._unique.default, x, True, True)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_unique_slices_of_the_wide_unsigned_types(dtype: torch.dtype) -> None:
+    check(torch.unique, repeating(6, 2, dtype=dtype), return_inverse=True, return_counts=True, dim=0)
+
+
 def test_unique_takes_each_nan_for_itself() -> None:
     check(torch.unique, torch.tensor([1.0, NAN, 1.0, NAN]), return_counts=True)
     check(torch.unique_consecutive, torch.tensor([1.0, NAN, NAN]), return_inverse=True, return_counts=True)
