@@ -203,10 +203,12 @@ _NO_LAYOUT = "a layout of its own, made and read by a library: no op of Core ATe
 #: What stays outside or is not eager's, each with the reason.
 IMPOSSIBLE = {
     **{f"{kind} tensors, as of {', '.join(f'`{name}`' for name in names)}": _NO_LAYOUT for kind, names in MAKERS.items()},
-    "which of equal values `kthvalue`, `median` and `nanmedian` point at": (
-        "eager's depends on the steps of its selection in place; the values are eager's"
+    "which of equal values `kthvalue`, `median` and `nanmedian` point at, and `mode` in rows of more than 16": (
+        "eager's depends on the steps of its selection or sort in place, each of which depends on the data; the values are eager's"
     ),
-    "`mode`, and the slices of `unique_dim`, of values with NaN": "eager sorts by a comparison that is no order where there is NaN",
+    "`mode` of rows of more than 16, and the slices of `unique_dim`, of values with NaN": (
+        "eager sorts by a comparison that is no order where there is NaN"
+    ),
     "the order of the eigenvalues of `linalg_eig`; signs and phases of vectors, there, of `_linalg_eigh` and of `_linalg_svd`": (
         "follow from LAPACK's rounding; eager's differ between its own builds"
     ),

@@ -41,6 +41,8 @@ RUNS: dict[str, Callable[[Tensor], Any]] = {
     "median of all": torch.median,
     "stable sort": lambda x: torch.sort(x, stable=True, dim=-1),
     "stable sort, falling": lambda x: torch.sort(x, stable=True, dim=-1, descending=True),
+    "mode of a short row": lambda x: torch.mode(x, -1),
+    "mode of a short column": lambda x: torch.mode(x, 0, keepdim=True),
     "cummax": lambda x: torch.cummax(x, -1),
     "cummin": lambda x: torch.cummin(x, -1),
     "max": lambda x: torch.max(x, -1),
@@ -85,7 +87,6 @@ OF_WIDE: dict[str, Callable[[Tensor], Any]] = {
 OF_NUMBERS: dict[str, Callable[[Tensor], Any]] = {
     "unique slices": lambda x: torch.unique(x, dim=0, return_inverse=True, return_counts=True),
     "unique columns": lambda x: torch.unique(x, dim=-1, return_inverse=True, return_counts=True),
-    "mode": lambda x: torch.mode(x, -1),
     "bincount": lambda x: torch.bincount(x.flatten().to(torch.int64), minlength=5),
 }
 
@@ -125,6 +126,14 @@ def test_ties(x: Tensor) -> None:
 def test_nans_and_signed_zeros(x: Tensor) -> None:
     for run in (*RUNS.values(), *OF_FLOATS.values(), *(OF_WIDE.values() if x.dtype in FLOATS[:2] else ())):
         agrees(run, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
+def test_the_mode_of_a_long_row_and_a_place_of_it(dtype: torch.dtype) -> None:
+    x = torch.randint(6, (5, 40), generator=torch.Generator().manual_seed(0)).to(dtype)
+    value, index = on_core(lambda: torch.mode(x), cache=CACHE)
+    assert_same(value, torch.mode(x).values)
+    assert_same(x.gather(-1, index[:, None])[:, 0], value)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.complex64])
