@@ -29,7 +29,7 @@ KINDS = {name for name in errors.__all__ if name.endswith("Error")} | {
 #: What no provocation can bring about in a moment, by its function: why, and where it is brought about instead.
 ELSEWHERE = {
     "allowlist.py:opinfos": "a package that torch's own tests need is missing",
-    "cachefile.py:_library": "the library's files are changed under it: tests/test_cachefile.py",
+    "cachefile.py:_library": "the library's files are changed under it: tests/test_cachefile_refused.py",
     "cachefile.py:_opened": "a checksum that is right, of what is no JSON",
     "calltext.py:call": "what Python reads as something else than one call, found by no text so far",
     "capture.py:_answer": "an LSTM, in seconds: tests/test_capture_symbolic.py",

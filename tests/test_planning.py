@@ -1,28 +1,23 @@
-"""Plans: what they say of ops and models, that it is so, and how they are told, kept, compared and required."""
+"""Plans: what they say of ops and models, and that it is so."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import random
 import sys
 from collections.abc import Collection
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from on_core import CORE, kernel_calls
+from random_sets import core_less
 from weekly import WEEK
 
 import eagerdecomp as ed
 from eagerdecomp.calls import load_calls
-from eagerdecomp.cli import main
-from eagerdecomp.planned import OpPlan
 from eagerdecomp.planning import aten_ops
 from eagerdecomp.plans import Plan
-from eagerdecomp.routes import Route
 from eagerdecomp.tracer import tensors_in
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -168,12 +163,6 @@ def heard(case: Case, backward: bool) -> set[str] | None:
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
         return None
     return {str(op) for op in seen.ops}
-
-
-def core_less(share: float, seed: int) -> ed.OpSet:
-    """Core ATen less so much of it, at random."""
-    names = sorted(map(str, ed.core_aten() - ed.infra()))
-    return ed.core_aten() - random.Random(seed).sample(names, int(share * len(names)))
 
 
 SETS: dict[str, Any] = {
@@ -322,281 +311,3 @@ def test_the_tour_says_how_small_a_set_carries_all_that_eager_calls() -> None:
     text = " ".join((ROOT / "docs" / "tour.md").read_text(encoding="utf-8").split())
     assert f"{len(found.ops)} ops beside `infra()` carry every call seen of the {eager} ops" in text
     assert f"any such set holds {len(found.necessary)} of them" in text
-
-
-# -- told, kept, compared, required ----------------------------------------------------------------------------------
-
-
-def test_a_plan_is_kept_as_json(core: Plan) -> None:
-    assert Plan.from_json(core.to_json()) == core
-    assert json.loads(core.to_json())["counts"] == core.counts
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"ops": 3}'])
-def test_what_is_no_plan_is_refused(text: str) -> None:
-    with pytest.raises(ed.PlanError, match="not a plan"):
-        Plan.from_json(text)
-
-
-def test_plans_compare() -> None:
-    ops = ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"]
-    asked = ["aten.silu.default", "aten.cos.default"]
-    old, new = ed.plan(ops, ops=asked), ed.plan(ops - ["aten.sigmoid"] | ["aten.cos"], ops=asked)
-    found = new.compare(old)
-    assert (found.opened, found.lost) == (("aten.cos.default",), ("aten.silu.default",))
-    assert "close no more: 1 (aten.silu.default)" in str(found)
-    assert str(old.compare(old)) == "no op differs"
-
-
-def test_only_the_calls_that_both_plans_tell_of_are_compared() -> None:
-    def shapes(*sizes: int) -> Any:
-        return lambda: lambda: [torch.nn.functional.mse_loss(torch.randn(n), torch.randn(n)) for n in sizes]
-
-    samples = ed.plan(CORE, ops=["aten.mse_loss.default"])
-    small, large, both = ed.plan(CORE, model=shapes(3)), ed.plan(CORE, model=shapes(5)), ed.plan(CORE, model=shapes(3, 5))
-    few = ed.plan(ed.infra(), model=shapes(3, 5))
-    assert small.compare(samples).apart == samples.compare(small).apart == ("aten.mse_loss.default",)
-    assert "not compared, the plans tell of different calls: 1 (aten.mse_loss.default)" in str(small.compare(samples))
-    assert "aten.mse_loss.default" in large.compare(small).apart
-    assert small.compare(both).apart == ()
-    assert "aten.mse_loss.default" in few.compare(small).lost
-    assert str(both.compare(both)) == "no op differs"
-
-
-def test_a_refusal_lists_all_ops_and_the_line_that_opens_them() -> None:
-    ops = ed.infra() | ["aten.mul.Tensor"]
-    asked = ["aten.silu.default", "aten.cos.default", "aten.mul_.Tensor"]
-    made = ed.plan(ops, ops=asked)
-    told = made.refusal("closed")
-    assert [line.split(":")[0].strip() for line in told.splitlines()[1:3]] == ["aten.cos.default", "aten.silu.default"]
-    assert not ed.plan(ops | added(told), ops=asked).refusal("closed")
-
-
-def added(refusal: str) -> list[str]:
-    """The ops of the line that a refusal says to add."""
-    (line,) = [line for line in refusal.splitlines() if line.startswith("  ops | ")]
-    found: list[str] = json.loads(line.removeprefix("  ops | "))
-    return found
-
-
-@pytest.mark.parametrize("require", ["closed", "gradients", "known"])
-@pytest.mark.parametrize("share", [0.2, 0.7])
-@pytest.mark.parametrize("part", range(2))
-def test_the_line_of_a_refusal_closes_all_that_it_names(require: str, share: float, part: int) -> None:
-    """For ops and sets that change with the week."""
-    chance = random.Random(1000 * WEEK + part)
-    ops = core_less(share, WEEK + part)
-    asked = chance.sample([str(op) for op in aten_ops()], 250)
-    before = ed.plan(ops, ops=asked)
-    told = before.refusal(require)
-    assert told
-    after = ed.plan(ops | added(told), ops=asked)
-    # Naming an op is not enough where torch has no kernel of it for the CPU: there a backend has to bring one.
-    assert all(one.missing and set(one.missing) <= set(added(told)) for one in after.failing(require)), after.refusal(require)
-    assert len(after.failing(require)) <= 3
-    assert {kernel.op for kernel in before.next_kernels} <= set(added(told))
-
-
-def test_an_op_without_a_call_is_told_apart_and_required_by_known_alone() -> None:
-    asked = ["aten.infinitely_differentiable_gelu_backward.default", "aten.cos.default"]
-    made = ed.plan(ed.infra(), ops=asked)
-    assert made[asked[0]].status == "unknown"
-    assert [one.op for one in made.failing("closed")] == ["aten.cos.default"]
-    assert f"no call was ever seen of 1 ({asked[0]})" in made.refusal("closed")
-    assert added(made.refusal("closed")) == ["aten.cos.default"]
-    assert {one.op for one in made.failing("known")} == set(asked)
-    assert "unknown: no call of it was ever seen" in made.refusal("known")
-    assert set(added(made.refusal("known"))) == set(asked)
-
-
-def test_gradients_are_opened_too() -> None:
-    ops = ed.infra() | ["aten.silu.default", "aten.mul.Tensor", "aten.sigmoid.default"]
-    made = ed.plan(ops, ops=["aten.silu.default"])
-    assert made.refusal("closed") == ""
-    assert added(made.refusal("gradients")) == list(made.for_gradients) != []
-    assert ed.plan(ops | added(made.refusal("gradients")), ops=["aten.silu.default"])["aten.silu.default"].gradient == "closed"
-
-
-def test_prims_are_proposed_to_sets_alone_that_hold_some() -> None:
-    asked = ["aten.le.Scalar", "aten.clamp.default", "aten.relu.default", "aten.ne.Scalar"]
-    made = ed.plan(ed.infra(), ops=asked)
-    assert made.next_kernels
-    proposed = {*(kernel.op for kernel in made.next_kernels), *made.to_close, *made.for_gradients}
-    assert not any(op.startswith("prims.") for op in proposed)
-    lacking = ["prims.le.default", "prims.ne.default", "prims.where.default"]
-    made = ed.plan(ed.prims() - lacking, ops=[*asked, "aten.le.Tensor", "aten.ne.Tensor"])
-    assert {"prims.le.default", "prims.ne.default"} <= {*made.to_close} <= {*lacking}
-
-
-def test_the_kernel_that_opens_most_is_told_first(core: Plan) -> None:
-    opened = [len(kernel.opens) for kernel in core.next_kernels]
-    assert opened == sorted(opened, reverse=True)
-    assert core.to_close[: len(opened)] == tuple(kernel.op for kernel in core.next_kernels)
-    assert "the one that opens most first; an op that waits for several counts at one of them" in str(core)
-
-
-def test_a_loss_is_no_gain() -> None:
-    """An op of which only the calls still close that came to fewer kernels anyway."""
-    cheap = Route("f32[0]", "a rule", {}, {"aten.full.default": 1})
-    dear = Route("f32[3]", "a rule", {}, {"aten.mul.Tensor": 9})
-    broken = Route("f32[3]", "", {}, {}, ("aten.mul.Tensor",))
-
-    def made(status: str, *routes: Route) -> Plan:
-        return Plan("a set", "ops", "2.13", (OpPlan("aten.x.default", status, routes),))
-
-    found = made("partly", cheap, broken).compare(made("closed", cheap, dear))
-    assert (found.lost, found.cheaper, found.dearer) == (("aten.x.default",), (), ())
-    found = made("closed", cheap, dear).compare(made("partly", cheap, broken))
-    assert (found.opened, found.cheaper, found.dearer) == (("aten.x.default",), (), ())
-    other = Route("f32[9]", "a rule", {}, {"aten.mul.Tensor": 2})
-    assert made("partly", cheap, broken).compare(made("partly", cheap, other)).cheaper == ()
-    through = Route("f32[3]", "a rule", {}, {"aten.full.default": 1}, (), ("aten.y.default",))
-    assert made("partly", cheap, through).compare(made("partly", cheap, dear)).cheaper == ()
-    less = Route("f32[3]", "another", {}, {"aten.mul.Tensor": 4})
-    assert made("closed", cheap, less).compare(made("closed", cheap, dear)).cheaper == (("aten.x.default", 9, 4),)
-
-
-class Page(HTMLParser):
-    """What of a page matters here: addresses within it, and what it loads."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.ids: set[str] = set()
-        self.links: set[str] = set()
-        self.loads: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.ids.add(given.get("id") or "")
-        self.links.add(given.get("href") or "")
-        if given.get("src") or tag in ("link", "iframe", "img"):
-            self.loads.append(tag)
-
-
-def test_the_page_has_a_part_for_each_op_and_needs_no_other_file(core: Plan) -> None:
-    found = Page(core.to_html())
-    assert {one.op for one in core.ops} <= found.ids
-    assert {link[1:] for link in found.links if link} <= found.ids
-    assert all(link.startswith("#") for link in found.links if link)
-    assert not found.loads
-
-
-def test_the_page_tells_of_each_op_on_other_sets_too(core: Plan) -> None:
-    others = [ed.plan(ed.prims()), ed.plan(ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"])]
-    text = core.to_html(others)
-    part = text[text.index('id="aten.silu_backward.default"') :].split("</details>")[0]
-    rows = part.split("<th scope=row")[1:]
-    assert [row.split("<br>")[0].split(">")[-1] for row in rows] == ["core_aten", "prims", "infra | 2 ops"]
-    assert "own rule eagerdecomp." in rows[0]
-    assert "prims.mul.default" in rows[1]
-    assert "ends at <a href=#aten." in rows[2]
-    assert all("gradient <span class=" in row for row in rows)
-    assert Page(text).ids >= {one.op for one in core.ops}
-    assert len(text) < 7e6
-
-
-def test_the_page_counts_gradients_and_tells_sets_together_that_come_to_the_same() -> None:
-    asked = ["aten.silu.default", "aten.cos.default"]
-    made = ed.plan(CORE, ops=asked)
-    text = made.to_html([ed.plan(CORE | ["aten.erf"], ops=asked), ed.plan(ed.infra(), ops=asked)])
-    head = text[: text.index("<h2>Ops")]
-    assert 'gradients</th><td class="n">2</td><td><span class="closed">2 closed</span>' in head
-    part = text[text.index('id="aten.silu.default"') :].split("</details>")[0]
-    assert part.count("<th scope=row") == 2
-    assert "core_aten<br>" in part
-    assert part.count("infra") == 1
-
-
-def test_the_command_puts_core_aten_and_prims_beside_a_set(files: Path) -> None:
-    assert main(["plan", "--ops", "few.txt", "--match", "^aten.silu.default", "--html", "plan.html"]) == 0
-    text = Path("plan.html").read_text(encoding="utf-8")
-    assert text.count("<th scope=row") == 3
-    assert "core_aten" in text
-    assert "prims.mul.default" in text
-
-
-def test_the_page_escapes_what_it_shows() -> None:
-    nasty = "<script>alert('&\"')</script>"
-    one = OpPlan(nasty, "missing", (Route(nasty, nasty, {}, {nasty: 2}, (nasty,)),), (nasty,), "missing", (nasty,))
-    text = Plan(nasty, nasty, nasty, (one,), notes=(nasty,)).to_html()
-    assert text.count("<script>") == 1  # the page's own
-    assert nasty not in text
-
-
-# -- the command -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "planned_nets.py").write_text(
-        "import torch\n"
-        "def mlp():\n"
-        "    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.SiLU()), torch.randn(2, 4)\n"
-        "size = 3\n"
-        "def broken():\n"
-        "    raise ValueError('no such net\\nof any size')\n"
-        "def mismatched():\n"
-        "    return torch.randn(2) + torch.randn(3)\n",
-        encoding="utf-8",
-    )
-    (tmp_path / "unreadable_nets.py").write_text("import torch\nnet = torch.nn.(\n", encoding="utf-8")
-    (tmp_path / "few.txt").write_text("@infra\naten.mul.Tensor\n", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "planned_nets", raising=False)  # that of an earlier test
-    return tmp_path
-
-
-def test_the_command_plans_a_model_and_is_a_gate(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "--model", "planned_nets:mlp", "--require", "closed"]) == 0
-    assert "nothing is missing" in capsys.readouterr().out
-    assert main(["plan", "--ops", "few.txt", "--model", "planned_nets:mlp", "--require", "closed"]) == 1
-    told = capsys.readouterr()
-    assert "aten.silu.default" in told.err
-    assert "aten.addmm.default" in told.err
-    assert "  ops | [" in told.err
-    assert "kernels to write" in told.out
-
-
-def test_the_command_writes_and_compares(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    few = ["plan", "--match", r"aten\.silu(_backward)?\.default"]
-    assert main([*few, "--json", "old.json", "--html", "plan.html"]) == 0
-    assert {one.op for one in Plan.from_json(Path("old.json").read_text()).ops} == {
-        "aten.silu.default",
-        "aten.silu_backward.default",
-    }
-    assert 'id="aten.silu.default"' in Path("plan.html").read_text()
-    assert main([*few, "--ops", "few.txt", "--compare", "old.json"]) == 0
-    assert main([*few, "--ops", "few.txt", "--compare", "old.json", "--require", "no-worse"]) == 1
-    assert "close no more: 2" in capsys.readouterr().out
-    assert main([*few, "--compare", "old.json", "--require", "no-worse", "--json", "-"]) == 0
-    assert Plan.from_json(capsys.readouterr().out).counts == {"closed": 2}
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--ops", "nosuch"], "no such file"),
-        (["--match", "aten.sillu"], "did you mean silu"),
-        (["--match", "("], "--match ("),
-        (["--model", "planned_nets"], "write module:name"),
-        (["--model", "no_such_module:mlp"], "cannot be imported"),
-        (["--model", "planned_nets:mlpp"], "did you mean mlp?"),
-        (["--model", "planned_nets:size"], "is no function"),
-        (["--model", "planned_nets:broken"], "--model planned_nets:broken fails: ValueError: no such net (planned_nets.py:6)\n"),
-        (["--model", "planned_nets:mismatched"], "(planned_nets.py:8)\n"),
-        (["--model", "unreadable_nets:net"], "found, but importing it fails: SyntaxError: invalid syntax (unreadable_nets.py:2)"),
-        (["--compare", "few.txt"], "not a plan"),
-        (["--compare", "nosuch.json"], "cannot be read"),
-        (["--require", "no-worse"], "needs --compare"),
-        (["--json", "no/such/folder.json"], "cannot be written"),
-    ],
-)
-def test_a_mistake_is_a_line_or_two_and_ends_with_2(
-    words: list[str], told: str, files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["plan", *words]) == 2
-    err = capsys.readouterr().err
-    assert told in err
-    assert len(err.splitlines()) <= 2

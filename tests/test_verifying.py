@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import gc
 import json
-import pickle
 import threading
 import warnings
 import weakref
@@ -14,8 +13,9 @@ from typing import Any
 
 import pytest
 import torch
+from checked import ALL, TELL, WrongFrom, mode_of, silu, slightly_off
+from clean_programs import CLEAN
 from on_core import CORE
-from test_blame import CLEAN
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
@@ -27,13 +27,6 @@ from conformance.judge import clone_arguments
 
 aten = torch.ops.aten
 WEEK = datetime.date.today().isocalendar().week
-ALL = ed.Verify(every=1)
-TELL = ed.Verify(every=1, on_difference="record")
-
-
-def mode_of(kernels: dict[str, Callable[..., Any]], verify: Any = ALL, **options: Any) -> ed.EagerDecompMode:
-    backend = ed.Backend("wrong", ed.core_aten(), dict(kernels.items()))
-    return ed.EagerDecompMode(backend, verify=verify, **options)
 
 
 def right(op: Any) -> Callable[..., Any]:
@@ -99,163 +92,6 @@ def test_calls_of_torchs_operator_database_differ_nowhere(dtype: torch.dtype) ->
 def test_no_call_of_torchs_operator_database_differs(dtype: torch.dtype) -> None:
     told = {full_name(info): held(info, dtype, 3) for info in to_hold(dtype)}
     assert not [f"{name}: {one}" for name, one in told.items() if one]
-
-
-# -- wrong kernels ------------------------------------------------------------------------------------------------------------
-
-
-def slightly_off(x: Tensor) -> Tensor:
-    return torch.sigmoid(x) * 1.001
-
-
-def wrong_of_one_shape(x: Tensor, dim: Any, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    return aten.sum.dim_IntList(x, [0] if x.shape == (5, 5) else dim, keepdim, dtype=dtype)
-
-
-def not_written(x: Tensor) -> Tensor:
-    return x
-
-
-def wrong_in_bfloat16(x: Tensor) -> Tensor:
-    made = torch.exp(x)
-    return made * 1.05 if x.dtype is torch.bfloat16 else made
-
-
-def of_another_stride(x: Tensor) -> Tensor:
-    return torch.relu(x).t().contiguous().t()
-
-
-def fails(x: Tensor) -> Tensor:
-    raise RuntimeError("no memory left")
-
-
-def silu() -> None:
-    F.silu(torch.randn(3, 4))
-
-
-def sums() -> None:
-    for shape in ((4, 5), (5, 5)):
-        torch.ones(shape).cumsum(0).sum(1)
-
-
-def half() -> None:
-    for dtype in (torch.float32, torch.bfloat16):
-        torch.linspace(-1, 1, 9, dtype=dtype).exp()
-
-
-WRONG: dict[str, tuple[str, Callable[..., Any], Callable[[], Any], str, str]] = {
-    "values": ("aten.sigmoid.default", slightly_off, silu, "aten.sigmoid.default", "values"),
-    "one shape": ("aten.sum.dim_IntList", wrong_of_one_shape, sums, "aten.sum.dim_IntList", "values"),
-    "not written": ("aten.relu_.default", not_written, lambda: torch.tensor([-1.0, 1.0]).relu_(), "aten.relu_.default", "values"),
-    "one dtype": ("aten.exp.default", wrong_in_bfloat16, half, "aten.exp.default", "values"),
-    "strides": ("aten.relu.default", of_another_stride, lambda: torch.randn(3, 4).relu(), "aten.relu.default", "strides"),
-    "error": ("aten.sigmoid.default", fails, silu, "aten.sigmoid.default", "error"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_kernel_is_named_at_its_first_wrong_call(name: str) -> None:
-    op, kernel, program, culprit, kind = WRONG[name]
-    backend = ed.Backend("wrong", ed.core_aten() | [op], {op: kernel})
-    with pytest.raises(ed.DifferenceError) as caught, ed.EagerDecompMode(backend, verify="cpu") as mode:
-        program()
-    blame = caught.value.blame
-    assert (blame.culprit.kind, blame.culprit.op, blame.difference.kind) == ("kernel", culprit, kind)
-    assert kernel.__name__ in blame.culprit.name
-    assert "test_verifying.py" in blame.where[0]
-    assert mode.verified.found == (blame,)
-    assert mode.verified.differences == 1
-    if name == "error":
-        assert "no memory left" in str(caught.value.__cause__)
-
-
-def test_a_kernel_within_an_op_is_told_with_the_call_that_led_to_it() -> None:
-    with pytest.raises(ed.DifferenceError) as caught, mode_of({"aten.sigmoid.default": slightly_off}, "cpu"):
-        silu()
-    assert caught.value.blame.culprit.chain == ("aten.silu.default(f32[3, 4])",)
-    assert "reached by aten.silu.default(f32[3, 4])" in str(caught.value)
-    again = pickle.loads(pickle.dumps(caught.value))
-    assert str(again) == str(caught.value)
-
-
-def test_a_wrong_kernel_is_found_in_the_backward_pass_and_the_line_of_it_is_told() -> None:
-    x = torch.randn(5, requires_grad=True)
-    loss = torch.tanh(x).sum()  # outside: only its gradient comes to the mode
-    with pytest.raises(ed.DifferenceError) as caught, mode_of({"aten.mul.Tensor": lambda x, y: x * y * 1.01}, "cpu"):
-        loss.backward()
-    assert "TanhBackward0" in caught.value.blame.where[0]
-
-
-@ed.register_decomposition("aten.hardswish.default")
-def wrong_rule(x: Tensor) -> Tensor:
-    return x * (x + 3).clamp(0, 5) / 6
-
-
-def test_a_wrong_rule_is_named_where_its_kernels_are_right() -> None:
-    with pytest.raises(ed.DifferenceError) as caught, ed.EagerDecompMode(CORE, rules=[wrong_rule], verify="cpu"):
-        F.hardswish(torch.linspace(-4, 4, 9))
-    culprit = caught.value.blame.culprit
-    assert (culprit.kind, culprit.op) == ("rule", "aten.hardswish.default")
-    assert "wrong_rule" in culprit.name
-
-
-def test_what_a_hook_makes_of_a_program_is_to_blame_where_that_is_wrong() -> None:
-    def hook(graph: Any, inputs: Any) -> Any:
-        return lambda *given: [one + 1 for one in graph(*given)]
-
-    backend = ed.Backend("fusing", ed.core_aten() - ["aten.gelu"], compile=hook)
-
-    def often() -> None:
-        for _ in range(60):
-            F.gelu(torch.randn(8, 8))
-
-    with pytest.raises(ed.DifferenceError) as caught, ed.EagerDecompMode(backend, verify=ed.Verify(every=10)):
-        often()
-    assert caught.value.blame.culprit.kind == "program"
-    assert "hook" in caught.value.blame.culprit.name
-
-
-class WrongFrom:
-    """A kernel that is wrong from one of its calls on, up to another."""
-
-    def __init__(self, first: int, last: int) -> None:
-        self.calls, self.first, self.last = 0, first, last
-
-    def __call__(self, x: Tensor) -> Tensor:
-        self.calls += 1
-        return torch.exp(x) + (self.first <= self.calls <= self.last)
-
-
-@pytest.mark.parametrize("every", [1, 7, 50])
-def test_a_kernel_that_goes_wrong_late_is_found_within_so_many_calls(every: int) -> None:
-    kernel, x = WrongFrom(50, 10**6), torch.ones(3)
-    with pytest.raises(ed.DifferenceError) as caught, mode_of({"aten.exp.default": kernel}, ed.Verify(every=every)):
-        [torch.exp(x) for _ in range(49 + every)]
-    assert caught.value.blame.culprit.op == "aten.exp.default"
-
-
-@pytest.mark.parametrize(("every", "found"), [(1, True), (50, True), (7, False)])
-def test_a_kernel_that_is_wrong_once_is_named_though_its_call_cannot_be_made_again(every: int, found: bool) -> None:
-    kernel = WrongFrom(50, 50)
-    mode = mode_of({"aten.exp.default": kernel}, ed.Verify(every=every, on_difference="record"))
-    with mode:
-        for _ in range(80):
-            torch.exp(torch.ones(3))
-    assert bool(mode.verified) is found
-    if found:
-        (blame,) = mode.verified.found
-        assert (blame.culprit.kind, blame.culprit.op) == ("unsteady", "aten.exp.default")
-        assert "WrongFrom" in blame.culprit.name
-
-
-def test_a_kernel_that_is_wrong_once_is_named_inside_an_op_too() -> None:
-    kernel = WrongFrom(50, 50)  # the fiftieth of softplus' calls is checked, and with it the kernels in it
-    mode = mode_of({"aten.exp.default": kernel}, ed.Verify(every=50, first=0, on_difference="record"))
-    with mode:
-        for _ in range(80):
-            torch.special.expit(torch.logaddexp(torch.ones(3), torch.ones(3)))
-    assert kernel.calls >= 80
-    assert [one.culprit.op for one in mode.verified.found] == ["aten.exp.default"]
 
 
 # -- which calls are checked --------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 ONE = [
     "f32[4, 5]",
     "f32[4, 5][1, 4]",
@@ -424,3 +426,19 @@ for _name, _list in (("Tensor", TWO), ("Scalar", WITH_NUMBER)):
 
 for _name in ("amax", "amin"):
     CALLS[_name] = [*REDUCED, "f32[3, 4]", "f32[0]"]
+
+#: What kernels are held in: all that torch has arithmetic for on the CPU.
+HELD_DTYPES = {
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+}

@@ -1,0 +1,39 @@
+"""What tests of recordings share: a small net that is trained, and the record of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from on_core import CORE
+
+import eagerdecomp as ed
+from eagerdecomp.record import Record, Site
+
+FEW = CORE - ["aten.gelu", "aten.gelu_backward", "aten.native_layer_norm"]
+
+
+def net() -> torch.nn.Module:
+    return torch.nn.Sequential(
+        torch.nn.Linear(6, 5), torch.nn.GELU(approximate="tanh"), torch.nn.LayerNorm(5), torch.nn.Dropout(0.1)
+    )
+
+
+def train(model: torch.nn.Module, sizes: Sequence[int] = (2, 3, 2, 2)) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    for size in sizes:
+        optimizer.zero_grad()
+        F.smooth_l1_loss(model(torch.ones(size, 6)), torch.zeros(size, 5)).backward()
+        optimizer.step()
+
+
+def sites_of(record: Record, op: str) -> list[Site]:
+    return [site for site in record.sites if site.op == op]
+
+
+def recorded(run: Callable[[], object], ops: Any = CORE, **options: Any) -> tuple[Record, ed.Stats]:
+    with ed.RecordingMode(ops, cache=ed.ProgramCache(), **options) as mode:
+        run()
+    return mode.record(), mode.stats()

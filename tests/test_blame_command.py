@@ -1,0 +1,177 @@
+"""`eagerdecomp blame`: it names the kernel, writes a script that shows it, and says by its exit code what it found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eagerdecomp.cli import main
+
+BROKEN = """
+import torch
+import eagerdecomp as ed
+
+def my_mul(x, y):
+    made = torch.ops.aten.mul.Tensor(x, y)
+    return torch.where(made < 0, made * 1.001, made)
+
+def my_mm(x, y):
+    made = torch.ops.aten.mm.default(x, y)
+    return made + 1.0 if made.numel() > 5000 else made
+
+backend = ed.Backend("broken", ed.core_aten(), {"aten.mul.Tensor": my_mul})
+large = ed.Backend("large", ed.core_aten(), {"aten.mm.default": my_mm})
+
+@ed.register_decomposition("aten.silu.default")
+def my_silu(x):
+    return x * torch.sigmoid(x) * 1.001
+
+nothing = 3
+"""
+
+SCRIPT = """
+import torch
+print("script begins")
+x = torch.linspace(-3, 3, 40).view(4, 10).requires_grad_()
+torch.nn.functional.silu(x).sum().backward()  # the line
+print("script ends")
+"""
+
+LARGE = "import torch\ntorch.manual_seed(0)\nx = torch.rand(90, 70)\ny = torch.mm(x, x.t())\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    (tmp_path / "large.py").write_text(LARGE, encoding="utf-8")
+    (tmp_path / "broken_backend.py").write_text(BROKEN, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "broken_backend", raising=False)
+    return tmp_path
+
+
+def run(path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False, cwd="/")
+
+
+def test_the_command_blames_and_writes_a_script_that_fails_until_the_kernel_is_mended(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["blame", "--backend", "broken_backend:backend", "--reproducer", "wrong.py", "--json", "found.json", "script.py"]
+    assert main(argv) == 1
+    out = capfd.readouterr().out
+    assert "script begins" in out
+    assert "script ends" not in out, "it was not cut short"
+    assert "script.py:5 in <module>" in out
+    assert "broken_backend.my_mul" in out
+    assert json.loads((folder / "found.json").read_text())["found"][0]["culprit"]["kind"] == "kernel"
+    failed = run(folder / "wrong.py")
+    assert failed.returncode == 1, failed.stderr
+    assert "broken_backend.my_mul" in failed.stdout
+    mended = BROKEN.replace("made * 1.001, made)", "made, made)")
+    (folder / "broken_backend.py").write_text(mended, encoding="utf-8")
+    passed = run(folder / "wrong.py")
+    assert passed.returncode == 0, passed.stdout + passed.stderr
+    assert "no difference" in passed.stdout
+
+
+def test_a_fault_of_large_inputs_alone_is_shown_by_drawn_ones(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["blame", "--backend", "broken_backend:large", "--reproducer", "wrong.py", "large.py"]) == 1
+    text = (folder / "wrong.py").read_text()
+    assert "manual_seed" in text
+    assert len(text) < 2000
+    assert run(folder / "wrong.py").returncode == 1
+
+
+def test_the_command_blames_rules(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["blame", "--rules", "broken_backend:my_silu", "--reproducer", "wrong.py", "script.py"]) == 1
+    assert "the rule of aten.silu.default: user rule broken_backend.my_silu" in capfd.readouterr().out
+    assert run(folder / "wrong.py").returncode == 1
+
+
+def test_a_sound_run_ends_with_0_and_a_failing_script_with_3(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["blame", "--ops", "core", "script.py"]) == 0
+    out = capfd.readouterr().out
+    assert "script ends" in out
+    assert "no difference from eager" in out
+    (folder / "script.py").write_text("import torch\ntorch.nn.functional.silu(torch.ones(2))\n1 / 0\n", encoding="utf-8")
+    assert main(["blame", "script.py"]) == 3
+    told = capfd.readouterr()
+    assert "ZeroDivisionError" in told.err
+    assert "2 calls compared" in told.out
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "absent"),
+    [
+        (
+            "with ed.EagerDecompMode(ed.core_aten()):\n    F.silu(torch.ones(3))\n",
+            "a mode that the program enters itself",
+            "no difference",
+        ),
+        (
+            "with ed.RecordingMode(ed.core_aten()):\n    F.silu(torch.ones(3, requires_grad=True)).sum().backward()\n",
+            "a mode that the program enters itself",
+            "no difference",
+        ),
+        (
+            "F.gelu(torch.ones(3), approximate='tanh')\nwith ed.EagerDecompMode(ed.core_aten()):\n    F.silu(torch.ones(3))\n",
+            "a mode that the program enters itself",
+            "nothing was compared",
+        ),
+        ("torch.tensor(3.0).exp()\n", "nothing was compared", "no difference"),
+    ],
+    ids=["mode", "recording", "in part", "native"],
+)
+def test_no_difference_is_not_claimed_where_calls_were_not_compared(
+    text: str, words: str, absent: str, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "script.py").write_text(f"import torch\nimport eagerdecomp as ed\nF = torch.nn.functional\n{text}", encoding="utf-8")
+    assert main(["blame", "script.py"]) == 4
+    out = capfd.readouterr().out
+    assert words in out
+    assert absent not in out
+
+
+def test_with_all_the_scripts_own_error_and_what_came_before_are_told(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "script.py").write_text(SCRIPT + "raise ValueError('late')\n", encoding="utf-8")
+    assert main(["blame", "--all", "--backend", "broken_backend:backend", "script.py"]) == 1
+    told = capfd.readouterr()
+    assert "script ends" in told.out
+    assert "late" in told.err
+    assert "2 differences" in told.out or "a difference" in told.out
+
+
+def test_threads_of_the_script_are_watched_too(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = SCRIPT.replace("torch.nn.functional", "import threading\nthread = threading.Thread(target=lambda: torch.nn.functional")
+    text = text.replace(".backward()  # the line", ")\nthread.start()\nthread.join()")
+    (folder / "script.py").write_text(text, encoding="utf-8")
+    assert main(["blame", "--backend", "broken_backend:backend", "script.py"]) == 1
+    assert "in <lambda>" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["blame"], "needs a script"),
+        (["blame", "--backend", "broken_backend", "script.py"], "module:name"),
+        (["blame", "--backend", "broken_backend:bakend", "script.py"], "did you mean backend"),
+        (["blame", "--backend", "broken_backend:nothing", "script.py"], "not an eagerdecomp.Backend"),
+        (["blame", "--rules", "broken_backend:nothing", "script.py"], "not a rule"),
+        (["blame", "--backend", "broken_backend:backend", "--ops", "core", "script.py"], "choose one"),
+        (["blame", "--reproducer", "no/such/x.py", "script.py"], "cannot be written"),
+        (["blame", "no_such.py"], "no_such.py"),
+    ],
+)
+def test_a_mistake_is_a_line_or_two_and_ends_with_2(
+    argv: list[str], words: str, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    told = capfd.readouterr()
+    assert words in told.err
+    assert len(told.err.splitlines()) <= 2

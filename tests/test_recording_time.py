@@ -1,0 +1,132 @@
+"""The recording mode in time: what it takes itself is told, what it keeps is bounded, and its timeline is in order."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+import recordings
+import torch
+import torch.nn.functional as F
+from recordings import FEW, net, recorded, sites_of, train
+
+import eagerdecomp as ed
+from eagerdecomp import recording, tallies
+
+# -- time, and bounds ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_recorder_takes_is_told_and_is_no_part_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(*args: Any) -> str:
+        time.sleep(0.05)
+        return "told"
+
+    monkeypatch.setattr(recording, "describe_call", slowly)
+    record, _ = recorded(lambda: F.silu(torch.ones(3)))
+    assert record.head.recorder_seconds > 0.1
+    assert all(event.call == "told" for event in record.events)
+    assert 0 < sum(site.seconds for site in record.sites) < record.head.seconds - 0.1
+    for site in record.sites:
+        assert 0 < site.kernel_seconds < site.seconds
+
+
+def test_what_it_takes_to_count_a_kernel_is_no_part_of_the_call_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = tallies.Tally.kernel
+
+    def slowly(*args: Any) -> None:
+        time.sleep(0.05)
+        counts(*args)
+
+    monkeypatch.setattr(tallies.Tally, "kernel", slowly)
+    record, _ = recorded(lambda: [F.silu(torch.ones(3)) for _ in range(2)])
+    (site,) = sites_of(record, "aten.silu.default")
+    assert site.kernels == 4
+    assert site.seconds < record.head.seconds - 0.2
+    assert record.head.recorder_seconds > 0.3
+
+
+def test_the_timeline_is_bounded_and_says_what_it_lacks() -> None:
+    def run() -> None:
+        for _ in range(50):
+            F.silu(torch.ones(3))
+
+    record, stats = recorded(run, timeline=30)
+    assert len(record.events) + sum(len(event.kernels) for event in record.events) == 30
+    assert record.events_left_out == stats.total.calls - len(record.events) > 0
+    assert sum(site.calls for site in record.sites) == stats.total.calls == 100
+    assert recorded(run, timeline=0)[0].events == ()
+
+
+def test_misses_are_bounded_and_the_others_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_MISSES", 2)
+    record, stats = recorded(lambda: [torch.nn.LayerNorm(size)(torch.ones(2, size)) for size in range(2, 9)], FEW)
+    assert len(record.misses) == 2
+    assert record.misses_left_out == stats.total.misses - 2 > 0
+
+
+def test_a_record_does_not_grow_with_the_run() -> None:
+    model = net()
+
+    def size(steps: int) -> int:
+        with ed.RecordingMode(FEW, timeline=100) as mode:
+            train(model, [2] * steps)
+        return len(mode.record().to_json())
+
+    assert size(60) < size(6) * 1.5
+
+
+# -- the timeline ----------------------------------------------------------------------------------------------------------------
+
+
+def test_events_are_in_order_and_hold_their_kernels() -> None:
+    record, stats = recorded(lambda: train(net()), FEW)
+    assert len(record.events) == stats.total.calls
+    assert [event.start for event in record.events] == sorted(event.start for event in record.events)
+    for before, after in zip(record.events, record.events[1:], strict=False):
+        assert before.start + before.duration <= after.start
+    for event in record.events:
+        for one in event.kernels:
+            assert event.start <= one.start
+            assert one.start + one.duration <= event.start + event.duration
+    gelu = next(event for event in record.events if event.op == "aten.gelu.default")
+    assert gelu.call == "aten.gelu.default(f32[2, 5], approximate='tanh')"
+    assert gelu.outcome == "miss"
+    assert "aten.tanh.default" in [one.kernel for one in gelu.kernels]
+
+
+def test_the_trace_nests_kernels_in_calls_on_the_track_of_their_thread() -> None:
+    record, stats = recorded(lambda: train(net()), FEW)
+    trace = json.loads(record.to_perfetto())
+    events = trace["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X", "C"}
+    for event in events:
+        assert isinstance(event["name"], str)
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["tid"], int)
+        if event["ph"] != "M":
+            assert event["ts"] >= 0
+    slices = [event for event in events if event["ph"] == "X"]
+    calls = [event for event in slices if event["cat"] == "op"]
+    assert len(calls) == stats.total.calls
+    assert len(slices) - len(calls) == sum(site.kernels for site in record.sites)
+    around: dict[str, Any] = {}
+    for event in sorted(slices, key=lambda one: (one["ts"], -one["dur"])):
+        if event["cat"] == "op":
+            around = event
+            assert event["args"]["call"].startswith(event["name"])
+        else:
+            assert event["args"]["op"] == around["name"]
+            assert event["tid"] == around["tid"]
+            assert around["ts"] <= event["ts"]
+            assert event["ts"] + event["dur"] <= around["ts"] + around["dur"]
+    gradient = next(event for event in calls if event["name"] == "aten.gelu_backward.default")
+    assert gradient["args"]["backward"] == "GeluBackward0"
+    assert f"{recordings.__file__}:" in gradient["args"]["line"]
+    named = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert named == {1: threading.current_thread().name}
+    assert {event["tid"] for event in slices} == set(named)
+    held = [event["args"]["programs"] for event in events if event["name"] == "programs held"]
+    assert held == [bucket.programs for bucket in record.buckets]
