@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 
@@ -113,6 +114,20 @@ CALLS = {name: functools.partial(run, DATA) for ops in TOOL.OPS.values() for nam
 
 def test_no_op_is_left_out() -> None:
     assert sorted(CALLS) == sorted(GAPS)
+
+
+def test_each_rule_that_was_heard_to_read_data_is_named_with_the_reason() -> None:
+    def reads(calls: dict[str, int]) -> bool:
+        return not {"aten._local_scalar_dense.default", "aten.nonzero.default", "aten.masked_select.default"}.isdisjoint(calls)
+
+    data = {name: json.loads((ROOT / "eagerdecomp" / f"{name}.json").read_text()) for name in ("footprints", "calls")}
+    heard = {op for op, rules in data["footprints"]["rules"].items() if any(map(reads, rules.get("own", ())))}
+    for op, entry in data["calls"]["ops"].items():
+        own = [entry["footprints"][by["own"]] for _, by in entry["calls"] if "own" in by]
+        heard |= {op} if any(map(reads, own)) else set()
+    named = set(TOOL.READERS).union(*(names for names, _, _ in TOOL.ELSEWHERE))
+    assert {op.split(".")[1] for op in heard} <= named
+    assert all(hasattr(torch.ops.aten, name) for name in named)
 
 
 @pytest.mark.parametrize("name", CALLS)

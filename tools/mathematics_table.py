@@ -195,6 +195,43 @@ READERS = {
     "unique_dim_consecutive": _SIZE,
 }
 
+_REFUSED = "eager refuses what is none by its numbers"
+
+#: What reads data in the families that the page has no lines of, and in calls other than the page's: packets, when, and why.
+ELSEWHERE: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("linalg_lstsq",), "by `gelsd` or `gelss`, of more rows than columns", "residuals are given where all are of full rank alone"),
+    (
+        tuple(
+            f"special_{name}_polynomial_{kind}"
+            for name, kind in (("hermite", "h"), ("hermite", "he"), ("laguerre", "l"), ("legendre", "p"))
+        ),
+        "with orders in a tensor",
+        "the recurrence has as many steps as the largest of them",
+    ),
+    (("bernoulli", "bernoulli_", "multinomial"), "with probabilities in a tensor", _REFUSED),
+    (("normal", "poisson"), "with deviations or rates in a tensor", _REFUSED),
+    (("randint_like",), "with a bound in a tensor", "the bound is a number"),
+    (("rrelu_with_noise", "rrelu_with_noise_"), "with bounds the wrong way round", "eager refuses them where it draws alone"),
+    (("_ctc_loss", "_ctc_loss_backward"), "with lengths in tensors", "the sizes of what it computes with are these lengths"),
+    (("_pack_padded_sequence",), "", "the size of its result is a sum of the lengths"),
+    (("masked_fill", "masked_fill_"), "with a value of another type in a tensor", "eager refuses what the type does not hold"),
+    (("_foreach_addcdiv", "_foreach_addcmul"), "with scalars in a tensor", "they are numbers of the rule's, and of eager's"),
+    (
+        ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"),
+        "with steps and rates in tensors of the CPU",
+        "eager's own kernel reads them; what is on a device is computed there instead",
+    ),
+    (("_fused_moving_avg_obs_fq_helper",), "of half types", "eager refuses them where the observer is on alone"),
+    (
+        ("_nested_tensor_from_mask", "_nested_tensor_from_mask_left_aligned"),
+        "where the mask is checked",
+        "the answer is whether the mask has gaps",
+    ),
+    (("to_padded_tensor",), "without a size, of an encoder's ragged rows", "the size of its result is the longest row's"),
+    (("_assert_async", "_functional_assert_async"), "", "it raises where the number is zero"),
+    (("nonzero_static",), "", "by `nonzero`, a kernel of the set, whose result is as long as the data say"),
+)
+
 #: Said by the operator's tags of all its calls, though none of these reads.
 SIZED_BY_OTHERS = ("linalg_lstsq",)
 
@@ -232,6 +269,9 @@ residual: of what the factors multiply to, or of `A V - V L`. They differ a litt
 `tests/decomps/test_lapack_criteria.py` holds ours to the criteria of LAPACK's own tests, in four types and on matrices that are
 singular, of bad condition, near underflow and near overflow; the tests of each family hold values, ties and NaN to eager's.
 This page is written by `python tools/mathematics_table.py`.
+
+Random ops, optimizers, and those of neural networks (upsampling, pooling, padding, losses, embeddings, attention, recurrences) have
+no line here: [kernel_calls.md](kernel_calls.md) has theirs, and what of them reads data is named below.
 """
 
 SPECIAL = """
@@ -347,6 +387,8 @@ def page() -> str:
     parts += [SPECIAL, ", ".join(special()), ".\n"]
     parts.append("\n## What is impossible without reading data\n\n| op | why |\n|---|---|\n")
     parts += [f"| `{name}` | {why} |\n" for name, why in READERS.items()]
+    parts.append("\nWhat else reads data, of all families and calls:\n\n| op | where it reads | why |\n|---|---|---|\n")
+    parts += [f"| {', '.join(f'`{name}`' for name in names)} | {when or 'always'} | {why} |\n" for names, when, why in ELSEWHERE]
     parts.append("\n## What is not eager's, or outside\n\n| what | why |\n|---|---|\n")
     parts += [f"| {what} | {why} |\n" for what, why in IMPOSSIBLE.items()]
     return "".join(parts)
