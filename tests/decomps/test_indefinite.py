@@ -34,9 +34,11 @@ def whole(x: Tensor, hermitian: bool) -> Tensor:
     return strict + (strict.mH if hermitian else strict.mT) + torch.diag_embed(diagonal.real.to(x.dtype) if hermitian else diagonal)
 
 
+# Factors of twenty rows in single precision differ by more than a test of values allows, and by the processor: see the residuals.
 @pytest.mark.parametrize("hermitian", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [(shape, dtype) for shape in SHAPES for dtype in DTYPES if shape[-1] < 20 or dtype.to_real().itemsize == 8]
+)
 def test_factors_pivots_and_info(shape: tuple[int, ...], dtype: torch.dtype, hermitian: bool) -> None:
     check(factor, rand(*shape, dtype=dtype), hermitian=hermitian)
 
@@ -74,7 +76,7 @@ def test_singular_matrices(kind: str) -> None:
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if 0 not in shape])
 def test_residuals_of_solutions(shape: tuple[int, ...], dtype: torch.dtype, hermitian: bool) -> None:
     matrix, right = rand(*shape, dtype=dtype), rand(*shape[:-1], 3, dtype=dtype)
-    factors, pivots, _ = torch.linalg.ldl_factor_ex(matrix, hermitian=hermitian)
+    factors, pivots, _ = on_core(lambda: factor(matrix, hermitian=hermitian))
     found = on_core(lambda: solve(factors, pivots, right, hermitian=hermitian))
     system = whole(matrix, hermitian)
     missed = (system @ found - right).abs().sum(-2)

@@ -286,17 +286,27 @@ def test_kernel_calls() -> None:
     [(1, torch.float32), (1, torch.complex64), (4, torch.float32), (5, torch.complex128), (12, torch.float64)],
 )
 def test_a_zero_pivot_leaves_infinities_and_nan_where_lapack_does(size: int, dtype: torch.dtype) -> None:
+    def told(op: Callable[..., Any]) -> Callable[..., Any]:
+        """Whether a complex number divided by zero is infinite or NaN goes by the processor; that it is not finite does not."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            found = op(*args, **kwargs)
+            leaves = (found,) if isinstance(found, Tensor) else tuple(found)
+            return [torch.where(x.isfinite(), x, torch.nan) if x.is_complex() else x for x in leaves]
+
+        return run
+
     other = rand(2, size, 3, dtype=dtype)
     for column in sorted({0, size // 2, size - 1}):
         system = mild(2, size, size, dtype=dtype)
         system[..., column] = 0
         for upper in (True, False):
-            check(solve_triangular, system, other, upper=upper)
-            check(solve_triangular, system, other.mT, upper=upper, left=False)
+            check(told(solve_triangular), system, other, upper=upper)
+            check(told(solve_triangular), system, other.mT, upper=upper, left=False)
             for transpose in (False, True):
-                check(aten.triangular_solve.default, other, system, upper, transpose)
-        check(torch.linalg.inv_ex, system)
-        check(torch.linalg.solve_ex, system, other)
-        check(torch.linalg.solve_ex, system, other.mT, left=False)
-        check(torch.linalg.solve_ex, torch.zeros_like(system), other)
-        check(torch.linalg.inv_ex, torch.zeros_like(system))
+                check(told(aten.triangular_solve.default), other, system, upper, transpose)
+        check(told(torch.linalg.inv_ex), system)
+        check(told(torch.linalg.solve_ex), system, other)
+        check(told(torch.linalg.solve_ex), system, other.mT, left=False)
+        check(told(torch.linalg.solve_ex), torch.zeros_like(system), other)
+        check(told(torch.linalg.inv_ex), torch.zeros_like(system))
