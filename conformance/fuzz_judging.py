@@ -20,8 +20,9 @@ from conformance.fuzz_leaves import names as words
 from conformance.fuzz_leaves import wide_leaf, widened
 from conformance.fuzz_limits import HIDDEN_DRAWS, NOT_FINITE, SPREADS, THEIR_OWN, allowed
 from eagerdecomp import OpSet, judging
-from eagerdecomp._torch import is_zero_tensor
+from eagerdecomp._torch import OpOverload, is_zero_tensor
 from eagerdecomp.observing import Caught, copied, leaves_of, observe, observed
+from eagerdecomp.schema import facts_of, functional_twin
 
 __all__ = ["CALL", "Difference", "Seen", "Spaces", "is_leaf", "spread"]
 
@@ -239,11 +240,16 @@ class Spaces:
         _, fresh = observe(native, *copies)
         if fresh.error is not None:
             return False
+        dtypes = [
+            dtype if _is_of(leaf, dtype) else None
+            for leaf, dtype in zip(fresh.leaves, _computed_in(op, args, kwargs) or [None] * len(fresh.leaves), strict=True)
+        ]
         sides = []
         for space in (self.eager, self.lanes[lane]):
             given, named = _captured(call[3], space)
             made = observed(space[name], given, named)
             detached = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in made.leaves]
+            detached = [_narrowed(leaf, dtype) for leaf, dtype in zip(detached, dtypes, strict=True)]
             sides.append(
                 replace(made, leaves=detached, inputs=[leaf.detach() for leaf in made.inputs], same=fresh.same, shares=fresh.shares)
             )
@@ -324,6 +330,31 @@ class Spaces:
         tolerance = judging.tolerance_of(want.dtype)
         by_dtype = 4 * tolerance.relative * true.abs().max() if tolerance and bool(failed.any()) else 0.0
         return bool(off <= 8 * eager_off + 32 * by_inputs + by_dtype)
+
+
+def _computed_in(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.dtype | None]:
+    """The types in which the results of a call with ``out=`` are computed before they are written there; nothing for others."""
+    twin = functional_twin(op) if facts_of(op).is_out else None
+    if twin is None:
+        return []
+    outs = {argument.name for argument in facts_of(op).arguments if argument.mutated}
+    with Caught():
+        results = twin(*args, **{name: value for name, value in kwargs.items() if name not in outs})
+        return [one.dtype if isinstance(one, Tensor) else None for one in leaves_of(results)]
+    return []
+
+
+def _is_of(value: Any, dtype: torch.dtype | None) -> bool:
+    """Whether a result holds numbers of a narrower type alone: it was computed in that, and has its rounding."""
+    if not isinstance(value, Tensor) or dtype is None or not (dtype.is_floating_point or dtype.is_complex):
+        return False
+    if value.dtype.is_complex != dtype.is_complex or value.dtype.itemsize <= dtype.itemsize:
+        return False
+    return torch.equal(torch.nan_to_num(value), torch.nan_to_num(value.to(dtype).to(value.dtype)))
+
+
+def _narrowed(value: Any, dtype: torch.dtype | None) -> Any:
+    return value if dtype is None else value.to(dtype)
 
 
 def _captured(text: str, space: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -24,6 +24,13 @@ def dimension_error(dim: int, rank: int) -> IndexError:
     return IndexError(f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})")
 
 
+def _size(x: Tensor, dim: int) -> int:
+    """As ATen's `size` asks, whose error comes ahead of what the operator itself would say of the shape."""
+    if not x.dim():
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    return x.size(_wrapped(dim, x.dim()))
+
+
 def _wrapped(dim: int, rank: int) -> int:
     most = max(1, rank)
     if not -most <= dim < most:
@@ -153,11 +160,7 @@ def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     rank = source.dim()
     if dim and dim >= rank:
         raise RuntimeError(f"index_add_(): Indexing dim {dim} is out of bounds of the source tensor with dim {rank}")
-    size = source.size(dim) if rank else 1
-    if index.numel() != size:
-        raise RuntimeError(
-            f"index_add_(): Number of indices ({index.numel()}) should be equal to source.size(dim): ({size}), for dim: {dim}"
-        )
+    _indices("index_add_", dim, index, source)
     ours, theirs = list(self.shape), list(source.shape)
     if ours and theirs:
         del ours[dim], theirs[dim]
@@ -166,6 +169,39 @@ def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
             "source tensor shape must match self tensor shape, excluding the specified dimension. "
             f"Got self.shape = {shape_text(self.shape)} source.shape = {shape_text(source.shape)}"
         )
+
+
+def _indices(name: str, dim: int, index: Tensor, source: Tensor) -> None:
+    if index.numel() != (source.size(dim) if source.dim() else 1):
+        size = _size(source, dim)
+        raise RuntimeError(
+            f"{name}(): Number of indices ({index.numel()}) should be equal to source.size(dim): ({size}), for dim: {dim}"
+        )
+
+
+def _index_reduce(self: Tensor, dim: int, index: Tensor, source: Tensor, *more: Any, **options: Any) -> None:
+    dim = _wrapped(dim, self.dim())
+    if index.dim() < 2 and dim < max(1, source.dim()):
+        _indices("index_reduce_", dim, index, source)
+    if self.dim() > 1 and index.numel() and not self.size(dim):
+        raise IndexError(f"select(): index 0 out of range for tensor of size {shape_text(self.shape)} at dimension {dim}")
+
+
+def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
+    dim, count, rank = _wrapped(dim, self.dim()), index.numel(), source.dim()
+    if index.dim() < 2 and not rank and count != 1:
+        raise IndexError(f"index_copy_(): When source is scalar, index should have one element (got {count})")
+    if index.dim() > 1 or index.dtype is not torch.int64 or self.dtype is not source.dtype or rank != (self.dim() or rank):
+        return
+    ours, theirs = list(self.shape), list(source.shape)
+    if ours and theirs:
+        del ours[dim], theirs[dim]
+        if ours != theirs:
+            return
+    if rank == 1 or ours == theirs:
+        size = source.size(dim) if rank else count
+        if count != size:
+            raise IndexError(f"index_copy_(): Number of indices ({count}) should be equal to source.size(dim) ({size})")
 
 
 def _linalg_lstsq(self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> None:
@@ -279,16 +315,39 @@ def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> None:
             raise RuntimeError(f"{name} and mat2 must have the same dtype, but got {first} and {second}")
 
 
+def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> None:
+    _size(batch1, 1), _size(batch2, 2)
+    for name, one in (("batch1", batch1), ("batch2", batch2)):
+        if one.dim() != 3:
+            raise RuntimeError(f"{name} must be a 3D tensor")
+    (batches, rows, inner), (others, theirs, columns) = batch1.shape, batch2.shape
+    if batches != others:
+        raise RuntimeError(f"batch1 and batch2 must have same number of batches, got {batches} and {others}")
+    if inner != theirs:
+        raise RuntimeError(f"Incompatible matrix sizes for bmm ({rows}x{inner} and {theirs}x{columns})")
+
+
+def _baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> None:
+    for one, dim in ((batch1, 0), (batch1, 1), (batch2, 2)):
+        _size(one, dim)
+
+
 def check_addmv(self: Tensor, mat: Tensor, vec: Tensor) -> None:
-    """Refuse what eager's `addmv` refuses: operands of several dtypes."""
+    """Refuse what eager's `addmv` refuses: other ranks, operands of several dtypes."""
+    if mat.dim() != 2 or vec.dim() != 1 or self.dim() > 1:
+        raise RuntimeError(f"vector + matrix @ vector expected, got {self.dim()}, {mat.dim()}, {vec.dim()}")
     if not self.dtype is mat.dtype is vec.dtype:
         first, second, third = (scalar_type_name(one.dtype) for one in (self, mat, vec))
         raise RuntimeError(f"addmv input tensors must have the same dtype, but got {first}, {second}, and {third}")
 
 
 def _mv(self: Tensor, vec: Tensor) -> None:
-    if self.dim() == 2 and vec.dim() == 1:
-        check_addmv(vec, self, vec)
+    rows = _size(self, 0)
+    if self.dim() != 2 or vec.dim() != 1:
+        raise RuntimeError(f"vector + matrix @ vector expected, got 1, {self.dim()}, {vec.dim()}")
+    if self.size(1) != vec.size(0):
+        raise RuntimeError(f"size mismatch, got input ({rows}), mat ({rows}x{self.size(1)}), vec ({vec.size(0)})")
+    check_addmv(vec, self, vec)
 
 
 def _normalized(*places: int) -> Callable[..., None]:
@@ -310,6 +369,7 @@ def _normalized(*places: int) -> Callable[..., None]:
 ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten._adaptive_avg_pool3d.default": _taking("adaptive_avg_pool3d_cpu", *_FLOATS),
     "aten._native_batch_norm_legit.default": _normalized(0, 1, 2, 3),
+    "aten.addbmm.default": _addbmm,
     "aten.addmm.default": _addmm,
     "aten._native_batch_norm_legit.no_stats": _normalized(0, 1),
     "aten._native_batch_norm_legit_no_training.default": _normalized(0, 1, 2, 3),
@@ -318,6 +378,7 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten.argmin.default": _extreme("argmin"),
     "aten.avg_pool2d.default": _taking("avg_pool2d", torch.int64, *_FLOATS),
     "aten.avg_pool3d.default": _taking("avg_pool3d_out_frame", torch.int64, torch.float32, torch.float64),
+    "aten.baddbmm.default": _baddbmm,
     "aten.bucketize.Scalar": _bucketize,
     "aten.bucketize.Tensor": _bucketize,
     "aten.clamp.Tensor": _clamp,
@@ -327,7 +388,8 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten.dot.default": _dot,
     "aten.hash_tensor.default": _dimensions,
     "aten.index_add.default": _index_add,
-    "aten.index_reduce.default": _dimension,
+    "aten.index_copy.default": _index_copy,
+    "aten.index_reduce.default": _index_reduce,
     "aten.linalg_cross.default": _linalg_cross,
     "aten.linalg_lstsq.default": _linalg_lstsq,
     "aten.masked_fill.Scalar": _masked_fill,
@@ -371,7 +433,7 @@ OUT_WORDS: dict[str, str] = {
     "aten.clamp_max.out": _FOUND,
     "aten.clamp_min.out": _FOUND,
     "aten.complex.out": _OF_PARTS,
-    "aten.lerp.Scalar_out": _FOUND,
+    "aten.index_select.out": "index_select(): self and result must have the same scalar type",
     "aten.lerp.Tensor_out": _FOUND,
     "aten.multinomial.out": "multinomial expects {result} tensor out, got: {out}",
     "aten.polar.out": _OF_PARTS,

@@ -134,7 +134,7 @@ _EXACT = {
         "addmv amax amin aminmax argmax argmin avg_pool2d avg_pool3d baddbmm binary_cross_entropy "
         "bitwise_not bmm ceil clamp clamp_max clamp_min complex conj_physical cross cummax cummin diag diff dot elu fft_ifft "
         "fft_ihfft fix floor frac gather gelu hardshrink hardsigmoid hardswish hardtanh hash_tensor heaviside histc "
-        "huber_loss_backward index_add index_copy index_reduce inverse isneginf isposinf leaky_relu "
+        "huber_loss_backward index_add index_copy index_reduce index_select inverse isneginf isposinf leaky_relu "
         "linalg_cross linalg_det linalg_eigvalsh linalg_inv linalg_ldl_factor linalg_ldl_factor_ex linalg_lu "
         "linalg_lu_factor linalg_lu_factor_ex linalg_matmul linalg_multi_dot linalg_norm linalg_qr linalg_slogdet "
         "linalg_solve linalg_solve_ex linalg_solve_triangular linalg_svdvals linalg_vecdot linalg_vector_norm "
@@ -164,7 +164,6 @@ _EXACT = {
     "values": "kthvalue mode sort topk",
     "U": "_linalg_svd linalg_svd svd",
     "Tensor_Tensor_out": "float_power isin",
-    "Scalar_out": "lerp",
     "dim_values": "median nanmedian",
     "int_out": "log_softmax softmax",
     "result": "_linalg_det _linalg_solve_ex",
@@ -300,6 +299,14 @@ def _pow(self: Any, exponent: Tensor) -> None:
         raise not_implemented("pow", torch.bool)
 
 
+def _cumulated(name: str) -> Check:
+    def check(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> None:
+        if (dtype is torch.bool or (dtype or self.dtype) is torch.complex32) and self.numel() and self.dim():
+            raise not_implemented(f"{name}_out_cpu", dtype or self.dtype)
+
+    return check
+
+
 def _isin(elements: Any, test_elements: Any, **options: Any) -> None:
     for side in (elements, test_elements):
         if isinstance(side, (bool, complex)) or (isinstance(side, Tensor) and side.dtype in _BOOL | _COMPLEX):
@@ -341,6 +348,8 @@ CHECKS: dict[str, Check] = {
     "aten.amax.default": _empty_dimension("amax"),
     "aten.amin.default": _empty_dimension("amin"),
     "aten.arange.start_step": _arange,
+    "aten.cumprod.default": _cumulated("cumprod"),
+    "aten.cumsum.default": _cumulated("cumsum"),
     "aten.embedding.default": _embedding,
     "aten.heaviside.default": _heaviside,
     "aten.isin.Scalar_Tensor": _isin,

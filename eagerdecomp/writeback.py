@@ -15,7 +15,7 @@ from eagerdecomp.promotion import computed_in
 from eagerdecomp.rules import Call, NoRoute, to_be_fused
 from eagerdecomp.schema import arguments_of, facts_of, is_composite
 from eagerdecomp.spelling import no_cast, shape_text
-from eagerdecomp.strides import is_dense
+from eagerdecomp.strides import is_dense, reach
 
 __all__ = [
     "block_cutter",
@@ -302,11 +302,14 @@ def _all_apart(targets: Sequence[Tensor], operands: Sequence[Sequence[Tensor]]) 
     return all(target.is_contiguous() for target in targets)
 
 
-def out_writer(call: Call, *, row_major: bool = False, anew: bool = False) -> Callable[[Tensor, Tensor, Iterable[Any]], Tensor]:
+def out_writer(
+    call: Call, *, row_major: bool = False, anew: bool = False, computed_in: bool = False
+) -> Callable[[Tensor, Tensor, Iterable[Any]], Tensor]:
     """``write(out, result, inputs)``: cast check, resize with eager's warning, copy; answers `out` itself.
 
     An `out` that is resized takes the result's strides, or row-major ones where `row_major`; with `anew` one of the right shape
-    takes them too.
+    takes them too. With `computed_in`, eager's kernel computes in an `out` that has no elements yet, so that it lies as the result
+    does, gaps and all, and resizes any other to row-major strides.
     """
     copy_ = call(aten.copy_.default)
 
@@ -319,10 +322,18 @@ def out_writer(call: Call, *, row_major: bool = False, anew: bool = False) -> Ca
             )
         if result.shape != target.shape:
             _warn_resize(target, result)
+            held = target.numel() > 0
             # Bound here, not above: most out= calls need neither, and a set without them still serves those.
-            call(aten.resize_.default)(target, result.shape)
-            if not row_major:
-                _restride(call, target, result)
+            resize_ = call(aten.resize_.default)
+            if computed_in and not held and not is_dense(result):
+                resize_(target, [reach(result.shape, result.stride())])
+                call(aten.set_.source_Storage_storage_offset)(
+                    target, target.untyped_storage(), target.storage_offset(), result.shape, result.stride()
+                )
+            else:
+                resize_(target, result.shape)
+                if not row_major and not (computed_in and held):
+                    _restride(call, target, result)
         elif anew:
             _restride(call, target, result)
         check_overlap(target, inputs)

@@ -24,6 +24,12 @@ aten = torch.ops.aten
 # Ops with kernels of their own that resize `out` to row-major strides; most give it the strides of the functional result.
 _ROW_MAJOR = frozenset({"aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c", "aten::cholesky", "aten::isin", "aten::special_ndtr"})
 
+# Ops whose kernels of LAPACK compute in an `out` without elements, and of any other make a copy that they resize it for.
+_COMPUTED_IN = frozenset({"aten::geqrf", "aten::linalg_eig", "aten::linalg_lstsq"})
+
+# Composite ops, by how their names begin, whose `out` lies as the ops that they hand it to leave it.
+_PASSED_ON = ("aten::fft_", "aten::linalg_tensorinv")
+
 # Ops that lay `out` out as their result even where it has the right shape.
 _LAID_OUT_ANEW = frozenset(
     f"aten::{name}"
@@ -52,7 +58,15 @@ _APART = frozenset(
 _LOOKS_FIRST = frozenset(f"aten::{name}" for name in ("index_select", "masked_select", "nonzero", "scatter_add", "take"))
 
 # Ops that are computed in the type of `out` unless one is asked for.
-_TYPED_BY_OUT = frozenset({"aten.cumsum.out", "aten.cumprod.out", "aten.prod.int_out", "aten.sum.IntList_out"})
+_TYPED_BY_OUT = frozenset(
+    {
+        *("aten.cumsum.out", "aten.cumprod.out", "aten.prod.int_out", "aten.sum.IntList_out"),
+        *("aten.mean.out", "aten.mean.dtype_out"),
+    }
+)
+
+# Ops that are computed in the type of `out`, and have no argument that asks for one.
+_CAST_TO_OUT = frozenset(f"aten.{name}.{overload}" for name in ("std", "var") for overload in ("out", "correction_out"))
 
 # Factories that fill an `out` of the right number of elements whatever its shape.
 _KEEPS_SHAPE = frozenset({"aten::arange", "aten::linspace", "aten::logspace", "aten::range"})
@@ -68,6 +82,8 @@ def rules_for(op: OpOverload) -> Iterator[Rule]:
         # A composite one is a short C++ composition that fills `out` in place; it comes with torch's other rules.
         if not is_composite(op):
             yield linked(op, _factory_linker(op, twin), source="schema")
+    elif facts.is_out and is_composite(op) and op._schema.name.startswith(_PASSED_ON):
+        return  # as a factory's
     elif facts.is_out and facts.arguments[facts.mutated[0]].is_list:
         if len(facts.mutated) == 1:
             yield linked(op, _list_linker(op, twin), source="schema")
@@ -179,6 +195,27 @@ def _triangle(twin: Callable[..., Tensor], call: Call, memory: Tensor, self: Ten
     return call(aten.masked_fill.Scalar)(memory, lost, 0)  # type: ignore[no-any-return]
 
 
+def _all_alike(twin: Callable[..., Tensor], call: Call, memory: Tensor, self: Tensor, *args: Any) -> Tensor:
+    """Places that are one memory get one value, however often it is written."""
+    return twin(memory, *args)
+
+
+def _conjugate(twin: Callable[..., Tensor], call: Call, memory: Tensor, self: Tensor) -> Tensor:
+    """Of real numbers nothing is written."""
+    if self.dtype.is_complex:
+        check_overlap(self, ())
+    return memory
+
+
+def _renormed(
+    twin: Callable[..., Tensor], call: Call, memory: Tensor, self: Tensor, indices: Tensor, max_norm: float, norm_type: float
+) -> Tensor:
+    """A row that is met twice is short enough the second time."""
+    if memory.size(1) != self.size(1):
+        check_overlap(self, ())
+    return twin(memory, call(aten.mul.Scalar)(indices, 0), max_norm, norm_type)
+
+
 def _warn_of_expanded(name: str, example: str) -> None:
     warnings.warn(
         f"Use of {name} on expanded tensors is deprecated. Please clone() the tensor before performing this operation. "
@@ -189,7 +226,10 @@ def _warn_of_expanded(name: str, example: str) -> None:
 
 
 _EXPANDED: dict[str, _Write] = {
+    "aten::conj_physical_": _conjugate,
+    "aten::embedding_renorm_": _renormed,
     "aten::masked_fill_": _fill_masked,
+    "aten::threshold_": _all_alike,
     "aten::index_fill_": _fill_at,
     "aten::index_put_": _put_at,
     "aten::tril_": _triangle,
@@ -201,8 +241,8 @@ def _resizes_row_major(op: OpOverload) -> bool:
     """Whether eager gives a resized `out` row-major strides. Composite-explicit kernels that torch generates do: they are the
     functional op and a copy to `out`, resized beforehand. Those written by hand pass `out` on, and leave its strides to another op.
     """
-    if op._schema.name in _ROW_MAJOR or (op._schema.name.startswith("aten::fft_") and op._schema.name != "aten::fft_ihfft"):
-        return True  # `fft_ihfft` ends in a conjugate, which lies as the transform does
+    if op._schema.name in _ROW_MAJOR:
+        return True
     return has_kernel(op, "CompositeExplicitAutograd") and torch.Tag.generated in op.tags
 
 
@@ -216,12 +256,14 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
     check = CHECKS.get(str(op))
     decides, unfolds = op._schema.name in ("aten::all", "aten::any"), op._schema.name in ("aten::im2col", "aten::col2im")
     anew, joins = op._schema.name in _LAID_OUT_ANEW, op._schema.name in _JOINS
+    computed_in, cast = op._schema.name in _COMPUTED_IN, str(op) in _CAST_TO_OUT
     words = OUT_WORDS.get(str(op), "Expected out tensor to have dtype {cpp_result}, but got {cpp_out} instead")
     pointwise = torch.Tag.pointwise in twin.tags
     looks_first = op._schema.name in _LOOKS_FIRST or pointwise
 
     def out(call: Call) -> Callable[..., Any]:
-        functional, write = call(twin), out_writer(call, row_major=row_major, anew=anew)
+        functional = call(twin)
+        write = out_writer(call, row_major=row_major, anew=anew, computed_in=computed_in)
         kept = out_writer(call)
 
         def run_one(*args: Any, **kwargs: Any) -> Any:
@@ -234,6 +276,8 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
                 check_overlap(target, ())
             if typed and kwargs.get("dtype") is None:
                 kwargs["dtype"] = target.dtype
+            if cast and args[0].dtype is not target.dtype and args[0].dtype.is_floating_point and target.dtype.is_floating_point:
+                args = (call(aten._to_copy.default)(args[0], dtype=target.dtype), *args[1:])
             try:
                 result = functional(*args, **kwargs)
             except NotImplementedError as refused:

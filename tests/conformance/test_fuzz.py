@@ -270,6 +270,55 @@ FOUND: dict[str, Program] = {
         ),
         "prims",
     ),
+    "out= of a wider type, in which means and deviations are computed": Program(
+        (
+            "t1 = leaf('bfloat16', [5, 5])",
+            "t2 = leaf('float64', [5])",
+            "t3 = aten.mean.out(t1, [0], out=t2)",
+            "t4 = aten.std.out(t1, [0], out=t2)",
+            "t5 = leaf('float32', [])",
+            "t6 = aten.mean.dtype_out(t1, out=t5)",
+            "t7 = aten.var.correction_out(t1, [1], correction=2, out=t2)",
+        )
+    ),
+    "out= of a wider type, to which what is computed in a narrower one is written": Program(
+        ("t1 = leaf('int64', [9], 'ones')", "t2 = leaf('float64', [9])", "t3 = aten.digamma.out(t1, out=t2)")
+    ),
+    "out= of another type than picked rows, and than a blend by a number": Program(
+        (
+            "t1 = leaf('float32', [5, 5])",
+            "t2 = leaf('int64', [2], 'below 5')",
+            "t3 = leaf('float64', [0])",
+            "t4 = aten.lerp.Scalar_out(t1, t1, 0.4, out=t3)",
+            "t5 = aten.index_select.out(t1, 0, t2, out=t3)",
+        )
+    ),
+    "products along a dimension as bools": Program(
+        ("t1 = leaf('int64', [4])", "t2 = leaf('bool', [4])", "t3 = aten.cumprod.out(t1, 0, out=t2)")
+    ),
+    "out= that a kernel of LAPACK computes in": Program(
+        (
+            "t1 = leaf('float32', [4, 3])",
+            "t2 = leaf('float32', [4, 2])",
+            "t3 = leaf('float32', [0])",
+            "t4 = leaf('float32', [0])",
+            "t5 = leaf('int64', [0])",
+            "t6 = leaf('float32', [0])",
+            "t7 = aten.linalg_lstsq.out(t1, t2, driver='gels', solution=t3, residuals=t4, rank=t5, singular_values=t6)",
+            "t8 = leaf('float32', [])",
+            "t9 = aten.geqrf.a(t1, a=t8, tau=t6)",
+        )
+    ),
+    "out= of transforms and inverses, in inference mode": Program(
+        (
+            "t1 = leaf('float32', [5, 6, 7])",
+            "t2 = leaf('complex64', [0])",
+            "with torch.inference_mode(): t3 = aten.fft_ifft.out(t1, 10, 1, 'ortho', out=t2)",
+            "t4 = leaf('float32', [2, 2, 3, 12, 1], 'uniform')",
+            "t5 = leaf('float32', [0])",
+            "with torch.inference_mode(): t6 = aten.linalg_tensorinv.out(t4, 3, out=t5)",
+        )
+    ),
     "the mode of zeros of both signs": Program(
         (
             "t1 = leaf('float32', [9, 5], 'small', 'contiguous', 3)",
