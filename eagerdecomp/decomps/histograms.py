@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import not_implemented
 
@@ -21,19 +20,35 @@ __all__ = ["RULES"]
 
 aten = torch.ops.aten
 
-_NAMES = {torch.float32: "float", torch.float64: "double", torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16"}
+_NAMES = {
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.float16: "c10::Half",
+    torch.bfloat16: "c10::BFloat16",
+    torch.complex64: "c10::complex<float>",
+    torch.complex128: "c10::complex<double>",
+    torch.int8: "signed char",
+    torch.uint8: "unsigned char",
+    torch.int16: "short int",
+    torch.int32: "int",
+    torch.int64: "long int",
+}
 
 
 def _name(dtype: torch.dtype) -> str:
     return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
-def _check(points: Tensor, dims: int, counts: Sequence[int], weight: Tensor | None) -> None:
-    """Of points [..., dims] and how many bins each dimension has."""
+def _check_points(points: Tensor, dims: int) -> None:
     if points.dim() < 2:
         raise RuntimeError("torch.histogramdd: input tensor should have at least 2 dimensions")
     if points.size(-1) != dims:
         raise RuntimeError("histogramdd: The size of bins must be equal to the innermost dimension of the input.")
+
+
+def _check(points: Tensor, dims: int, counts: Sequence[int], weight: Tensor | None) -> None:
+    """Of points [..., dims] and how many bins each dimension has."""
+    _check_points(points, dims)
     for dim, count in enumerate(counts):
         if count <= 0:
             raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {count} for dimension {dim}")
@@ -61,7 +76,7 @@ def _ends(points: Tensor, dims: int, range: Sequence[float] | None) -> list[tupl
         ends = list(zip(range[::2], range[1::2], strict=True))
     elif not points.numel():
         ends = [(0.0, 1.0)] * dims
-    elif points.dtype in HALF:  # which eager's kernel counts, but finds no ends of
+    elif points.dtype not in (torch.float32, torch.float64):  # half types eager's kernel counts, but finds no ends of
         raise not_implemented("histogramdd", points.dtype)
     else:
         columns = aten.reshape.default(points, [-1, dims])
@@ -81,8 +96,8 @@ def _ends(points: Tensor, dims: int, range: Sequence[float] | None) -> list[tupl
 _range = range  # which the ops have an argument called
 
 
-def _edges(points: Tensor, counts: Sequence[int], range: Sequence[float] | None, weight: Tensor | None) -> list[Tensor]:
-    _check(points, len(counts), counts, weight)
+def _edges(points: Tensor, counts: Sequence[int], range: Sequence[float] | None) -> list[Tensor]:
+    _check_points(points, len(counts))
     ends = _ends(points, len(counts), range)
     return [
         aten.linspace.default(low, high, count + 1, dtype=points.dtype, device=points.device)
@@ -93,7 +108,7 @@ def _edges(points: Tensor, counts: Sequence[int], range: Sequence[float] | None,
 def _counted(points: Tensor, edges: Sequence[Tensor], weight: Tensor | None, density: bool) -> Tensor:
     """How much lies in each bin: the last one of a dimension holds its upper edge."""
     if not points.dtype.is_floating_point:
-        raise not_implemented("histogramdd", points.dtype)
+        raise not_implemented("histogram_cpu", points.dtype)
     dims, counts = len(edges), [edge.numel() - 1 for edge in edges]
     columns = aten.reshape.default(points, [-1, dims])
     place = inside = None
@@ -147,7 +162,7 @@ def _bin_edges(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> Any:
-    return _edges(self, bins, range, weight)
+    return _edges(self, bins, range)
 
 
 def _from_counts(
@@ -158,7 +173,8 @@ def _from_counts(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> Any:
-    return _counted(self, _edges(self, bins, range, weight), weight, density)
+    _check(self, len(bins), bins, weight)
+    return _counted(self, _edges(self, bins, range), weight, density)
 
 
 def _from_tensors(self: Tensor, bins: Sequence[Tensor], *, weight: Tensor | None = None, density: bool = False) -> Any:
@@ -177,7 +193,8 @@ def _histogram(
     self: Tensor, bins: int = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False
 ) -> Any:
     points, weight = _of_one(self, weight)
-    (edges,) = _edges(points, [bins], range, weight)
+    _check(points, 1, [bins], weight)
+    (edges,) = _edges(points, [bins], range)
     return _counted(points, [edges], weight, density), edges
 
 

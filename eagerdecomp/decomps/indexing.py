@@ -189,14 +189,13 @@ def _bincount(call: Call) -> Callable[..., Any]:
     full, scatter_add, to = call(aten.full.default), call(aten.scatter_add.default), call(aten._to_copy.default)
 
     def run(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Any:
-        if minlength < 0:
-            raise RuntimeError("minlength should be >= 0")
-        integral = not (self.dtype.is_floating_point or self.dtype.is_complex or self.dtype is torch.bool)
-        if self.dim() == 1 and not self.numel():
-            return full([minlength], 0, dtype=torch.int64, device=self.device)
         if self.dtype.is_floating_point or self.dtype.is_complex or self.dtype is torch.bool:
             raise not_implemented("bincount_cpu", self.dtype)
-        if self.dim() != 1 or not integral or item(least(self)) < 0:
+        if minlength < 0:
+            raise RuntimeError("minlength should be >= 0")
+        if self.dim() == 1 and not self.numel():
+            return full([minlength], 0, dtype=torch.int64, device=self.device)
+        if self.dim() != 1 or item(least(self)) < 0:
             raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
         if weights is not None and weights.shape != self.shape:
             raise RuntimeError("weights should be 1-d and have the same length as input")

@@ -74,21 +74,24 @@ def _picked(ordered: Sequence[Tensor], dim: int, at: int, keepdim: bool) -> list
 def _kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     dim = _dim_of(self, dim)
     _check_not_empty("kthvalue", self, dim)
-    if self.dtype.is_complex or self.dtype is torch.bool:
-        raise not_implemented("kthvalue_cpu", self.dtype)
     if not 1 <= k <= (self.size(dim) if self.dim() else 1):
         raise RuntimeError("kthvalue(): selected number k out of range for dimension " + str(dim))
     if self.dim() == 0:
         return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
+    _check_ordered("kthvalue_cpu", self.dtype)
     return tuple(_picked(aten.sort.default(self, dim), dim, k - 1, keepdim))
+
+
+def _check_ordered(kernel: str, dtype: torch.dtype) -> None:
+    if dtype.is_complex or dtype is torch.bool:
+        raise not_implemented(kernel, dtype)
 
 
 def _median(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     """The lower median; where there is a NaN, it and its first place."""
-    if self.dtype.is_complex or self.dtype is torch.bool:
-        raise not_implemented("median_cpu", self.dtype)
     dim = _dim_of(self, dim)
     _check_not_empty("median", self, dim)
+    _check_ordered("median_out", self.dtype)
     if self.dim() == 0:
         return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
     value, index = _picked(aten.sort.default(self, dim), dim, (self.size(dim) - 1) // 2, keepdim)
@@ -101,7 +104,7 @@ def _median(self: Tensor, dim: int, keepdim: bool = False) -> Any:
 
 def _nanmedian(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     dim = _dim_of(self, dim)
-    _check_not_empty("nanmedian", self, dim)
+    _check_not_empty("median", self, dim)
     if self.dim() == 0 or not self.dtype.is_floating_point:
         return _median(self, dim, keepdim)
     values, indices = aten.sort.default(self, dim)  # NaN last
@@ -130,6 +133,7 @@ def _flattened(order_statistic: Callable[..., Any]) -> Callable[[Tensor], Any]:
                 bits = torch.iinfo(self.dtype)
                 empty = bits.min if bits.bits >= 32 else 0
             return aten.full.default([], empty, dtype=self.dtype, device=self.device)
+        _check_ordered("median_cpu", self.dtype)
         return order_statistic(aten.reshape.default(self, [-1]), 0)[0]
 
     return run
