@@ -5,14 +5,37 @@ As in `_torch`, each name has a test in ``tests/test_torch_private*.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch._subclasses.fake_tensor import FakeTensor
+from torch import Tensor
 from torch.utils import _foreach_utils
 
-__all__ = ["fake_tensors_take_foreach"]
+from eagerdecomp._torch import (
+    FakeTensor,
+    FakeTensorMode,
+    fake_tensor_log_off,
+    lazy_bits_visible,
+    no_current_modes,
+    without_torch_function,
+)
+
+__all__ = ["fake_tensors_take_foreach", "handling_fakes", "mode_of_fakes"]
+
+
+def mode_of_fakes(tensors: Iterable[Tensor]) -> FakeTensorMode:
+    """The mode of those that are fake already, or a new one."""
+    found = next((tensor for tensor in tensors if isinstance(tensor, FakeTensor)), None)
+    return FakeTensorMode(allow_non_fake_inputs=True) if found is None else found.fake_mode
+
+
+@contextmanager
+def handling_fakes(fakes: FakeTensorMode) -> Iterator[None]:
+    """Run rules on fake tensors of a mode as a handler of ours runs them on others: no other modes, no `__torch_function__`, lazy
+    bits resolved. That an op has no answer for fake tensors is one, and not logged as an error."""
+    with no_current_modes(), fake_tensor_log_off(), fakes, without_torch_function(), lazy_bits_visible():
+        yield
 
 
 @contextmanager

@@ -16,19 +16,17 @@ from eagerdecomp._torch import HigherOrderOperator, OpOverload, builtin, no_curr
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.blamed import Blame, BlameReport, Culprit
 from eagerdecomp.cache import ProgramCache
-from eagerdecomp.decomps import our_rules
 from eagerdecomp.forking import free_in_child
 from eagerdecomp.judging import Difference
 from eagerdecomp.keeping import KeepingMode
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.observing import Caught
 from eagerdecomp.opset import OpLike, OpSet
-from eagerdecomp.planner import Planner, shipped_costs
 from eagerdecomp.recorded import Line
 from eagerdecomp.replaying import Call, Draws, Finding, answered_by, compared, culprit_of, replayed, why_not_compared
 from eagerdecomp.reproducer import Named, named_backend, reproducer
-from eagerdecomp.rules import Rule, index_rules
-from eagerdecomp.sources import shipped_rules
+from eagerdecomp.rulebook import planner_of
+from eagerdecomp.rules import Rule
 from eagerdecomp.tracer import desugars_first
 from eagerdecomp.userlines import ForwardLines, UserLines, places_in_words
 
@@ -111,7 +109,7 @@ class Blaming(KeepingMode):
         backend = as_backend(supported_ops)
         given, rules = rules, tuple(rules)
         self._named = named or named_backend(backend, rules, supported_ops, given)
-        self._planner = Planner(backend, index_rules(rules), our_rules, shipped_rules, shipped_costs)
+        self._planner = planner_of(backend, rules)
         self._backend = backend
         self._options: dict[str, Any] = {"rules": rules, "on_unsupported": on_unsupported}
         self._mode = self._new_mode()

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
@@ -18,7 +18,6 @@ from eagerdecomp._torch import HigherOrderOperator, OpOverload, lazy_bits_visibl
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.comparison import Comparison, Divergence, Histogram, counted
-from eagerdecomp.decomps import our_rules
 from eagerdecomp.errors import OpSetError, UnsupportedOpError
 from eagerdecomp.forking import free_in_child
 from eagerdecomp.judging import Difference, difference, is_arbitrary, written_inputs
@@ -26,10 +25,9 @@ from eagerdecomp.keeping import KeepingMode
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.observing import Caught, Observed, observed
 from eagerdecomp.opset import OpLike, OpSet, core_aten
-from eagerdecomp.planner import Planner, shipped_costs
 from eagerdecomp.replaying import Call, Draws, eager, why_not_compared
-from eagerdecomp.rules import Rule, index_rules
-from eagerdecomp.sources import shipped_rules
+from eagerdecomp.rulebook import planner_of
+from eagerdecomp.rules import Rule
 from eagerdecomp.tracer import desugars_first
 from eagerdecomp.userlines import UserLines, places_in_words
 
@@ -143,7 +141,7 @@ class Comparing(KeepingMode):
         self._names = names or _names(self._made)
         self.kept = next((mode.kept for mode in self._modes if mode is not None and mode.kept is not None), None)
         known = next((one for one in self._made if one is not None), None) or as_backend(core_aten())
-        self._planner = Planner(known, index_rules(rules), our_rules, shipped_rules, shipped_costs)
+        self._planner = planner_of(known, rules)
         self._lock = free_in_child(threading.RLock())
         self._lines = UserLines()
         self._found: dict[tuple[str, tuple[str, ...]], Divergence] = {}
@@ -156,12 +154,6 @@ class Comparing(KeepingMode):
     def sides(self) -> list[Any]:
         """Each backend alone: what to enter."""
         return [nullcontext() if mode is None else mode for mode in self._modes]
-
-    @contextmanager
-    def watching(self) -> Iterator[Comparing]:
-        """The mode entered."""
-        with self:
-            yield self
 
     def report(self, error: Exception | None = None) -> Comparison:
         """What was found so far."""

@@ -7,15 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
+from eagerdecomp._fake import handling_fakes, mode_of_fakes
 from eagerdecomp._torch import (
     FakeTensor,
-    FakeTensorMode,
     OpOverload,
     builtin,
-    fake_tensor_log_off,
-    lazy_bits_visible,
-    no_current_modes,
-    without_torch_function,
 )
 from eagerdecomp.errors import Attempt
 from eagerdecomp.key import program_arguments
@@ -92,20 +88,12 @@ def openers(
 
 def _opens(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     def decide(asked: OpOverload) -> Decision:
-        decision = planner.decide(asked)
-        if asked is added or decision.kernel is not None:
-            # The native op stands for a backend's kernel: only that has an answer for fake tensors.
-            return decision._replace(kernel=builtin(asked), when=None if asked is added else decision.when)
-        return decision
+        if asked is added:
+            return planner.decide(asked)._replace(kernel=builtin(asked), when=None)
+        return planner.decide_natively(asked)
 
-    # An op without a meta kernel is an answer here; torch would log it as an error.
-    with (
-        no_current_modes(),
-        fake_tensor_log_off(),
-        _fake_mode([*args, *kwargs.values()]) as fake,
-        without_torch_function(),
-        lazy_bits_visible(),
-    ):
+    fake = mode_of_fakes(tensors_in([*args, *kwargs.values()]))
+    with handling_fakes(fake):
         values = [_fake(fake, value) for value in args]
         named = {name: _fake(fake, value) for name, value in kwargs.items()}
         recorder = Recorder(decide, op, program_arguments(op, arguments_of(op, values, named)))
@@ -114,12 +102,6 @@ def _opens(planner: Planner, added: OpOverload, op: OpOverload, args: Sequence[A
         except (NoRoute, RuntimeError, NotImplementedError):
             return False  # still closed, or not to be known without data: nothing is claimed
     return True
-
-
-def _fake_mode(values: Sequence[Any]) -> Any:
-    """The mode of those that are fake already, or a new one."""
-    found = next((tensor for tensor in tensors_in(values) if isinstance(tensor, FakeTensor)), None)
-    return FakeTensorMode(allow_non_fake_inputs=True) if found is None else found.fake_mode
 
 
 def _fake(mode: Any, value: Any) -> Any:

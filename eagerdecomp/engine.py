@@ -9,19 +9,17 @@ from typing import Any, Literal, TypeAlias
 from eagerdecomp._torch import OpOverload, builtin
 from eagerdecomp.backend import Backend
 from eagerdecomp.cache import ProgramCache, shared_cache
-from eagerdecomp.decomps import our_rules
 from eagerdecomp.explaining import explain_on, one_overload
 from eagerdecomp.explanation import Explanation
 from eagerdecomp.identities import Owner
 from eagerdecomp.key import key_or_none
 from eagerdecomp.opset import OpLike, resolve_ops
-from eagerdecomp.planner import Planner, shipped_costs
-from eagerdecomp.report import unsupported_error
+from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules import NoRoute, Rule, index_rules
 from eagerdecomp.runtime import Entry, Runtime, Watch
 from eagerdecomp.schema import arguments_of, writes_several
-from eagerdecomp.sources import shipped_rules
 from eagerdecomp.stats import Stats
+from eagerdecomp.unsupported import unsupported_error
 
 __all__ = ["Engine", "OnUnsupported"]
 
@@ -81,7 +79,7 @@ class Engine:
         self.backend = backend
         self.on_unsupported = on_unsupported
         self.cache = cache if cache is not None else shared_cache(owner)
-        self.planner = Planner(backend, user, our_rules, shipped_rules, shipped_costs)
+        self.planner = planner_of(backend, user.values())
         self.runtime = Runtime(self.planner, self.cache, owner, watch)
         self._warned: set[OpOverload] = set()
         self._vain: dict[OpOverload, dict[Any, NoRoute]] = {}

@@ -23,7 +23,6 @@ from eagerdecomp._torch import (
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.cache import OpPrograms, shown_fact
 from eagerdecomp.codegen import source_of
-from eagerdecomp.decomps import our_rules
 from eagerdecomp.direct import path_of
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.explanation import Explanation, Step, Way, count_text
@@ -33,13 +32,13 @@ from eagerdecomp.opset import OpLike, OpSet, core_aten, resolve_ops
 from eagerdecomp.passes import PIPELINE
 from eagerdecomp.planner import Planner, shipped_costs
 from eagerdecomp.program import Program, check
-from eagerdecomp.report import unsupported_error
-from eagerdecomp.rules import NoRoute, Rule, index_rules
+from eagerdecomp.rulebook import planner_of
+from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.schema import arguments_of, facts_of, is_composite
 from eagerdecomp.sizes import plain
-from eagerdecomp.sources import shipped_rules
 from eagerdecomp.spelling import describe_call
 from eagerdecomp.tracer import Recorder
+from eagerdecomp.unsupported import unsupported_error
 
 __all__ = ["conditions", "explain", "explain_on", "one_overload"]
 
@@ -73,7 +72,7 @@ def explain(
         {'aten.sigmoid.default': 1, 'aten.mul.Tensor': 1}
     """
     backend = as_backend(core_aten() if supported_ops is None else supported_ops)
-    planner = Planner(backend, index_rules(rules), our_rules, shipped_rules, shipped_costs)
+    planner = planner_of(backend, rules)
     return explain_on(planner, one_overload(op, args, kwargs), args, kwargs)
 
 

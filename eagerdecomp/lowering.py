@@ -18,16 +18,14 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
 from eagerdecomp._dynamo import fake_mode_of, is_unbacked, no_new_guards
+from eagerdecomp._fake import handling_fakes
 from eagerdecomp._torch import (
     FakeTensor,
     OpOverload,
     Sizes,
     builtin,
-    fake_tensor_log_off,
-    lazy_bits_visible,
     no_current_modes,
     python_kernels,
-    without_torch_function,
 )
 from eagerdecomp.key import key_or_none, program_arguments
 from eagerdecomp.passes import optimise
@@ -174,19 +172,10 @@ class _Lowering:
         return found
 
     def _run(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], values: Sequence[Any]) -> _Recorded | str:
-        recorder = _Lowered(self._decide, op, program_arguments(op, values))
+        recorder = _Lowered(self._planner.decide_natively, op, program_arguments(op, values))
         symbolic = any(True for _ in _symbols_in(values))
         with ExitStack() as stack:
-            for context in (
-                no_current_modes(),
-                fake_tensor_log_off(),
-                no_new_guards(self._fakes),
-                self._fakes,
-                without_torch_function(),
-                lazy_bits_visible(),
-                torch.no_grad(),
-                warnings.catch_warnings(),
-            ):
+            for context in (no_new_guards(self._fakes), handling_fakes(self._fakes), torch.no_grad(), warnings.catch_warnings()):
                 stack.enter_context(context)
             if symbolic:
                 stack.enter_context(python_kernels())
@@ -204,11 +193,6 @@ class _Lowering:
             return "its rule makes a tensor outside any operator"
         program = recording.program if symbolic or recorder.met_symbols else optimise(recording.program)
         return _Recorded(program, recorder.values())
-
-    def _decide(self, asked: OpOverload) -> Decision:
-        found = self._planner.decide(asked)
-        # The native op stands for a backend's kernel: only that has an answer for fake tensors.
-        return found if found.kernel is None else found._replace(kernel=builtin(asked))
 
     # -- recordings as nodes -------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from eagerdecomp._torch import (
 )
 from eagerdecomp.errors import TraceError
 from eagerdecomp.planner import is_plumbing_name
-from eagerdecomp.schema import facts_of
+from eagerdecomp.schema import reads_data
 from eagerdecomp.traced import as_traced
 from eagerdecomp.userlines import UserLines
 
@@ -171,7 +171,7 @@ class Noter(DispatchMode):
             node.meta["val"] = self._picture(answer)
             if isinstance(answer, Tensor):
                 self._know(answer, node, node.meta["val"])
-        if facts_of(op).reads_data and _went_by_data(op, args):
+        if reads_data(op, args):
             read = list(answer.shape) if isinstance(answer, Tensor) else answer
             if not isinstance(answer, FakeTensor) and not isinstance(answer, _SYMBOLIC):
                 self._graph.call_function(as_traced, (node, read))
@@ -258,10 +258,3 @@ class Noter(DispatchMode):
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _LITERALS = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
-
-
-def _went_by_data(op: OpOverload, args: Sequence[Any]) -> bool:
-    """Whether the result's value or shape came from data: that of `index` does for masks alone."""
-    if op._schema.name != "aten::index":
-        return True
-    return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])

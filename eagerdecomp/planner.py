@@ -157,6 +157,11 @@ class Planner:
             decision = self._decisions[op] = self._decide(op)
         return decision
 
+    def decide_natively(self, op: OpOverload) -> Decision:
+        """The same, torch's own kernel in the place of the backend's: only that has an answer for fake tensors."""
+        found = self.decide(op)
+        return found if found.kernel is None else found._replace(kernel=builtin(op))
+
     def _decide(self, op: OpOverload) -> Decision:
         ops = self.backend.ops
         supported = op in ops and WORKSPACE_OF.get(op._schema.name, op) in ops

@@ -9,19 +9,19 @@ from typing import Any
 from eagerdecomp._torch import OpOverload, is_dispatched, op_names, overload
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.calls import load_calls
-from eagerdecomp.decomps import few_kernels, our_rules
+from eagerdecomp.decomps import few_kernels
 from eagerdecomp.footprints import load_footprints, torch_release
 from eagerdecomp.gaps import SmallSet, choose_kernels, fewest_kernels, smallest_set
 from eagerdecomp.modelcalls import ModelCalls, model_calls
 from eagerdecomp.opset import OpLike, OpSet, infra, resolve_ops
 from eagerdecomp.planned import OpPlan
-from eagerdecomp.planner import Planner, is_plumbing_name, shipped_costs
+from eagerdecomp.planner import Planner, is_plumbing_name
 from eagerdecomp.plans import Plan
 from eagerdecomp.probing import with_rules
 from eagerdecomp.routes import Routes, op_named
+from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules import Rule, index_rules
 from eagerdecomp.schema import facts_of
-from eagerdecomp.sources import shipped_rules
 
 __all__ = ["aten_ops", "carrying_set", "plan"]
 
@@ -74,8 +74,7 @@ def plan(
     tell(0.0, "reading what was seen of each op")
     backend = as_backend(supported_ops)
     user = index_rules(rules)
-    sources = (user, our_rules, shipped_rules, shipped_costs)
-    planner = Planner(backend, *sources)
+    planner = planner_of(backend, user.values())
     seen, unknown = with_rules(load_calls(), user.values())
     routes = Routes(planner, seen, load_footprints())
     called = ModelCalls()
@@ -108,7 +107,7 @@ def plan(
     choice = choose_kernels(clauses, closed, wanted, kernels, rank, may)
     tell(0.85, "all kernels that are lacking")
     to_close = fewest_kernels(clauses, closed, wanted, rank, may, [kernel.op for kernel in choice.kernels])
-    to_close = _with_rest(to_close, called, wanted, lambda more: Planner(as_backend(backend.ops | more), *sources), may)
+    to_close = _with_rest(to_close, called, wanted, lambda more: planner_of(as_backend(backend.ops | more), user.values()), may)
     tell(0.95, "all kernels that gradients lack")
     for_gradients = fewest_kernels(clauses, closed, wanted | in_gradients, rank, may, to_close)
     tell(1.0, "")
@@ -190,7 +189,7 @@ def carrying_set(
     """
     held = infra() if base is None else base
     user = index_rules(rules)
-    planner = Planner(as_backend(held), user, our_rules, shipped_rules, shipped_costs)
+    planner = planner_of(as_backend(held), user.values())
     fewer = () if not last_resort else tuple(rule for rule in few_kernels.RULES if rule.op not in user)
     seen, _ = with_rules(load_calls(), (*user.values(), *fewer))
     routes = Routes(planner, seen, load_footprints())

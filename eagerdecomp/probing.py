@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from eagerdecomp._fake import handling_fakes
 from eagerdecomp._torch import (
     DispatchMode,
     FakeTensorMode,
     OpOverload,
-    fake_tensor_log_off,
-    lazy_bits_visible,
-    no_current_modes,
-    without_torch_function,
 )
 from eagerdecomp.calls import SeenCall, SeenOp
 from eagerdecomp.calltext import parse_call
@@ -74,10 +70,7 @@ def with_rules(seen: Mapping[str, SeenOp], rules: Iterable[Rule]) -> tuple[Mappi
 def _calls_of(rule: Rule, example: str) -> Counter[str] | None:
     """What a rule calls for a call; None where it leaves the call to the next rule."""
     heard = _Heard()
-    with ExitStack() as stack:
-        contexts = (no_current_modes(), fake_tensor_log_off(), FakeTensorMode(), without_torch_function(), lazy_bits_visible())
-        for context in contexts:
-            stack.enter_context(context)
+    with handling_fakes(FakeTensorMode()):
         args, kwargs = parse_call(example, _fake)
         with torch.no_grad(), heard:
             try:

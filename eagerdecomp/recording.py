@@ -26,12 +26,12 @@ from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.opset import OpLike, OpSet
 from eagerdecomp.record import Record
 from eagerdecomp.recorded import Head, Miss, Unsupported
-from eagerdecomp.report import unsupported_error
 from eagerdecomp.rules import NoRoute
 from eagerdecomp.runtime import Entry
 from eagerdecomp.spelling import describe_call
 from eagerdecomp.tallies import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
 from eagerdecomp.tracer import desugars_first
+from eagerdecomp.unsupported import unsupported_error
 from eagerdecomp.userlines import UserLines
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class RecordingMode(EagerDecompMode):
         self._notes = notes = _Notes(timeline)
         super().__init__(notes.timed(as_backend(supported_ops, kernels)), **options)
         self._watch = _Watch(notes)
-        self._watching = threading.local()
+        self._watching = _Watching()
         self._engine.heard = self._goes_native
         self._engine.frames += 1
 
@@ -91,7 +91,7 @@ class RecordingMode(EagerDecompMode):
             notes.begun, notes.started = now(), datetime.now(timezone.utc).isoformat(timespec="seconds")
             notes.programs = self.cache.info().programs
         # In a body of a higher-order op, which enters the mode anew, the watch may be there already.
-        watching = self._watching.__dict__.setdefault("stack", [])
+        watching = self._watching.stack
         watching.append(not any(mode is self._watch for mode in mode_stack()))
         if watching[-1]:
             self._watch.__enter__()
@@ -225,6 +225,13 @@ class RecordingMode(EagerDecompMode):
             lines=notes.lines.lines(),
             notes=_remarks(head),
         )
+
+
+class _Watching(threading.local):
+    """For each time that this thread has entered a mode, whether the watch was entered with it."""
+
+    def __init__(self) -> None:
+        self.stack: list[bool] = []
 
 
 class _Watch(AmbientMode):

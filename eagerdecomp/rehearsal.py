@@ -9,20 +9,15 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from eagerdecomp._fake import handling_fakes, mode_of_fakes
 from eagerdecomp._torch import (
-    FakeTensorMode,
     OpOverload,
-    builtin,
-    fake_tensor_log_off,
-    lazy_bits_visible,
     no_current_modes,
-    without_torch_function,
 )
 from eagerdecomp.calls import spelled
 from eagerdecomp.chain import Chain
@@ -59,17 +54,10 @@ class Rehearsal:
         values, named = _copied(args), {name: _copied([value])[0] for name, value in kwargs.items()}
         failures: list[NoRoute] = []
         for rule in decision.rules:
-            recorder = _Rehearsed(self._decide, op, program_arguments(op, arguments_of(op, values, named)), self._failures)
-            with ExitStack() as stack:
-                for context in (
-                    no_current_modes(),
-                    fake_tensor_log_off(),
-                    _fake_mode_of([*values, *named.values()]),
-                    without_torch_function(),
-                    lazy_bits_visible(),
-                    warnings.catch_warnings(),
-                ):
-                    stack.enter_context(context)
+            recorder = _Rehearsed(
+                self._planner.decide_natively, op, program_arguments(op, arguments_of(op, values, named)), self._failures
+            )
+            with handling_fakes(mode_of_fakes(tensors_in([*values, *named.values()]))), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch's, of what its own rules use
                 try:
                     result = recorder.run([rule], values, named)
@@ -85,11 +73,6 @@ class Rehearsal:
             return Route(call, str(rule), {}, dict(sorted(kernels.items())))
         missing = {str(end) for end in _ends(failures)}
         return Route(call, "", {}, {}, tuple(sorted(missing - {str(op)} or {str(op)})))
-
-    def _decide(self, asked: OpOverload) -> Decision:
-        found = self._planner.decide(asked)
-        # The native op stands for a backend's kernel: only that has an answer for fake tensors.
-        return found if found.kernel is None else found._replace(kernel=builtin(asked))
 
 
 class _Failure(NamedTuple):
@@ -191,14 +174,6 @@ def _reached(led_to: Mapping[OpOverload, set[OpOverload]], op: OpOverload) -> se
         met |= further
         waiting.extend(further)
     return met
-
-
-def _fake_mode_of(values: Sequence[Any]) -> Any:
-    for tensor in tensors_in(values):
-        mode = getattr(tensor, "fake_mode", None)
-        if mode is not None:
-            return mode
-    return FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def _copied(values: Sequence[Any]) -> list[Any]:

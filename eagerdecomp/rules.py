@@ -42,7 +42,7 @@ class Rule:
     Attributes:
         op: the overload the rule expresses.
         fn: the rule's function, as above.
-        source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table``, ``refs``, ``explicit`` or ``prims``.
+        source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table``, ``refs``, ``explicit``, ``small`` or ``prims``.
         where: for people: module and line of the function.
         linked: which of the two kinds `fn` is.
         effects: it does more than its calls show (exchanges generator state, warns), so that no program can hold it: always, or for

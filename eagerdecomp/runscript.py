@@ -41,11 +41,19 @@ class Script:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a script ended: the exit code Python would have given, and the seconds it took. `interrupted` means Ctrl-C."""
+    """How a script ended.
+
+    Attributes:
+        exit_code: what Python would have given.
+        seconds: how long it took.
+        interrupted: whether Ctrl-C ended it.
+        in_child: whether this process is one that the script forked, and that left it by ``sys.exit``: not the one that ran it.
+    """
 
     exit_code: int
     seconds: float
     interrupted: bool = False
+    in_child: bool = False
 
 
 def run_script(script: Script, entering: Entering, *, full_trace: bool = False) -> Outcome:
@@ -59,7 +67,7 @@ def run_script(script: Script, entering: Entering, *, full_trace: bool = False) 
     """
     if not script.is_module and not os.path.exists(script.name):
         raise ScriptNotFound(f"can't open {script.name!r}: no such file")
-    code, interrupted = 0, False
+    code, interrupted, process = 0, False, os.getpid()
     others = frozenset(threading.enumerate())
     started = time.perf_counter()
     with _as_python_would(script), threads_entering(entering):
@@ -79,7 +87,7 @@ def run_script(script: Script, entering: Entering, *, full_trace: bool = False) 
             code = 1
             _report(error, full_trace)
         interrupted = _end_threads(others) or interrupted
-    return Outcome(130 if interrupted else code, time.perf_counter() - started, interrupted)
+    return Outcome(130 if interrupted else code, time.perf_counter() - started, interrupted, os.getpid() != process)
 
 
 @contextmanager

@@ -100,6 +100,14 @@ class Entry:
         return OpStats(self.calls, direct, decomposed, hits, self.misses, self.bypassed, self.fell_back, self.why_bypassed)
 
 
+class _Running(threading.local):
+    """What one thread is about: the ops that it links, while it holds the lock, and the rules under way in it."""
+
+    def __init__(self) -> None:
+        self.linking: list[OpOverload] = []
+        self.chain = Chain()
+
+
 class _Nested(DispatchMode):
     """Under it a rule runs when it is not recorded: what the rule calls goes to the runtime's handlers."""
 
@@ -142,7 +150,7 @@ class Runtime:
         self._nested: dict[Callable[..., Any], Entry] = {}
         self._space = cache.space(owner)
         self._lock = free_in_child(threading.RLock())
-        self._running, self.callbacks = threading.local(), Callbacks()
+        self._running, self.callbacks = _Running(), Callbacks()
         self._nested_mode = _Nested(self)
 
     # -- op -> entry ----------------------------------------------------------------------------------------------
@@ -173,14 +181,14 @@ class Runtime:
             return entry
 
     def _handler(self, op: OpOverload, entry: Entry) -> Callable[..., Any]:
-        depth = len(self._linking)
+        depth = len(self._running.linking)
         try:
             return self._link(op, entry)
         except NoRoute as failure:
             entry.routeless = True
             return _raises(failure)
         finally:
-            del self._linking[depth:]
+            del self._running.linking[depth:]
 
     def _link(self, op: OpOverload, entry: Entry) -> Callable[..., Any]:
         """What runs an op, its counts kept in `entry`. Raises NoRoute when no rule can be linked or recorded."""
@@ -189,18 +197,18 @@ class Runtime:
             return self.callbacks.passing(op)
         if decision.kernel is not None and decision.when is None:
             return native(op) if decision.kernel is builtin(op) else decision.kernel
-        if op in self._linking:
+        if op in self._running.linking:
             raise NoRoute(op)
-        depth = len(self._linking)
+        depth = len(self._running.linking)
         try:
-            self._linking.append(op)
+            self._running.linking.append(op)
             decomposed = self._decomposed(op, decision.rules, entry)
         except NoRoute as failure:
             if decision.kernel is None:
                 raise
             decomposed = _raises(failure)
         finally:
-            del self._linking[depth:]
+            del self._running.linking[depth:]
         if decision.kernel is None:
             return decomposed
         return _where(decision, decomposed, entry)
@@ -273,12 +281,12 @@ class Runtime:
             nonlocal made
             if made is None:
                 with self._lock:
-                    depth = len(self._linking)
+                    depth = len(self._running.linking)
                     try:
-                        self._linking.append(op)
+                        self._running.linking.append(op)
                         made = self._decomposed(op, rules, entry)
                     finally:
-                        del self._linking[depth:]
+                        del self._running.linking[depth:]
             return made(*args, **kwargs)
 
         return run
@@ -316,14 +324,14 @@ class Runtime:
             self.planner.decide,
             op,
             program_arguments(op, values),
-            chain=self._chain(),
+            chain=self._running.chain,
             by_predicate=self._by_predicate,
             call=values if self.planner.backend.compile is None else None,  # a hook compiles for one shape
             fused=self.planner.backend.compile is not None,
         )
         conjugate, negative, zero = lazy_bit_guards()
         with without_torch_function(), conjugate, negative, zero:
-            result = self._chain().whole(lambda: recorder.run(rules, args, kwargs))
+            result = self._running.chain.whole(lambda: recorder.run(rules, args, kwargs))
         recording = recorder.recording(result)
         if recording.program is None:
             entry.passed_by(recording.why_not)
@@ -361,16 +369,6 @@ class Runtime:
         """What runs an op whose predicate, or rule, is asked at each call, in programs too: it may read more than a key holds."""
         return self.nested(op).run
 
-    @property
-    def _linking(self) -> list[OpOverload]:
-        """The ops that this thread, which holds the lock, links."""
-        return self._running.__dict__.setdefault("linking", [])  # type: ignore[no-any-return]
-
-    def _chain(self) -> Chain:
-        """The rules under way in this thread."""
-        chain: Chain = self._running.__dict__.setdefault("chain", Chain())
-        return chain
-
     # -- rules run as they are ---------------------------------------------------------------------------------------
 
     def _direct(
@@ -378,14 +376,14 @@ class Runtime:
     ) -> Any:
         """Run a rule without recording it; the ops it calls go to their own handlers."""
         entry.passed_by(why)
-        chain = self._chain()
+        chain = self._running.chain
 
         def apply(rule: Rule) -> Any:
             with chain.entered(rule, args, kwargs), self._nested_mode:
                 return held(rule, None, args, kwargs, rule(*args, **kwargs))
 
-        first, second, third = lazy_bit_guards()
-        with without_torch_function(), first, second, third:
+        conjugate, negative, zero = lazy_bit_guards()
+        with without_torch_function(), conjugate, negative, zero:
             return chain.whole(lambda: first_answer(op, rules, apply))
 
     def by_others(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ __all__ = [
     "functional_twin",
     "is_composite",
     "kind_of",
+    "reads_data",
     "settled_by_out",
     "writes_several",
 ]
@@ -121,6 +123,15 @@ def facts_of(op: OpOverload) -> OpFacts:
     return OpFacts(op)
 
 
+def reads_data(op: OpOverload, args: Sequence[Any]) -> bool:
+    """Whether what a call answers, or its shape, comes from data: of `index` it does for masks alone."""
+    if not facts_of(op).reads_data:
+        return False
+    if op._schema.name != "aten::index":
+        return True
+    return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+
+
 def arguments_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """All of a call's arguments in schema order, defaults filled in."""
     values = list(args)
@@ -174,7 +185,8 @@ def functional_twin(op: OpOverload) -> OpOverload | None:
         return None
     wanted = [_shape_of(arg) for i, arg in enumerate(facts.arguments) if not (facts.is_out and i in facts.mutated)]
     packet = op._schema.name
-    plain = packet if facts.is_out else packet.removesuffix("_")
+    operator = re.sub(r"::__i(\w+)__$", r"::__\1__", packet)
+    plain = packet if facts.is_out else operator if operator != packet else packet.removesuffix("_")
     for name in (plain, f"{plain}_functional"):
         for candidate in _namesakes(op, name):
             found = facts_of(candidate)

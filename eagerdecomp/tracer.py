@@ -18,7 +18,7 @@ from eagerdecomp.planner import Decision
 from eagerdecomp.program import KernelCall, Program, Slot, slots_in
 from eagerdecomp.reads import Reads, Values
 from eagerdecomp.rules import NoRoute, Rule, first_answer
-from eagerdecomp.schema import facts_of
+from eagerdecomp.schema import facts_of, reads_data
 from eagerdecomp.sizes import Traced, plain
 
 __all__ = ["Recorder", "Recording", "desugars_first", "tensors_in"]
@@ -49,7 +49,6 @@ _METADATA_READERS = _ALLOCATIONS | frozenset(
     )
 )
 
-
 # What stands for itself in a program.
 _LITERALS = frozenset({int, float, bool, str, torch.dtype, torch.device})
 
@@ -67,7 +66,6 @@ _RESIZES = frozenset({"aten::resize_", "aten::resize_as_", "aten::set_"})
 
 # Ops whose results have a rank that sizes decide.
 _RANK_BY_SIZE = frozenset({"aten::squeeze", "aten::squeeze_", "aten::squeeze_copy"})
-
 
 _NOTHING = nullcontext()
 
@@ -340,14 +338,13 @@ class Recorder(DispatchMode):
         facts = facts_of(op)
         if self._reads is not None:
             if op._schema.name in _RESIZES or torch.Tag.inplace_view in op.tags:
-                self._reads.read_everything(
-                    f"changes the shape of a tensor in place ({op})"
-                )  # what is read later is not the caller's
+                # What is read later is not the caller's.
+                self._reads.read_everything(f"changes the shape of a tensor in place ({op})")
             if op._schema.name in _RANK_BY_SIZE:
                 self._shared.rank_by_size = True
             if op._schema.name == "aten::index":  # by masks it reads data
                 self._reads.read_types()
-        if facts.reads_data and not self._why_not and _reads_data(op, args):
+        if not self._why_not and reads_data(op, args):
             self._why_not = f"reads the data of a tensor ({op})"
         if not (facts.returns_alias or facts.returns_written) and any(
             id(value) in self._shared.slots for value in tensors_in(answer)
@@ -446,10 +443,3 @@ def _renumbered(value: Any, numbers: Iterator[Any]) -> Any:
         renumbered = {name: _renumbered(value[name], numbers) for name in sorted(value)}
         return {name: renumbered[name] for name in value}
     return value
-
-
-def _reads_data(op: OpOverload, args: Sequence[Any]) -> bool:
-    """Whether the result's shape or value came from data: `index` does so for masks only."""
-    if op._schema.name == "aten::index":
-        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
-    return True

@@ -22,20 +22,19 @@ from torch.nn import Parameter
 from eagerdecomp._torch import OpOverload, builtin, lazy_bits_visible, no_current_modes
 from eagerdecomp.backend import Backend, Kernel
 from eagerdecomp.blamed import Blame, Culprit
-from eagerdecomp.decomps import our_rules
 from eagerdecomp.direct import native
 from eagerdecomp.errors import DifferenceError, UnsupportedOpError
 from eagerdecomp.forking import free_in_child
 from eagerdecomp.judging import Difference, difference
 from eagerdecomp.observing import Caught, Observed, copied, leaves_of, observed
 from eagerdecomp.opset import OpLike
-from eagerdecomp.planner import Planner, is_plumbing_name, shipped_costs
+from eagerdecomp.planner import is_plumbing_name
 from eagerdecomp.replaying import Call, Draws, answered_by, culprit_of, eager, replayed, why_not_compared
-from eagerdecomp.rules import NoRoute, Rule, index_rules, place_of
+from eagerdecomp.rulebook import planner_of
+from eagerdecomp.rules import NoRoute, Rule, place_of
 from eagerdecomp.runtime import Watch
 from eagerdecomp.schema import facts_of, is_composite
 from eagerdecomp.sizes import plain
-from eagerdecomp.sources import shipped_rules
 from eagerdecomp.spelling import describe_call
 from eagerdecomp.userlines import UserLines, places_in_words
 from eagerdecomp.verified import Verified, Verify
@@ -74,7 +73,7 @@ class Verifying:
     def __init__(self, backend: Backend, rules: Iterable[Rule], spec: Verify) -> None:
         self._backend = backend
         self._spec = spec
-        self._planner = Planner(backend, index_rules(rules), our_rules, shipped_rules, shipped_costs)
+        self._planner = planner_of(backend, rules)
         # On another device than the CPU its own kernels are judged too, and everything is compared at home.
         self._elsewhere = backend.device_type not in (None, "cpu")
         self._here = _Here()

@@ -18,7 +18,6 @@ PACKAGE = Path(eagerdecomp.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "_dispatcher",
-        "_fake",
         "_tables",
         "_torch",
         "_torch_first",
@@ -57,6 +56,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "_dynamo",
+        "_fake",
         "_higher_order",
         "bench.figures",
         "argument_checks",
@@ -182,7 +182,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "compiler",
         "modelcalls",
         "planpage",
-        "report",
+        "rulebook",
+        "unsupported",
     ),
     ("backends.numpy", "explaining", "plans", "replaying", "runtime"),
     ("allowlist", "engine", "planning", "verifying"),

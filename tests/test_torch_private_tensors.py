@@ -282,6 +282,22 @@ def test_suggested_memory_format_is_channels_last_where_the_strides_are() -> Non
     assert suggested_memory_format(volume) is torch.channels_last_3d
 
 
+def test_rules_run_on_fake_tensors_as_a_handler_runs_them_on_others(caplog: pytest.LogCaptureFixture) -> None:
+    fakes = FakeTensorMode()
+    with fakes:
+        x = torch.ones(2, 3)
+    assert _fake.mode_of_fakes([torch.ones(1), x]) is fakes
+    assert isinstance(_fake.mode_of_fakes([torch.ones(1)]), FakeTensorMode)
+    with Seen() as around, torch.device("meta"), _fake.handling_fakes(fakes):
+        made = torch.ones(3) + x[0]
+        with pytest.raises(RuntimeError):
+            made.unique().tolist()
+    assert isinstance(made, FakeTensor)
+    assert made.device.type == "cpu"  # what acts on the user's calls does not act on a rule's
+    assert not around.ops
+    assert not caplog.records
+
+
 def test_fake_tensors_take_foreach_as_others_do_while_it_is_entered() -> None:
     from torch.utils._foreach_utils import _has_foreach_support
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +21,8 @@ from eagerdecomp.commands.command import (
 from eagerdecomp.commands.scripts import (
     NOT_COMPARED,
     SCRIPT_FAILED,
-    add_module,
+    add_on_unsupported,
+    add_script,
     backend_of,
     own_words,
     print_last,
@@ -36,7 +36,6 @@ __all__ = ["COMMAND"]
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "eagerdecomp blame [options] SCRIPT [ARGS ...]\n       eagerdecomp blame [options] -m MODULE [ARGS ...]"
     parser.add_argument("--backend", metavar="MODULE:NAME", help="the Backend whose kernels are judged, and the rules to its set")
     names = ", ".join(NAMED_SETS)
     parser.add_argument(
@@ -44,16 +43,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     add_rules(parser)
     parser.add_argument("--all", action="store_true", help="go on to the script's end, and tell every op and line that differs")
-    parser.add_argument(
-        "--on-unsupported",
-        choices=("error", "fallback"),
-        default="error",
-        help="an op without a route to the set: raise, or run it natively (default %(default)s)",
-    )
+    add_on_unsupported(parser, "to the set: raise, or run it natively")
     parser.add_argument("--reproducer", metavar="FILE", help="write the script that shows the first difference there")
-    parser.add_argument("--full-trace", action="store_true", help="keep this library's frames in the script's tracebacks")
     add_json(parser, "what was found")
-    add_module(parser)
+    add_script(parser, "blame")
 
 
 _VALUES = frozenset({"--backend", "--ops", "--rules", "--on-unsupported", "--reproducer", "--json"})
@@ -91,10 +84,9 @@ def _run(args: argparse.Namespace) -> int:
     watch = Blaming(backend, rules=rules, every=args.all, on_unsupported=args.on_unsupported, named=named)
     with output_file("--json", args.json) as write, output_file("--reproducer", args.reproducer) as write_script:
         beside = Path(args.reproducer).absolute().with_suffix(".pt") if args.reproducer else None  # the script may change folders
-        process = os.getpid()
         outcome = run_script(script, watch.watching, full_trace=args.full_trace)
-        if os.getpid() != process:
-            return outcome.exit_code  # a child that the script forked
+        if outcome.in_child:
+            return outcome.exit_code
         report = watch.report()
         if args.json != "-":
             print_last(report.text(scripts=beside is None))

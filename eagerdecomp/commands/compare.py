@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from typing import Any
 
@@ -22,7 +21,8 @@ from eagerdecomp.commands.command import (
 from eagerdecomp.commands.scripts import (
     NOT_COMPARED,
     SCRIPT_FAILED,
-    add_module,
+    add_on_unsupported,
+    add_script,
     backend_of,
     own_words,
     print_last,
@@ -37,23 +37,16 @@ __all__ = ["COMMAND"]
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "eagerdecomp compare [options] SCRIPT [ARGS ...]\n       eagerdecomp compare [options] -m MODULE [ARGS ...]"
     what = "a Backend or OpSet as MODULE:NAME, a set with torch's own kernels as for --ops (core, a FILE), or native"
     parser.add_argument(
         "--backend", metavar="A", default="native", help=f"{what} (default %(default)s); the script goes on with it"
     )
     parser.add_argument("--against", metavar="B", required=True, help="the other one, named likewise")
     add_rules(parser)
-    parser.add_argument(
-        "--on-unsupported",
-        choices=("error", "fallback"),
-        default="error",
-        help="an op without a route to a set: raise, or run it natively (default %(default)s)",
-    )
+    add_on_unsupported(parser, "to a set: raise, or run it natively")
     parser.add_argument("--markdown", metavar="FILE", help="write what was found there as Markdown")
-    parser.add_argument("--full-trace", action="store_true", help="keep this library's frames in the script's tracebacks")
     add_json(parser, "what was found")
-    add_module(parser)
+    add_script(parser, "compare")
 
 
 _VALUES = frozenset({"--backend", "--against", "--rules", "--on-unsupported", "--markdown", "--json"})
@@ -89,13 +82,12 @@ def _run(args: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     with output_file("--json", args.json) as write, output_file("--markdown", args.markdown) as write_markdown:
-        process = os.getpid()
         try:
-            outcome = run_script(script, watch.watching, full_trace=args.full_trace)
+            outcome = run_script(script, lambda: watch, full_trace=args.full_trace)
         finally:
             progress.clear()
-        if os.getpid() != process:
-            return outcome.exit_code  # a child that the script forked
+        if outcome.in_child:
+            return outcome.exit_code
         report = watch.report()
         if args.json != "-":
             print_last(str(report))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from eagerdecomp.commands.command import EXIT_CODES, Command, UsageError, add_json, add_keep, add_ops, kept_ops, output_file
-from eagerdecomp.commands.scripts import add_module, own_words, print_last, script_of
+from eagerdecomp.commands.scripts import add_on_unsupported, add_script, own_words, print_last, script_of
 from eagerdecomp.opfile import op_set_from
 from eagerdecomp.runscript import Script, run_script
 from eagerdecomp.summary import run_facts, summary_json, summary_table
@@ -23,15 +22,9 @@ __all__ = ["COMMAND"]
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "eagerdecomp run [options] SCRIPT [ARGS ...]\n       eagerdecomp run [options] -m MODULE [ARGS ...]"
     add_ops(parser)
     add_keep(parser)
-    parser.add_argument(
-        "--on-unsupported",
-        choices=("error", "fallback"),
-        default="error",
-        help="an op without a route to the set: raise, or run it natively and count it (default %(default)s)",
-    )
+    add_on_unsupported(parser, "to the set: raise, or run it natively and count it")
     parser.add_argument(
         "--preflight",
         action="store_true",
@@ -47,11 +40,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not watch from outside what reaches the backend: the table has less, the run is faster",
     )
-    parser.add_argument("--full-trace", action="store_true", help="keep this library's frames in the script's tracebacks")
     parser.add_argument("--quiet", action="store_true", help="no closing table")
     add_json(parser, "the closing table")
     parser.add_argument("--plain-seconds-to", help=argparse.SUPPRESS)
-    add_module(parser)
+    add_script(parser, "run")
 
 
 # Options of `run` that take the next word: those in front of the script have to be told from the script's own.
@@ -116,10 +108,9 @@ def _run(args: argparse.Namespace) -> int:
             with nullcontext() if seen is None else seen, mode:
                 yield
 
-        process = os.getpid()
         outcome = run_script(script, inside, full_trace=args.full_trace)
-        if os.getpid() != process:
-            return outcome.exit_code  # a child that the script forked, and that left it by sys.exit
+        if outcome.in_child:
+            return outcome.exit_code
         # After it: whoever comes first pays for what is not yet in memory.
         plain, failed = _baseline(script) if args.baseline else (None, [])
         notes += failed

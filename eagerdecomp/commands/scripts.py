@@ -13,16 +13,39 @@ from eagerdecomp.commands.command import FAILED, INTERRUPTED, UsageError, object
 from eagerdecomp.opset import OpSet
 from eagerdecomp.runscript import Outcome, Script
 
-__all__ = ["NOT_COMPARED", "SCRIPT_FAILED", "add_module", "backend_of", "own_words", "print_last", "script_of", "watched_exit"]
+__all__ = [
+    "NOT_COMPARED",
+    "SCRIPT_FAILED",
+    "add_on_unsupported",
+    "add_script",
+    "backend_of",
+    "own_words",
+    "print_last",
+    "script_of",
+    "watched_exit",
+]
 
 # What `blame` and `compare` end with where nothing was found: the script ended with an error; no call was compared.
 SCRIPT_FAILED = 3
 NOT_COMPARED = 4
 
 
-def add_module(parser: argparse.ArgumentParser) -> None:
-    """The option ``-m``."""
+def add_script(parser: argparse.ArgumentParser, command: str) -> None:
+    """The script that a command runs, in its usage, and the options ``-m`` and ``--full-trace``."""
+    usage = f"eagerdecomp {command} [options]"
+    parser.usage = f"{usage} SCRIPT [ARGS ...]\n       {usage} -m MODULE [ARGS ...]"
+    parser.add_argument("--full-trace", action="store_true", help="keep this library's frames in the script's tracebacks")
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as for python -m")
+
+
+def add_on_unsupported(parser: argparse.ArgumentParser, what: str) -> None:
+    """The option ``--on-unsupported``; `what` becomes of an op without a route."""
+    parser.add_argument(
+        "--on-unsupported",
+        choices=("error", "fallback"),
+        default="error",
+        help=f"an op without a route {what} (default %(default)s)",
+    )
 
 
 def own_words(values: frozenset[str]) -> Callable[[Sequence[str]], int]:

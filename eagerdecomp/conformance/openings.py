@@ -8,15 +8,14 @@ from __future__ import annotations
 from eagerdecomp.backend import Backend
 from eagerdecomp.calls import load_calls
 from eagerdecomp.conformance.results import Opening
-from eagerdecomp.decomps import our_rules
 from eagerdecomp.footprints import load_footprints
 from eagerdecomp.gaps import rank_kernels
 from eagerdecomp.opset import core_aten
-from eagerdecomp.planner import Planner, is_plumbing_name, shipped_costs
+from eagerdecomp.planner import is_plumbing_name
 from eagerdecomp.planning import aten_ops
 from eagerdecomp.routes import Routes
+from eagerdecomp.rulebook import planner_of
 from eagerdecomp.schema import facts_of
-from eagerdecomp.sources import shipped_rules
 
 __all__ = ["openings"]
 
@@ -28,7 +27,7 @@ def openings(backend: Backend, *, together: int = 10) -> tuple[Opening, ...]:
     taken apart already, and which no other op waits for, is not among them.
     """
     missing = {str(op): op for op in core_aten() if op not in backend.ops}
-    routes = Routes(Planner(backend, {}, our_rules, shipped_rules, shipped_costs), load_calls(), load_footprints())
+    routes = Routes(planner_of(backend), load_calls(), load_footprints())
     names = [str(op) for op in aten_ops() if not is_plumbing_name(str(op))]
     routes.know(names)
     # Of an op that has rules, of which no call was seen, nobody knows what it waits for.

@@ -16,13 +16,11 @@ from eagerdecomp.blaming import blame
 from eagerdecomp.calls import load_calls
 from eagerdecomp.calltext import parse_call
 from eagerdecomp.conformance.anyop import examples_of
-from eagerdecomp.decomps import our_rules
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.footprints import load_footprints
 from eagerdecomp.opset import resolve_ops
-from eagerdecomp.planner import Planner, shipped_costs
 from eagerdecomp.routes import Routes
-from eagerdecomp.sources import shipped_rules
+from eagerdecomp.rulebook import planner_of
 
 __all__ = ["Program", "programs", "tried"]
 
@@ -40,7 +38,7 @@ def programs(backend: Backend, seed: int, most: int) -> list[Program]:
     turn, as the seed orders."""
     draws = random.Random(seed)
     names = [name for name, seen in load_calls().items() if seen.eager and name.startswith("aten.")]
-    routes = Routes(Planner(backend, {}, our_rules, shipped_rules, shipped_costs), load_calls(), load_footprints())
+    routes = Routes(planner_of(backend), load_calls(), load_footprints())
     routes.know(names)
     rounds: dict[int, list[Program]] = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""Reports: facts of planner and runtime put into words. For now the error of a call without a route."""
+"""The error of a call without a route: what the search left behind, put into words."""
 
 from __future__ import annotations
 
