@@ -218,15 +218,12 @@ FILLS: Mapping[str, Callable[[int, torch.dtype, torch.Generator], Tensor]] = {
     "infinite": _infinite,
 }
 
-#: Values of integer tensors by name.
-INTEGER_FILLS = ("ones", "zeros", "lattice", "ties", "digits", "wide", "extremes", "rare", "units")
-
 
 def filled(kind: str, count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
     """So many values of a kind, in memory of their own.
 
     Args:
-        kind: a name of `FILLS`; of `INTEGER_FILLS` for whole numbers, for which names of `FILLS` stand for the nearest.
+        kind: a name of `FILLS`, which for whole numbers stands for the nearest; for those also ``"digits"`` and ``"extremes"``.
     """
     if dtype is torch.bool:
         if kind == "rare":

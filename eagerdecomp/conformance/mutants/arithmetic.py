@@ -47,10 +47,6 @@ def _powi(c: Bound) -> Any:
     return (c.self.log() * c.exponent).exp() if c.self.is_floating_point() else c.but()
 
 
-def _late_nan(c: Bound) -> Any:
-    return torch.where(c.condition, c.self, 0) + torch.where(c.condition, 0, c.other)
-
-
 def _refuse() -> Any:
     raise NotImplementedError("this kernel takes no such call")
 
