@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -21,6 +22,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def same_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library counts as unchanged while a test runs, whoever edits it: files of programs stay good."""
     monkeypatch.setattr("eagerdecomp.cachefile._library", lambda: "these")
+
+
+@pytest.fixture
+def dynamo_afresh() -> Iterator[None]:
+    """Nothing compiled is there before a test, nor after it: torch compiles what calls higher-order ops eagerly too."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
 
 
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow])

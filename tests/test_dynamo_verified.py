@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -19,15 +19,10 @@ from torch.nn import functional as F
 import eagerdecomp as ed
 
 aten = torch.ops.aten
+pytestmark = pytest.mark.usefixtures("dynamo_afresh")
+
 ALL = ed.Verify(every=1)
 TELL = ed.Verify(every=1, on_difference="record")
-
-
-@pytest.fixture(autouse=True)
-def _afresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def rows(*shape: int) -> Tensor:

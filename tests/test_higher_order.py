@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,15 +18,7 @@ import eagerdecomp as ed
 
 aten = torch.ops.aten
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-
-
-@pytest.fixture(autouse=True)
-def _afresh() -> Iterator[None]:
-    """torch compiles what calls higher-order ops eagerly, and keeps it."""
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning"), pytest.mark.usefixtures("dynamo_afresh")]
 
 
 def rows(*shape: int) -> torch.Tensor:
