@@ -31,8 +31,17 @@ __all__ = [
     "without_onednn",
 ]
 
+#: ``out=`` of the right shape, laid out as the inputs are.
+STRIDED_OUT = "strided out"
+
 _STORED = "reads a permuted input as if it were row-major; without out= it does not"
 _UNWRITTEN = "leaves out= unwritten under any dispatch mode"
+_MISWRITTEN = "writes a permuted out= as if it were row-major; without out= the values are others"
+_UNREAD = "reads memory that nobody has written"
+_SAME_MEMORY = "adds into places that are one memory, each as if it were its own"
+_OF_EQUALS = "of equal values it may answer the place of any"
+_NO_SIGN = "vectors have no sign of their own, and only the values of the plain call are freed of it"
+_NO_ORDER = "eigenvalues have no order of their own, and only the plain call's are sorted"
 
 #: Calls for which eager is no standard, each with the reason: OpInfo, form, layout ("any" for all).
 EAGER_FAULTS: dict[tuple[str, str, str], str] = {
@@ -40,7 +49,17 @@ EAGER_FAULTS: dict[tuple[str, str, str], str] = {
     ("_native_batch_norm_legit", "out", "permuted"): _STORED,
     ("linalg.matrix_rank", "out", "any"): _UNWRITTEN,
     ("linalg.matrix_rank.hermitian", "out", "any"): _UNWRITTEN,
-    ("linalg.eigh", "out", "any"): "eigenvectors have no sign of their own",
+    **{(name, "out", "any"): _NO_SIGN for name in ("linalg.eigh", "linalg.svd", "svd")},
+    **{(name, "method", "any"): _NO_SIGN for name in ("linalg.eigh", "svd")},
+    **{(name, "out", "any"): _NO_ORDER for name in ("linalg.eig", "linalg.eigvals")},
+    **{
+        (name, STRIDED_OUT, "permuted"): _MISWRITTEN
+        for name in ("narrow_copy", "lu_unpack", "linalg.lu", "nn.functional.avg_pool3d")
+    },
+    **{(name, form, "expanded"): _UNREAD for name in ("median", "nanmedian") for form in ("plain", "out")},
+    **{(f"nn.functional.{name}_margin_loss", "plain", "size-0"): _UNREAD for name in ("multi", "multilabel")},
+    **{(name, "inplace", "expanded"): _SAME_MEMORY for name in ("addmv", "baddbmm")},
+    **{("kthvalue", form, "expanded"): _OF_EQUALS for form in ("plain", "out")},
 }
 
 #: Ops that answer eigenvalues in an order that LAPACK leaves open; both sides' are sorted, and their vectors with them.
@@ -59,10 +78,6 @@ VARIANTS = {
     "operator": "operator_variant",
     "inplace operator": "inplace_operator_variant",
 }
-
-# ``out=`` of the right shape, laid out as the inputs are.
-STRIDED_OUT = "strided out"
-
 
 #: torch keeps the OpInfos of foreach ops apart, by what they take.
 _FOREACH = ("unary", "binary", "pointwise", "reduce", "other")
@@ -119,7 +134,9 @@ def cases(info: Any, selection: Selection, seed: int) -> Iterator[Case]:
     grad = selection.grad and differentiable(info, selection)
     torch.default_generator.manual_seed(seed)
     form = "out" if selection.form == STRIDED_OUT else selection.form
-    if any((full_name(info), form, layout) in EAGER_FAULTS for layout in (selection.layout, "any")):
+    if any(
+        (full_name(info), one, layout) in EAGER_FAULTS for one in {form, selection.form} for layout in (selection.layout, "any")
+    ):
         return
     # Not `info.sample_inputs`, which looks through the whole call stack for each sample: minutes under pytest.
     samples = info.sample_inputs_func(info, "cpu", dtype_of(info, selection.dtype), grad)

@@ -15,7 +15,7 @@ from torch import Tensor
 from eagerdecomp.precision import HALF
 from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name, shape_text
 
-__all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_addmv", "dimension_error"]
+__all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_addmv", "check_baddbmm", "dimension_error"]
 
 
 def dimension_error(dim: int, rank: int) -> IndexError:
@@ -327,7 +327,8 @@ def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> Non
         raise RuntimeError(f"Incompatible matrix sizes for bmm ({rows}x{inner} and {theirs}x{columns})")
 
 
-def _baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> None:
+def check_baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> None:
+    """Refuse what eager's `baddbmm` refuses first: factors without the dimensions that the result is made of."""
     for one, dim in ((batch1, 0), (batch1, 1), (batch2, 2)):
         _size(one, dim)
 
@@ -378,7 +379,7 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten.argmin.default": _extreme("argmin"),
     "aten.avg_pool2d.default": _taking("avg_pool2d", torch.int64, *_FLOATS),
     "aten.avg_pool3d.default": _taking("avg_pool3d_out_frame", torch.int64, torch.float32, torch.float64),
-    "aten.baddbmm.default": _baddbmm,
+    "aten.baddbmm.default": check_baddbmm,
     "aten.bucketize.Scalar": _bucketize,
     "aten.bucketize.Tensor": _bucketize,
     "aten.clamp.Tensor": _clamp,

@@ -107,6 +107,38 @@ def test_what_eager_refuses_is_refused(name: str, dtype: torch.dtype) -> None:
     assert str(got) == str(want)
 
 
+ZERO, ROW, SQUARE, CUBE = torch.ones(()), torch.ones(3), torch.ones(3, 3), torch.ones(3, 3, 3)
+NONE, TWO = torch.ones(0).long(), torch.zeros(2).long()
+
+MISSHAPEN: dict[str, Callable[[], Any]] = {
+    "a product of numbers": lambda: torch.mv(ZERO, ZERO),
+    "a product of cubes": lambda: torch.mv(CUBE, ROW),
+    "a product with a short vector": lambda: torch.mv(SQUARE, ROW[:2]),
+    "numbers added to a product of vectors": lambda: torch.addmv(SQUARE, SQUARE, ROW),
+    "batches of numbers": lambda: torch.baddbmm(ZERO, ZERO, ZERO),
+    "batches of matrices and vectors": lambda: torch.baddbmm(ZERO, SQUARE, ROW),
+    "a sum of batches of numbers": lambda: torch.addbmm(ZERO, ZERO, ZERO),
+    "a sum of batches of matrices": lambda: torch.addbmm(ZERO, CUBE, SQUARE),
+    "a sum of two and of three": lambda: torch.addbmm(ZERO, CUBE[:2], CUBE),
+    "a sum of others": lambda: torch.addbmm(ZERO, CUBE[:, :, :2], CUBE),
+    "indices of a number": lambda: torch.index_add(ROW, 0, NONE, ZERO),
+    "two indices of a number": lambda: torch.index_reduce(ROW, 0, TWO, ZERO, "amax"),
+    "indices into nothing": lambda: torch.index_reduce(SQUARE[:, :0], 1, TWO, SQUARE[:, :2], "amax"),
+    "a number copied twice": lambda: torch.index_copy(ROW, 0, TWO, ZERO),
+    "too few copied": lambda: torch.index_copy(SQUARE, 0, TWO, SQUARE[:1]),
+    "segments without an end": lambda: torch.segment_reduce(ROW, "max", offsets=NONE, axis=0),
+}
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce")
+@pytest.mark.parametrize("name", MISSHAPEN)
+def test_misshapen_operands_are_refused_in_eagers_words(name: str) -> None:
+    kind, want = outcome(MISSHAPEN[name])
+    assert kind == "error"
+    kind, got = outcome(lambda: on_core(MISSHAPEN[name]))
+    assert (kind, type(got), str(got)) == ("error", type(want), str(want))
+
+
 N, B, C, EYE = torch.arange(3), torch.arange(3) > 0, torch.arange(3) + 1j, torch.eye(3)
 
 REFUSED_ON_PRIMS: dict[str, Callable[[], Any]] = {

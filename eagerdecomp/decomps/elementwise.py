@@ -315,8 +315,6 @@ _INTEGER_ADDCDIV = (
 
 def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """The sum of a batch of products is one product: the batch laid out along the dimension that is summed over."""
-    if batch1.dim() != 3 or batch2.dim() != 3 or batch1.size(0) != batch2.size(0) or batch1.size(2) != batch2.size(1):
-        raise RuntimeError("addbmm: expected two batches of matrices that multiply")
     rows = aten.reshape.default(aten.permute.default(batch1, [1, 0, 2]), [batch1.size(1), batch1.size(0) * batch1.size(2)])
     columns = aten.reshape.default(batch2, [batch2.size(0) * batch2.size(1), batch2.size(2)])
     return aten.addmm.default(self, rows, columns, beta=beta, alpha=alpha)

@@ -289,6 +289,8 @@ def _lu_unpack(
     permutation = empty()
     if unpack_pivots:
         pivots = aten.reshape.default(LU_pivots, [math.prod(batch), LU_pivots.size(-1)])
+        if pivots.size(1) > (swaps := min(LU_data.shape[-2:])):
+            pivots = aten.slice.Tensor(pivots, 1, 0, swaps)  # eager makes no more
         permutation = _permutation(_order_of(pivots, LU_data.size(-2)), LU_data, batch)
     if not unpack_data:
         return permutation, empty(), empty()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.argument_checks import check_addmv
+from eagerdecomp.argument_checks import check_addmv, check_baddbmm
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Call, Rule, linked
@@ -29,6 +29,8 @@ def _baddbmm(call: Call) -> Callable[..., Any]:
 
     def run(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
         dtype = self.dtype
+        if batch1.dim() != 3 or batch2.dim() != 3:
+            check_baddbmm(self, batch1, batch2)
         if dtype is not batch1.dtype:
             one, two = cpp_name(batch1.dtype), cpp_name(batch2.dtype)
             raise RuntimeError(f"Input dtypes must be the same, got: input {cpp_name(dtype)}, batch1: {one}, batch2: {two}")
@@ -62,9 +64,9 @@ def _addmv(call: Call) -> Callable[..., Any]:
 
     def run(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
         dtype, rank = self.dtype, self.dim()
-        if not dtype is mat.dtype is vec.dtype:
+        if not dtype is mat.dtype is vec.dtype or rank > 1 or mat.dim() != 2 or vec.dim() != 1:
             check_addmv(self, mat, vec)
-        if rank > 1 or mat.dim() != 2 or vec.dim() != 1 or not (dtype in _PLAIN or dtype in HALF):
+        if not (dtype in _PLAIN or dtype in HALF):
             return behind(self, mat, vec, beta=beta, alpha=alpha)
         if not mat.numel() and beta != 0 and self.numel() == 1 and dtype is mat.dtype is vec.dtype and vec.shape == mat.shape[1:]:
             return scale(self, beta)  # as in eager, a single number stays in its own shape where there is no product

@@ -102,6 +102,9 @@ def _segment_reduce(
     axis = _check(data, lengths, indices, offsets, axis)
     if offsets is None and lengths is not None and not lengths.numel() and not unsafe:
         raise RuntimeError("min(): Expected reduction dim to be specified for input.numel() == 0.")
+    if offsets is not None and not offsets.size(-1):
+        shape = [*data.shape[:axis], -1, *data.shape[axis + 1 :]]
+        raise RuntimeError(f"Trying to create tensor with negative dimension -1: {shape}")
     how, start = _reduction(reduce)
     segments = _segments(data, lengths, offsets, axis)
     result = segments.scattered(segments.flat(data), how, start if initial is None else float(initial))

@@ -101,6 +101,19 @@ def test_batch_norm_still_misreads_permuted_inputs_in_eager(op: Any) -> None:
     assert not torch.allclose(given[0], right[0]), "torch has repaired it: drop the entry of EAGER_FAULTS"
 
 
+def test_some_ops_still_miswrite_a_permuted_out_in_eager() -> None:
+    x, pooled = torch.randn(5, 5, 5), torch.randn(2, 5, 5, 5, 1).permute(4, 0, 1, 2, 3)
+    calls = {
+        "narrow_copy": lambda **out: torch.narrow_copy(x, 1, 2, 2, **out),
+        "nn.functional.avg_pool3d": lambda **out: torch._C._nn.avg_pool3d(pooled, 2, **out),
+    }
+    for name, call in calls.items():
+        right = call()
+        out = torch.zeros(right.shape[::-1]).permute(*reversed(range(right.dim())))
+        assert (name, "strided out", "permuted") in EAGER_FAULTS
+        assert not torch.equal(call(out=out), right), "torch has repaired it: drop the entry of EAGER_FAULTS"
+
+
 def test_matrix_rank_still_writes_nothing_under_a_mode() -> None:
     out = torch.zeros((), dtype=torch.int64)
     with ed.BackendRecorder():

@@ -266,6 +266,32 @@ def test_a_write_into_an_expanded_tensor_warns_as_eager_does(write: str) -> None
     assert heard[0].filename == __file__
 
 
+EXPANDED = {
+    "conj_physical_": lambda x: x.conj_physical_(),
+    "threshold_": lambda x: torch.nn.functional.threshold_(x, 0.5, 2.0),
+    "embedding_renorm_": lambda x: torch.embedding_renorm_(x, torch.tensor([[2, 0], [1, 2]]), 1.0, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", EXPANDED)
+def test_ops_that_write_into_expanded_tensors(name: str) -> None:
+    check(lambda x: EXPANDED[name](x), torch.randn(1, 4).expand(3, 4))
+    check(lambda x: EXPANDED[name](x), torch.randn(3, 4))
+
+
+def test_a_conjugate_is_not_written_into_an_expanded_tensor() -> None:
+    check(lambda x: x.conj_physical_(), torch.randn(1, 4, dtype=torch.complex64).expand(3, 4))
+
+
+def test_shifts_in_place() -> None:
+    def shifted(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
+        x <<= by
+        x >>= 1
+        return x
+
+    check(shifted, torch.arange(4), torch.tensor([0, 1, 2, 3]))
+
+
 def test_abs_in_place_refuses_complex_numbers() -> None:
     check(lambda x: x.abs_(), torch.tensor([3 + 4j]))
     check(lambda x: x.abs_(), torch.tensor([-3.0, 4.0]))
