@@ -9,7 +9,6 @@ made in other dtypes too, and each op is differentiated by autograd while the op
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import json
@@ -24,13 +23,13 @@ from typing import Any
 import torch
 from dispatched import Call, Listener, copied, heard
 from harvest_footprints import Harvest
+from harvested import by_line, options_of, told
 from torch.testing._internal import common_methods_invocations as infos
 from torch.utils._pytree import tree_map
 
 import eagerdecomp
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.calls import spelled
-from eagerdecomp.footprints import torch_release
 from eagerdecomp.key import key_of
 from eagerdecomp.schema import arguments_of
 from eagerdecomp.tracer import tensors_in
@@ -253,24 +252,16 @@ def harvest(match: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--match", default="", help="only operators whose name matches this expression")
-    parser.add_argument("--output", type=Path, default=FILE)
-    parser.add_argument("--check", action="store_true", help="compare with the file and write nothing")
-    options = parser.parse_args()
+    options = options_of(__doc__, FILE, "operators whose name matches this expression")
     torch.manual_seed(0)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     ops = harvest(options.match)
     if not options.check:
-        lines = [f"{json.dumps(op)}:{json.dumps(told, separators=(',', ':'))}" for op, told in ops.items()]
-        head = f'{{"torch":{json.dumps(torch_release())},"ops":{{'
-        options.output.write_text(head + "\n" + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
+        options.output.write_text(by_line("ops", ops), encoding="utf-8")
         return 0
     kept = json.loads(options.output.read_text(encoding="utf-8"))["ops"]
-    stale = [op for op, told in ops.items() if op not in kept or not _same_gradient(told, kept[op])]
-    print("\n".join(stale) or "fresh")
-    return 1 if stale else 0
+    return told([op for op, found in ops.items() if op not in kept or not _same_gradient(found, kept[op])])
 
 
 def _same_gradient(told: dict[str, Any], kept: dict[str, Any]) -> bool:

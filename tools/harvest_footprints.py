@@ -9,7 +9,6 @@ comes next, until every rule reached has been seen in a few kinds of call. No mo
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import warnings
@@ -20,11 +19,11 @@ from typing import Any
 
 import torch
 from dispatched import Call, Listener, copied, heard
+from harvested import by_line, options_of, told
 
 import eagerdecomp
 from eagerdecomp._torch import OpOverload, lazy_bits_visible, without_torch_function
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.footprints import torch_release
 from eagerdecomp.key import key_of
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.schema import arguments_of
@@ -103,14 +102,13 @@ class Harvest:
 
     def data(self) -> dict[str, Any]:
         """The footprints, in the order of the file."""
-        rules = {
+        return {
             op: {
                 source: [dict(footprint) for footprint, _ in sorted(kinds.items(), key=lambda kind: (-kind[1], kind[0]))[:KINDS]]
                 for source, kinds in sorted(by_source.items())
             }
             for op, by_source in sorted(self.seen.items())
         }
-        return {"torch": torch_release(), "rules": rules}
 
 
 def harvest(match: str) -> dict[str, Any]:
@@ -122,32 +120,21 @@ def harvest(match: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--match", default="", help="only operators whose name matches this expression")
-    parser.add_argument("--output", type=Path, default=FILE)
-    parser.add_argument("--check", action="store_true", help="compare with the file and write nothing")
-    options = parser.parse_args()
+    options = options_of(__doc__, FILE, "operators whose name matches this expression")
     torch.manual_seed(0)
     warnings.simplefilter("ignore")
-    data = harvest(options.match)
+    rules = harvest(options.match)
     if not options.check:
-        options.output.write_text(_text(data), encoding="utf-8")
+        options.output.write_text(by_line("rules", rules), encoding="utf-8")
         return 0
     kept = json.loads(options.output.read_text(encoding="utf-8"))["rules"]
     stale = [
         f"{op} ({source})"
-        for op, rules in data["rules"].items()
-        for source, seen in rules.items()
+        for op, by_source in rules.items()
+        for source, seen in by_source.items()
         if source in ("own", "schema") and not any(footprint in kept.get(op, {}).get(source, []) for footprint in seen)
     ]
-    print("\n".join(stale) or "fresh")
-    return 1 if stale else 0
-
-
-def _text(data: dict[str, Any]) -> str:
-    """One op a line, so that a diff shows what changed."""
-    lines = [f"{json.dumps(op)}:{json.dumps(rules, separators=(',', ':'))}" for op, rules in data["rules"].items()]
-    return f'{{"torch":{json.dumps(data["torch"])},"rules":{{\n' + ",\n".join(lines) + "\n}}\n"
+    return told(stale)
 
 
 if __name__ == "__main__":

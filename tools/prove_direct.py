@@ -11,7 +11,6 @@ with the same arguments. What is written is, per argument, the kinds that are pr
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import json
@@ -24,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from harvested import by_line, options_of, told
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import eagerdecomp
 from eagerdecomp._torch import FUNCTION_PLACES, DispatchMode, OpOverload, builtin, op_names, overload
 from eagerdecomp.direct import ABSENT, ANY, function_at
-from eagerdecomp.footprints import torch_release
 from eagerdecomp.schema import Argument, facts_of
 
 FILE = Path(eagerdecomp.__file__).parent / "direct.json"
@@ -349,25 +348,17 @@ def all_ops(match: str) -> list[OpOverload]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--match", default="", help="only overloads whose name (aten::add.Tensor) this expression finds")
-    parser.add_argument("--output", type=Path, default=FILE)
-    parser.add_argument("--check", action="store_true", help="compare with the file and write nothing")
-    options = parser.parse_args()
+    options = options_of(__doc__, FILE, "overloads whose name (aten::add.Tensor) this expression finds")
     ops = all_ops(options.match)
     found = {str(op): written for op, written in inside(lambda: [(op, prove(op)) for op in ops]) if written}
     kept = json.loads(options.output.read_text(encoding="utf-8"))["functions"] if options.output.exists() else {}
     if options.check:
-        stale = [name for name in sorted(map(str, ops)) if kept.get(name) != found.get(name)]
-        print("\n".join(stale) or "fresh")
-        return 1 if stale else 0
+        return told([name for name in sorted(map(str, ops)) if kept.get(name) != found.get(name)])
     if options.match:
         for op in ops:
             kept.pop(str(op), None)
         found = kept | found
-    lines = [f"{json.dumps(op)}:{json.dumps(found[op], separators=(',', ':'))}" for op in sorted(found)]
-    text = f'{{"torch":{json.dumps(torch_release())},"functions":{{\n' + ",\n".join(lines) + "\n}}\n"
-    options.output.write_text(text, encoding="utf-8")
+    options.output.write_text(by_line("functions", {op: found[op] for op in sorted(found)}), encoding="utf-8")
     return 0
 
 

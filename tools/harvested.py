@@ -1,0 +1,34 @@
+"""What commands that harvest the package's data share: their options, the text of their files, and what a check tells."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eagerdecomp.footprints import torch_release
+
+__all__ = ["by_line", "options_of", "told"]
+
+
+def options_of(about: str | None, file: Path, match: str) -> argparse.Namespace:
+    """The options of a command that writes a file; `match` says of what an expression picks some."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--match", default="", help=f"only {match}")
+    parser.add_argument("--output", type=Path, default=file)
+    parser.add_argument("--check", action="store_true", help="compare with the file and write nothing")
+    return parser.parse_args()
+
+
+def by_line(name: str, ops: Mapping[str, Any]) -> str:
+    """What was found of each op as JSON, one op a line, so that a diff shows what changed."""
+    lines = [f"{json.dumps(op)}:{json.dumps(found, separators=(',', ':'))}" for op, found in ops.items()]
+    return f'{{"torch":{json.dumps(torch_release())},"{name}":{{\n' + ",\n".join(lines) + "\n}}\n"
+
+
+def told(stale: Sequence[str]) -> int:
+    """Print what is stale; the exit code."""
+    print("\n".join(stale) or "fresh")
+    return 1 if stale else 0
