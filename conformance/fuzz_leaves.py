@@ -67,13 +67,14 @@ def _values(dtype: torch.dtype, sizes: Sequence[int], values: str, seed: int) ->
     return made.to(dtype)
 
 
-def wide_leaf(draws: torch.Generator | None) -> Callable[..., Tensor]:
-    """`leaf` in the next wider precision; with `draws`, each element moved by a rounding."""
+def wide_leaf(draws: torch.Generator | None, coarse: bool = True) -> Callable[..., Tensor]:
+    """`leaf` in the widest precision; with `draws`, each element moved by a rounding: one of float32 where `coarse`, whatever its
+    type, since what a leaf of float64 leads to may be narrower."""
 
     def wide(dtype: str, sizes: Sequence[int], *rest: Any, grad: bool = False) -> Tensor:
         made = leaf(dtype, sizes, *rest)
         if made.dtype.is_floating_point or made.dtype.is_complex:
-            rounding = 2.0**-46 if made.dtype in (torch.float64, torch.complex128) else 2.0**-23  # as `judging` moves inputs
+            rounding = 2.0**-23 if coarse else 2.0**-46  # as `judging` moves inputs
             made = widened(made)
             if draws is not None:
                 made = made * (1 + rounding * (2 * torch.randint(2, made.shape, generator=draws, dtype=torch.float64) - 1))
