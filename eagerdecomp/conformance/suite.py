@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from eagerdecomp.conformance.running import Effort, Found, Trial, exercised, fou
 from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec
 from eagerdecomp.conformance.specs import SPECS
 from eagerdecomp.conformance.together import Together, tried_together
-from eagerdecomp.conformance.workers import Beat, Lost, asked, done_in_processes, survives
+from eagerdecomp.conformance.workers import Beat, Lost, asked, cores, done_in_processes, survives
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.opset import OpLike, OpSet, core_aten, resolve_ops
 from eagerdecomp.reproducer import Named, call_script, named_backend
@@ -119,7 +118,7 @@ def run_conformance(
     verdicts: dict[OpOverload, Verdict] = {op: run.unseen(op) for op in wanted}
     consequences: tuple[Consequence, ...] = ()
     calls, interrupted = 0, False
-    processes = processes or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else processes or os.cpu_count() or 1
+    processes = processes or cores()
     tell(0, total, None)
     try:
         here = [op for op in wanted if op in backend.ops]

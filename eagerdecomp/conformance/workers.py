@@ -20,7 +20,7 @@ from typing import IO, Any, Generic, TypeVar
 
 import torch
 
-__all__ = ["Beat", "Lost", "asked", "done_in_processes", "has_fork", "survives"]
+__all__ = ["Beat", "Lost", "asked", "cores", "done_in_processes", "has_fork", "survives"]
 
 R = TypeVar("R")
 
@@ -33,6 +33,11 @@ _TICK = 0.25
 
 # Seconds that a question may take.
 _PATIENCE = 30.0
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
