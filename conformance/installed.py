@@ -9,8 +9,7 @@ CPU's kernels no mode can see here. With ``--device npu`` they run on the device
 set, and are compared with plain eager on the CPU. Exit code 1 when any result is wrong.
 
 ``--beside-mode`` runs the same calls in the mode, on the same device, and names each OpInfo that passes in one form alone: on the
-npu there is none. What has no route has none in either form: eigenvalues and LDL factors of general matrices, incomplete gammas,
-scaled products, `scatter` with ``reduce=``. Sparse layouts have dispatch keys of their own, at which such a device has nothing.
+npu there is none. Sparse layouts have dispatch keys of their own, at which such a device has nothing.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from conformance.cases import FORMS, LAYOUTS, Case, Selection, cases, differentiable, full_name, opinfos
+from conformance.cases import Case, Selection, cases, differentiable, full_name
 from conformance.judge import Observed, differences, excused, observe, stride_differences
 from conformance.placing import DEVICES, home, place_of
-from conformance.scoreboard import SETS, STATUSES, Progress, Row, table
+from conformance.scoreboard import SETS, STATUSES, Progress, Row, chosen, parser_of, table
 from conformance.standards import no_standard
 from eagerdecomp import Backend, EagerDecompMode, ProgramCache, UnsupportedOpError, install
 
@@ -132,17 +131,8 @@ def _row(trial: Trial, got: Observed) -> Row:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
+    parser = parser_of(__doc__, samples=3)
     parser.add_argument("--device", choices=DEVICES, default="cpu", help="npu: the device of examples/npu, its own set")
-    parser.add_argument("--shard", default="1/1", metavar="K/N", help="run every N-th OpInfo, from the K-th")
-    parser.add_argument("--json", metavar="FILE", help="write all rows there")
-    parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name it finds")
-    parser.add_argument("--grad", action="store_true", help="gradients too")
-    parser.add_argument("--samples", type=int, default=3, metavar="N", help="samples of each OpInfo at most; 0 for all")
-    parser.add_argument("--dtype", default="float32", help="where the op supports it; else its first")
-    parser.add_argument("--form", choices=FORMS, default="plain", help="call the op as it is, in place, or with out=")
-    parser.add_argument("--layout", choices=sorted(LAYOUTS), default="contiguous", help="how the tensors lie in memory")
     parser.add_argument("--beside-mode", action="store_true", help="the same in the mode, and where the two differ")
     return parser
 
@@ -153,9 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     backend = place_of(options.device, SETS[options.ops]()).backend
-    selection = Selection(options.samples, getattr(torch, options.dtype), options.form, options.layout, options.grad)
-    shard, shards = map(int, options.shard.split("/"))
-    found = opinfos(options.match)[shard - 1 :: shards]
+    selection, found = chosen(options)
     left_out = {full_name(info): why for info in found if (why := no_standard(info, options.device, selection.dtype))}
     infos = [info for info in found if full_name(info) not in left_out]
     progress = Progress(len(infos), sys.stderr)

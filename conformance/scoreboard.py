@@ -29,7 +29,7 @@ from conformance.judge import differences, excused, observe, only_values, stride
 from conformance.standards import no_standard
 from eagerdecomp import BackendRecorder, EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError, core_aten, prims, tiny
 
-__all__ = ["Row", "judge_opinfo", "main", "table"]
+__all__ = ["Row", "chosen", "judge_opinfo", "main", "parser_of", "table"]
 
 SETS: dict[str, Callable[[], OpSet]] = {"core": core_aten, "prims": prims, "tiny": tiny}
 
@@ -194,17 +194,30 @@ def run(infos: Iterable[Any], journal: Journal, judge: Callable[[Any], Row], out
     return rows
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def parser_of(about: str | None, *, samples: int) -> argparse.ArgumentParser:
+    """The options by which a scoreboard chooses what it judges; `about` is the command's docstring."""
+    parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
     parser.add_argument("--ops", choices=sorted(SETS), default="core", help="the op set")
     parser.add_argument("--shard", default="1/1", metavar="K/N", help="run every N-th OpInfo, from the K-th")
     parser.add_argument("--json", metavar="FILE", help="write all rows there")
     parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name it finds")
     parser.add_argument("--grad", action="store_true", help="gradients too")
-    parser.add_argument("--samples", type=int, default=6, metavar="N", help="samples of each OpInfo at most; 0 for all")
+    parser.add_argument("--samples", type=int, default=samples, metavar="N", help="samples of each OpInfo at most; 0 for all")
     parser.add_argument("--dtype", default="float32", help="where the op supports it; else its first")
     parser.add_argument("--form", choices=FORMS, default="plain", help="call the op as it is, in place, or with out=")
     parser.add_argument("--layout", choices=sorted(LAYOUTS), default="contiguous", help="how the tensors lie in memory")
+    return parser
+
+
+def chosen(options: argparse.Namespace) -> tuple[Selection, list[Any]]:
+    """What options choose: of each OpInfo which samples, and the OpInfos."""
+    shard, shards = map(int, options.shard.split("/"))
+    selection = Selection(options.samples, getattr(torch, options.dtype), options.form, options.layout, options.grad)
+    return selection, opinfos(options.match)[shard - 1 :: shards]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of(__doc__, samples=6)
     parser.add_argument("--resume", metavar="FILE", help="keep results there as they come, and go on from those in it")
     return parser
 
@@ -215,10 +228,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     op_set = SETS[options.ops]()
-    selection = Selection(options.samples, getattr(torch, options.dtype), options.form, options.layout, options.grad)
-    shard, shards = map(int, options.shard.split("/"))
-    infos = opinfos(options.match)[shard - 1 :: shards]
-
+    selection, infos = chosen(options)
     rows = run(infos, Journal(options.resume), lambda info: judge_opinfo(info, op_set, selection), sys.stderr)
     print(table(rows, op_set))
     if options.json:
