@@ -31,6 +31,7 @@ EXCLUDED: Mapping[str, str] = {
     ),
     r"aten\.binary_cross_entropy\.out": "what it reduces is what was in `out`, unless that has the shape of the input",
     r"aten\.fft_ihfft[2n]\.out": "of one dimension it leaves `out` as it was",
+    r"aten\.linalg_lstsq\.out": "what the driver does not compute it resizes in some cases, and in others leaves as it was",
     r"aten\.native_batch_norm\.out": "of half floats that are not row-major it leaves `save_mean` as it was",
     r"aten\.max_unpool\dd\.out": "eager's kernel writes to row-major tensors alone, and other ones it refuses",
     r"aten\.(adaptive_max_pool3d|avg_pool3d|narrow_copy)\.out|aten\.fractional_max_pool\dd\.output": (

@@ -8,6 +8,7 @@ float64, are only asked of a call whose values are not near eager's anyway.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -442,7 +443,15 @@ class _Exact:
                 yield self._once(seed, -1)
 
     def _inexact(self) -> bool:
-        return any(tolerance_of(one.dtype) for one in leaves_of([*self._args, *self._kwargs.values()]) if isinstance(one, Tensor))
+        return self._of_whole or any(tolerance_of(one.dtype) for one in self._tensors())
+
+    def _tensors(self) -> Iterator[Tensor]:
+        return (one for one in leaves_of([*self._args, *self._kwargs.values()]) if isinstance(one, Tensor))
+
+    @functools.cached_property
+    def _of_whole(self) -> bool:
+        """Whether a function of elements is asked of whole numbers alone, which it may compute in the default type."""
+        return torch.Tag.pointwise in self._op.tags and not any(tolerance_of(one.dtype) for one in self._tensors())
 
     def _once(self, seed: int, direction: int) -> Observed:
         draws = torch.Generator().manual_seed(seed)
@@ -452,7 +461,7 @@ class _Exact:
         def wide(value: Any) -> Any:
             if isinstance(value, Tensor):
                 if id(value) not in made:
-                    made[id(value)] = _wide(value, draws, direction)
+                    made[id(value)] = _wide(value.float() if self._of_whole else value, draws, direction)
                 return made[id(value)]
             return _WIDER.get(value, value) if isinstance(value, torch.dtype) else value
 

@@ -27,6 +27,16 @@ def _fill(self: torch.Tensor, value: Any) -> Any:
     return torch.ops.prims.fill.default(self, bool(value) if self.dtype is torch.bool else value)
 
 
+def _as_batch_norm(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A norm of layers by one of batches, in which eager takes the inverse of a deviation of 0 for 0, and makes statistics of no
+    rows in float32."""
+
+    def run(input: torch.Tensor, normalized_shape: Any, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> Any:
+        return NotImplemented if not eps or not input.numel() else kernel(input, normalized_shape, weight, bias, eps)
+
+    return run
+
+
 def shipped_rules(op: OpOverload) -> Iterator[Rule]:
     """torch's own rules for an op, most trusted first.
 
@@ -50,6 +60,8 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
             yield _table_rule(op, _fill, "refs")
     if has_kernel(op, "CompositeExplicitAutograd") and functional_twin(op) is None:
         kernel = refusing(name, of_plain_tensors(op, call_at_key(op, "CompositeExplicitAutograd")))
+        if op is aten.native_layer_norm.default:
+            kernel = _as_batch_norm(kernel)
         yield Rule(op, kernel, "explicit", f"{name} (C++ composite-explicit kernel)")
 
 

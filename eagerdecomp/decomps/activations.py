@@ -327,8 +327,16 @@ def _sigmoid_backward(call: Call) -> Callable[..., Any]:
 
 
 def _native_dropout(input: Tensor, p: float, train: bool | None) -> Any:
-    """Of no elements eager answers the tensor itself, and a mask of its type."""
-    return NotImplemented if input.numel() else (input, aten.empty_like.default(input))
+    """Of no elements eager answers the tensor itself, and a mask of its type, of any other a new one. The shipped entry answers the
+    tensor where it drops nothing, takes no word for not training, and refuses complex numbers."""
+    if not input.numel():
+        return input, aten.empty_like.default(input)
+    if train is False or p == 0:
+        return aten.clone.default(input), aten.ones_like.default(input, dtype=torch.bool)
+    if not input.is_complex():
+        return NotImplemented if train else aten.native_dropout.default(input, p, True)
+    kept = aten.native_dropout.default(aten.ones_like.default(input, dtype=input.dtype.to_real()), p, True)[1]
+    return aten.mul.Scalar(aten.mul.Tensor(input, kept), 0.0 if p == 1 else 1 / (1 - p)), kept
 
 
 def _native_dropout_backward(call: Call) -> Callable[..., Any]:

@@ -320,7 +320,8 @@ def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True
     check_system(name, LU, B, left)
     if LU.size(-1) != pivots.size(-1):
         raise RuntimeError(f"{name}: Number of pivots per batch should be same as the dimension of the matrix")
-    check_kernel("lu_solve_cpu", LU)
+    if B.numel():
+        check_kernel("lu_solve_cpu", LU)
     batch = broadcast(batch_shape(B), batch_shape(LU))
     rows = LU.size(-1)
     own = batch_shape(LU)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.argument_checks import check_addmv, check_baddbmm
+from eagerdecomp.linking import kept_numbers
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Call, Rule, linked
@@ -79,8 +80,10 @@ def _addmv(call: Call) -> Callable[..., Any]:
 
 
 def _addr(call: Call) -> Callable[..., Any]:
-    """The shipped entry multiplies in the vectors' own type, and by factors that eager refuses."""
+    """The shipped entry multiplies in the vectors' own type, and by factors that eager refuses. Eager rounds the factors to the
+    type, and the first vector's multiples before it takes the second."""
     to, others = call(aten._to_copy.default), call(aten.addr.default)
+    mul, number = call(aten.mul.Tensor), kept_numbers(call)
 
     def run(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
         dtype = self.dtype
@@ -92,6 +95,11 @@ def _addr(call: Call) -> Callable[..., Any]:
                 raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
             if not isinstance(factor, int) and not (dtype.is_floating_point or dtype.is_complex):
                 raise RuntimeError(f"For integral input tensors, argument {name} must not be a floating point number.")
+        if dtype.is_floating_point:
+            if alpha != 1:
+                vec1, alpha = mul(vec1, number(vec1, alpha)), 1
+            if beta not in (0, 1):
+                self, beta = mul(self, number(self, beta)), 1
         return others(self, vec1, vec2, beta=beta, alpha=alpha)
 
     return run

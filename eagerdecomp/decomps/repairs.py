@@ -30,6 +30,13 @@ def _masked_fill(self: Tensor, mask: Tensor, value: Tensor) -> Any:
 
 
 def _holds(dtype: torch.dtype, other: torch.dtype) -> bool:
+def _where(condition: Tensor, self: Tensor, other: Tensor) -> Any:
+    """Eager still takes a condition of bytes."""
+    if condition.dtype is not torch.uint8:
+        return NotImplemented
+    return aten.where.self(aten.ne.Scalar(condition, 0), self, other)
+
+
     """Whether a number of the other dtype is in the range of this one, or is a truth."""
     if dtype is other or other is torch.bool or (dtype.is_complex and not other.is_complex):
         return True
@@ -154,3 +161,4 @@ RULES: tuple[Rule, ...] = (
     own(aten.view_copy.default, _view_copy),
     own(aten.linalg_vector_norm.default, _linalg_vector_norm),
 )
+    own(aten.where.self, _where),

@@ -319,6 +319,46 @@ FOUND: dict[str, Program] = {
             "with torch.inference_mode(): t6 = aten.linalg_tensorinv.out(t4, 3, out=t5)",
         )
     ),
+    "a norm of layers of rows that are equal, or none, by a norm of batches": Program(
+        (
+            "t1 = leaf('bfloat16', [0, 2])",
+            "t2 = leaf('bfloat16', [2])",
+            "t3 = aten.native_layer_norm.default(t1, [2], t2, t2, 1e-05)",
+            "t4 = leaf('bfloat16', [2, 2], 'ones')",
+            "t5 = aten.native_layer_norm.default(t4, [2], t2, None, 0)",
+        ),
+        "few",
+    ),
+    "dropout of complex numbers, and where nothing is dropped, on prims": Program(
+        (
+            "t1 = leaf('complex64', [4, 3], 'normal', 'transposed')",
+            "t2 = aten.native_dropout.default(t1, 0.5, True)",
+            "t3 = aten.native_dropout.default(t1, 0.5, False)",
+            "t4 = leaf('float32', [4, 3], 'normal', 'strided')",
+            "t5 = aten.native_dropout.default(t4, 0.5, None)",
+            "t6 = aten.native_dropout.default(t4, 0.0, True)",
+        ),
+        "prims",
+    ),
+    "a choice by bytes, on prims": Program(
+        ("t1 = leaf('uint8', [3, 4])", "t2 = leaf('float32', [4])", "t3 = aten.where.self(t1, t2, t1)"), "prims"
+    ),
+    "outer products times numbers that the type rounds": Program(
+        (
+            "t1 = leaf('bfloat16', [5, 10], 'normal', 'offset')",
+            "t2 = leaf('bfloat16', [5])",
+            "t3 = leaf('bfloat16', [10], 'normal', 'contiguous', 259)",
+            "t4 = aten.addr.default(t1, t2, t3, beta=0.6, alpha=0.2)",
+        )
+    ),
+    "a gradient of no systems of half floats": Program(
+        (
+            "t1 = leaf('bfloat16', [0, 5, 5], 'zeros')",
+            "t2 = leaf('bfloat16', [0, 5], grad=True)",
+            "t3 = aten.linalg_solve.default(t1, t2)",
+            "backward(t3)",
+        )
+    ),
     "the mode of zeros of both signs": Program(
         (
             "t1 = leaf('float32', [9, 5], 'small', 'contiguous', 3)",
