@@ -1,4 +1,4 @@
-"""Sums, products and logarithms of float64 with what their rounding lost, for formulas that are to be right to the last place.
+"""Sums, products, logarithms and exponentials of float64 with what their rounding lost, for what is to be right to the last place.
 
 Each answers two terms: the rounded value and the rest, which together are nearer to the mathematics than one number can be.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import torch
 
-from eagerdecomp.formulas import Term
+from eagerdecomp import ratios
+from eagerdecomp.formulas import Term, choose, ratio
 
-__all__ = ["logarithm", "product", "split", "total"]
+__all__ = ["exponential", "logarithm", "product", "split", "total"]
 
 aten = torch.ops.aten
 
@@ -40,9 +41,27 @@ def product(x: Term, y: Term) -> tuple[Term, Term]:
 
 
 def logarithm(x: Term) -> tuple[Term, Term]:
-    """That of the power of 2 beside `x`, exactly, and that of the quotient, with what the first one lacks."""
+    """That of the power of 2 beside `x`, exactly, and that of the quotient, by the series of ``2 artanh((q - 1) / (q + 1))``.
+
+    A kernel's own is one unit off at some numbers, and serves where there is no quotient: of 0, the least numbers and infinity.
+    """
     power = Term(aten.round.default((x.log() * (1 / (_LOG_2 + _LOG_2_REST))).tensor)).clamp(-1000, 1000)
     # The reciprocal of the power, by its bits: no kernel of a power is sure to be exact.
     bits = aten.mul.Scalar((1023 - power).to(torch.int64).tensor, 2**52)
     quotient = x * Term(aten.view.dtype(bits, torch.float64))
-    return power * _LOG_2, quotient.log() + power * _LOG_2_REST
+    near = (quotient > 0.5) & (quotient < 2)
+    above, below = quotient + 1, quotient - 1
+    half = below / above
+    whole, rest = product(half, above)
+    lost = (((below - whole) - rest) - half * (quotient - (above - 1))) / above
+    square = half * half
+    series = lost + square * half * ratio(square, ratios.LOG1P_REST)
+    rounded, missed = total(power * _LOG_2, choose(near, half + half, quotient.log()))
+    return rounded, choose(near, missed + (series + series), 0.0) + power * _LOG_2_REST
+
+
+def exponential(x: Term) -> tuple[Term, Term]:
+    """A kernel's own, and what it lacks by its logarithm; of the least numbers nothing."""
+    rounded = x.exp()
+    whole, rest = logarithm(rounded)
+    return rounded, choose(rounded > 1e-290, rounded * ((x - whole) - rest), 0.0)

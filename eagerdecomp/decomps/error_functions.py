@@ -11,7 +11,7 @@ import math
 import torch
 
 from eagerdecomp import ratios
-from eagerdecomp.compensated import logarithm, product
+from eagerdecomp.compensated import exponential, logarithm, product
 from eagerdecomp.formulas import Term, choose, ratio
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.unary import of_one
@@ -53,10 +53,11 @@ def _erfc(x: Term) -> Term:
     # What the two sums and the division have lost; each of them is exact.
     lost = ((above - whole) - rest + (added - (above - 0.75)) - quotient * (far - (below - 1))) / below
     short = far.to(torch.float32).to(torch.float64)
-    exponential = (-(short * short)).exp()
-    rough, rest = product(quotient, exponential)
+    squared, missed = exponential(-(short * short))
+    rough, rest = product(quotient, squared)
     of_square = ((short - far) * (far + short)).expm1()
-    return choose(x < 0.5, _one_less_erf(x), rough + (rest + exponential * (lost + quotient * of_square)))
+    rest = rest + (quotient * missed + squared * (lost + quotient * of_square))
+    return choose(x < 0.5, _one_less_erf(x), rough + rest)
 
 
 def _erfcx(x: Term) -> Term:

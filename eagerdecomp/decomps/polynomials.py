@@ -127,19 +127,21 @@ Next = Callable[[Term, Term, Term, int], Term]
 _HERMITE_LIMITS = {torch.float32: 128, torch.float64: 512}
 
 
-def _recurrence(first: Callable[[Term], Term], following: Next, *, limits: dict[torch.dtype, int] | None = None) -> Formula:
-    """`limits` are the largest orders that eager knows: of Hermite's, whose numbers nearly cancel at each step.
+def _recurrence(
+    first: Callable[[Term], Term], following: Next, *, cancels: bool = False, limits: dict[torch.dtype, int] | None = None
+) -> Formula:
+    """`limits` are the largest orders that eager knows.
 
-    Theirs is taken in float64 and rounded to eager's type, where the processor multiplies and adds by one rounding.
+    A step that nearly cancels is taken in float64 and rounded to eager's type, where the processor multiplies and adds by one
+    rounding.
     """
-    steps_wide = limits is not None
 
     def formula(x: Term, order: Tensor, top: int | None) -> Term:
         if top is None:
             top = int(aten._local_scalar_dense.default(aten.amax.default(order))) if order.numel() else 0
         limit = limits[x.tensor.dtype] if limits else None
         dtype = x.tensor.dtype
-        wide = torch.float64 if steps_wide else dtype
+        wide = torch.float64 if cancels else dtype
         result = _select(aten.eq.Scalar(order, 0), _ones(x), first(x))
         x = x.to(wide)
         previous, last = _ones(x), first(x)
@@ -170,9 +172,15 @@ def _legendre(by_recurrence: Formula) -> Formula:
 _FORMULAS: dict[str, Formula] = {
     **{f"chebyshev_polynomial_{name}": _chebyshev(kind, False, 6 if name == "t" else 8) for name, kind in _KINDS.items()},
     **{f"shifted_chebyshev_polynomial_{name}": _chebyshev(kind, True, 4 if name == "w" else 6) for name, kind in _KINDS.items()},
-    "hermite_polynomial_h": _recurrence(lambda x: x + x, lambda x, q, p, k: _less((x + x) * q, p, 2 * k), limits=_HERMITE_LIMITS),
-    "hermite_polynomial_he": _recurrence(lambda x: x * 1, lambda x, q, p, k: _less(x * q, p, k), limits=_HERMITE_LIMITS),
-    "laguerre_polynomial_l": _recurrence(lambda x: 1 - x, lambda x, q, p, k: _less((1 - x + 2 * k) * q, p, k) / (k + 1)),
+    "hermite_polynomial_h": _recurrence(
+        lambda x: x + x, lambda x, q, p, k: _less((x + x) * q, p, 2 * k), cancels=True, limits=_HERMITE_LIMITS
+    ),
+    "hermite_polynomial_he": _recurrence(
+        lambda x: x * 1, lambda x, q, p, k: _less(x * q, p, k), cancels=True, limits=_HERMITE_LIMITS
+    ),
+    "laguerre_polynomial_l": _recurrence(
+        lambda x: 1 - x, lambda x, q, p, k: _less((1 - x + 2 * k) * q, p, k) / (k + 1), cancels=True
+    ),
     "legendre_polynomial_p": _legendre(_recurrence(lambda x: x * 1, lambda x, q, p, k: _less(x * (2 * k + 1) * q, p, k) / (k + 1))),
 }
 
