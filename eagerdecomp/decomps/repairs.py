@@ -29,7 +29,6 @@ def _masked_fill(self: Tensor, mask: Tensor, value: Tensor) -> Any:
     return aten.masked_fill.Scalar(self, mask, number)
 
 
-def _holds(dtype: torch.dtype, other: torch.dtype) -> bool:
 def _where(condition: Tensor, self: Tensor, other: Tensor) -> Any:
     """Eager still takes a condition of bytes."""
     if condition.dtype is not torch.uint8:
@@ -37,6 +36,7 @@ def _where(condition: Tensor, self: Tensor, other: Tensor) -> Any:
     return aten.where.self(aten.ne.Scalar(condition, 0), self, other)
 
 
+def _holds(dtype: torch.dtype, other: torch.dtype) -> bool:
     """Whether a number of the other dtype is in the range of this one, or is a truth."""
     if dtype is other or other is torch.bool or (dtype.is_complex and not other.is_complex):
         return True
@@ -159,6 +159,6 @@ RULES: tuple[Rule, ...] = (
     own(aten.as_strided.default, _as_strided),
     own(aten.masked_fill.Tensor, _masked_fill),
     own(aten.view_copy.default, _view_copy),
+    own(aten.where.self, _where),
     own(aten.linalg_vector_norm.default, _linalg_vector_norm),
 )
-    own(aten.where.self, _where),
