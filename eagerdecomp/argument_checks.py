@@ -146,21 +146,25 @@ def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 
 def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> None:
+    _rows_by_index("index_add_", self, dim, index, source)
+
+
+def _rows_by_index(name: str, self: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
     dim = _wrapped(dim, self.dim())
     if index.dim() > 1:
         raise IndexError(
-            f"index_add_(): Index is supposed to be a vector, but got dim: {index.dim()} "
+            f"{name}(): Index is supposed to be a vector, but got dim: {index.dim()} "
             f"with type: {scalar_type_name(index.dtype)} and size: {shape_text(index.shape)}"
         )
     if index.dtype not in (torch.int32, torch.int64):
-        raise RuntimeError(f"index_add_(): Expected dtype int32/int64 for index but got: {scalar_type_name(index.dtype)}")
+        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index but got: {scalar_type_name(index.dtype)}")
     if self.dtype is not source.dtype:
         mine, others = scalar_type_name(self.dtype), scalar_type_name(source.dtype)
-        raise RuntimeError(f"index_add_(): self ({mine}) and source ({others}) must have the same scalar type")
+        raise RuntimeError(f"{name}(): self ({mine}) and source ({others}) must have the same scalar type")
     rank = source.dim()
     if dim and dim >= rank:
-        raise RuntimeError(f"index_add_(): Indexing dim {dim} is out of bounds of the source tensor with dim {rank}")
-    _indices("index_add_", dim, index, source)
+        raise RuntimeError(f"{name}(): Indexing dim {dim} is out of bounds of the source tensor with dim {rank}")
+    _indices(name, dim, index, source)
     ours, theirs = list(self.shape), list(source.shape)
     if ours and theirs:
         del ours[dim], theirs[dim]
@@ -179,10 +183,13 @@ def _indices(name: str, dim: int, index: Tensor, source: Tensor) -> None:
         )
 
 
-def _index_reduce(self: Tensor, dim: int, index: Tensor, source: Tensor, *more: Any, **options: Any) -> None:
+def _index_reduce(
+    self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str = "", *, include_self: bool = True, **options: Any
+) -> None:
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
+    _rows_by_index("index_reduce_", self, dim, index, source)
     dim = _wrapped(dim, self.dim())
-    if index.dim() < 2 and dim < max(1, source.dim()):
-        _indices("index_reduce_", dim, index, source)
     if self.dim() > 1 and index.numel() and not self.size(dim):
         raise IndexError(f"select(): index 0 out of range for tensor of size {shape_text(self.shape)} at dimension {dim}")
 

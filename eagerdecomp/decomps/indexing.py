@@ -19,7 +19,6 @@ __all__ = ["RULES"]
 aten = torch.ops.aten
 
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
-_REDUCTIONS = ("prod", "mean", "amax", "amin")
 
 
 def _masked_select(call: Call) -> Callable[..., Any]:
@@ -113,7 +112,7 @@ def _put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
             f"index.numel() = {index.numel()}"
         )
     if not self.numel() and index.numel():
-        raise IndexError("put_(): tried to put elements into an empty tensor")
+        raise IndexError("put_(): Tried to put elements into an empty tensor")
     flat = aten.reshape.default(self, [-1])
     written = aten.index_put.default(flat, [aten.reshape.default(index, [-1])], aten.reshape.default(source, [-1]), accumulate)
     shaped, order = aten.view.default(written, list(self.shape)), memory_order(self)
@@ -124,10 +123,6 @@ def _put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 
 def _index_reduce(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Any:
-    if reduce not in _REDUCTIONS or source.dim() != self.dim() or index.dim() > 1:
-        return NotImplemented
-    if self.dtype is not source.dtype:
-        raise RuntimeError("index_reduce(): self and source expected to have the same dtype")
     if self.dim() == 0:
         row = _index_reduce(
             aten.view.default(self, [1]), 0, index, aten.view.default(source, [1]), reduce, include_self=include_self
@@ -353,6 +348,8 @@ def _take(call: Call) -> Callable[..., Any]:
     def run(self: Tensor, index: Tensor) -> Any:
         if index.dtype is not torch.int64:
             raise RuntimeError(f"take(): Expected a long tensor for index, but got {scalar_type_name(index.dtype)}")
+        if not self.numel() and index.numel():
+            raise IndexError("take(): tried to take from an empty tensor")
         return pick(view(self, [-1]) if self.is_contiguous() else reshape(self, [-1]), [index])
 
     return run

@@ -155,6 +155,8 @@ def _scan(x: Tensor, dim: int, combine: OpOverload) -> Tensor:
 
 def _running(name: str, combine: OpOverload) -> Callable[[Tensor, int], Any]:
     def run(self: Tensor, dim: int) -> Any:
+        if self.dim() == 0 and dim not in (-1, 0):
+            raise IndexError(f"{name}(): Expected reduction dim -1 or 0 for scalar but got {dim}")
         if self.dim() == 0 or self.numel():  # eager asks no dimension of an empty tensor
             dim = _dim_of(self, dim)
         if self.dim() == 0 or not self.numel():

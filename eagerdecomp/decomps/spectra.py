@@ -301,7 +301,7 @@ def _linalg_lstsq(
             singular = aten.full.default([*batch, min(rows, columns)], 0, dtype=real, device=self.device)
         if rows > columns and driver == "gels":
             residuals = aten.full.default([*batch, given.size(2)], 0, dtype=real, device=self.device)
-        elif rows > columns == 0 and driver in ("gelsd", "gelss"):
+        elif rows > columns and driver in ("gelsd", "gelss") and (not columns or 0 in batch):  # all of full rank
             residuals = unfolded(aten.sum.dim_IntList(_squares(given), [1]), batch)
     elif driver == "gels":
         nothing = aten.eq.Scalar(aten.amax.default(aten.abs.default(matrix), [1, 2], True), 0)

@@ -225,6 +225,7 @@ def test_least_squares_of_zeros_and_of_nothing(driver: str, dtype: torch.dtype) 
         check(aten.linalg_lstsq.default, torch.zeros(rows, columns, dtype=dtype), right, driver=driver)
         both = torch.stack([torch.zeros(rows, columns, dtype=dtype), rand(rows, columns, dtype=dtype)])
         check(aten.linalg_lstsq.default, both, torch.stack([right, right]), driver=driver)
+        check(aten.linalg_lstsq.default, both[:0], torch.stack([right, right])[:0], driver=driver)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.complex32, torch.int64])
