@@ -15,7 +15,7 @@ from torch import Tensor
 from eagerdecomp.precision import HALF
 from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name, shape_text
 
-__all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_addmv", "check_baddbmm", "dimension_error"]
+__all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_addmv", "check_baddbmm", "dimension_error", "real_number"]
 
 
 def dimension_error(dim: int, rank: int) -> IndexError:
@@ -240,6 +240,17 @@ def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> None:
         wholes = "int" if self.dtype is torch.int32 else f"{name}_t"
         found = cpp_name(self.dtype) if self.dtype.is_floating_point else wholes
         raise RuntimeError(f"value cannot be converted to type {found} without overflow")
+
+
+def real_number(value: Any, dtype: torch.dtype) -> Any:
+    """A number as ATen takes it for one of `dtype`: a complex one for a real one where it is."""
+    if not isinstance(value, complex) or dtype.is_complex:
+        return value
+    if value.imag:
+        wide = torch.float32 if dtype in HALF else dtype
+        name = cpp_name(wide) if wide.is_floating_point else "int" if dtype is torch.int32 else f"{dtype}_t".removeprefix("torch.")
+        raise RuntimeError(f"value cannot be converted to type {name} without overflow")
+    return value.real if dtype.is_floating_point else int(value.real)
 
 
 def _holds(dtype: torch.dtype, value: Any) -> bool:

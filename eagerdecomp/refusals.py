@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp.argument_checks import ARGUMENT_CHECKS
+from eagerdecomp.argument_checks import ARGUMENT_CHECKS, real_number
 from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import computed_in
-from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name
+from eagerdecomp.promotion import computed_in, promoted
+from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name, shape_text
 
 __all__ = ["CHECKS", "EXACT_OUT", "REFUSED", "refusing"]
 
@@ -28,6 +28,8 @@ _INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.
 _BUT_BYTE = _BOOL | _INTEGERS - {torch.uint8}
 _INTEGRAL = _BOOL | _INTEGERS
 _COMPLEX = frozenset({torch.complex64, torch.complex128})
+_ANY_COMPLEX = _COMPLEX | {torch.complex32}
+_FLOATS = HALF | {torch.float32, torch.float64}
 
 #: op -> the kernel's name in eager's message, and the dtypes it refuses.
 REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
@@ -46,8 +48,16 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.binary_cross_entropy.default": ("binary_cross_entropy", _INTEGRAL | _COMPLEX),
     "aten.binary_cross_entropy_backward.default": ("binary_cross_entropy_backward", _INTEGRAL),
     "aten.binary_cross_entropy_with_logits.default": ("log_sigmoid_cpu", _BOOL),
+    **{
+        f"aten.bitwise_{side}_shift.{operands}": (f"{side[0]}shift_cpu", dtypes | _FLOATS | _ANY_COMPLEX)
+        for side in ("left", "right")
+        for operands, dtypes in (("Tensor", _BOOL), ("Tensor_Scalar", frozenset()), ("Scalar_Tensor", frozenset()))
+    },
     "aten.celu.default": ("elu_cpu", _INTEGRAL),
+    "aten.clamp_max.Tensor": ("minimum_cpu", _ANY_COMPLEX),
+    "aten.clamp_min.Tensor": ("maximum_cpu", _ANY_COMPLEX),
     "aten.col2im.default": ("col2im_out_cpu", _INTEGERS),
+    "aten.copysign.Tensor": ("copysign_cpu", _ANY_COMPLEX),
     "aten.dot.default": ("dot", _BOOL),
     "aten.elu.default": ("elu_cpu", _INTEGRAL),
     "aten.elu_backward.default": ("elu_backward_cpu", _INTEGRAL),
@@ -67,13 +77,14 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.igamma.default": ("igamma_cpu", _INTEGRAL),
     "aten.igammac.default": ("igammac_cpu", _INTEGRAL),
     "aten.im2col.default": ("im2col_out_cpu", _INTEGERS),
+    "aten.lcm.default": ("lcm_cpu", _BOOL | _FLOATS | _ANY_COMPLEX),
     "aten.leaky_relu.default": ("leaky_relu_cpu", _INTEGRAL),
     "aten.leaky_relu_backward.default": ("leaky_relu_backward_cpu", _INTEGRAL),
     "aten.linalg_cross.default": ("cross", _BOOL),
     "aten.log_sigmoid_backward.default": ("log_sigmoid_backward_cpu", _INTEGRAL),
     "aten.log_sigmoid_forward.default": ("log_sigmoid_cpu", _INTEGERS | _COMPLEX),
     "aten.logaddexp.default": ("logaddexp_cpu", _INTEGRAL | {torch.complex32}),
-    "aten.logaddexp2.default": ("logaddexp2_cpu", _INTEGRAL | _COMPLEX),
+    "aten.logaddexp2.default": ("logaddexp2_cpu", _INTEGRAL | _ANY_COMPLEX),
     "aten.logit_backward.default": ("logit_backward_cpu", _INTEGRAL),
     "aten.max_unpool2d.default": ("max_unpool2d", _INTEGRAL | _COMPLEX),
     "aten.max_unpool3d.default": ("max_unpool3d", _INTEGRAL | _COMPLEX),
@@ -111,20 +122,24 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.special_log_ndtr.default": ("log_ndtr_cpu", HALF),
     "aten.special_ndtri.default": ("ndtri_cpu", HALF),
     "aten.special_spherical_bessel_j0.default": ("spherical_bessel_j0_cpu", HALF),
-    "aten.special_xlog1py.default": ("xlog1py_cpu", _COMPLEX | {torch.complex32}),
-    "aten.special_zeta.default": ("zeta_cpu", HALF),
+    **{
+        f"aten.special_{name}.{sides}": (f"{name}_cpu", dtypes)
+        for name, dtypes in (("xlog1py", _ANY_COMPLEX), ("zeta", HALF | _ANY_COMPLEX))
+        for sides in ("default", "self_scalar", "other_scalar")
+    },
     "aten.tanh_backward.default": ("tanh_backward_cpu", _INTEGRAL),
-    "aten.threshold.default": ("threshold_cpu", _BOOL),
+    "aten.threshold.default": ("threshold_cpu", _BOOL | _COMPLEX),
     "aten.threshold_backward.default": ("threshold_cpu", _BOOL),
     "aten.trace.default": ("trace", _BOOL),
+    "aten.unfold_backward.default": ("unfold_backward_cpu", frozenset({torch.complex32})),
     "aten.upsample_bicubic2d.default": ("compute_indices_weights_cubic", _BUT_BYTE),
     "aten.upsample_bilinear2d.default": ("upsample_bilinear2d_channels_last", _BUT_BYTE),
     "aten.upsample_linear1d.default": ("compute_indices_weights_linear", _INTEGRAL),
     "aten.upsample_nearest1d.default": ("compute_indices_weights_nearest", _BUT_BYTE | _COMPLEX),
     "aten.upsample_trilinear3d.default": ("compute_indices_weights_linear", _INTEGRAL),
-    "aten.xlogy.Scalar_Other": ("xlogy_cpu", _COMPLEX | {torch.complex32}),
-    "aten.xlogy.Scalar_Self": ("xlogy_cpu", _COMPLEX | {torch.complex32}),
-    "aten.xlogy.Tensor": ("xlogy_cpu", _COMPLEX | {torch.complex32}),
+    "aten.xlogy.Scalar_Other": ("xlogy_cpu", _ANY_COMPLEX),
+    "aten.xlogy.Scalar_Self": ("xlogy_cpu", _ANY_COMPLEX),
+    "aten.xlogy.Tensor": ("xlogy_cpu", _ANY_COMPLEX),
 }
 
 _EXACT = {
@@ -222,6 +237,13 @@ def _split(self: Tensor, split_size: int, dim: int = 0) -> None:
 def _stack(tensors: Sequence[Tensor], dim: int = 0) -> None:
     if not tensors:
         raise RuntimeError("stack expects a non-empty TensorList")
+    first = tensors[0].shape
+    for place, one in enumerate(tensors):
+        if one.shape != first:
+            raise RuntimeError(
+                f"stack expects each tensor to be equal size, but got {shape_text(first)} at entry 0 "
+                f"and {shape_text(one.shape)} at entry {place}"
+            )
 
 
 def _upsampled(input: Tensor, output_size: Sequence[int], *more: Any) -> None:
@@ -244,8 +266,13 @@ def _check_fits(value: Any, dtype: torch.dtype) -> None:
 
 
 def _threshold(self: Tensor, threshold: Any, value: Any) -> None:
-    _check_fits(threshold, self.dtype)
-    _check_fits(value, self.dtype)
+    for one in (threshold, value):
+        _check_fits(real_number(one, self.dtype), self.dtype)
+
+
+def _clamp_of_number(self: Tensor, bound: Any) -> None:
+    if isinstance(bound, complex):
+        raise NotImplementedError("clamp is not supported for complex types")
 
 
 def _round(self: Tensor, *, decimals: int) -> None:
@@ -327,17 +354,20 @@ def _steps_of_bools(kernel: str) -> Check:
     return check
 
 
-def _heaviside(self: Tensor, values: Tensor) -> None:
-    if self.dtype is not values.dtype:
+def _heaviside(self: Tensor, values: Tensor, *, out: Tensor | None = None) -> None:
+    dtypes = {one.dtype for one in (self, values, out) if one is not None}
+    if any(dtype.is_complex for dtype in dtypes):
+        raise RuntimeError("heaviside is not yet implemented for complex tensors.")
+    if len(dtypes) > 1:
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
 
 
 def _lerp(self: Tensor, end: Tensor, weight: Tensor) -> None:
-    if self.dtype in _INTEGRAL:
-        raise not_implemented("lerp_kernel_tensor", self.dtype)
     for name, one in (("end", end), ("weight", weight)):
         if one.dtype is not self.dtype and (name == "end" or one.dim()):  # a weight without dimensions is read as a number
             raise RuntimeError(f"expected dtype {cpp_name(self.dtype)} for `{name}` but got dtype {cpp_name(one.dtype)}")
+    if (dtype := promoted((self, end, weight))) in _INTEGRAL or dtype is torch.complex32:
+        raise not_implemented("lerp_kernel_tensor", dtype)
 
 
 #: What else an op asks of its arguments, as a function of them that raises eager's error.
@@ -350,8 +380,11 @@ CHECKS: dict[str, Check] = {
     "aten.arange.start_step": _arange,
     "aten.cumprod.default": _cumulated("cumprod"),
     "aten.cumsum.default": _cumulated("cumsum"),
+    "aten.clamp_max.default": _clamp_of_number,
+    "aten.clamp_min.default": _clamp_of_number,
     "aten.embedding.default": _embedding,
     "aten.heaviside.default": _heaviside,
+    "aten.heaviside.out": _heaviside,
     "aten.isin.Scalar_Tensor": _isin,
     "aten.isin.Tensor_Scalar": _isin,
     "aten.isin.Tensor_Tensor": _isin,
@@ -382,7 +415,10 @@ _PROMOTING = frozenset(
     f"aten.{name}"
     for name in (
         *("xlogy.Scalar_Other", "xlogy.Scalar_Self", "xlogy.Tensor", "pow.Tensor_Tensor"),
-        *(f"{name}.default" for name in ("igamma", "igammac", "logaddexp", "special_xlog1py", "special_zeta")),
+        *(f"special_{name}.{sides}" for name in ("xlog1py", "zeta") for sides in ("default", "self_scalar", "other_scalar")),
+        *(f"{name}.default" for name in ("igamma", "igammac", "lcm", "logaddexp", "logaddexp2")),
+        *(f"{name}.Tensor" for name in ("clamp_max", "clamp_min", "copysign")),
+        *(f"bitwise_{side}_shift.{x}" for side in ("left", "right") for x in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")),
     )
 )
 

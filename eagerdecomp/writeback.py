@@ -19,6 +19,7 @@ from eagerdecomp.strides import is_dense, reach
 
 __all__ = [
     "block_cutter",
+    "by_a_kernel",
     "can_cast",
     "check_apart",
     "check_overlap",
@@ -56,10 +57,15 @@ def _check_cast(result: Tensor, target: Tensor) -> None:
         raise no_cast(result.dtype, target.dtype)
 
 
+def by_a_kernel(refused: NotImplementedError) -> bool:
+    """Whether a kernel refused, before which eager asks for types of results, and none of the checks that come ahead of that."""
+    return '" not implemented for' in str(refused) and '_check" not' not in str(refused)
+
+
 def refuse_cast_first(refused: NotImplementedError, target: Tensor, operands: Iterable[Any]) -> None:
     """For a pointwise op that refused its operands: eager asks first whether the target could hold what they promote to, but after
     the checks that come ahead of a kernel."""
-    if '" not implemented for' not in str(refused) or '_check" not' in str(refused):
+    if not by_a_kernel(refused):
         return
     dtype = computed_in(operands)
     if dtype is not None and not can_cast(dtype, target.dtype):
@@ -192,11 +198,13 @@ def inplace_by(
     *,
     operands: int,
     pointwise: bool = False,
+    casts: bool = False,
     expanded: Callable[..., bool] | None = None,
 ) -> Callable[..., Tensor]:
     """An in-place op: `functional`, ATen's checks, a copy into `self`, which is answered; large tensors in blocks where the op is
     `pointwise`. One frame, since every step of every optimizer runs it.
 
+    With `casts`, eager asks whether `self` could hold what operands promote to before its kernel refuses them.
     `operands` is how many of the arguments behind `self` may be tensors: none, the first alone (1), or any (more). Where eager
     writes into expanded tensors, `expanded` takes the op's arguments, does so, and says whether `self` was one.
     """
@@ -209,7 +217,7 @@ def inplace_by(
         try:
             result = functional(self, *args, **kwargs)
         except NotImplementedError as refused:
-            refuse_cast_first(refused, self, (self, *args) if pointwise else ())
+            refuse_cast_first(refused, self, (self, *args) if casts else ())
             raise
         if result.dtype is not self.dtype or result.shape != self.shape:
             check_result(result, self)
@@ -226,7 +234,7 @@ def inplace_by(
         try:
             result = functional(self, other, *args, **kwargs) if args or kwargs else functional(self, other)
         except NotImplementedError as refused:
-            refuse_cast_first(refused, self, (self, other, *args) if pointwise else ())
+            refuse_cast_first(refused, self, (self, other, *args) if casts else ())
             raise
         if result.dtype is not self.dtype or result.shape != self.shape:
             check_result(result, self)
@@ -243,7 +251,7 @@ def inplace_by(
         try:
             result = functional(self, *args, **kwargs)
         except NotImplementedError as refused:
-            refuse_cast_first(refused, self, (self, *args) if pointwise else ())
+            refuse_cast_first(refused, self, (self, *args) if casts else ())
             raise
         if result.dtype is not self.dtype or result.shape != self.shape:
             check_result(result, self)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 from compare import outcome
-from on_core import CORE, check, on_core
+from on_core import CORE, check, check_words, on_core
+from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp._torch import overload
@@ -32,6 +33,11 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "aten.batch_norm_backward.default": (
         (2, 3), (2, 3), (3,), (3,), (3,), (3,), (3,), True, 1e-5, [True, True, True], (0,),
     ),
+    **{f"aten.special_{name}.self_scalar": (2.0, (4, 4)) for name in ("xlog1py", "zeta")},
+    **{f"aten.special_{name}.other_scalar": ((4, 4), 2.0) for name in ("xlog1py", "zeta")},
+    **{f"aten.bitwise_{side}_shift.Tensor_Scalar": ((4, 4), 2) for side in ("left", "right")},
+    **{f"aten.bitwise_{side}_shift.Scalar_Tensor": (2, (4, 4)) for side in ("left", "right")},
+    "aten.unfold_backward.default": ((3, 2), [4], 0, 2, 1),
     "aten.col2im.default": ((1, 4, 4), [4, 4], [2, 2], [1, 1], [0, 0], [2, 2]),
     "aten.dot.default": ((4,), (4,)),
     "aten.elu_backward.default": ((4, 4), 1.0, 1.0, 1.0, False, (4, 4)),
@@ -137,6 +143,14 @@ MISSHAPEN: dict[str, Callable[[], Any]] = {
     "too few copied": lambda: torch.index_copy(SQUARE, 0, TWO, SQUARE[:1]),
     "segments without an end": lambda: torch.segment_reduce(ROW, "max", offsets=NONE, axis=0),
 }
+
+
+def test_the_gradient_of_a_permuted_plane_is_refused_as_eager_refuses_it() -> None:
+    def run() -> Tensor:
+        x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last).requires_grad_()
+        return torch.autograd.grad(torch.nn.functional.nll_loss(x, torch.zeros(2, 4, 5).long()), x)[0]
+
+    check_words(run)
 
 
 @pytest.mark.filterwarnings("ignore:index_reduce")

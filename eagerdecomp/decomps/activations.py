@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.argument_checks import real_number
 from eagerdecomp.linking import formula, kept_number, kept_numbers, relaid
 from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Call, Rule, linked, own
@@ -431,7 +432,9 @@ def _glu_backward_jvp(grad_x: Tensor, grad_glu: Tensor, x: Tensor, dgrad_glu: Te
 
 
 def _threshold_of_integers(self: Tensor, threshold: Any, value: Any) -> Any:
-    """Eager makes both numbers integers first, of bytes without their sign."""
+    """Eager makes both numbers integers first, of bytes without their sign; complex ones are real here, or refused."""
+    if isinstance(threshold, complex) or isinstance(value, complex):
+        return aten.threshold.default(self, real_number(threshold, self.dtype), real_number(value, self.dtype))
     if self.dtype.is_floating_point or self.dtype.is_complex:
         return NotImplemented
     least, found = (int(one) % 256 if self.dtype is torch.uint8 else int(one) for one in (threshold, value))

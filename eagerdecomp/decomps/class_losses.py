@@ -18,6 +18,7 @@ from eagerdecomp.linking import kept_number
 from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
+from eagerdecomp.strides import memory_order
 
 __all__ = ["RULES"]
 
@@ -217,6 +218,10 @@ def _check_gradient(
             )
     elif grad_output.dim() > 1 or grad_output.numel() != 1:
         raise RuntimeError(f"Expected a single element grad_output tensor, but got: {list(grad_output.shape)}")
+    if planes and not self.is_contiguous():  # the gradient would lie as it does
+        order = [dim for dim in memory_order(self) if self.size(dim) != 1]
+        if order != sorted(order):
+            raise RuntimeError("grad_input must be contiguous")
 
 
 def _check_gradient_dtypes(kernel: str, grad_output: Tensor, self: Tensor, target: Tensor) -> None:

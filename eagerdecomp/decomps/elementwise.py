@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
+from eagerdecomp.argument_checks import real_number
 from eagerdecomp.layouts import as_operands, laid_out
 from eagerdecomp.linking import formula, kept_number, kept_numbers, relaid
 from eagerdecomp.precision import HALF
@@ -110,6 +111,8 @@ def _skipping_nan(name: str, closer: OpOverload, whole: OpOverload) -> Callable[
 
 
 def _hypot(self: Tensor, other: Tensor) -> Any:
+    if not (computed := promoted((self, other))).is_floating_point:
+        raise not_implemented("hypot_cpu", computed)
     if not (self.dtype.is_floating_point and self.dtype is other.dtype):
         return NotImplemented
     dtype = self.dtype
@@ -275,7 +278,7 @@ def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..
                 if value.__class__ is int and value == 1:
                     answer = add(self, combine(tensor1, tensor2))
                 else:
-                    answer = add(self, combine(tensor1, tensor2), alpha=+value)  # of a bool, its number
+                    answer = add(self, combine(tensor1, tensor2), alpha=+real_number(value, dtype))  # of a bool, its number
             else:
                 answer = mixed(self, tensor1, tensor2, value)
             if self.is_contiguous() and self.numel() == answer.numel():  # which settles it
@@ -291,7 +294,8 @@ def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..
             if not (result.is_floating_point or result.is_complex):
                 if result is torch.bool:
                     raise not_implemented(f"{name}_cpu_out", result)
-                value = int(value)
+                value = int(real_number(value, result))
+            value = real_number(value, result)
             # Every operand in the result's type first, half types in float32, rounded once at the end.
             wide = torch.float32 if result in HALF else result
             self, tensor1, tensor2 = (x if x.dtype is wide else to(x, dtype=wide) for x in operands)
@@ -353,6 +357,8 @@ def _lerp(call: Call) -> Callable[..., Any]:
             raise RuntimeError(f"expected dtype {cpp_name(dtype)} for `end` but got dtype {cpp_name(end.dtype)}")
         if not (dtype.is_floating_point or dtype.is_complex):
             raise not_implemented("lerp_kernel_scalar", dtype)
+        if weight.__class__ is complex:
+            weight = real_number(weight, dtype)
         start, stop = (to(self, dtype=torch.float32), to(end, dtype=torch.float32)) if dtype in HALF else (self, end)
         way = subtract(stop, start)
         weight = +weight  # of a bool, its number
@@ -427,7 +433,7 @@ def _mul_scalar_(call: Call) -> Callable[..., Any]:
             return by_scalar(self, other)
         return by_tensor(self, full([], other, dtype=self.dtype, device=self.device))
 
-    return inplace_by(product, call, operands=0, pointwise=True)
+    return inplace_by(product, call, operands=0, pointwise=True, casts=True)
 
 
 def _rsub(call: Call) -> Callable[..., Any]:

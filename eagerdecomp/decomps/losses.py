@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.precision import HALF
+from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.spelling import no_cast, not_implemented, scalar_type_name
 from eagerdecomp.writeback import can_cast, check_result
@@ -27,11 +28,8 @@ _NONE, _MEAN = 0, 1
 
 
 def _check_floating(kernel: str, self: Tensor, target: Tensor) -> None:
-    for tensor in (self, target):
-        if tensor.dtype.is_complex:
-            raise not_implemented(kernel, tensor.dtype)
-    if not (self.dtype.is_floating_point or target.dtype.is_floating_point):
-        raise not_implemented(kernel, self.dtype)
+    if not (dtype := promoted((self, target))).is_floating_point:
+        raise not_implemented(kernel, dtype)
 
 
 def _reducer(call: Call) -> Callable[[Tensor, int], Any]:
@@ -101,10 +99,10 @@ def _huber(call: Call) -> Callable[..., Any]:
     def run(self: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 1.0) -> Any:
         if not delta > 0:  # nor NaN
             raise RuntimeError("huber_loss does not support non-positive values for delta.")
+        if self.dtype is not target.dtype and not can_cast(dtype := promoted((self, target)), self.dtype):
+            raise no_cast(dtype, self.dtype)
         loss = bent(self, target, delta)
         if loss.dtype is not self.dtype:
-            if not can_cast(loss.dtype, self.dtype):
-                raise no_cast(loss.dtype, self.dtype)
             loss = to(loss, dtype=self.dtype)
         return reduce(loss, reduction)
 

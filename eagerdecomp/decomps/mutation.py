@@ -11,11 +11,22 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload, has_kernel
 from eagerdecomp.argument_checks import OUT_WORDS
+from eagerdecomp.promotion import computed_in as type_of_operands
+from eagerdecomp.promotion import floating
 from eagerdecomp.refusals import CHECKS, EXACT_OUT
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.schema import facts_of, functional_twin, is_composite, settled_by_out
 from eagerdecomp.spelling import cpp_name, scalar_type_name
-from eagerdecomp.writeback import can_cast, check_apart, check_overlap, expanded_dims, inplace_by, out_writer, refuse_cast_first
+from eagerdecomp.writeback import (
+    by_a_kernel,
+    can_cast,
+    check_apart,
+    check_overlap,
+    expanded_dims,
+    inplace_by,
+    out_writer,
+    refuse_cast_first,
+)
 
 __all__ = ["rules_for"]
 
@@ -57,6 +68,12 @@ _APART = frozenset(
 # Ops that look at how `out` lies before they resize it, beside the elementwise ones.
 _LOOKS_FIRST = frozenset(f"aten::{name}" for name in ("index_select", "masked_select", "nonzero", "scatter_add", "take"))
 
+# Elementwise ops that are not tagged as such, and those of which any type of result fits, so that eager asks for none first.
+_POINTWISE_TOO = frozenset({"aten::floor_divide", "aten::floor_divide_"})
+_FIT = frozenset(
+    f"aten::{name}{end}" for name in ("lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor") for end in ("", "_")
+)
+
 # Ops that are computed in the type of `out` unless one is asked for.
 _TYPED_BY_OUT = frozenset(
     {
@@ -97,12 +114,13 @@ def _inplace_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callab
     places = [place for place, argument in enumerate(facts_of(op).arguments) if place and argument.holds_tensors]
     operands = len(places) if places in ([], [1]) else 2
     pointwise = torch.Tag.pointwise in (*op.tags, *twin.tags) and not facts_of(twin).is_random
-    write = _EXPANDED.get(op._schema.name)
+    write, casts = _EXPANDED.get(op._schema.name), (pointwise or op._schema.name in _POINTWISE_TOO) and op._schema.name not in _FIT
 
     def link(call: Call) -> Callable[..., Any]:
         expanded = None if write is None else _into_expanded(call(twin), call, write)
-        functional = _real_abs(call(twin)) if op is aten.abs_.default else _with_defaults(op, twin, call(twin))
-        return inplace_by(functional, call, operands=operands, pointwise=pointwise, expanded=expanded)
+        settle = _SETTLED.get(op._schema.name)
+        functional = settle(call(twin)) if settle is not None else _with_defaults(op, twin, call(twin))
+        return inplace_by(functional, call, operands=operands, pointwise=pointwise, expanded=expanded, casts=casts)
 
     return link
 
@@ -114,6 +132,26 @@ def _real_abs(absolute: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return absolute(self)
 
     return run
+
+
+def _castable_ldexp(ldexp: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def run(self: Tensor, other: Tensor) -> Tensor:
+        _check_ldexp(self, self)
+        return ldexp(self, other)
+
+    return run
+
+
+def _check_ldexp(self: Tensor, target: Tensor) -> None:
+    if not self.dtype.is_complex and not can_cast(floating(self.dtype), target.dtype):
+        raise RuntimeError(f"ldexp can't be cast to the desired output type {scalar_type_name(target.dtype)}")
+
+
+#: What the functional op does more where it is called in place.
+_SETTLED: dict[str, Callable[[Callable[..., Tensor]], Callable[..., Tensor]]] = {
+    "aten::abs_": _real_abs,
+    "aten::ldexp_": _castable_ldexp,
+}
 
 
 def _with_defaults(op: OpOverload, twin: OpOverload, functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -258,7 +296,9 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
     anew, joins = op._schema.name in _LAID_OUT_ANEW, op._schema.name in _JOINS
     computed_in, cast = op._schema.name in _COMPUTED_IN, str(op) in _CAST_TO_OUT
     words = OUT_WORDS.get(str(op), "Expected out tensor to have dtype {cpp_result}, but got {cpp_out} instead")
-    pointwise = torch.Tag.pointwise in twin.tags
+    pointwise = torch.Tag.pointwise in twin.tags or op._schema.name in _POINTWISE_TOO
+    casts, scales = pointwise and op._schema.name not in _FIT, op._schema.name == "aten::ldexp"
+    typed_first = exact and (pointwise or op is aten.polar.out)
     looks_first = op._schema.name in _LOOKS_FIRST or pointwise
 
     def out(call: Call) -> Callable[..., Any]:
@@ -270,6 +310,8 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
             if check is not None:
                 check(*args, **kwargs)
             target = kwargs.pop(names[0])
+            if scales:
+                _check_ldexp(args[0], target)
             if apart:
                 check_apart(target, args)
             if looks_first and not target.is_contiguous():
@@ -281,11 +323,14 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
             try:
                 result = functional(*args, **kwargs)
             except NotImplementedError as refused:
-                if pointwise:
+                dtype = type_of_operands(args) if typed_first and by_a_kernel(refused) else None
+                if dtype is not None:
+                    _check_dtype(target, dtype.to_complex() if op is aten.polar.out else dtype, words)
+                if casts:
                     refuse_cast_first(refused, target, args)
                 raise
             if exact or typed:
-                _check_dtype(target, result, words)
+                _check_dtype(target, result.dtype, words)
             if joins and not can_cast(result.dtype, target.dtype):
                 wanted = scalar_type_name(target.dtype)
                 raise TypeError(f"torch.cat(): input types can't be cast to the desired output type {wanted}")
@@ -302,7 +347,7 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
                 check_apart(target, args)
             results = functional(*args, **kwargs)
             for target, result in zip(targets, results, strict=True) if exact else ():
-                _check_dtype(target, result, words)
+                _check_dtype(target, result.dtype, words)
             into = kept if anew and args[0].dim() == 4 else write  # of `max_pool3d_with_indices` with no batch, which alone is here
             return tuple(into(target, result, args) for target, result in zip(targets, results, strict=True))
 
@@ -311,10 +356,10 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
     return out
 
 
-def _check_dtype(target: Tensor, result: Tensor, words: str) -> None:
-    if target.dtype is not result.dtype:
-        names = {"result": scalar_type_name(result.dtype), "out": scalar_type_name(target.dtype)}
-        raise RuntimeError(words.format(**names, cpp_result=cpp_name(result.dtype), cpp_out=cpp_name(target.dtype)))
+def _check_dtype(target: Tensor, wanted: torch.dtype, words: str) -> None:
+    if target.dtype is not wanted:
+        names = {"result": scalar_type_name(wanted), "out": scalar_type_name(target.dtype)}
+        raise RuntimeError(words.format(**names, cpp_result=cpp_name(wanted), cpp_out=cpp_name(target.dtype)))
 
 
 def _list_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:

@@ -11,6 +11,7 @@ from eagerdecomp._tables import full_table, reference
 from eagerdecomp._torch import same_storage
 from eagerdecomp.argument_checks import dimension_error
 from eagerdecomp.precision import HALF
+from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.writeback import can_cast
 
@@ -115,6 +116,14 @@ def _strided(self: Tensor, size: list[int], stride: list[int], offset: int | tor
     return aten.squeeze.dim(reference("as_strided")(self, [1], [1], offset), 0)
 
 
+def _lerp_of_integers(self: Tensor, end: Tensor, weight: Tensor) -> Any:
+    """By a weight without dimensions, which promotes them; the shipped entry subtracts bools."""
+    if self.dtype.is_floating_point or self.dtype.is_complex:
+        return NotImplemented
+    dtype = promoted((self, end, weight))
+    return aten.lerp.Tensor(*(aten._to_copy.default(x, dtype=dtype) for x in (self, end, weight)))
+
+
 def _linspace_of_half(start: Any, end: Any, steps: int, dtype: torch.dtype, device: Any) -> Tensor:
     first, last, count = (aten.full.default([], value, dtype=dtype, device=device) for value in (start, end, steps - 1))
     step = aten.div.Tensor(aten.sub.Tensor(last, first), count)
@@ -155,6 +164,7 @@ def _linspace(
 RULES: tuple[Rule, ...] = (
     own(aten.add.Tensor, _add),
     own(aten.pow.Tensor_Scalar, _pow),
+    own(aten.lerp.Tensor, _lerp_of_integers),
     own(aten.linspace.default, _linspace),
     own(aten.as_strided.default, _as_strided),
     own(aten.masked_fill.Tensor, _masked_fill),

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 import torch
-from on_core import CORE, check
+from compare import outcome
+from on_core import CORE, check, check_words, on_core
 from weekly import WEEK
 
 from conformance.promotion import judge, judged, mixes, table
@@ -37,6 +38,25 @@ _CALLS = {
     "an out= of clamp of another type": lambda: torch.clamp(torch.ones(2), 1.5, out=torch.empty(2).double()),
     "an out= of lerp of another type": lambda: torch.lerp(torch.ones(2), torch.ones(2), torch.ones(2), out=torch.empty(2).double()),
     "igamma of two integer types": lambda: torch.igamma(torch.ones(2).short(), torch.ones(2).int()),
+    "lerp of integers by a number": lambda: torch.lerp(torch.arange(2), torch.arange(2).flip(0), torch.tensor(1.5)),
+    "lerp of bools by a number": lambda: torch.lerp(torch.ones(2).bool(), torch.zeros(2).bool(), torch.tensor(0.25)),
+    "lerp of bools by a whole number": lambda: torch.lerp(torch.ones(2).bool(), torch.ones(2).bool(), torch.tensor(2)),
+    "lerp towards another type": lambda: torch.lerp(torch.ones(2).bool(), torch.ones(2).int(), 0.5),
+    "a complex number that is real": lambda: torch.addcmul(
+        torch.ones(2).int(), torch.ones(2).int(), torch.ones(2).int(), value=2 + 0j
+    ),
+    "a complex number that is not": lambda: torch.addcmul(*[torch.ones(2).half()] * 3, value=2 + 1j),
+    "a complex threshold of integers": lambda: torch.nn.functional.threshold(torch.arange(3), 1 + 0j, 5 + 0j),
+    "a complex threshold of floats": lambda: torch.nn.functional.threshold(torch.ones(2), 1 + 1j, 0),
+    "a complex bound": lambda: torch.clamp_min(torch.ones(2), 1 + 0j),
+    "complex numbers in order, into integers": lambda: torch.lt(*[torch.ones(2).cfloat()] * 2, out=torch.ones(2).int()),
+    "complex numbers in order, in place": lambda: torch.ones(2).int().lt_(torch.ones(2).cfloat()),
+    "a sign of complex numbers": lambda: torch.copysign(torch.ones(2).cfloat(), torch.ones(2)),
+    "an in-place floor of complex numbers": lambda: torch.ones(2).int().floor_divide_(1j),
+    "huber of a type that self cannot hold": lambda: torch.nn.functional.huber_loss(torch.ones(2).bool(), torch.ones(2).cfloat()),
+    "a bound of bools, into floats": lambda: torch.clamp_min(torch.ones(2).bool(), True, out=torch.ones(2)),
+    "polar halves, into floats": lambda: torch.polar(torch.ones(2).half(), torch.ones(2).half(), out=torch.ones(2)),
+    "shifts of halves by a number": lambda: torch.bitwise_left_shift(2, torch.ones(2).half()),
     "zeta of two half types": lambda: torch.special.zeta(torch.full((2,), 2.0).half(), torch.ones(2).bfloat16()),
 }
 
@@ -44,6 +64,15 @@ _CALLS = {
 @pytest.mark.parametrize("name", _CALLS)
 def test_what_operands_promote_to_decides(name: str) -> None:
     check(_CALLS[name])
+    kind, want = outcome(_CALLS[name])
+    if kind == "error":
+        _, got = outcome(lambda: on_core(_CALLS[name]))
+        assert (type(got), str(got)) == (type(want), str(want))
+
+
+def test_tensors_of_two_shapes_do_not_stack() -> None:
+    check_words(lambda: torch.stack([torch.ones(2), torch.ones(2), torch.ones(())]))
+    check_words(lambda: torch.stack([torch.ones(2, 3), torch.ones(2)], out=torch.ones(2)))
 
 
 def test_the_sweep_sees_a_value_that_is_not_eagers() -> None:
