@@ -22,6 +22,8 @@ _OURS = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (__fil
 _PYTHONS = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 #: Code that is no file: what the library writes, and Python's own.
 _WRITTEN = ("<program of ", "<formula of ", "<key of ", "<bits of ", "<column>", "<eagerdecomp graph>", "<frozen ")
+#: Files of ours outside the package: what the console runs, and what pip wrote to run it.
+_DOORS = ("eagerdecomp", "eagerdecomp.exe", "eagerdecomp_script.py", "eagerdecomp_pytest.py")
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 #: So many autograd nodes back the line of a forward call is remembered.
@@ -34,6 +36,8 @@ _OTHER = Line("", 0, "", "")
 def is_users(file: str) -> bool:
     """Whether code of this file is the user's (or of a package that they use): not torch's, not ours, not Python's own."""
     if file.startswith(_OURS) or file.startswith(_WRITTEN):
+        return False
+    if os.path.basename(file.removesuffix(f"{os.sep}__main__.py")) in _DOORS:
         return False
     return not file.startswith(_PYTHONS) or any(one in file for one in _PACKAGES)
 

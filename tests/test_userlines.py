@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import eagerdecomp
+import eagerdecomp_script
 from eagerdecomp import userlines
 from eagerdecomp.userlines import ForwardLines, UserLines, is_users
 
@@ -24,6 +25,9 @@ from eagerdecomp.userlines import ForwardLines, UserLines, is_users
         (f"{sysconfig.get_paths()['stdlib']}/site-packages/timm/layers.py", True),
         (torch.nn.functional.__file__, False),
         (eagerdecomp.__file__, False),
+        (eagerdecomp_script.__file__, False),
+        (f"{sysconfig.get_paths()['scripts']}/eagerdecomp", False),
+        (f"{sysconfig.get_paths()['scripts']}/eagerdecomp.exe/__main__.py", False),
         (contextlib.__file__, False),
         ("<program of aten.gelu.default>", False),
         ("<frozen importlib._bootstrap>", False),
