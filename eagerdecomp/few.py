@@ -11,10 +11,12 @@ from torch import Tensor
 
 from eagerdecomp.precision import in_type
 from eagerdecomp.promotion import computed_in, floating
+from eagerdecomp.spelling import not_implemented
 
 __all__ = [
     "acos",
     "acosh",
+    "acosh_double",
     "as_number",
     "as_operand",
     "asin",
@@ -24,6 +26,7 @@ __all__ = [
     "below_other",
     "both",
     "cosh",
+    "cosh_double",
     "differs",
     "expm1",
     "ge",
@@ -34,14 +37,17 @@ __all__ = [
     "le",
     "less_by",
     "log1p",
+    "log1p_double",
     "log_to",
     "magnitude",
     "minus",
     "rounded_once",
     "sign_of",
     "sinh",
+    "sinh_double",
     "tan",
     "tanh",
+    "tanh_double",
     "xor",
 ]
 
@@ -101,7 +107,7 @@ def is_whole(dtype: torch.dtype) -> bool:
 def both(self: Tensor, other: Tensor) -> Any:
     left, right, dtype = in_common(self, other)
     if not is_whole(dtype):
-        return NotImplemented
+        raise not_implemented("bitwise_and_cpu", dtype)
     inverted = aten.bitwise_or.Tensor(aten.bitwise_not.default(left), aten.bitwise_not.default(right))
     return aten.bitwise_not.default(inverted)
 
@@ -109,7 +115,7 @@ def both(self: Tensor, other: Tensor) -> Any:
 def xor(self: Tensor, other: Tensor) -> Any:
     left, right, dtype = in_common(self, other)
     if not is_whole(dtype):
-        return NotImplemented
+        raise not_implemented("bitwise_xor_cpu", dtype)
     return both(aten.bitwise_or.Tensor(left, right), aten.bitwise_not.default(both(left, right)))
 
 
@@ -151,18 +157,22 @@ def sign_of(self: Tensor) -> Any:
 # -- special functions, in float64 and rounded once -------------------------------------------------------------------------
 
 
-def rounded_once(compute: Callable[..., Tensor]) -> Callable[..., Any]:
-    """Of float64 there is nothing wider, and a formula of several steps would be less accurate than eager's kernel."""
+def rounded_once(compute: Callable[..., Tensor], of_float64: Callable[..., Tensor] | None = None) -> Callable[..., Any]:
+    """A function as eager's type of its arguments has it, by a formula of float64; `of_float64` is the one for float64 itself.
+
+    There is nothing wider than that, and most formulas of several steps would be less accurate than eager's kernel.
+    """
 
     def run(self: Tensor, *others: Tensor) -> Any:
         dtype = computed_in([self, *others])
-        if dtype is None or dtype is torch.float64 or dtype.is_complex:
+        if dtype is None or dtype.is_complex:
             return NotImplemented
         dtype = floating(dtype)
-        if dtype is torch.float64:
+        formula = of_float64 if dtype is torch.float64 else compute
+        if formula is None:
             return NotImplemented
         # Integers are those of the type that eager takes them to.
-        return in_type(compute(*(in_type(in_type(x, dtype), torch.float64) for x in (self, *others))), dtype)
+        return in_type(formula(*(in_type(in_type(x, dtype), torch.float64) for x in (self, *others))), dtype)
 
     return run
 
@@ -277,3 +287,60 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
 
 def log_to(base: float) -> Callable[[Tensor], Tensor]:
     return lambda x: aten.div.Tensor(aten.log.default(x), as_number(math.log(base), x))
+
+
+# -- special functions of float64, off by three units in the last place at most ---------------------------------------------
+
+
+#: Above, the exponential is infinite before half of it is, and below what it adds is no part of the logarithm any more.
+_LARGE_EXPONENT, _LARGE = 709.0, 1e150
+
+
+def log1p_double(x: Tensor) -> Tensor:
+    """The logarithm of the sum as it is rounded, and what rounding took from it, over the sum."""
+    total = _plus(x, 1)
+    kept = _plus(total, -1)
+    logarithm = aten.log.default(total)
+    mended = less_by(logarithm, aten.div.Tensor(less_by(kept, x), total))
+    found = aten.where.self(aten.eq.Tensor(kept, x), logarithm, mended)  # infinities, and -1
+    return aten.where.self(aten.eq.Tensor(total, as_number(1, x)), x, found)  # type: ignore[no-any-return]
+
+
+def tanh_double(x: Tensor) -> Tensor:
+    falling = aten.expm1.default(_times(magnitude(x), -2))
+    size = minus(aten.div.Tensor(falling, _plus(falling, 2)))
+    return _odd(x, size)
+
+
+def sinh_double(x: Tensor) -> Tensor:
+    size = magnitude(x)
+    rising = aten.expm1.default(size)
+    near = _times(_sum(rising, aten.div.Tensor(rising, _plus(rising, 1))), 0.5)
+    return _odd(x, _beyond_exponents(size, near))
+
+
+def cosh_double(x: Tensor) -> Tensor:
+    size = magnitude(x)
+    rising = aten.exp.default(size)
+    near = _times(_sum(rising, aten.div.Tensor(as_number(1, x), rising)), 0.5)
+    return _beyond_exponents(size, near)
+
+
+def acosh_double(x: Tensor) -> Tensor:
+    above = _plus(x, -1)
+    near = log1p_double(_sum(above, _times(aten.sqrt.default(above), aten.sqrt.default(_plus(x, 1)))))
+    far = _plus(aten.log.default(x), math.log(2))
+    return aten.where.self(aten.gt.Tensor(x, as_number(_LARGE, x)), far, near)  # type: ignore[no-any-return]
+
+
+def _beyond_exponents(size: Tensor, near: Tensor) -> Tensor:
+    root = aten.exp.default(_times(size, 0.5))
+    far = _times(_times(root, 0.5), root)
+    return aten.where.self(aten.gt.Tensor(size, as_number(_LARGE_EXPONENT, size)), far, near)  # type: ignore[no-any-return]
+
+
+def _odd(x: Tensor, size: Tensor) -> Tensor:
+    """What is `size` right of zero; where that is a zero or no number, `x`."""
+    zero = as_number(0, x)
+    found = aten.where.self(aten.gt.Tensor(size, zero), size, x)
+    return aten.where.self(aten.gt.Tensor(zero, x), minus(size), found)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Ops on the numbers themselves: greatest common divisors, mantissas and exponents, hashes, and writes through strides."""
+"""Ops on the numbers themselves: common divisors, mantissas and exponents, hashes, and writes through strides."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.layouts import as_operands, laid_out
+from eagerdecomp.picking import FLOAT8
 from eagerdecomp.precision import in_type
-from eagerdecomp.promotion import promoted
+from eagerdecomp.promotion import number_like, promoted
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented
 from eagerdecomp.strides import is_dense, is_expanded, reach
@@ -64,6 +65,35 @@ def _frexp(self: Tensor) -> Any:
     zero = aten.full.default([], 0, dtype=torch.int32, device=self.device)
     exponent = aten.where.self(odd, zero, aten._to_copy.default(exponent, dtype=torch.int32))
     return aten.where.self(odd, self, in_type(mantissa, self.dtype)), exponent
+
+
+def _ldexp(self: Tensor, other: Tensor) -> Any:
+    """Scaled by a power of two without rounding in between, in float64; of an exponent that is no integer by `pow`."""
+    if not self.dtype.is_floating_point or other.dtype.is_floating_point or other.dtype.is_complex:
+        if self.dtype is torch.float32 or not (self.dtype.is_floating_point or self.dtype.is_complex):
+            return aten.mul.Tensor(self, aten.pow.Scalar(2.0, other))
+        return aten.mul.Tensor(self, aten.pow.Tensor_Tensor(number_like(self, 2.0), other))
+    if self.dtype in FLOAT8:
+        raise not_implemented("ldexp_cpu", self.dtype)
+    if other.dtype is torch.bool or other.dtype in (torch.uint16, torch.uint32, torch.uint64):
+        raise not_implemented("ldexp_cpu_exp", other.dtype)
+    exponent = in_type(in_type(other, torch.int32), torch.int64)  # as the kernel takes it, without what is above 32 bits
+    if self.dtype is not torch.float64:  # of which float64 holds all products but those that round to 0 or infinity
+        scaled = aten.mul.Tensor(in_type(self, torch.float64), _power_of_two(aten.clamp.default(exponent, -600, 600)))
+        return in_type(scaled, self.dtype)
+    # The first steps down stop so far above the smallest numbers that the last one alone rounds.
+    scaled, exponent = self, aten.clamp.default(exponent, -2200, 2200)
+    for _ in range(2):
+        step = aten.where.self(
+            aten.lt.Scalar(exponent, -1022), number_like(exponent, -969), aten.clamp.default(exponent, -1022, 1023)
+        )
+        scaled, exponent = aten.mul.Tensor(scaled, _power_of_two(step)), aten.sub.Tensor(exponent, step)
+    return aten.mul.Tensor(scaled, _power_of_two(aten.clamp.default(exponent, -1022, 1023)))
+
+
+def _power_of_two(exponent: Tensor) -> Tensor:
+    """A float64 of the exponent, between -1022 and 1023, by its bits."""
+    return aten.view.dtype(aten.mul.Scalar(aten.add.Scalar(exponent, 1023), _UNIT), torch.float64)  # type: ignore[no-any-return]
 
 
 def _as_strided_scatter(
@@ -158,6 +188,7 @@ def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False
 RULES: tuple[Rule, ...] = (
     own(aten.gcd.default, laid_out(_gcd, {0: as_operands()})),
     own(aten.frexp.Tensor, _frexp),
+    own(aten.ldexp.Tensor, laid_out(_ldexp, {0: as_operands(promotes=False)})),
     own(aten.as_strided_scatter.default, _as_strided_scatter),
     linked(aten.diagonal_scatter.default, _scatter(aten.diagonal.default)),
     linked(aten.select_scatter.default, _scatter(aten.select.int)),

@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
+from eagerdecomp.argument_checks import dimension_error
 from eagerdecomp.few import (
     acos,
     acosh,
+    acosh_double,
     as_number,
     as_operand,
     asin,
@@ -27,6 +29,7 @@ from eagerdecomp.few import (
     below_other,
     both,
     cosh,
+    cosh_double,
     differs,
     expm1,
     ge,
@@ -37,19 +40,24 @@ from eagerdecomp.few import (
     le,
     less_by,
     log1p,
+    log1p_double,
     log_to,
     magnitude,
     minus,
     rounded_once,
     sign_of,
     sinh,
+    sinh_double,
     tan,
     tanh,
+    tanh_double,
     xor,
 )
+from eagerdecomp.layouts import all_row_major, as_operands, iterator_strides, laid_out
 from eagerdecomp.precision import HALF, in_type
 from eagerdecomp.promotion import computed_in, floating
 from eagerdecomp.rules import Rule, place_of
+from eagerdecomp.spelling import not_implemented
 
 __all__ = ["RULES"]
 
@@ -165,7 +173,9 @@ def _round(self: Tensor) -> Any:
 def _remainder(self: Tensor, other: Tensor) -> Any:
     """The remainder of the other sign takes one divisor more."""
     left, right, dtype = in_common(self, other)
-    if not is_real(dtype) or dtype is torch.bool:
+    if dtype is torch.bool:
+        raise not_implemented("remainder_cpu", dtype)
+    if not is_real(dtype):
         return NotImplemented
     if dtype in HALF:
         left, right = in_type(left, torch.float32), in_type(right, torch.float32)
@@ -352,8 +362,14 @@ def _mm(self: Tensor, mat2: Tensor) -> Any:
 
 
 def _flip(self: Tensor, dims: Sequence[int]) -> Any:
-    result = self
-    for dim in sorted({dim % max(1, self.dim()) for dim in dims}) if self.dim() else ():
+    result, rank, turned = self, self.dim(), []
+    for dim in dims:
+        if not -max(1, rank) <= dim < max(1, rank):
+            raise dimension_error(dim, rank)
+        turned.append(dim % max(1, rank))
+        if turned.count(turned[-1]) > 1:
+            raise RuntimeError(f"dim {turned[-1]} appears multiple times in the list of dims")
+    for dim in sorted(turned) if rank else ():
         backwards = aten.arange.start_step(self.size(dim) - 1, -1, -1, device=self.device)
         result = aten.index.Tensor(result, [*[None] * dim, backwards])
     return aten.clone.default(self) if result is self else result
@@ -367,8 +383,14 @@ def _scatter_value(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
 
 
 def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    if not self.dim() or not 0 <= k <= self.size(dim):
-        return NotImplemented
+    if self.dtype is torch.bool:
+        raise RuntimeError("topk does not support bool dtypes on CPU")
+    if self.is_complex():
+        raise RuntimeError(" topk does not support complex dtypes on CPU")
+    if not 0 <= k <= (self.size(dim) if self.dim() else 1):
+        raise RuntimeError("selected index k out of range")
+    if not self.dim():
+        return aten.clone.default(self), as_number(0, self, torch.int64)
     ordered = aten.sort.default(self, dim, largest)
     return tuple(aten.clone.default(aten.slice.Tensor(x, dim, 0, k), memory_format=torch.contiguous_format) for x in ordered)
 
@@ -376,7 +398,13 @@ def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 def _small(op: OpOverload, fn: Callable[..., Any]) -> Rule:
     arguments = op._schema.arguments
     two_tensors = len(arguments) > 1 and all(str(one.type) == "Tensor" for one in arguments[:2])
-    return Rule(op, _with_numbers(fn) if two_tensors else fn, "small", place_of(fn))
+    run = laid_out(_with_numbers(fn), {0: _as_both}) if two_tensors and op is not aten.mm.default else fn
+    return Rule(op, run, "small", place_of(fn))
+
+
+def _as_both(result: Tensor, self: Any, other: Any, **named: Any) -> Sequence[int] | None:
+    operands = [one for one in (self, other) if isinstance(one, Tensor)]
+    return None if all_row_major(operands) else iterator_strides(result.shape, operands, computed_in([self, other]))
 
 
 def _with_numbers(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -431,24 +459,24 @@ RULES: tuple[Rule, ...] = (
     _small(aten.prod.dim_int, _prod_dim),
     _small(aten.prod.default, _prod),
     _small(aten.mm.default, _mm),
-    _small(aten.flip.default, _flip),
+    _small(aten.flip.default, laid_out(_flip, {0: as_operands(1)})),
     _small(aten.scatter.value, _scatter_value),
     _small(aten.topk.default, _topk),
     *(
-        _small(op, rounded_once(compute))
-        for op, compute in (
+        _small(op, rounded_once(*formulas))
+        for op, *formulas in (
             (aten.expm1.default, expm1),
-            (aten.log1p.default, log1p),
-            (aten.tanh.default, tanh),
-            (aten.sinh.default, sinh),
-            (aten.cosh.default, cosh),
+            (aten.log1p.default, log1p, log1p_double),
+            (aten.tanh.default, tanh, tanh_double),
+            (aten.sinh.default, sinh, sinh_double),
+            (aten.cosh.default, cosh, cosh_double),
             (aten.tan.default, tan),
             (aten.asinh.default, asinh),
-            (aten.acosh.default, acosh),
+            (aten.acosh.default, acosh, acosh_double),
             (aten.atanh.default, atanh),
             (aten.asin.default, asin),
             (aten.acos.default, acos),
-            (aten.atan2.default, atan2),
+            (aten.atan2.default, atan2, atan2),
             (aten.log2.default, log_to(2)),
             (aten.log10.default, log_to(10)),
         )

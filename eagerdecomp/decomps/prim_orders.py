@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.layouts import as_operands, laid_out
 from eagerdecomp.picking import along, in_blocks, positions, taken, writers
 from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, on_prims
@@ -105,6 +106,8 @@ def _order(x: Tensor, dim: int, descending: bool) -> Tensor:
 
 
 def _sort(self: Tensor, dim: int = -1, descending: bool = False) -> Any:
+    if self.is_complex():
+        raise RuntimeError(" Sort does not support complex dtypes on CPU")
     dim = _wrapped(dim, self.dim())
     if not self.dim() or not self.numel():
         return aten.clone.default(self), aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
@@ -116,6 +119,8 @@ def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     dim = _wrapped(dim, self.dim())
     if self.dtype is torch.bool:
         raise RuntimeError("topk does not support bool dtypes on CPU")
+    if self.is_complex():
+        raise RuntimeError(" topk does not support complex dtypes on CPU")
     if not 0 <= k <= (self.size(dim) if self.dim() else 1):
         raise RuntimeError("selected index k out of range")
     if not self.dim():
@@ -133,6 +138,6 @@ RULES: tuple[Rule, ...] = (
     on_prims(aten.min.dim, _extreme_with_place(aten.amin.default, "min")),
     on_prims(aten.argmax.default, _argument(aten.amax.default, "argmax")),
     on_prims(aten.argmin.default, _argument(aten.amin.default, "argmin")),
-    on_prims(aten.sort.default, _sort),
+    on_prims(aten.sort.default, laid_out(_sort, dict.fromkeys((0, 1), as_operands(1, promotes=False)))),
     on_prims(aten.topk.default, _topk),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -120,6 +121,29 @@ def test_as_strided_scatter_refuses_gradients_of_what_is_not_row_major() -> None
     kind, error = outcome(lambda: on_core(lambda: torch.as_strided_scatter(x.t(), torch.rand(3), (3,), (1,))))
     assert (kind, type(error)) == ("error", RuntimeError)
     assert "if self is contiguous" in str(error)
+
+
+@pytest.mark.parametrize("ops", [CORE, ed.tiny(), ed.prims()], ids=["core", "tiny", "prims"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_ldexp_rounds_once_and_overflows_only_where_the_result_does(dtype: torch.dtype, ops: ed.OpSet) -> None:
+    bounds = torch.finfo(dtype)
+    numbers = [0.0, -0.0, 1.5, -3.0, math.inf, bounds.max, bounds.tiny, bounds.smallest_normal * 1.3, bounds.smallest_normal / 4]
+    x = torch.tensor(numbers, dtype=torch.float64).to(dtype)[:, None]
+    exponents = [0, 1, -1, 15, -24, -25, -52, -126, -149, -150, 200, -1023, 1024, -1074, -1075, -1100, 2098, -2098]
+    wide = [2**31, 2**32 + 1, -(2**63), 2**63 - 1]  # of which 32 bits count
+    for drawn in (torch.tensor(exponents), torch.tensor(wide), torch.tensor([-128, 127], dtype=torch.int8)):
+        check(torch.ldexp, *torch.broadcast_tensors(x, drawn), ops=ops, exact=True)
+
+
+def test_ldexp_of_other_types_and_layouts() -> None:
+    x = torch.randn(4, 3)
+    for exponent in (torch.tensor(1.3, dtype=torch.float16), torch.tensor([1.3, 2, 3]).half(), torch.tensor([True, False, True])):
+        for one in (x, x.half(), x.int(), x > 0, x.to(torch.complex64), x.double(), x.to(torch.float8_e5m2)):
+            check(torch.ldexp, one, exponent)
+            check(torch.ldexp, one, exponent, ops=ed.tiny())
+    check(torch.ldexp, x, torch.arange(12).view(3, 4).t())
+    check(torch.ldexp, x.t(), torch.arange(12).view(3, 4))
+    check(torch.ldexp, x, torch.tensor([1, 2, 3], dtype=torch.uint16))
 
 
 def test_diagonal_scatter_takes_no_other_sizes_and_has_a_gradient() -> None:

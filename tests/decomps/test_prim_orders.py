@@ -51,3 +51,13 @@ def test_scalars_and_dimensions_without_elements() -> None:
         check(one, none, ops=PRIMS)
     check(lambda x: torch.max(x, 1), none, ops=PRIMS)
     check(lambda x: torch.sort(x, dim=2), none, ops=PRIMS)
+
+
+def test_orders_lie_as_their_input_and_of_complex_numbers_there_are_none() -> None:
+    images = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    for x in (torch.randn(3, 4).t(), images, images.transpose(0, 1)):
+        check(torch.msort, x, ops=PRIMS)
+        check(lambda x: torch.autograd.grad(torch.sort(x, 0)[0].sum(), x), x.detach().requires_grad_(), ops=PRIMS)
+    for x in (torch.tensor(1j), torch.zeros(0, dtype=torch.complex64)):
+        check(torch.sort, x, ops=PRIMS)
+        check(lambda x: torch.topk(x, 0), x, ops=PRIMS)
