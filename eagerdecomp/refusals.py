@@ -131,7 +131,6 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.threshold.default": ("threshold_cpu", _BOOL | _COMPLEX),
     "aten.threshold_backward.default": ("threshold_cpu", _BOOL),
     "aten.trace.default": ("trace", _BOOL),
-    "aten.unfold_backward.default": ("unfold_backward_cpu", frozenset({torch.complex32})),
     "aten.upsample_bicubic2d.default": ("compute_indices_weights_cubic", _BUT_BYTE),
     "aten.upsample_bilinear2d.default": ("upsample_bilinear2d_channels_last", _BUT_BYTE),
     "aten.upsample_linear1d.default": ("compute_indices_weights_linear", _INTEGRAL),
@@ -370,6 +369,16 @@ def _lerp(self: Tensor, end: Tensor, weight: Tensor) -> None:
         raise not_implemented("lerp_kernel_tensor", dtype)
 
 
+def _powsum(self: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> None:
+    if dtype is None and self.dtype in _INTEGRAL and self.numel():
+        raise not_implemented("powsum_cpu", torch.int64)
+
+
+def _unfold_backward(grad_in: Tensor, input_sizes: Sequence[int], dim: int, size: int, step: int) -> None:
+    if grad_in.dtype is torch.complex32 and step < size:  # windows that do not overlap are copied
+        raise not_implemented("unfold_backward_cpu", grad_in.dtype)
+
+
 #: What else an op asks of its arguments, as a function of them that raises eager's error.
 CHECKS: dict[str, Check] = {
     **ARGUMENT_CHECKS,
@@ -389,6 +398,7 @@ CHECKS: dict[str, Check] = {
     "aten.isin.Tensor_Scalar": _isin,
     "aten.isin.Tensor_Tensor": _isin,
     "aten.lerp.Tensor": _lerp,
+    "aten.linalg__powsum.default": _powsum,
     "aten.linspace.default": _steps_of_bools("linspace_cpu"),
     "aten.logspace.default": _steps_of_bools("logspace_cpu"),
     "aten.pow.Scalar": _pow,
@@ -400,6 +410,7 @@ CHECKS: dict[str, Check] = {
     "aten.sub.Tensor": _sub,
     "aten.take.default": _take,
     "aten.threshold.default": _threshold,
+    "aten.unfold_backward.default": _unfold_backward,
     **{
         f"aten.{name}.default": _upsampled
         for name in (

@@ -37,7 +37,6 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     **{f"aten.special_{name}.other_scalar": ((4, 4), 2.0) for name in ("xlog1py", "zeta")},
     **{f"aten.bitwise_{side}_shift.Tensor_Scalar": ((4, 4), 2) for side in ("left", "right")},
     **{f"aten.bitwise_{side}_shift.Scalar_Tensor": (2, (4, 4)) for side in ("left", "right")},
-    "aten.unfold_backward.default": ((3, 2), [4], 0, 2, 1),
     "aten.col2im.default": ((1, 4, 4), [4, 4], [2, 2], [1, 1], [0, 0], [2, 2]),
     "aten.dot.default": ((4,), (4,)),
     "aten.elu_backward.default": ((4, 4), 1.0, 1.0, 1.0, False, (4, 4)),
@@ -163,6 +162,15 @@ def test_misshapen_operands_are_refused_in_eagers_words(name: str) -> None:
 
 
 N, B, C, EYE = torch.arange(3), torch.arange(3) > 0, torch.arange(3) + 1j, torch.eye(3)
+
+
+def test_what_depends_on_more_than_the_dtype() -> None:
+    check(torch.ops.aten._foreach_powsum.Scalar, [torch.arange(3)], 2)
+    check(torch.ops.aten._foreach_powsum.Scalar, [torch.arange(0)], 2)
+    for step in (1, 2):
+        check(lambda x, step=step: x.unfold(0, 2, step).sum().backward(), torch.ones(4, dtype=torch.complex32, requires_grad=True))
+    check(torch._scaled_mm, *[torch.ones(()).to(torch.float8_e4m3fn)] * 2, *[torch.ones(())] * 2)
+
 
 REFUSED_ON_PRIMS: dict[str, Callable[[], Any]] = {
     "bools less bools": lambda: B - B,

@@ -36,6 +36,8 @@ def _scaled_mm(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> Tensor:
+    if not (self.dim() and mat2.dim()):
+        _check_shapes(self, mat2, "mat1", "mat2")
     rows = _is_float32(scale_a, self, 0) and _is_float32(scale_b, mat2, 1)
     alone = scale_a.numel() == scale_b.numel() == 1 and scale_a.dtype == scale_b.dtype == torch.float32
     if self.dtype not in _FLOAT8 or mat2.dtype not in _FLOAT8 or not (alone or rows):
