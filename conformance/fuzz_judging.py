@@ -29,7 +29,7 @@ __all__ = ["CALL", "Difference", "Seen", "Spaces", "is_leaf", "spread"]
 aten = torch.ops.aten
 
 # What draws masks: eager's under a seed where the set holds eager's kernel of dropout, else they follow the law alone.
-_MASKS = frozenset(
+_MASKS = frozenset({"aten::scaled_dot_product_attention"}) | frozenset(
     f"aten::{name}{inplace}"
     for name in ("bernoulli", "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "native_dropout")
     for inplace in ("", "_")

@@ -261,6 +261,22 @@ FOUND: dict[str, Program] = {
             "backward(t3, t4)",
         ),
     ),
+    "attention that drops, and that does not": Program(
+        (
+            "t1 = leaf('float32', [2, 2, 3, 4], 'normal', 'contiguous', 1, grad=True)",
+            "t2 = aten.scaled_dot_product_attention.default(t1, t1, t1, None, 0.5, True)",
+            "t3 = aten.scaled_dot_product_attention.default(t1, t1, t1)",
+            "backward(t2, t3)",
+        ),
+    ),
+    "attention that drops by masks of the set's own": Program(
+        (
+            "t1 = leaf('float32', [2, 2, 3, 4], 'normal', 'contiguous', 1, grad=True)",
+            "t2 = aten.scaled_dot_product_attention.default(t1, t1, t1, None, 0.5, True)",
+            "backward(t2)",
+        ),
+        "prims",
+    ),
     "masks of sets that draw others": Program(
         (
             "t1 = leaf('float32', [3, 4, 5], 'normal', 'contiguous', 1, grad=True)",
