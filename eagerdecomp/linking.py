@@ -16,11 +16,24 @@ from eagerdecomp.promotion import floating, promoted
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.schema import facts_of
 
-__all__ = ["formula", "kept_number", "kept_numbers", "relaid"]
+__all__ = ["READ", "formula", "kept_number", "kept_numbers", "relaid", "told"]
 
 aten = torch.ops.aten
 
+#: By which rules read a number of a tensor's data.
+READ = aten._local_scalar_dense.default
+
 _KEPT = 64
+
+
+def told(read: Callable[..., Any], tell: Callable[[str], None]) -> Callable[..., Any]:
+    """`READ`, which tells first why the call that reads is one that no program serves."""
+
+    def run(tensor: Tensor) -> Any:
+        tell(f"reads the data of a tensor ({READ})")
+        return read(tensor)
+
+    return run
 
 
 def kept_number(call: Call, value: Any) -> Callable[[Tensor], Tensor]:

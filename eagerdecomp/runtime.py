@@ -37,6 +37,7 @@ from eagerdecomp.key import (
     make_handler,
     program_arguments,
 )
+from eagerdecomp.linking import READ, told
 from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.rules import Call, NoRoute, Rule, first_answer
 from eagerdecomp.schema import arguments_of, call_of, facts_of
@@ -218,7 +219,8 @@ class Runtime:
         if op is own:
             return behind
         with self._lock:  # a rule may ask for a kernel while it runs, in any thread
-            return self._link(op, entry)
+            run = self._link(op, entry)
+        return told(run, entry.passed_by) if op is READ else run
 
     def _decomposed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry) -> Callable[..., Any]:
         attempts: list[tuple[Rule, str, NoRoute | None]] = []

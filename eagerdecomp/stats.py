@@ -16,7 +16,7 @@ class OpStats:
         calls: how often the program called it.
         direct: of those, run by the kernel the op set holds, or passed as plumbing.
         decomposed: of those, run by a rule.
-        hits: decomposed calls that ran a stored program or a linked rule, with nothing planned or recorded.
+        hits: decomposed calls that ran a stored program or a linked rule, with nothing planned, recorded or read.
         misses: decomposed calls that were recorded.
         bypassed: decomposed calls that ran their rule anew: it reads data, has effects, or its shapes keep changing.
         fell_back: calls run natively although unsupported, under ``on_unsupported="fallback"``.

@@ -101,6 +101,17 @@ def test_data_dependent_routes_run_uncached_and_say_so() -> None:
     assert "reads the data" in str(mode.stats())
 
 
+def test_a_linked_rule_counts_as_bypassed_where_it_reads_data() -> None:
+    x = torch.ones(3)
+    with on(CORE, cache=ed.ProgramCache()) as (mode, _):
+        for _ in range(3):
+            assert torch.equal(x, x.clone())
+        assert not torch.equal(x, x[:0])  # which their shapes tell
+    counts = mode.stats()["aten.equal.default"]
+    assert (counts.calls, counts.hits, counts.misses, counts.bypassed) == (4, 1, 0, 3)
+    assert "reads the data" in counts.why_bypassed
+
+
 def test_shapes_that_keep_changing_neither_fill_the_cache_nor_give_wrong_values() -> None:
     cache = ed.ProgramCache(limit_per_op=8)
     with ed.EagerDecompMode(CORE, cache=cache, rules=[by_shape]) as mode:
