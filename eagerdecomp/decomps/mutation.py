@@ -38,8 +38,8 @@ _ROW_MAJOR = frozenset({"aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c", "a
 # Ops whose kernels of LAPACK compute in an `out` without elements, and of any other make a copy that they resize it for.
 _COMPUTED_IN = frozenset({"aten::geqrf", "aten::linalg_eig", "aten::linalg_lstsq"})
 
-# Composite ops, by how their names begin, whose `out` lies as the ops that they hand it to leave it.
-_PASSED_ON = ("aten::fft_", "aten::linalg_tensorinv")
+# Composite ops, by how their names begin, whose `out` lies as the ops that they hand it to leave it, and is refused as by those.
+_PASSED_ON = ("aten::fft_", "aten::inner", "aten::linalg_tensorinv")
 
 # Ops that lay `out` out as their result even where it has the right shape.
 _LAID_OUT_ANEW = frozenset(

@@ -333,6 +333,8 @@ FOUND: dict[str, Program] = {
             "t4 = leaf('float32', [2, 2, 3, 12, 1], 'uniform')",
             "t5 = leaf('float32', [0])",
             "with torch.inference_mode(): t6 = aten.linalg_tensorinv.out(t4, 3, out=t5)",
+            "t7 = leaf('float16', [5])",
+            "with torch.inference_mode(): t8 = aten.inner.out(t7, t7, out=t5)",
         )
     ),
     "a norm of layers of rows that are equal, or none, by a norm of batches": Program(
