@@ -246,6 +246,16 @@ IMPOSSIBLE = {
     "`mode` of rows of more than 16, and the slices of `unique_dim`, of values with NaN": (
         "eager sorts by a comparison that is no order where there is NaN"
     ),
+    "errors of `_linalg_svd` and `_linalg_eigh` for values that are not finite": (
+        "LAPACK's iteration may fail there, and eager then raises; ours answer NaN, since only a read of the data could tell"
+    ),
+    "errors of `segment_reduce` for lengths that are negative or do not sum to the size": "only a read of the data could tell",
+    "types and words of errors for indices out of range in `index_reduce`, `put` and `take`": (
+        "those of the kernel that finds them, as of `scatter_reduce` or `index`"
+    ),
+    "`info` and pivots of matrices that are singular but for rounding, as with two equal columns": (
+        "whether the last pivot is 0 or the rest of a rounding is by the order of LAPACK's sums"
+    ),
     "the order of the eigenvalues of `linalg_eig`; signs and phases of vectors, there, of `_linalg_eigh` and of `_linalg_svd`": (
         "follow from LAPACK's rounding; eager's differ between its own builds"
     ),
