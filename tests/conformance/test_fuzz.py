@@ -323,6 +323,9 @@ FOUND: dict[str, Program] = {
             "t7 = aten.linalg_lstsq.out(t1, t2, driver='gels', solution=t3, residuals=t4, rank=t5, singular_values=t6)",
             "t8 = leaf('float32', [])",
             "t9 = aten.geqrf.a(t1, a=t8, tau=t6)",
+            "t10 = leaf('float32', [0])",
+            "t11 = leaf('float32', [])",
+            "t12 = aten.geqrf.a(t1, a=t10, tau=t11)",
         )
     ),
     "out= of transforms and inverses, in inference mode": Program(
