@@ -109,6 +109,13 @@ def _as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset
     return found
 
 
+def _view(self: Tensor, size: list[int]) -> Any:
+    """The reference takes `prims.as_strided` for some shapes, before which lazy bits have to go (`_as_strided`)."""
+    if self.is_conj():
+        return aten._conj.default(aten.view.default(aten._conj.default(self), size))
+    return aten._neg_view.default(aten.view.default(aten._neg_view.default(self), size)) if self.is_neg() else NotImplemented
+
+
 def _strided(self: Tensor, size: list[int], stride: list[int], offset: int | torch.SymInt) -> Any:
     """`prims.as_strided` multiplies the sizes up without a start, so that it fails where there are none."""
     if size:
@@ -167,6 +174,7 @@ RULES: tuple[Rule, ...] = (
     own(aten.lerp.Tensor, _lerp_of_integers),
     own(aten.linspace.default, _linspace),
     own(aten.as_strided.default, _as_strided),
+    own(aten.view.default, _view),
     own(aten.masked_fill.Tensor, _masked_fill),
     own(aten.view_copy.default, _view_copy),
     own(aten.where.self, _where),

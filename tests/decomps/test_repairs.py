@@ -95,3 +95,11 @@ def test_powers_of_bools_on_prims(exponent: float) -> None:
     for x in (torch.tensor([[True, False, True]]).t(), torch.arange(3)):
         check(torch.pow, x, exponent, ops=ed.prims())
         check(torch._foreach_pow, [x], exponent, ops=ed.prims())
+
+
+def test_on_prims_views_of_numbers_with_lazy_bits_stay_views() -> None:
+    z = torch.randn(3, 4, dtype=torch.complex64)
+    for shape in ([12], [2, 6], [3, 4, 1], [3, 2, 2]):
+        check(lambda z: z.conj().view(shape), z, ops=ed.prims())  # noqa: B023
+    check(lambda z: z.conj().imag.view(3, 2, 2), z, ops=ed.prims())
+    check(lambda z: z.conj().view(3, 2, 2).mul_(2), z, ops=ed.prims())
