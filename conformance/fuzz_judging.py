@@ -132,6 +132,9 @@ class Spaces:
         if not rows or call is None or not refused or not all(row.singular for row in rows):
             return bool(rows)
         args, kwargs = _captured(call[3], self.eager)
+        if call[1] == "linalg_tensorinv":
+            ind = args[1] if len(args) > 1 else kwargs.get("ind", 2)
+            return holds_singular([args[0].flatten(ind).flatten(0, ind - 1)])
         return holds_singular(leaves_of([*args, *kwargs.values()]))
 
     def compare(self, line: str, name: str) -> None:
