@@ -127,7 +127,7 @@ def _polygamma(n: int, self: Tensor) -> Any:
     value = _zeta_of_any(float(n + 1), x, n % 2 == 0)
     pole = (x <= 0) & Term(aten.eq.Tensor(x.tensor, x.floor().tensor))
     dtype = floating(self.dtype)
-    factorial = math.factorial(n) if n <= 170 else math.inf
+    factorial = float(math.factorial(n)) if n <= 170 else math.inf
     value = choose(pole, _trigamma_at_pole(self, dtype) if n == 1 else math.inf, value) * (factorial if n % 2 else -factorial)
     if n == 1:
         value = choose(Term(aten.eq.Scalar(x.tensor, math.inf)), 0.0, value)

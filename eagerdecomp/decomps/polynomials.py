@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.compensated import product
 from eagerdecomp.formulas import Term, choose
 from eagerdecomp.layouts import as_operands, laid_out
 from eagerdecomp.precision import HALF
@@ -43,9 +44,14 @@ def _odd(order: Tensor) -> Term:
     return Term(aten.ne.Scalar(aten.remainder.Scalar(order, 2), 0))
 
 
-def _less(value: Term, other: Term, factor: int) -> Term:
-    """``value - factor * other``, rounded once as in eager, where the processor multiplies and adds at a time."""
-    return Term(aten.sub.Tensor(value.tensor, other.tensor, alpha=factor))
+def _product_less(factor: Term, value: Term, other: Term) -> Term:
+    """``factor * value - other``, rounded once as in eager, where the processor multiplies and adds at a time."""
+    dtype = factor.tensor.dtype
+    if dtype != torch.float64:
+        return (factor.to(torch.float64) * value.to(torch.float64) - other.to(torch.float64)).to(dtype)
+    rounded, rest = product(factor, value)
+    # Near the end of the range no product has a rest.
+    return (rounded - other) + choose(rest.abs() < 1e290, rest, 0.0)
 
 
 # -- Chebyshev ----------------------------------------------------------------------------------------------------
@@ -80,8 +86,9 @@ def _chebyshev(kind: _Kind, shifted: bool, by_recurrence: int) -> Formula:
         dtype = x.tensor.dtype
         previous, last = _ones(y), y if kind.slope == 1 else y * kind.slope + kind.start
         result = _select(aten.eq.Scalar(order, 0), previous, last)
+        twice = y * 2
         for step in range(2, by_recurrence + 1):
-            previous, last = last, y * 2 * last - previous
+            previous, last = last, _product_less(twice, last, previous)
             result = _select(aten.eq.Scalar(order, step), last, result)
         inside = _wave(kind, Term(aten.acos.default(y.tensor)), n.to(dtype))
         wide = y.to(torch.float64)
@@ -107,9 +114,12 @@ def _hyperbolic(kind: _Kind, y: Term, n: Term, order: Tensor, largest: float) ->
     if not kind.shift:
         value = Term(aten.cosh.default(angle.tensor))
     else:
+        # As powers of ``y + sqrt(y^2 - 1)``, since quotients of hyperbolic ones are infinite before the polynomials are.
         over = t * kind.shift
-        even = Term(aten.cosh.default(angle.tensor)) / Term(aten.cosh.default(over.tensor))
-        odd = Term(aten.sinh.default(angle.tensor)) / Term(aten.sinh.default(over.tensor))
+        size = y.abs()
+        power = (size + ((size - 1).clamp(0, None).sqrt() * (size + 1).sqrt())) ** n
+        even = power * (((angle * -2).exp() + 1) / ((over * -2).exp() + 1))
+        odd = power * ((angle * -2).expm1() / (over * -2).expm1())
         odd = choose(t.equals(0), (n + kind.shift) / kind.shift, odd)
         left, right = (odd if kind.mirrored else even), (odd if kind.sine else even)
         value = right if left is right else choose(y < 0, left, right)
@@ -121,34 +131,28 @@ def _hyperbolic(kind: _Kind, y: Term, n: Term, order: Tensor, largest: float) ->
 # -- by recurrence alone ------------------------------------------------------------------------------------------
 
 
-#: Of argument, the last two values and the step, the next value.
-Next = Callable[[Term, Term, Term, int], Term]
+#: Of argument and step, what the next value has of the last one, and how many times the one before is taken from it.
+Next = Callable[[Term, int], "tuple[Term, int]"]
 #: Eager knows no orders above these of Hermite's.
 _HERMITE_LIMITS = {torch.float32: 128, torch.float64: 512}
 
 
 def _recurrence(
-    first: Callable[[Term], Term], following: Next, *, cancels: bool = False, limits: dict[torch.dtype, int] | None = None
+    first: Callable[[Term], Term], following: Next, *, divided: bool = False, limits: dict[torch.dtype, int] | None = None
 ) -> Formula:
-    """`limits` are the largest orders that eager knows.
-
-    A step that nearly cancels is taken in float64 and rounded to eager's type, where the processor multiplies and adds by one
-    rounding.
-    """
+    """`divided` is whether a value is divided by its order; `limits` are the largest orders that eager knows."""
 
     def formula(x: Term, order: Tensor, top: int | None) -> Term:
         if top is None:
             top = int(aten._local_scalar_dense.default(aten.amax.default(order))) if order.numel() else 0
         limit = limits[x.tensor.dtype] if limits else None
-        dtype = x.tensor.dtype
-        wide = torch.float64 if cancels else dtype
-        result = _select(aten.eq.Scalar(order, 0), _ones(x), first(x))
-        x = x.to(wide)
         previous, last = _ones(x), first(x)
+        result = _select(aten.eq.Scalar(order, 0), previous, last)
         for step in range(1, top if limit is None else min(top, limit)):
-            value = following(x, last, previous, step).to(dtype)
-            previous, last = last, value.to(wide)
-            result = _select(aten.eq.Scalar(order, step + 1), value, result)
+            factor, times = following(x, step)
+            value = _product_less(factor, last, previous * times)
+            previous, last = last, value / (step + 1) if divided else value
+            result = _select(aten.eq.Scalar(order, step + 1), last, result)
         if limit is not None and top > limit:
             result = _select(aten.gt.Scalar(order, limit), math.nan, result)
         return _select(aten.lt.Scalar(order, 0), 0.0, result)
@@ -172,16 +176,10 @@ def _legendre(by_recurrence: Formula) -> Formula:
 _FORMULAS: dict[str, Formula] = {
     **{f"chebyshev_polynomial_{name}": _chebyshev(kind, False, 6 if name == "t" else 8) for name, kind in _KINDS.items()},
     **{f"shifted_chebyshev_polynomial_{name}": _chebyshev(kind, True, 4 if name == "w" else 6) for name, kind in _KINDS.items()},
-    "hermite_polynomial_h": _recurrence(
-        lambda x: x + x, lambda x, q, p, k: _less((x + x) * q, p, 2 * k), cancels=True, limits=_HERMITE_LIMITS
-    ),
-    "hermite_polynomial_he": _recurrence(
-        lambda x: x * 1, lambda x, q, p, k: _less(x * q, p, k), cancels=True, limits=_HERMITE_LIMITS
-    ),
-    "laguerre_polynomial_l": _recurrence(
-        lambda x: 1 - x, lambda x, q, p, k: _less((1 - x + 2 * k) * q, p, k) / (k + 1), cancels=True
-    ),
-    "legendre_polynomial_p": _legendre(_recurrence(lambda x: x * 1, lambda x, q, p, k: _less(x * (2 * k + 1) * q, p, k) / (k + 1))),
+    "hermite_polynomial_h": _recurrence(lambda x: x + x, lambda x, k: (x + x, 2 * k), limits=_HERMITE_LIMITS),
+    "hermite_polynomial_he": _recurrence(lambda x: x * 1, lambda x, k: (x, k), limits=_HERMITE_LIMITS),
+    "laguerre_polynomial_l": _recurrence(lambda x: 1 - x, lambda x, k: (1 - x + 2 * k, k), divided=True),
+    "legendre_polynomial_p": _legendre(_recurrence(lambda x: x * 1, lambda x, k: (x * (2 * k + 1), k), divided=True)),
 }
 
 

@@ -24,10 +24,17 @@ def test_zeta_is_accurate(dtype: torch.dtype, bound: float) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 0.6), (torch.float64, 10)])
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 20])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 20, 21])
 def test_polygamma_is_accurate(n: int, dtype: torch.dtype, bound: float) -> None:
     points = [(x,) for x in RIGHT + LEFT]
     assert_accurate(lambda x: torch.special.polygamma(n, x), lambda x: polygamma(n, x), points, dtype, bound)
+
+
+def test_polygamma_of_orders_whose_factorial_is_large() -> None:
+    x = torch.tensor([0.3, 1, 2.5, 7, 30, -1.4], dtype=torch.float64)
+    for n in (21, 30, 100, 170, 171):
+        have, want = on_core(lambda n=n: torch.polygamma(n, x)), torch.polygamma(n, x)
+        torch.testing.assert_close(have, want, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
