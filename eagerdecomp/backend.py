@@ -98,6 +98,8 @@ class Backend:
 
 def _kernels_of(name: str, ops: OpSet, kernels: Mapping[OpLike, Kernel]) -> dict[OpOverload, Kernel]:
     found: dict[OpOverload, Kernel] = {}
+    if not isinstance(kernels, Mapping):
+        raise OpSetError(f"backend {name!r}: kernels are a mapping of ops to the functions for them, not {kernels!r}")
     for given, kernel in kernels.items():
         if not callable(kernel):
             raise OpSetError(f"backend {name!r}: the kernel for {given} must be a function of the op's arguments, not {kernel!r}")

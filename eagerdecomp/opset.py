@@ -189,10 +189,16 @@ def _any_of(first: Predicate, second: Predicate) -> Predicate:
     return either
 
 
+# What the command line calls the sets, and who makes them.
+_CALLED = {"core": "core_aten", "prims": "prims", "infra": "infra", "tiny": "tiny"}
+
+
 def as_op_set(ops: OpSet | Iterable[OpLike]) -> OpSet:
     """An `OpSet` as it is, or one made of an iterable of overloads, packets and names."""
     if isinstance(ops, OpSet):
         return ops
+    if isinstance(ops, str) and ops in _CALLED:
+        raise OpSetError(f"{ops!r} names no op; the set that the command line calls so is eagerdecomp.{_CALLED[ops]}()")
     if isinstance(ops, (str, OpOverload, OpOverloadPacket)):
         raise OpSetError(f"an op set is made of several ops: write [{_spelled(ops)}] for a set of one")
     if not isinstance(ops, Iterable):

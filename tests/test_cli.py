@@ -78,6 +78,8 @@ def test_a_wrong_command_line_ends_with_2(argv: list[str], capsys: pytest.Captur
         (["run", "--keep", "aten.linaer", "SCRIPT"], "did you mean aten.linear"),
         (["run", "--json", "no/such/folder/x.json", "SCRIPT"], "cannot be written"),
         (["opset", "cores"], "core, prims, infra"),
+        (["run", "--backend", "no_such_module:backend", "SCRIPT"], "cannot be imported"),
+        (["run", "--ops", "math:pi", "SCRIPT"], "not an eagerdecomp.Backend or OpSet, but 3.14"),
     ],
 )
 def test_a_user_s_mistake_is_a_line_or_two_and_ends_with_2(
@@ -90,6 +92,30 @@ def test_a_user_s_mistake_is_a_line_or_two_and_ends_with_2(
     assert words in captured.err
     assert len(captured.err.splitlines()) <= 2
     assert "script done" not in captured.out
+
+
+@pytest.mark.parametrize("option", ["--ops", "--backend"])
+def test_a_script_is_run_by_the_kernels_of_a_backend(
+    option: str, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = f"chip_by_{option[2:]}"
+    (tmp_path / f"{name}.py").write_text(
+        "import torch, eagerdecomp as ed\n"
+        "calls = []\n"
+        "def sigmoid(x):\n"
+        "    calls.append(x)\n"
+        "    return torch.special.expit(x)\n"
+        "backend = ed.Backend('chip', ed.core_aten(), {'aten.sigmoid.default': sigmoid})\n",
+        encoding="utf-8",
+    )
+    script.write_text("import torch\nprint(torch.nn.functional.silu(torch.ones(2)))\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["run", option, f"{name}:backend", str(script)]) == 0
+    assert len(sys.modules[name].calls) == 1
+    assert "its own kernels (1) are seen as the ops they call" in capfd.readouterr().out
+    assert main(["opset", f"{name}:backend"]) == 0
+    assert "aten.sigmoid.default" in capfd.readouterr().out
 
 
 def test_a_mistake_leaves_no_json_file_behind(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from eagerdecomp.commands.command import (
     UsageError,
     add_json,
     add_rules,
+    backend_of,
     output_file,
     rules_of,
 )
@@ -23,7 +24,6 @@ from eagerdecomp.commands.scripts import (
     SCRIPT_FAILED,
     add_on_unsupported,
     add_script,
-    backend_of,
     own_words,
     print_last,
     script_of,

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eagerdecomp.backend import Backend
 from eagerdecomp.commands.colour import painted
 from eagerdecomp.errors import EagerDecompError
-from eagerdecomp.opfile import NAMED_SETS
-from eagerdecomp.opset import resolve_ops
+from eagerdecomp.opfile import NAMED_SETS, op_set_from
+from eagerdecomp.opset import OpSet, resolve_ops
 from eagerdecomp.rules import Rule
 from eagerdecomp.userlines import fault_in_words
 
@@ -31,6 +32,8 @@ __all__ = [
     "add_keep",
     "add_ops",
     "add_rules",
+    "backend_from",
+    "backend_of",
     "called",
     "kept_ops",
     "object_of",
@@ -38,6 +41,7 @@ __all__ = [
     "positive",
     "print_whole",
     "rules_of",
+    "set_from",
     "shown",
 ]
 
@@ -81,10 +85,15 @@ def print_whole(text: str) -> None:
 
 
 def add_ops(parser: argparse.ArgumentParser) -> None:
-    """The option ``--ops``."""
+    """The option ``--ops``, which `set_from` and `backend_from` read; a backend is more readily looked for as ``--backend``."""
     names = ", ".join(NAMED_SETS)
     parser.add_argument(
-        "--ops", default="core", metavar="SET", help=f"the op set: {names}, or a FILE of op names (default %(default)s)"
+        "--ops",
+        "--backend",
+        dest="ops",
+        default="core",
+        metavar="SET",
+        help=f"the op set: {names}, a FILE of op names, or MODULE:NAME of a Backend or OpSet (default %(default)s)",
     )
 
 
@@ -181,6 +190,34 @@ def object_of(option: str, spec: str) -> Any:
             hint = f"; did you mean {', '.join(close)}?" if close else ""
             raise UsageError(f"{named}: {module_name} has no {name}{hint}")
     return found
+
+
+def backend_of(option: str, spec: str) -> Backend | OpSet:
+    """The backend or op set that ``--option module:name`` names.
+
+    Raises:
+        UsageError: where there is none, or it is something else.
+    """
+    found = object_of(option, spec)
+    if not isinstance(found, (Backend, OpSet)):
+        raise UsageError(f"{option} {spec}: not an eagerdecomp.Backend or OpSet, but {found!r}")
+    return found
+
+
+def backend_from(spec: str, option: str = "--ops") -> Backend | OpSet:
+    """What an option that takes a set stands for: a set by its name, the ops of a file, or what ``module:name`` names.
+
+    Raises:
+        OpSetError: where there is no such file or set.
+        UsageError: where there is no such backend.
+    """
+    return backend_of(option, spec) if ":" in spec and not Path(spec).exists() else op_set_from(spec, option)
+
+
+def set_from(spec: str) -> OpSet:
+    """The set of `backend_from`, with the predicates of a backend."""
+    found = backend_from(spec)
+    return found.ops if isinstance(found, Backend) else found
 
 
 def called(option: str, spec: str, factory: Callable[[], Any]) -> Any:

@@ -15,6 +15,7 @@ from eagerdecomp.commands.command import (
     UsageError,
     add_json,
     add_rules,
+    backend_from,
     output_file,
     rules_of,
 )
@@ -23,13 +24,11 @@ from eagerdecomp.commands.scripts import (
     SCRIPT_FAILED,
     add_on_unsupported,
     add_script,
-    backend_of,
     own_words,
     print_last,
     script_of,
     watched_exit,
 )
-from eagerdecomp.opfile import op_set_from
 from eagerdecomp.progress import SoFar
 from eagerdecomp.runscript import run_script
 
@@ -99,7 +98,7 @@ def _run(args: argparse.Namespace) -> int:
 def _side(option: str, spec: str) -> Any:
     if spec == "native":
         return spec
-    return backend_of(option, spec) if ":" in spec else op_set_from(spec, option)
+    return backend_from(spec, option)
 
 
 COMMAND = Command("compare", "run a script on two backends, and tell what differs", _configure, _run, _EPILOG, own_words(_VALUES))

@@ -6,8 +6,7 @@ import argparse
 import json
 import sys
 
-from eagerdecomp.commands.command import EXIT_CODES, INTERRUPTED, Command, add_json, add_ops, output_file, positive, shown
-from eagerdecomp.opfile import op_set_from
+from eagerdecomp.commands.command import EXIT_CODES, INTERRUPTED, Command, add_json, add_ops, output_file, positive, set_from, shown
 from eagerdecomp.summary import summary_json, summary_table
 
 __all__ = ["COMMAND"]
@@ -23,7 +22,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.demo import Demo
 
-    ops = op_set_from(args.ops)
+    ops = set_from(args.ops)
     with output_file("--json", args.json) as write:
         demo = Demo(ops, steps=args.steps, seed=args.seed)
         interrupted = False

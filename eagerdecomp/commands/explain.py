@@ -15,10 +15,10 @@ from eagerdecomp.commands.command import (
     add_rules,
     output_file,
     rules_of,
+    set_from,
     shown,
 )
 from eagerdecomp.errors import EagerDecompError
-from eagerdecomp.opfile import op_set_from
 
 __all__ = ["COMMAND"]
 
@@ -48,7 +48,7 @@ def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.calltext import CallTextError, parse_call
     from eagerdecomp.explaining import explain, one_overload
 
-    ops = op_set_from(args.ops)
+    ops = set_from(args.ops)
     rules = rules_of(args.rules)[0] if args.rules else ()
     try:
         values, named = parse_call(args.call or "")

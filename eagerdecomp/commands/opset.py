@@ -5,14 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 
-from eagerdecomp.commands.command import EXIT_CODES, Command, add_json, output_file, shown
-from eagerdecomp.opfile import op_set_from
+from eagerdecomp.commands.command import EXIT_CODES, Command, add_json, output_file, set_from, shown
 
 __all__ = ["COMMAND"]
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ops", nargs="?", default="core", metavar="core|prims|infra|FILE", help="which set (default %(default)s)")
+    parser.add_argument(
+        "ops",
+        nargs="?",
+        default="core",
+        metavar="SET",
+        help="which one: core, prims, infra, tiny, a FILE, or MODULE:NAME (default %(default)s)",
+    )
     add_json(parser, "the set")
 
 
@@ -25,7 +30,7 @@ _EPILOG = f"""examples:
 
 
 def _run(args: argparse.Namespace) -> int:
-    ops = op_set_from(args.ops)
+    ops = set_from(args.ops)
     with output_file("--json", args.json) as write:
         shown(args)("\n".join([f"# {ops!r}", *map(str, ops)]))
         write(json.dumps({"op_set": repr(ops), "ops": list(map(str, ops))}, indent=2) + "\n")

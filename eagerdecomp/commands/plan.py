@@ -11,9 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from eagerdecomp.allowlist import allowlist_of, opinfos
-from eagerdecomp.commands.command import FAILED, Command, add_json, add_ops, called, object_of, output_file, rules_of, shown
+from eagerdecomp.commands.command import (
+    FAILED,
+    Command,
+    add_json,
+    add_ops,
+    called,
+    object_of,
+    output_file,
+    rules_of,
+    set_from,
+    shown,
+)
 from eagerdecomp.errors import PlanError
-from eagerdecomp.opfile import op_set_from
 from eagerdecomp.opset import OpSet, core_aten, prims
 from eagerdecomp.planning import aten_ops, plan
 from eagerdecomp.plans import REQUIREMENTS, Plan
@@ -67,7 +77,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    ops = op_set_from(args.ops)
+    ops = set_from(args.ops)
     if args.require == "no-worse" and not args.compare:
         raise PlanError("--require no-worse needs --compare OLD.json")
     if args.model and args.match:

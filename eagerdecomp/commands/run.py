@@ -12,9 +12,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from eagerdecomp.commands.command import EXIT_CODES, Command, UsageError, add_json, add_keep, add_ops, kept_ops, output_file
+from eagerdecomp.backend import Backend
+from eagerdecomp.commands.command import (
+    EXIT_CODES,
+    Command,
+    UsageError,
+    add_json,
+    add_keep,
+    add_ops,
+    backend_from,
+    kept_ops,
+    output_file,
+)
 from eagerdecomp.commands.scripts import add_on_unsupported, add_script, own_words, print_last, script_of
-from eagerdecomp.opfile import op_set_from
 from eagerdecomp.runscript import Script, run_script
 from eagerdecomp.summary import run_facts, summary_json, summary_table
 
@@ -47,7 +57,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 # Options of `run` that take the next word: those in front of the script have to be told from the script's own.
-_RUN_VALUES = frozenset({"--ops", "--keep", "--on-unsupported", "--record", "--perfetto", "--json", "--plain-seconds-to"})
+_RUN_VALUES = frozenset(
+    {"--ops", "--backend", "--keep", "--on-unsupported", "--record", "--perfetto", "--json", "--plain-seconds-to"}
+)
 
 # Calls and kernel calls on the timeline: of a record, and where a trace is asked for.
 _TIMELINE, _LONG_TIMELINE = 20_000, 100_000
@@ -58,6 +70,7 @@ _EPILOG = f"""examples:
   eagerdecomp run --ops prims -m package.train     a module, brought to prims
   eagerdecomp run --ops my_ops.txt train.py        a set of your own: one op a line (aten.add.Tensor, or aten.mul
                                                    for all its overloads), # comments, @core @prims @infra include a set
+  eagerdecomp run --backend my_backend:backend train.py   the kernels of a Backend; of an OpSet, torch's own
   eagerdecomp run --keep aten.linear train.py      composites that stay whole: one call each
   eagerdecomp run --on-unsupported fallback --json gaps.json train.py
   eagerdecomp run --preflight --ops my_ops.txt train.py   stops at the forward call that could not be differentiated
@@ -86,7 +99,7 @@ def _run(args: argparse.Namespace) -> int:
     from eagerdecomp.mode import EagerDecompMode
     from eagerdecomp.recording import RecordingMode
 
-    ops, keep = op_set_from(args.ops), kept_ops(args.keep)
+    ops, keep = backend_from(args.ops), kept_ops(args.keep)
     if args.preflight and args.on_unsupported == "fallback":
         raise UsageError("--preflight refuses what --on-unsupported fallback would run natively: ask for one of them")
     with (
@@ -95,6 +108,8 @@ def _run(args: argparse.Namespace) -> int:
         output_file("--perfetto", args.perfetto) as write_trace,
     ):
         notes: list[str] = []
+        if isinstance(ops, Backend) and ops.kernels:
+            notes.append(f"of what reached the backend, its own kernels ({len(ops.kernels)}) are seen as the ops they call")
         mode: EagerDecompMode
         if args.record is None and args.perfetto is None:
             mode = EagerDecompMode(ops, on_unsupported=args.on_unsupported, preflight=args.preflight, keep=keep)

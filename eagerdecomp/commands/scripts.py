@@ -1,5 +1,5 @@
-"""What commands that run a script share: which words are the script's own, the script, the backend, a text after its output, and
-what one that watches the script ends with."""
+"""What commands that run a script share: which words are the script's own, the script, a text after its output, and what one
+that watches the script ends with."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from eagerdecomp.backend import Backend
 from eagerdecomp.commands.colour import painted
-from eagerdecomp.commands.command import FAILED, INTERRUPTED, UsageError, object_of
-from eagerdecomp.opset import OpSet
+from eagerdecomp.commands.command import FAILED, INTERRUPTED, UsageError
 from eagerdecomp.runscript import Outcome, Script
 
 __all__ = [
@@ -18,7 +16,6 @@ __all__ = [
     "SCRIPT_FAILED",
     "add_on_unsupported",
     "add_script",
-    "backend_of",
     "own_words",
     "print_last",
     "script_of",
@@ -72,18 +69,6 @@ def script_of(args: argparse.Namespace, command: str) -> Script:
             "-m needs the name of a module" if args.module else f"needs a script; eagerdecomp {command} --help shows how"
         )
     return Script(args.rest[0], tuple(args.rest[1:]), is_module=args.module)
-
-
-def backend_of(option: str, spec: str) -> Backend | OpSet:
-    """The backend or op set that ``--option module:name`` names.
-
-    Raises:
-        UsageError: where there is none, or it is something else.
-    """
-    found = object_of(option, spec)
-    if not isinstance(found, (Backend, OpSet)):
-        raise UsageError(f"{option} {spec}: not an eagerdecomp.Backend or OpSet, but {found!r}")
-    return found
 
 
 def watched_exit(outcome: Outcome, *, found: bool, compared: bool) -> int:

@@ -26,10 +26,10 @@ from eagerdecomp.commands.command import (
     object_of,
     output_file,
     rules_of,
+    set_from,
     shown,
 )
 from eagerdecomp.errors import EagerDecompError, TraceRequestError
-from eagerdecomp.opfile import op_set_from
 from eagerdecomp.tracer import tensors_in
 from eagerdecomp.userlines import fault_in_words
 
@@ -68,7 +68,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     rules, keep = rules_of(args.rules)[0] if args.rules else (), kept_ops(args.keep)
-    ops = op_set_from(args.ops)
+    ops = set_from(args.ops)
     ops = ops | keep if keep else ops
     symbolic = dict(map(_dimensions, args.symbolic))
     function, given, named = _traceable(args.model, object_of("MODULE:FACTORY", args.model), forward=args.forward)
