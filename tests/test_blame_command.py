@@ -99,11 +99,13 @@ def test_a_sound_run_ends_with_0_and_a_failing_script_with_3(folder: Path, capfd
     out = capfd.readouterr().out
     assert "script ends" in out
     assert "no difference from eager" in out
+    assert "not compared" not in out
     (folder / "script.py").write_text("import torch\ntorch.nn.functional.silu(torch.ones(2))\n1 / 0\n", encoding="utf-8")
     assert main(["blame", "script.py"]) == 3
     told = capfd.readouterr()
     assert "ZeroDivisionError" in told.err
     assert "2 calls compared" in told.out
+    assert "the script ended with exit code 1: what it would have called after that was not compared" in told.out
 
 
 @pytest.mark.parametrize(

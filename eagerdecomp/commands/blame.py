@@ -28,6 +28,7 @@ from eagerdecomp.commands.scripts import (
     print_last,
     script_of,
     watched_exit,
+    with_ending,
 )
 from eagerdecomp.opfile import NAMED_SETS, op_set_from
 from eagerdecomp.runscript import run_script
@@ -89,7 +90,7 @@ def _run(args: argparse.Namespace) -> int:
             return outcome.exit_code
         report = watch.report()
         if args.json != "-":
-            print_last(report.text(scripts=beside is None))
+            print_last(with_ending(report.text(scripts=beside is None), outcome, found=bool(report)))
         write(json.dumps({"script": script.name, "exit_code": outcome.exit_code, **report.as_dict()}, indent=2) + "\n")
         if report and beside is not None:
             write_script(report.found[0].reproducer)

@@ -28,6 +28,7 @@ from eagerdecomp.commands.scripts import (
     print_last,
     script_of,
     watched_exit,
+    with_ending,
 )
 from eagerdecomp.progress import SoFar
 from eagerdecomp.runscript import run_script
@@ -89,7 +90,7 @@ def _run(args: argparse.Namespace) -> int:
             return outcome.exit_code
         report = watch.report()
         if args.json != "-":
-            print_last(str(report))
+            print_last(with_ending(str(report), outcome, found=bool(report)))
         write(json.dumps({"script": script.name, "exit_code": outcome.exit_code, **report.as_dict()}, indent=2) + "\n")
         write_markdown(report.markdown())
     return watched_exit(outcome, found=bool(report), compared=bool(report.compared))

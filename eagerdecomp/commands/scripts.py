@@ -20,6 +20,7 @@ __all__ = [
     "print_last",
     "script_of",
     "watched_exit",
+    "with_ending",
 ]
 
 # What `blame` and `compare` end with where nothing was found: the script ended with an error; no call was compared.
@@ -80,6 +81,13 @@ def watched_exit(outcome: Outcome, *, found: bool, compared: bool) -> int:
     if outcome.exit_code:
         return SCRIPT_FAILED
     return 0 if compared else NOT_COMPARED
+
+
+def with_ending(text: str, outcome: Outcome, *, found: bool) -> str:
+    """What a watching command tells, and beneath it that the script came to no good end: "no difference" would read as success."""
+    if found or not outcome.exit_code:
+        return text
+    return f"{text.rstrip()}\nthe script ended with exit code {outcome.exit_code}: what it would have called after that was not compared"
 
 
 def print_last(text: str) -> None:
