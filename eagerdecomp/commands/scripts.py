@@ -87,7 +87,8 @@ def with_ending(text: str, outcome: Outcome, *, found: bool) -> str:
     """What a watching command tells, and beneath it that the script came to no good end: "no difference" would read as success."""
     if found or not outcome.exit_code:
         return text
-    return f"{text.rstrip()}\nthe script ended with exit code {outcome.exit_code}: what it would have called after that was not compared"
+    ended = f"the script ended with exit code {outcome.exit_code}: what it would have called after that was not compared"
+    return f"{text.rstrip()}\n{ended}"
 
 
 def print_last(text: str) -> None:
