@@ -181,6 +181,7 @@ READERS = {
     "_linalg_eigvals": _NUMBER_OF_STEPS,
     "cholesky": "it raises where the matrix is not definite; `linalg_cholesky_ex` tells so by a tensor and reads none",
     "equal": "its result is a number of Python's",
+    "segment_reduce": "it raises where lengths are negative or do not sum to the size; `unsafe` calls and those by offsets read none",
     "histogram": _RANGE,
     "_histogramdd_from_bin_cts": _RANGE,
     "_histogramdd_bin_edges": _RANGE,
@@ -249,7 +250,6 @@ IMPOSSIBLE = {
     "errors of `_linalg_svd` and `_linalg_eigh` for values that are not finite": (
         "LAPACK's iteration may fail there, and eager then raises; ours answer NaN, since only a read of the data could tell"
     ),
-    "errors of `segment_reduce` for lengths that are negative or do not sum to the size": "only a read of the data could tell",
     "types and words of errors for indices out of range in `index_reduce`, `put` and `take`": (
         "those of the kernel that finds them, as of `scatter_reduce` or `index`"
     ),

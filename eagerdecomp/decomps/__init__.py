@@ -151,8 +151,8 @@ def _by_op() -> Mapping[OpOverload, Rule]:
 
 @functools.cache
 def _usual() -> Mapping[OpOverload, Rule]:
-    """Linked rules of usual calls, which leave the others to the rule of a family or to torch's."""
-    return index_rules(lengths.RULES)
+    """Linked rules of usual calls, which leave the others, or what is left to do, to the rule of a family or to torch's."""
+    return index_rules((*lengths.RULES, *segments.CHECKED))
 
 
 @functools.cache

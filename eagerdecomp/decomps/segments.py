@@ -4,8 +4,9 @@ Data is taken as [batch, places, inner], and every place gets the number of the 
 sum of ones at the segments' offsets. What lies before the first segment gets 0, what lies behind the last one a number more; both
 are cut off. Everything else is a scatter to the numbers, or a gather from them.
 
-Not checked, since it would read data: that lengths are not negative and sum to the size of the axis, where eager raises unless the
-call is ``unsafe``. Places that no segment holds are left out; segments beyond the data are the scatter's error.
+Lengths must not be negative and must sum to the size of the axis unless the call is ``unsafe``: eager reads that, and so does a
+linked rule, which hands the call on as an ``unsafe`` one. Of those, places that no segment holds are left out, and segments beyond
+the data are the scatter's error.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.layouts import in_format_of
+from eagerdecomp.linking import READ
 from eagerdecomp.precision import in_type, widened
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented
 
-__all__ = ["RULES"]
+__all__ = ["CHECKED", "RULES"]
 
 aten = torch.ops.aten
 
@@ -88,6 +90,42 @@ def _segments(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis
     return _Segments((batch, places, inner), count, numbers, aten.unsqueeze.default(sizes, 2))
 
 
+def _checked_segment_reduce(call: Call) -> Callable[..., Any]:
+    least, total, ne, some, read = (
+        call(op) for op in (aten.amin.default, aten.sum.dim_IntList, aten.ne.Scalar, aten.any.default, READ)
+    )
+    others = call(aten.segment_reduce.default)
+
+    def run(
+        data: Tensor,
+        reduce: str,
+        *,
+        lengths: Tensor | None = None,
+        indices: Tensor | None = None,
+        offsets: Tensor | None = None,
+        axis: int = 0,
+        unsafe: bool = False,
+        initial: Any = None,
+    ) -> Any:
+        if not unsafe and offsets is None and lengths is not None:
+            _reduction(reduce)
+            along = _check_sizes(data, lengths, indices, offsets, axis)
+            if not lengths.numel():
+                raise RuntimeError(
+                    "min(): Expected reduction dim to be specified for input.numel() == 0. "
+                    "Specify the reduction dim with the 'dim' argument."
+                )
+            if read(least(lengths)) <= -1:
+                raise RuntimeError("lengths contains negative value!")
+            if read(some(ne(total(lengths, [-1]), data.size(along)))):
+                raise RuntimeError(
+                    "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when !unsafe."
+                )
+        return others(data, reduce, lengths=lengths, indices=indices, offsets=offsets, axis=axis, unsafe=True, initial=initial)
+
+    return run
+
+
 def _segment_reduce(
     data: Tensor,
     reduce: str,
@@ -100,8 +138,6 @@ def _segment_reduce(
     initial: Any = None,
 ) -> Any:
     axis = _check(data, lengths, indices, offsets, axis)
-    if offsets is None and lengths is not None and not lengths.numel() and not unsafe:
-        raise RuntimeError("min(): Expected reduction dim to be specified for input.numel() == 0.")
     if offsets is not None and not offsets.size(-1):
         shape = [*data.shape[:axis], -1, *data.shape[axis + 1 :]]
         raise RuntimeError(f"Trying to create tensor with negative dimension -1: {shape}")
@@ -190,6 +226,16 @@ def _reduction(reduce: str) -> tuple[str, float]:
 
 def _check(data: Tensor, lengths: Tensor | None, indices: Tensor | None, offsets: Tensor | None, axis: int) -> int:
     """What eager asks of types and sizes; answers the axis, counted from the front."""
+    axis = _check_sizes(data, lengths, indices, offsets, axis)
+    name, bounds = ("lengths", lengths) if offsets is None else ("offsets", offsets)
+    if not data.dtype.is_floating_point:
+        raise not_implemented("_segment_reduce_cpu", data.dtype)
+    if bounds is not None and bounds.dtype not in (torch.int32, torch.int64):
+        raise not_implemented(f"_segment_reduce_{name}_cpu_kernel1", bounds.dtype)
+    return axis
+
+
+def _check_sizes(data: Tensor, lengths: Tensor | None, indices: Tensor | None, offsets: Tensor | None, axis: int) -> int:
     rank = max(data.dim(), 1)
     if not -rank <= axis < rank:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {axis})")
@@ -205,12 +251,11 @@ def _check(data: Tensor, lengths: Tensor | None, indices: Tensor | None, offsets
         raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {name} but got {axis}.")
     if bounds.shape[:axis] != data.shape[:axis]:  # where eager reads what is not its own
         raise RuntimeError(f"segment_reduce(): Expected {name} of shape {list(data.shape[:axis])} before the axis.")
-    if not data.dtype.is_floating_point:
-        raise not_implemented("_segment_reduce_cpu", data.dtype)
-    if bounds.dtype not in (torch.int32, torch.int64):
-        raise not_implemented(f"_segment_reduce_{name}_cpu_kernel1", bounds.dtype)
     return axis
 
+
+#: In front of `RULES`, whose program is kept for the checked call.
+CHECKED: tuple[Rule, ...] = (linked(aten.segment_reduce.default, _checked_segment_reduce),)
 
 RULES: tuple[Rule, ...] = (
     own(aten.segment_reduce.default, _segment_reduce),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -94,13 +96,39 @@ def test_what_eager_refuses() -> None:
     check(forward, data.view(1, 7), "sum", lengths=lengths, axis=1)
     check(forward, data[0], "sum", lengths=lengths)
     check(forward, data[:0], "sum", lengths=lengths[:0])
-    for wrong in ([9, 1], [8, -1]):  # refused by the scatter
+    for wrong in ([9, 1], [8, -1]):
         check(forward, data, "sum", lengths=torch.tensor(wrong))
     for dtype in (torch.int64, torch.bool, torch.complex64):
         check(forward, data.to(dtype), "sum", lengths=lengths)
     for dtype in (torch.uint8, torch.float32):
         check(forward, data, "sum", lengths=lengths.to(dtype))
         check(forward, data, "sum", offsets=bounds_of(lengths).to(dtype))
+
+
+@pytest.mark.parametrize("lengths", [[2, 1], [4, 4], [8, -1], [[3, 4], [7, 1]], [2.0, 1.0], []])
+def test_lengths_are_read_and_refused_in_the_words_of_eager(lengths: list[Any]) -> None:
+    sizes = torch.tensor(lengths)
+    data = torch.ones([2, 7][2 - sizes.dim() :])
+    agrees_in_words(lambda: forward(data, "sum", lengths=sizes, axis=sizes.dim() - 1))
+    agrees_in_words(lambda: forward(data.long(), "sum", lengths=sizes, axis=-1))
+    check(forward, data, "sum", lengths=sizes.clamp(0, 3), axis=sizes.dim() - 1, unsafe=True)
+
+
+def agrees_in_words(run: Callable[[], Any]) -> None:
+    with pytest.raises(RuntimeError) as want:
+        run()
+    with pytest.raises(type(want.value), match=f"^{re.escape(str(want.value))}$"):
+        on_core(run)
+
+
+def test_lengths_are_read_at_each_call_of_a_kept_program() -> None:
+    data, cache = torch.ones(5), ed.ProgramCache()
+    for lengths in ([2, 3], [1, 4], [5, 0]):
+        sizes = torch.tensor(lengths)
+        want = forward(data, "sum", lengths=sizes)
+        assert torch.equal(on_core(lambda: forward(data, "sum", lengths=sizes), cache=cache), want)  # noqa: B023 - called at once
+    with pytest.raises(RuntimeError, match="to sum to data"):
+        on_core(lambda: forward(data, "sum", lengths=torch.tensor([2, 2])), cache=cache)
 
 
 @pytest.mark.parametrize("reduce", REDUCTIONS)
@@ -117,7 +145,7 @@ def test_training_where_the_set_holds_one_of_the_pair(reduce: str, held: Any) ->
 
 
 @pytest.mark.parametrize(
-    ("reduce", "calls", "back"), [("sum", 15, 16), ("mean", 17, 19), ("max", 15, 29), ("min", 15, 29), ("prod", 15, 45)]
+    ("reduce", "calls", "back"), [("sum", 21, 16), ("mean", 23, 19), ("max", 21, 29), ("min", 21, 29), ("prod", 21, 45)]
 )
 def test_kernel_calls(reduce: str, calls: int, back: int) -> None:
     data, grad = torch.rand(7, 2), torch.rand(2, 2)
