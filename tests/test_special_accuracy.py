@@ -9,8 +9,8 @@ from pathlib import Path
 import mpmath as mp
 import pytest
 import torch
-from accuracy import Worst, ulps, worst
-from special_functions import FUNCTIONS, Function
+from accuracy import Worst, errors, ulps, worst
+from special_functions import FUNCTIONS, Function, lgamma
 from weekly import weekly
 
 from eagerdecomp.decomps import bessel
@@ -86,3 +86,15 @@ def test_the_zeros_and_values_that_bessel_functions_are_made_of() -> None:
                 assert abs(mp.mpf(zero) + mp.mpf(rest) - mp.besseljzero(order, number)) < mp.mpf(10) ** -30
         assert mp.mpf(bessel._AIRY_AT_0) == float(mp.airyai(0))
         assert mp.mpf(bessel._AIRY_SLOPE_AT_0) == float(-mp.airyai(0, derivative=1))
+
+
+#: Beside zeros of the logarithm of the gamma function, and between them.
+LEFT = ((-2.46, -2.45), (-2.5, -2.4), (-2.7476827, -2.7476825), (-3.1438, -3.1434), (-3.96, -3.95), (-4.04, -4.03), (-3.0, 0.0))
+
+
+@pytest.mark.parametrize(("low", "high"), LEFT)
+def test_beside_its_zeros_lgamma_is_right_to_the_last_place_of_a_hundredth(low: float, high: float) -> None:
+    """In units of the last place of 2^-7: eager's kernels, which differ by processor, are up to 2.9 off there."""
+    places = torch.linspace(low, high, 102, dtype=torch.float64)[1:-1].tolist()
+    found = errors(torch.lgamma, lgamma, [(x,) for x in places], torch.float64, lambda _: mp.mpf(2) ** -7)
+    assert max(ours for ours, _, _ in found) <= 3

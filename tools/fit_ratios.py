@@ -218,16 +218,24 @@ def _lgamma_near(moved: Any) -> Any:
     return mp.loggamma(x) / ((x - 1) * (x - 2)) - mp.mpf(9) / 16 + (x - 1) / 8
 
 
+def _lgamma_beside_2(u: Any) -> Any:
+    """The logarithm over the factors of its zeros, less ``27/64 - 3 u / 32``, of ``u = x - 2``."""
+    u = u if abs(u) > mp.mpf("1e-25") else mp.mpf("1e-25")
+    return mp.loggamma(2 + u) / (u * (1 + u)) - mp.mpf(27) / 64 + 3 * u / 32
+
+
 def _lgamma_tail(square: Any) -> Any:
-    """What Stirling's formula lacks of it, times `x`, of ``1 / x^2``."""
-    x = 1 / mp.sqrt(max(square, mp.mpf("1e-20")))
-    return (mp.loggamma(x) - (x - mp.mpf(1) / 2) * mp.log(x) + x - mp.log(2 * mp.pi) / 2) * x
+    """What Stirling's formula with ``1 / (12 x)`` lacks of it, times ``x^3``, of ``1 / x^2``."""
+    x = 1 / mp.sqrt(max(square, mp.mpf("1e-16")))
+    tail = mp.loggamma(x) - (x - mp.mpf(1) / 2) * mp.log(x) + x - mp.log(2 * mp.pi) / 2
+    return (tail * x - mp.mpf(1) / 12) * x * x
 
 
 def _log_sine(square: Any) -> Any:
-    """The logarithm of ``sin(pi y) / (pi y)`` over the square of `y`, of that, and 7/4: what is added is then small."""
-    angle = mp.pi * mp.sqrt(max(square, mp.mpf("1e-24")))
-    return mp.log(mp.sin(angle) / angle) / max(square, mp.mpf("1e-24")) + mp.mpf(7) / 4
+    """The logarithm of ``sin(pi y) / (pi y)`` over `s`, the square of `y`, less ``-105/64 - 5 s / 8``."""
+    square = max(square, mp.mpf("1e-24"))
+    angle = mp.pi * mp.sqrt(square)
+    return mp.log(mp.sin(angle) / angle) / square + mp.mpf(105) / 64 + 5 * square / 8
 
 
 def _log1p_rest(square: Any) -> Any:
@@ -272,6 +280,7 @@ FITS: dict[str, Fit] = {
     "AIRY_LEFT_IN_PHASE": Fit(_airy_left(False), 0, 0.128, 10, 10),
     "AIRY_LEFT_QUADRATURE": Fit(_airy_left(True), 0, 0.128, 11, 11),
     "LGAMMA_NEAR": Fit(_lgamma_near, 0, 2.5, 10, 10),
+    "LGAMMA_BESIDE_2": Fit(_lgamma_beside_2, -0.5, 0.5, 8, 8),
     "LGAMMA_TAIL": Fit(_lgamma_tail, 0, 1 / 16, 5, 5),
     "LOG_SINE": Fit(_log_sine, 0, 0.25, 5, 5),
     "GAMMA_UNDER_12": Fit(_gamma_under_12, 0, 12, 8, 8),

@@ -12,7 +12,7 @@ import math
 import torch
 
 from eagerdecomp import ratios
-from eagerdecomp.compensated import logarithm, product, total
+from eagerdecomp.compensated import logarithm, product, split, total
 from eagerdecomp.formulas import Term, choose, polynomial, ratio
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.unary import of_one
@@ -23,6 +23,7 @@ aten = torch.ops.aten
 
 # ``(log(2 pi) - 1) / 2``, and what its rounding lost.
 _LGAMMA_CONSTANT, _LGAMMA_CONSTANT_REST = float.fromhex("0x1.acfe390c97d69p-2"), 1.6728209650585413e-17
+_TWELFTH, _TWELFTH_REST = 1 / 12, 4.625929269271486e-18
 # From here on an asymptotic series in Bernoulli numbers is right to the last place.
 _DIGAMMA_FROM = 10
 _DIGAMMA_SERIES = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12, -3617 / 8160)
@@ -33,19 +34,29 @@ def _from_whole(x: Term) -> Term:
     return x - Term(aten.round.default(x.tensor))
 
 
-def _lgamma_near(x: Term, size: Term) -> tuple[Term, Term]:
-    """Up to 3, and from there to 4 that of one less, as a sum of two; below a half that of one more.
+def _less_a_line(u: Term, start: float, slope: float) -> tuple[Term, Term]:
+    """``start - slope * u``, for a slope of few digits, and what its rounding lost."""
+    head, tail = split(u)
+    falls = head * slope
+    line = start - falls
+    return line, ((start - line) - falls) - tail * slope
 
-    The zeros are factors, of a line that the rest is small beside.
-    """
-    first = choose(size < 0.5, x, choose(size < 3, size, size.clamp(None, 4) - 1) - 1)
-    second = first - 1
-    eighth = first * 0.125
-    line = 0.5625 - eighth
-    both, rest = product(first, second)
+
+def _lgamma_beside_2(u: Term) -> tuple[Term, Term]:
+    """That of ``2 + u``, for `u` up to a half, as a sum of two: its zeros are factors, of a line that the rest is small beside."""
+    square, lost = product(u, u)
+    both, dropped = total(u, square)
+    line, below = _less_a_line(u, 0.421875, 0.09375)
     rough, missed = product(both, line)
-    rest = (rest + first * (first - (second + 1))) * line
-    return rough, missed + rest + both * (((0.5625 - line) - eighth) + ratio(first + 0.5, ratios.LGAMMA_NEAR))
+    return rough, missed + (lost + dropped) * line + both * (below + ratio(u, ratios.LGAMMA_BESIDE_2))
+
+
+def _between(x: Term, whole: Term) -> tuple[Term, Term]:
+    """What the gamma function is multiplied by between `x`, up to 4, and what is beside 2, and the relative rest."""
+    first = choose(whole < 2, x.abs(), choose(whole > 2, x - 1, 1.0))
+    second = choose(whole < 1, x + 1, choose(whole > 3, x - 2, 1.0))
+    both, lost = product(first, second)
+    return both, choose(whole < 1, x - (second - 1), 0.0) + lost / both
 
 
 def _lgamma_far(size: Term, logarithms: tuple[Term, Term]) -> tuple[Term, Term]:
@@ -55,19 +66,28 @@ def _lgamma_far(size: Term, logarithms: tuple[Term, Term]) -> tuple[Term, Term]:
     rough, rest = product(less, factor)
     rough, missed = total(rough, _LGAMMA_CONSTANT)
     inverse = 1 / size
-    series = inverse * ratio(inverse * inverse, ratios.LGAMMA_TAIL)
+    square = inverse * inverse
+    twelfth = inverse * _TWELFTH
+    whole, part = product(twelfth, size)
+    rough, dropped = total(rough, twelfth)
+    series = dropped + inverse * (((_TWELFTH - whole) - part) + _TWELFTH_REST + square * ratio(square, ratios.LGAMMA_TAIL))
     # Of what is near the end of the range no product has a rest.
     return rough, choose(size < 1e290, missed + (rest + less * lost + _LGAMMA_CONSTANT_REST + series), 0.0)
 
 
 def _lgamma_right(x: Term, size: Term) -> tuple[Term, Term]:
     """For arguments above -1/2, as a sum of two; `size` is without a sign."""
-    small, far = size < 0.5, size >= 4
-    logarithms = logarithm(choose(far | small, size, choose(size < 3, 1.0, size - 1)))
-    near, rest = _lgamma_near(x, size)
+    far = size >= 4
+    close = choose(size < 0.5, x, size.clamp(None, 4))
+    whole = Term(aten.round.default(close.tensor))
+    between, relative = _between(close, whole)
+    logarithms = logarithm(choose(far, size, between))
+    near, rest = _lgamma_beside_2(close - whole)
+    divided = whole < 2
     for part in logarithms:
-        near, lost = total(choose(small, -part, part), near)
+        near, lost = total(choose(divided, -part, part), near)
         rest = rest + lost
+    rest = rest + choose(divided, -relative, relative)
     large, large_rest = _lgamma_far(size, logarithms)
     return choose(far, large, near), choose(far, large_rest, rest)
 
@@ -81,16 +101,25 @@ def _lgamma_short(x: Term) -> Term:
     near = first * (first - 1) * (0.5625 - first * 0.125 + ratio(first + 0.5, ratios.LGAMMA_NEAR))
     near = near + choose(small, -log, log)
     inverse = 1 / size
-    large = (size - 0.5) * (log - 1) + (inverse * ratio(inverse * inverse, ratios.LGAMMA_TAIL) + _LGAMMA_CONSTANT)
+    square = inverse * inverse
+    series = inverse * (square * ratio(square, ratios.LGAMMA_TAIL) + _TWELFTH)
+    large = (size - 0.5) * (log - 1) + (series + _LGAMMA_CONSTANT)
     right = choose(far, large, near)
     beside = _from_whole(x).abs()
-    return _on_both_sides(x, size, beside, right, -(right + (size * beside).log() + _log_sine(beside)))
+    return _on_both_sides(x, size, beside, right, -(right + (size * beside).log() + _log_sine_short(beside)))
 
 
-def _log_sine(beside: Term) -> Term:
-    """Of ``sin(pi y) / (pi y)``."""
+def _log_sine(beside: Term) -> tuple[Term, Term]:
+    """Of ``sin(pi y) / (pi y)``, as a sum of two: a line in the square of `y` times that, and what is small beside it."""
+    square, lost = product(beside, beside)
+    line, below = _less_a_line(square, -1.640625, 0.625)
+    rough, missed = product(square, line)
+    return rough, missed + square * (below + ratio(square, ratios.LOG_SINE)) + lost * (line - square * 0.625)
+
+
+def _log_sine_short(beside: Term) -> Term:
     square = beside * beside
-    return square * (ratio(square, ratios.LOG_SINE) - 1.75)
+    return square * (ratio(square, ratios.LOG_SINE) - 1.640625 - square * 0.625)
 
 
 def _on_both_sides(x: Term, size: Term, beside: Term, right: Term, mirrored: Term) -> Term:
@@ -104,8 +133,10 @@ def _lgamma(x: Term) -> Term:
     beside = _from_whole(x).abs()
     both, lost = product(size, beside)
     whole, part = logarithm(both)
+    sine, sines = _log_sine(beside)
     mirrored, missed = total(right, whole)
-    mirrored = -(mirrored + (_log_sine(beside) + (rest + (missed + part + lost / both))))
+    mirrored, dropped = total(mirrored, sine)
+    mirrored = -(mirrored + (dropped + (rest + sines + (missed + part + lost / both))))
     return _on_both_sides(x, size, beside, right + rest, mirrored)
 
 

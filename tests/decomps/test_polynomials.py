@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 import torch
-from accuracy import errors
 from on_core import check, kernel_calls, on_core
-from special_functions import _POLYNOMIALS
+
+from eagerdecomp.decomps.polynomials import _product_less
+from eagerdecomp.formulas import Term
 
 KINDS = [f"{prefix}chebyshev_polynomial_{kind}" for prefix in ("", "shifted_") for kind in "tuvw"]
 NAMES = [*KINDS, "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"]
@@ -43,12 +46,29 @@ def test_scalars_layouts_and_types(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
-@pytest.mark.parametrize("name", NAMES)
-def test_beside_a_zero_the_recurrence_rounds_no_more_than_eager(name: str, dtype: torch.dtype) -> None:
-    function = getattr(torch.special, name)
-    points = [(x, 4.0) for x in (torch.rand(150, generator=torch.Generator().manual_seed(3)) * 6 - 3).tolist()]
-    found = errors(function, _POLYNOMIALS[name], points, dtype)
-    assert max(ours for ours, _, _ in found) <= 2 * max(eagers for _, eagers, _ in found) + 1
+def test_a_step_of_a_recurrence_loses_nothing_where_it_cancels(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y, apart = (torch.rand(200, dtype=dtype, generator=generator) * 6 - 3 for _ in range(3))
+    for z in (x * y, x * y * (1 + torch.finfo(dtype).eps * apart), apart):
+        exact = [Fraction(a) * Fraction(b) - Fraction(c) for a, b, c in zip(x.tolist(), y.tolist(), z.tolist(), strict=True)]
+        have = _product_less(Term(x), Term(y), Term(z)).tensor
+        torch.testing.assert_close(have, torch.tensor([float(v) for v in exact], dtype=dtype), rtol=torch.finfo(dtype).eps, atol=0)
+
+
+def test_recurrences_in_float32_round_as_a_processor_that_multiplies_and_adds_at_a_time() -> None:
+    def rounded(value: Fraction) -> Fraction:
+        return Fraction(torch.tensor(float(value)).item())
+
+    def legendre(x: Fraction, n: int) -> float:
+        previous, last = Fraction(1), x
+        for k in range(1, n):
+            step = rounded(rounded((2 * k + 1) * x) * last - rounded(k * previous))
+            previous, last = last, rounded(step / (k + 1))
+        return float(last)
+
+    x = torch.rand(100, generator=torch.Generator().manual_seed(1)) * 6 - 3
+    have = on_core(lambda: torch.special.legendre_polynomial_p(x, 7))
+    assert have.tolist() == [legendre(Fraction(value), 7) for value in x.tolist()]
 
 
 @pytest.mark.parametrize("name", NAMES)
