@@ -126,6 +126,11 @@ def model_calls(
     Raises:
         PlanError: where the factory gives neither, or the model fails on fake tensors.
     """
+    if isinstance(factory, torch.nn.Module):
+        raise PlanError(
+            f"the model is given as a function that makes it and its inputs, not as {type(factory).__name__} itself: "
+            "write model=lambda: (module, (x,)); a module made inside is planned without its weights taking memory"
+        )
     found = ModelCalls()
     kept = kept_of(planner.backend)
     gradients = _Gradients()

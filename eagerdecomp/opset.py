@@ -256,7 +256,9 @@ def _named(name: str) -> list[OpOverload]:
 def _unknown(given: str) -> str:
     known = {name.replace("::", ".", 1) for name in op_names()}
     known |= {name.rpartition(".")[0] if name.count(".") > 1 else name for name in known}
-    close = difflib.get_close_matches(".".join(_dotted(given)), sorted(known), n=3)
+    namespace, rest = _dotted(given)
+    dotted = f"{namespace}.{rest}" if rest or not namespace else f"aten.{namespace}"
+    close = difflib.get_close_matches(dotted, sorted(known), n=3)
     hint = f"; did you mean {', '.join(close)}?" if close else "; names look like 'aten.add.Tensor'"
     return f"no operator is called {given!r} in torch {torch.__version__}{hint}"
 

@@ -94,6 +94,7 @@ class _Told(Exception):
 # -- op sets, backends, modes -----------------------------------------------------------------------------------------------------
 
 _text('ed.OpSet(["aten.sigmiod"])')
+_text('ed.OpSet(["gelu"])')
 _text('ed.OpSet(["aten.add.Tensr", "zzz.nothing"])')
 _text("ed.OpSet([3])")
 _text('ed.OpSet("aten.add.Tensor")')
@@ -266,6 +267,7 @@ _text('ed.explain("aten.add", supported_ops=core())')
 _text('ed.explain("aten.hypot", x, 3, supported_ops=core())')
 _text('ed.explain("aten.hypot.default", x, supported_ops=core())')
 _text("ed.plan(core(), model=lambda: 3)")
+_text("ed.plan(core(), model=torch.nn.Linear(2, 2))")
 _text("ed.plan(core(), model=lambda: (lambda x: x, x))")
 _text('ed.plan(core(), ops=["aten.sigmiod"])')
 _text("ed.plan(core(), model=lambda: (lambda x: x[0].undefined, x))")
