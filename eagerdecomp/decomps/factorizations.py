@@ -139,6 +139,9 @@ def _cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
     check_kernel("cholesky_inverse_out_cpu", self)
     batch = batch_shape(self)
     factor = folded(adjoint(self) if upper else self)
+    if self.numel():
+        info = first_set(aten.eq.Scalar(aten.diagonal.default(factor, 0, 1, 2), 0))
+        aten._linalg_check_errors.default(unfolded(info, batch), "cholesky_inverse", is_matrix=self.dim() == 2)
     unit = aten.expand.default(eye(self.size(-1), self), factor.shape)
     root = solve_triangular(factor, unit, upper=False)
     return column_major(aten.bmm.default(adjoint(root), root), batch)

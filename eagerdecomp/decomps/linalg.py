@@ -205,8 +205,8 @@ def _factor_call(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return column_major(factors, batch), unfolded(pivots, batch), unfolded(info, batch), order
 
 
-def _check_pivot(pivot: bool) -> None:
-    if not pivot:
+def _check_pivot(pivot: bool, A: Tensor) -> None:
+    if not pivot and A.numel():
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
 
 
@@ -214,7 +214,7 @@ def _linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = 
     if A.dim() < 2:
         raise RuntimeError(f"torch.lu_factor: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
     check_kernel("lu_cpu", A, empty=False)
-    _check_pivot(pivot)
+    _check_pivot(pivot, A)
     factors, pivots, info, _ = _factor_call(A)
     if check_errors:
         aten._linalg_check_errors.default(info, "torch.linalg.lu_factor_ex", is_matrix=A.dim() == 2)
@@ -265,10 +265,11 @@ def _linalg_lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor
     if A.dim() < 2:
         raise RuntimeError(f"linalg.lu: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
     check_kernel("lu_cpu", A, empty=False)
-    _check_pivot(pivot)
+    _check_pivot(pivot, A)
     batch = batch_shape(A)
     factors, _, order = _factored(folded(A))
-    return (_permutation(order, A, batch), *_triangles(factors, batch))
+    none = None if pivot else aten.empty.memory_format([0], dtype=A.dtype, device=A.device)
+    return (_permutation(order, A, batch) if none is None else none, *_triangles(factors, batch))
 
 
 def _lu_unpack(

@@ -31,6 +31,7 @@ from eagerdecomp.matrices import (
     cut,
     divided,
     eye,
+    first_set,
     folded,
     lifted,
     real_part,
@@ -336,7 +337,10 @@ def _linalg_lstsq(
     elif driver == "gels":
         nothing = aten.eq.Scalar(aten.amax.default(aten.abs.default(matrix), [1, 2], True), 0)
         # For a matrix of zeros LAPACK answers zeros, and leaves none as residuals; what else is not of full rank it refuses.
-        found = aten.where.self(nothing, number_like(given, 0.0), _by_qr(matrix, given))
+        solved, info = _by_qr(matrix, given)
+        info = aten.where.self(aten.squeeze.dims(nothing, [1, 2]), number_like(info, 0), info)
+        aten._linalg_check_errors.default(unfolded(info, batch), "torch.linalg.lstsq", is_matrix=self.dim() == 2)
+        found = aten.where.self(nothing, number_like(given, 0.0), solved)
         if rows > columns:
             missed = _missed(matrix, found, given)
             residuals = unfolded(aten.where.self(aten.squeeze.dim(nothing, 2), number_like(missed, 0.0), missed), batch)
@@ -365,13 +369,14 @@ def _missed(matrix: Tensor, found: Tensor, given: Tensor) -> Tensor:
     return aten.sum.dim_IntList(_squares(aten.sub.Tensor(given, aten.bmm.default(matrix, found))), [1])  # type: ignore[no-any-return]
 
 
-def _by_qr(matrix: Tensor, right: Tensor) -> Tensor:
-    """The least squares solution, or the one of least norm, of a matrix of full rank."""
-    if matrix.size(1) >= matrix.size(2):
-        unitary, upper = aten.linalg_qr.default(matrix, "reduced")
-        return solve_triangular(upper, aten.bmm.default(adjoint(unitary), right), upper=True)
-    unitary, upper = aten.linalg_qr.default(adjoint(matrix), "reduced")
-    return aten.bmm.default(unitary, solve_triangular(adjoint(upper), right, upper=False))  # type: ignore[no-any-return]
+def _by_qr(matrix: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """The least squares solution, or the one of least norm, of a matrix of full rank, and LAPACK's info on whether it is."""
+    tall = matrix.size(1) >= matrix.size(2)
+    unitary, upper = aten.linalg_qr.default(matrix if tall else adjoint(matrix), "reduced")
+    info = first_set(aten.eq.Scalar(aten.diagonal.default(upper, 0, 1, 2), 0))
+    if tall:
+        return solve_triangular(upper, aten.bmm.default(adjoint(unitary), right), upper=True), info
+    return aten.bmm.default(unitary, solve_triangular(adjoint(upper), right, upper=False)), info
 
 
 RULES: tuple[Rule, ...] = (

@@ -111,6 +111,8 @@ WRONG: dict[str, Callable[[], Any]] = {
     "too wide": lambda: aten.linalg_householder_product.default(rand(2, 3), rand(2)),
     "ormqr of other rows": lambda: aten.ormqr.default(rand(4, 3), rand(3), rand(5, 2)),
     "ormqr of other tau": lambda: aten.ormqr.default(rand(4, 3), rand(2), rand(4, 2)),
+    "inverse of a singular factor": lambda: torch.cholesky_inverse(torch.diag(torch.tensor([2.0, 0.0]))),
+    "inverse of one in a batch": lambda: torch.cholesky_inverse(torch.stack([torch.eye(2), torch.zeros(2, 2)]), upper=True),
 }
 
 

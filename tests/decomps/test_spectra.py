@@ -179,6 +179,15 @@ def test_least_squares_of_a_matrix_without_full_rank() -> None:
     check(torch.linalg.lstsq, rand(5, 2) @ rand(2, 3), rand(5, 2))
 
 
+@pytest.mark.parametrize("shape", [(3, 2), (2, 3), (2, 3, 2), (2, 2, 2)])
+def test_gels_refuses_a_matrix_without_full_rank(shape: tuple[int, ...]) -> None:
+    right = torch.ones(*shape[:-1], 1)
+    check(torch.linalg.lstsq, torch.ones(shape), right, driver="gels")
+    if len(shape) == 3:
+        regular = torch.eye(*shape[1:]).unsqueeze(0)
+        check(torch.linalg.lstsq, torch.cat([regular, torch.ones(shape)]), torch.cat([right, right[:1]]), driver="gels")
+
+
 def whitened(x: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(x @ x.mH + torch.eye(3, dtype=x.dtype))
     return (vectors * values.rsqrt().unsqueeze(-2)) @ vectors.mH
