@@ -34,12 +34,14 @@ _BERNOULLI = tuple(
 )
 
 
-def _sum_of_powers(s: Term | float, q: Term) -> Term:
-    """``sum (q + k)^-s`` over all ``k >= 0``, for positive `q`."""
+def _sum_of_powers(s: Term | float, q: Term) -> tuple[Term, Term]:
+    """``sum (q + k)^-s`` over all ``k >= 0``, for positive `q`: its first term, and the others."""
     lines = aten.arange.start_step(0, _TERMS, 1, dtype=torch.float64, device=q.tensor.device)
     places = Term(aten.unsqueeze.default(q.tensor, -1)) + Term(lines)
     order = s if isinstance(s, float) else Term(aten.unsqueeze.default(s.tensor, -1))
-    first = Term(aten.sum.dim_IntList((places**-order).tensor, [-1]))
+    powers = (places**-order).tensor
+    first = Term(aten.select.int(powers, -1, 0))
+    others = Term(aten.sum.dim_IntList(aten.slice.Tensor(powers, -1, 1), [-1]))
     w = q + _TERMS
     last = w**-s
     inverse = 1 / w
@@ -47,7 +49,7 @@ def _sum_of_powers(s: Term | float, q: Term) -> Term:
     series = _series(s, square)
     rest = last * (series * (inverse * s) + 0.5 + w / (s - 1))
     # Where the last term counts for nothing, what it is multiplied by may be infinite; eager stops there too.
-    return choose(last < first * 1e-17, first, first + rest)
+    return first, choose(last < first * 1e-17, others, others + rest)
 
 
 def _series(s: Term | float, square: Term) -> Term:
@@ -76,14 +78,24 @@ def _zeta_of_any(s: Term | float, q: Term, odd: Term | bool) -> Term:
     above = Term(aten.ceil.default(q.tensor)) - q
     sides = Term(aten.stack.default([right.tensor, choose(negative, above, 1.0).tensor, choose(negative, 1 - q, 1.0).tensor]))
     order = s if isinstance(s, float) else Term(aten.unsqueeze.default(s.tensor, 0))
-    right, left, beyond = (Term(part) for part in _unbound(_sum_of_powers(order, sides)))
-    between = left - beyond
-    mirrored = (-between if odd else between) if isinstance(odd, bool) else choose(odd, -between, between)
-    return choose(negative, right + mirrored, right)
+    first, others = _sum_of_powers(order, sides)
+    (right, left, beyond), (rights, lefts, beyonds) = _unbound(first), _unbound(others)
+    # In orders so high that nothing is left of what is beyond, it is no number at all.
+    far = beyond + beyonds
+    far = choose(far > 0, far, 0.0)
+    # The two terms beside the origin nearly cancel at some places: what is small beside them comes last.
+    near, small = _mirrored(right, left, odd), _mirrored(rights, lefts - far, odd)
+    return choose(negative, near + small, right + rights)
 
 
-def _unbound(term: Term) -> list[Tensor]:
-    return [aten.select.int(term.tensor, 0, index) for index in range(term.tensor.size(0))]
+def _mirrored(right: Term, left: Term, odd: Term | bool) -> Term:
+    if isinstance(odd, bool):
+        return right - left if odd else right + left
+    return right + choose(odd, -left, left)
+
+
+def _unbound(term: Term) -> list[Term]:
+    return [Term(aten.select.int(term.tensor, 0, index)) for index in range(term.tensor.size(0))]
 
 
 def _zeta(self: Tensor, other: Tensor) -> Any:
@@ -93,7 +105,7 @@ def _zeta(self: Tensor, other: Tensor) -> Any:
     s, q = Term(self).to(torch.float64), Term(other).to(torch.float64)
     s, q = _broadcast(s, q)
     whole = Term(aten.eq.Tensor(s.tensor, s.floor().tensor))
-    odd = Term(aten.ne.Scalar(aten.remainder.Scalar(s.tensor, 2), 0))
+    odd = Term(aten.eq.Scalar(aten.remainder.Scalar(s.tensor, 2), 1))
     value = _zeta_of_any(s, q, odd)
     value = choose((q < 0) & Term(aten.logical_not.default(whole.tensor)), math.nan, value)
     pole = (q <= 0) & Term(aten.eq.Tensor(q.tensor, q.floor().tensor))
