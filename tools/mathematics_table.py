@@ -180,6 +180,7 @@ READERS = {
     "linalg_eig": _NUMBER_OF_STEPS,
     "_linalg_eigvals": _NUMBER_OF_STEPS,
     "cholesky": "it raises where the matrix is not definite; `linalg_cholesky_ex` tells so by a tensor and reads none",
+    "cholesky_inverse": "it raises where an entry of the factor's diagonal is 0",
     "equal": "its result is a number of Python's",
     "segment_reduce": "it raises where lengths are negative or do not sum to the size; `unsafe` calls and those by offsets read none",
     "histogram": _RANGE,
@@ -201,6 +202,7 @@ _REFUSED = "eager refuses what is none by its numbers"
 #: What reads data in the families that the page has no lines of, and in calls other than the page's: packets, when, and why.
 ELSEWHERE: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("linalg_lstsq",), "by `gelsd` or `gelss`, of more rows than columns", "residuals are given where all are of full rank alone"),
+    (("linalg_lstsq",), "by `gels`", "it raises where a matrix is not of full rank"),
     (
         tuple(
             f"special_{name}_polynomial_{kind}"
