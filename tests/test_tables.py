@@ -10,7 +10,7 @@ import pytest
 from eagerdecomp import decomps, faults, key, layouts, planner, refusals, tracer
 from eagerdecomp._tables import full_table
 from eagerdecomp._torch import op_names, overload
-from eagerdecomp.decomps import FAMILIES, ON_PRIMS, foreach, lengths, our_rules, segments
+from eagerdecomp.decomps import FAMILIES, ON_PRIMS, foreach, lengths, our_rules, segments, sorting
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.opset import INFRA_NAMES, resolve_ops
 from eagerdecomp.rules import Rule
@@ -19,7 +19,7 @@ from eagerdecomp.schema import facts_of, functional_twin
 
 def rules() -> Iterator[tuple[str, Rule]]:
     yield from (("lengths", rule) for rule in lengths.RULES)
-    yield from (("checks", rule) for rule in segments.CHECKED)
+    yield from (("checks", rule) for rule in (*segments.CHECKED, *sorting.CHECKED))
     for family, members in FAMILIES:
         for rule in members:
             yield family, rule

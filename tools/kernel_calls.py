@@ -116,7 +116,7 @@ _EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "each dimension has edges of its own (5 to 16 calls), and a search among them (20)",
+        "each dimension has edges of its own (5 to 16 calls), and a search among them (some 35)",
         (
             *(f"aten._histogramdd_{name}.default" for name in ("bin_edges", "from_bin_cts", "from_bin_tensors")),
             *("aten.histogramdd.default", "aten.histogramdd.TensorList_bins"),

@@ -182,7 +182,7 @@ READERS = {
     "cholesky": "it raises where the matrix is not definite; `linalg_cholesky_ex` tells so by a tensor and reads none",
     "cholesky_inverse": "it raises where an entry of the factor's diagonal is 0",
     "equal": "its result is a number of Python's",
-    "segment_reduce": "it raises where lengths are negative or do not sum to the size; `unsafe` calls and those by offsets read none",
+    "segment_reduce": "it raises where lengths are negative or do not sum to the size; `unsafe` calls and offsets need no read",
     "histogram": _RANGE,
     "_histogramdd_from_bin_cts": _RANGE,
     "_histogramdd_bin_edges": _RANGE,
@@ -218,6 +218,7 @@ ELSEWHERE: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("_ctc_loss", "_ctc_loss_backward"), "with lengths in tensors", "the sizes of what it computes with are these lengths"),
     (("_pack_padded_sequence",), "", "the size of its result is a sum of the lengths"),
     (("masked_fill", "masked_fill_"), "with a value of another type in a tensor", "eager refuses what the type does not hold"),
+    (("searchsorted",), "with a sorter", "eager refuses places out of range"),
     (("_foreach_addcdiv", "_foreach_addcmul"), "with scalars in a tensor", "they are numbers of the rule's, and of eager's"),
     (
         ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"),

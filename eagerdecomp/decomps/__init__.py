@@ -152,7 +152,7 @@ def _by_op() -> Mapping[OpOverload, Rule]:
 @functools.cache
 def _usual() -> Mapping[OpOverload, Rule]:
     """Linked rules of usual calls, which leave the others, or what is left to do, to the rule of a family or to torch's."""
-    return index_rules((*lengths.RULES, *segments.CHECKED))
+    return index_rules((*lengths.RULES, *segments.CHECKED, *sorting.CHECKED))
 
 
 @functools.cache

@@ -130,6 +130,10 @@ def _index_reduce(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
         return aten.view.default(row, [])
     if (self.dtype is torch.bool or self.dtype.is_complex) and (self.dim() == 1 or not include_self):
         raise not_implemented("index_func_" if include_self else "index_reduce_func_exclude_input_init", self.dtype)
+    if reduce == "mean" and self.dtype is torch.bool:
+        if source.numel() or not source.dim():
+            raise not_implemented("div_floor_cpu", self.dtype)
+        return aten.clone.default(self, memory_format=torch.contiguous_format)
     dim %= self.dim()
     rows = aten.view.default(index, [-1 if at == dim else 1 for at in range(self.dim())])
     rows = aten.expand.default(aten._to_copy.default(rows, dtype=torch.int64), list(source.shape))

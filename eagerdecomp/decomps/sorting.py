@@ -8,16 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.linking import READ
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented
 from eagerdecomp.strides import inverse, memory_order
 
-__all__ = ["RULES"]
+__all__ = ["CHECKED", "RULES"]
 
 aten = torch.ops.aten
-
-# Up to so many comparisons a search compares everything with everything, in three kernels.
-_FEW = 2**14
 
 # A row of so many is one that eager sorts by inserting one after the other, so that where a NaN leaves each is known.
 _INSERTED = 16
@@ -76,10 +75,10 @@ def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The most frequent value, of several the least, and the last place that holds it."""
     if self.dim() and not self.numel():
         return _mode_of_none(self, dim % self.dim(), keepdim)
-    if self.dtype.is_complex:
-        return NotImplemented
     if self.dim() == 0:
         return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
+    if self.dtype.is_complex:
+        raise not_implemented("mode_cpu", self.dtype)
     dim %= self.dim()
     length = self.size(dim)
     if self.dtype.is_floating_point and length <= _INSERTED:
@@ -230,6 +229,8 @@ def _distinct_slices(call: Call) -> Callable[..., Any]:
     clone, arange = call(aten.clone.default), call(aten.arange.start_step)
 
     def slices(self: Tensor, dim: int, in_order: bool) -> Any:
+        if self.dtype.is_complex:
+            raise not_implemented("unique_dim", self.dtype)
         length, device = self.size(dim), self.device  # which also refuses the dimensions that eager does
         dim %= self.dim()
         if 0 in self.shape:
@@ -238,8 +239,6 @@ def _distinct_slices(call: Call) -> Callable[..., Any]:
             if length:
                 raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
             return clone(self), *(full([0], 0, dtype=torch.int64, device=device) for _ in range(2))
-        if self.dtype.is_complex:
-            raise not_implemented("unique_dim", self.dtype)
         forth = [dim, *(at for at in range(self.dim()) if at != dim)]
         moved = permute(self, forth)
         rows = reshape(moved, [length, -1])
@@ -290,10 +289,7 @@ def _searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Any:
-    if side is not None and side not in ("left", "right"):
-        raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
-    if side == "left" and right:
-        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True")
+    _check_side(right, side)
     _check_search(sorted_sequence, self, sorter)
     if sorter is not None:
         sorted_sequence = aten.gather.default(sorted_sequence, -1, sorter)
@@ -304,10 +300,6 @@ def _searchsorted(
     _check_order(sorted_sequence, self)
     if not self.numel() or not length:
         answer = aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
-    elif values.numel() * length <= _FEW:
-        # Every place before the first that reaches the value sought: NaN, in either, reaches nothing, as in eager's search.
-        met = reached(aten.unsqueeze.default(sorted_sequence, -2), aten.unsqueeze.default(values, -1))
-        answer = aten.sum.dim_IntList(aten.eq.Scalar(aten.cumsum.default(met, -1), 0), [-1])
     else:
         answer = _halving(sorted_sequence, values, reached, length)
     answer = aten.reshape.default(answer, list(self.shape))
@@ -315,28 +307,62 @@ def _searchsorted(
 
 
 def _halving(row: Tensor, values: Tensor, reached: Any, length: int) -> Any:
-    """Binary search by steps of falling powers of two: how far all places are passed."""
-    passed = aten.full.default(list(values.shape), 0, dtype=torch.int64, device=values.device)
-    step = 1 << (length.bit_length() - 1)
-    while step:
-        tried = aten.add.Scalar(passed, step)
-        place = aten.clamp.default(aten.sub.Scalar(tried, 1), None, length - 1)
-        goes = aten.logical_not.default(reached(aten.gather.default(row, -1, place), values))
-        if step > 1 or length & (length + 1):
-            goes = aten.logical_and.default(goes, aten.le.Scalar(tried, length))
-        passed = aten.where.self(goes, tried, passed)
-        step >>= 1
-    return passed
+    """Eager's binary search, probe by probe: of rows with NaN, or out of order, the answer is where its probes lead."""
+    start = aten.full.default(list(values.shape), 0, dtype=torch.int64, device=values.device)
+    end = aten.full.default(list(values.shape), length, dtype=torch.int64, device=values.device)
+    parts, last = 1, False
+    while not last:
+        last = 2 * parts > length
+        middle = aten.div.Scalar_mode(aten.add.Tensor(start, end), 2, rounding_mode="trunc")
+        place = aten.clamp.default(middle, None, length - 1) if last else middle
+        met = reached(aten.gather.default(row, -1, place), values)
+        if last:  # the only probe before which some are through
+            met = aten.logical_or.default(met, aten.ge.Tensor(middle, end))
+        start = aten.where.self(met, start, aten.add.Scalar(middle, 1))
+        end = end if last else aten.where.self(met, middle, end)
+        parts *= 2
+    return start
 
 
-def _check_search(row: Tensor, values: Tensor, sorter: Tensor | None) -> None:
-    if row.device != values.device:
+def _with_checked_sorter(op: OpOverload) -> Rule:
+    """`op` with what only the data of a sorter can tell, which eager reads too."""
+
+    def link(call: Call) -> Callable[..., Any]:
+        least, greatest, read, others = call(aten.amin.default), call(aten.amax.default), call(READ), call(op)
+
+        def run(sorted_sequence: Tensor, self: Any, **options: Any) -> Any:
+            sorter = options.get("sorter")
+            if sorter is not None and sorter.numel():
+                _check_side(options.get("right", False), options.get("side"))
+                _check_sorter(sorted_sequence, self, sorter)
+                if read(least(sorter)) < 0 or read(greatest(sorter)) >= sorted_sequence.size(-1):
+                    raise RuntimeError("torch.searchsorted(): sorter index out of range")
+            return others(sorted_sequence, self, **options)
+
+        return run
+
+    return linked(op, link)
+
+
+def _check_side(right: bool, side: str | None) -> None:
+    if side is not None and side not in ("left", "right"):
+        raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+    if side == "left" and right:
+        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites, got side of left while right was True")
+
+
+def _check_sorter(row: Tensor, values: Any, sorter: Tensor | None) -> None:
+    if isinstance(values, Tensor) and row.device != values.device:
         raise RuntimeError("torch.searchsorted(): boundaries and input value tensors should have same device type")
     if sorter is not None:
         if sorter.shape != row.shape:
             raise RuntimeError("torch.searchsorted(): boundary and sorter must have the same size")
         if sorter.dtype is not torch.int64:
             raise RuntimeError("torch.searchsorted(): sorter must be a tensor of long dtype")
+
+
+def _check_search(row: Tensor, values: Tensor, sorter: Tensor | None) -> None:
+    _check_sorter(row, values, sorter)
     if row.dim() == 0:
         raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1")
     if row.dim() != 1 and (row.dim() != values.dim() or row.shape[:-1] != values.shape[:-1]):
@@ -378,13 +404,16 @@ def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right:
         return NotImplemented
     if isinstance(self, Tensor):
         _check_order(boundaries, self)
-        if boundaries.size(0):
+        if boundaries.size(0) and self.numel():
             return NotImplemented
     elif boundaries.size(0) and isinstance(self, (bool, int, float)):
         return _searchsorted_scalar(boundaries, self, out_int32=out_int32, right=right)
     shape = list(self.shape) if isinstance(self, Tensor) else []
     return aten.full.default(shape, 0, dtype=torch.int32 if out_int32 else torch.int64, device=boundaries.device)
 
+
+#: In front of `RULES`.
+CHECKED: tuple[Rule, ...] = (_with_checked_sorter(aten.searchsorted.Tensor), _with_checked_sorter(aten.searchsorted.Scalar))
 
 RULES: tuple[Rule, ...] = (
     own(aten.bucketize.Tensor, _bucketize),

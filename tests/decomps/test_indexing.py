@@ -74,6 +74,14 @@ def test_index_reduce(reduce: str, include_self: bool) -> None:
     check(run, torch.randn(3), 0, torch.zeros(0, dtype=torch.int64), torch.zeros(0))
 
 
+@pytest.mark.parametrize("columns", [0, 1])
+def test_index_reduce_to_means_of_truths(columns: int) -> None:
+    index, source = torch.zeros(columns, dtype=torch.int64), torch.zeros(2, columns).bool()
+    for include_self in (True, False):
+        for x in (torch.ones(2, 2).bool(), torch.ones(3, 2).bool().t()):
+            check(lambda x: x.index_reduce(1, index, source, "mean", include_self=include_self), x)  # noqa: B023
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
 def test_repeat_interleave(dtype: torch.dtype) -> None:
     for repeats in ([2, 0, 0, 3], [0, 0, 1], [4], [0], [], [0, 2, 0]):

@@ -119,6 +119,51 @@ def test_search_row_by_row_scalars_and_sorters() -> None:
     check(torch.searchsorted, torch.arange(9), torch.arange(-2, 12))
 
 
+@pytest.mark.parametrize("length", range(1, 18))
+def test_search_of_rows_out_of_order_and_with_nan_takes_eagers_probes(length: int) -> None:
+    torch.manual_seed(length)
+    mixed, sought = torch.randint(5, (3, length)).float(), torch.arange(-1.0, 6).expand(3, 7).contiguous()
+    cut = torch.where(torch.rand(3, length) < 0.4, NAN, mixed)
+    for rows in (mixed, cut):
+        for right in (False, True):
+            check(torch.searchsorted, rows, sought, right=right)
+            check(torch.searchsorted, rows[0], 2.0, right=right)
+    check(torch.searchsorted, mixed, sought, sorter=torch.randint(length, (3, length)))
+
+
+@pytest.mark.parametrize("places", [[1, 2, 7], [1, 2, -1], [0, 0, 3]])
+def test_a_sorter_out_of_range_is_refused_in_the_words_of_eager(places: list[int]) -> None:
+    row, sorter = torch.tensor([3.0, 1, 2]), torch.tensor(places)
+    for sought in (torch.tensor([1.5]), torch.zeros(0), 1.5):
+        check(torch.searchsorted, row, sought, sorter=sorter)
+        check(torch.searchsorted, row, sought, sorter=sorter, side="middle")
+        with pytest.raises(RuntimeError, match="sorter index out of range"):
+            on_core(lambda: torch.searchsorted(row, sought, sorter=sorter))  # noqa: B023 - called at once
+
+
+def test_search_for_no_complex_number() -> None:
+    for dtype in (torch.complex64, torch.bool):
+        for out_int32 in (False, True):
+            check(torch.bucketize, torch.zeros(0, dtype=dtype), torch.ones(1, dtype=dtype), out_int32=out_int32)
+            check(torch.searchsorted, torch.ones(1, dtype=dtype), torch.zeros(0, dtype=dtype), out_int32=out_int32)
+        check(torch.bucketize, torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype))
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_mode_of_complex_numbers(keepdim: bool) -> None:
+    check(torch.mode, torch.tensor(1 + 1j), -1, keepdim)
+    check(torch.mode, torch.tensor([1 + 1j]), -1, keepdim)
+    with pytest.raises(NotImplementedError, match="\"mode_cpu\" not implemented for 'ComplexFloat'"):
+        on_core(lambda: torch.tensor([1 + 1j]).mode(-1, keepdim))
+
+
+@pytest.mark.parametrize("run", [torch.unique, torch.unique_consecutive])
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (), (2, 2)])
+def test_slices_of_complex_numbers_are_refused_before_their_sizes(run: Any, shape: tuple[int, ...]) -> None:
+    for dim in (0, 5):
+        check(run, torch.zeros(shape, dtype=torch.complex64), dim=dim)
+
+
 def test_search_across_types() -> None:
     check(torch.searchsorted, EDGES, SOUGHT.double())
     check(torch.searchsorted, EDGES, 2)
