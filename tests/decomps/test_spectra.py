@@ -11,6 +11,8 @@ from compare import significant_strides
 from on_core import check, kernel_calls, on_core
 from torch import Tensor
 
+import eagerdecomp as ed
+
 aten = torch.ops.aten
 eigh = aten._linalg_eigh.default
 svd = aten._linalg_svd.default
@@ -143,6 +145,15 @@ def test_svd(kind: str, dtype: torch.dtype, full: bool) -> None:
     near(left.mH @ left, unit(left.size(-1), left))
     near(right @ right.mH, unit(right.size(-2), right))
     near((left[..., :small] * values.unsqueeze(-2)) @ right[..., :small, :], matrix, scale)
+
+
+@pytest.mark.parametrize("given", [{}, {"tol": 0.1}, {"tol": torch.tensor(0.1)}, {"atol": 0.1, "rtol": 0.1}, {"hermitian": True}])
+def test_rank_is_written_to_out_where_it_is_kept(given: dict[str, Any]) -> None:
+    """Elsewhere torch's composition leaves it unwritten under any dispatch mode."""
+    matrix, out = torch.diag(torch.tensor([1.0, 0.5, 0.0])), torch.tensor(-7)
+    with ed.EagerDecompMode(ed.core_aten(), keep=["aten.linalg_matrix_rank"]):
+        torch.linalg.matrix_rank(matrix, out=out, **given)
+    assert out == 2
 
 
 def test_singular_values_alone() -> None:
