@@ -108,7 +108,7 @@ _EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "three or five calls for each order of the recurrence, which is theirs alone: no closed form is known",
+        "nine to twelve calls for each order of the recurrence, which is theirs alone: no closed form is known",
         tuple(
             f"aten.special_{name}.{overload}"
             for name in ("hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p")
@@ -130,7 +130,7 @@ _EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
         "the windows of each of two dimensions: some 25 calls on a row of numbers, 10 more for the cubic and Lanczos",
         tuple(f"aten._upsample_{mode}2d_aa{end}" for mode in ("bilinear", "bicubic", "lanczos") for end in _AND_GRADIENT),
     ),
-    ("the 128 calls of `lgamma`, for all its arguments at once", ("aten.mvlgamma.default",)),
+    ("the 145 calls of `lgamma`, for all its arguments at once", ("aten.mvlgamma.default",)),
     (
         "rejection: a fixed number of proposals for each element, of which the first accepted counts, and logarithms of factorials",
         ("aten.binomial.default",),
