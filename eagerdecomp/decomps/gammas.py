@@ -16,6 +16,7 @@ from torch import Tensor
 
 from eagerdecomp.formulas import Term, choose, polynomial
 from eagerdecomp.layouts import as_operands, laid_out
+from eagerdecomp.matrices import broadcast
 from eagerdecomp.precision import HALF, wide_type
 from eagerdecomp.promotion import floating, promoted
 from eagerdecomp.rules import Rule, own
@@ -115,7 +116,7 @@ def _zeta(self: Tensor, other: Tensor) -> Any:
 
 
 def _broadcast(left: Term, right: Term) -> tuple[Term, Term]:
-    shape = torch.broadcast_shapes(left.tensor.shape, right.tensor.shape)  # type: ignore[no-untyped-call]
+    shape = broadcast(left.tensor.shape, right.tensor.shape)
     return Term(aten.expand.default(left.tensor, shape)), Term(aten.expand.default(right.tensor, shape))
 
 

@@ -237,6 +237,18 @@ def _refuse_infinite(least: float, greatest: float) -> None:
         raise RuntimeError(f"torch.histc: range of [{least:g}, {greatest:g}] is not finite")
 
 
+#: What ATen calls the types that `histc` refuses a range beyond.
+_HELD = {
+    torch.uint8: "uint8_t",
+    torch.int8: "int8_t",
+    torch.int16: "int16_t",
+    torch.int32: "int",
+    torch.int64: "int64_t",
+    torch.float16: "c10::Half",
+    torch.bfloat16: "c10::BFloat16",
+}
+
+
 def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """Counts by `scatter_add`; what lies outside of the range, or is no number, adds nothing to some bin.
 
@@ -250,6 +262,10 @@ def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any
     if least > greatest:
         raise RuntimeError("torch.histc: max must be larger than min")
     dtype, exact = self.dtype, not self.dtype.is_floating_point
+    if dtype in _HELD and least != greatest:
+        held = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+        if min < held.min or max > held.max:
+            raise RuntimeError(f"value cannot be converted to type {_HELD[dtype]} without overflow")
     if exact and (dtype is torch.bool or self.device.type == "cpu"):
         raise not_implemented("linspace_cpu" if dtype is torch.bool else "histogram_cpu", dtype)
     if exact:

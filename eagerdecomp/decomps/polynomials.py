@@ -18,6 +18,7 @@ from torch import Tensor
 from eagerdecomp.compensated import product
 from eagerdecomp.formulas import Term, choose
 from eagerdecomp.layouts import as_operands, laid_out
+from eagerdecomp.matrices import broadcast
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import floating, promoted
 from eagerdecomp.rules import Rule, own
@@ -191,7 +192,7 @@ def _rules(name: str, formula: Formula) -> tuple[Rule, ...]:
         if dtype.is_complex or dtype in HALF:
             raise not_implemented(f"{name}_cpu", dtype)
         arguments, orders = Term(x).to(dtype).tensor, Term(n).to(dtype).tensor
-        shape = torch.broadcast_shapes(x.shape, n.shape)  # type: ignore[no-untyped-call]
+        shape = broadcast(x.shape, n.shape)
         order = aten._to_copy.default(aten.expand.default(orders, shape), dtype=torch.int64)
         return formula(Term(aten.expand.default(arguments, shape)), order, top).tensor
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 import torch
-from on_core import check, kernel_calls
+from compare import outcome
+from on_core import check, kernel_calls, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -72,6 +74,17 @@ def test_index_reduce(reduce: str, include_self: bool) -> None:
     check(run, torch.randn(5, 3).t(), 0, index, torch.randn(5, 4).t(), strides=False)
     check(run, torch.tensor(2.0), 0, torch.tensor([0]), torch.tensor(3.0))
     check(run, torch.randn(3), 0, torch.zeros(0, dtype=torch.int64), torch.zeros(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("ends", [(-2, 3), (0, 1e39), (-1e39, 2), (0, 255), (0, 256), (-2, -2)])
+def test_histc_refuses_a_range_beyond_the_type_in_the_words_of_eager(dtype: torch.dtype, ends: tuple[float, float]) -> None:
+    x = torch.ones(2, dtype=dtype)
+    check(torch.histc, x, 5, *ends)
+    kind, want = outcome(lambda: torch.histc(x, 5, *ends))
+    if kind == "error":
+        with pytest.raises(type(want), match=f"^{re.escape(str(want))}$"):
+            on_core(lambda: torch.histc(x, 5, *ends))
 
 
 @pytest.mark.parametrize("columns", [0, 1])
