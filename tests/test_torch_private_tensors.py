@@ -282,12 +282,18 @@ def test_suggested_memory_format_is_channels_last_where_the_strides_are() -> Non
     assert suggested_memory_format(volume) is torch.channels_last_3d
 
 
-def test_rules_run_on_fake_tensors_as_a_handler_runs_them_on_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_mode_of_fakes_is_the_one_that_made_them_or_a_new_one() -> None:
     fakes = FakeTensorMode()
     with fakes:
         x = torch.ones(2, 3)
     assert _fake.mode_of_fakes([torch.ones(1), x]) is fakes
     assert isinstance(_fake.mode_of_fakes([torch.ones(1)]), FakeTensorMode)
+
+
+def test_handling_fakes_runs_rules_as_a_handler_runs_them_on_other_tensors(caplog: pytest.LogCaptureFixture) -> None:
+    fakes = FakeTensorMode()
+    with fakes:
+        x = torch.ones(2, 3)
     with Seen() as around, torch.device("meta"), _fake.handling_fakes(fakes):
         made = torch.ones(3) + x[0]
         with pytest.raises(RuntimeError):
