@@ -148,7 +148,17 @@ def test_the_sdist_holds_no_tests_and_builds_the_same_wheel(sdist: Path, wheel: 
         names = {name.partition("/")[2] for name in archive.getnames()} - {""}
         archive.extractall(tmp_path, filter="data")
     tops = {name.partition("/")[0] for name in names}
-    about = {"CHANGELOG.md", "CITATION.cff", "LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg", "eagerdecomp.egg-info"}
+    about = {
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "LICENSE",
+        "MANIFEST.in",
+        "PKG-INFO",
+        "README.md",
+        "pyproject.toml",
+        "setup.cfg",
+        "eagerdecomp.egg-info",
+    }
     assert tops == {*SOURCES, *about}
     (unpacked,) = tmp_path.iterdir()
     assert contents(build_wheel(unpacked, tmp_path / "again")) == contents(wheel)
