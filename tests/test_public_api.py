@@ -47,6 +47,13 @@ def test_import_is_silent_with_warnings_as_errors() -> None:
     assert python("import eagerdecomp", "-W", "error") == ""
 
 
+def test_import_is_silent_without_numpy_too_and_leaves_the_filters_as_torch_does() -> None:
+    none = "import sys, warnings; sys.modules['numpy'] = None; "
+    assert python(none + "import eagerdecomp", "-W", "error") == ""
+    tell = "; print([str(one) for one in warnings.filters if 'NumPy' in str(one)])"
+    assert python(none + "import eagerdecomp" + tell) == "[]\n"
+
+
 def test_import_pulls_in_no_package_that_torch_does_not() -> None:
     code = """
 import sys, torch
