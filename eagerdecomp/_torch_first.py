@@ -16,5 +16,5 @@ if "torch" not in sys.modules:
         import torch  # noqa: F401
     finally:
         if _quiet in warnings.filters:  # not `catch_warnings`, which would undo what torch itself has filtered from now on
-            warnings.filters.remove(_quiet)
+            warnings.filters.remove(_quiet)  # type: ignore[attr-defined]  # a list it is
         sys.modules.setdefault("eagerdecomp", _half)
