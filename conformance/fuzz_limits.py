@@ -136,12 +136,13 @@ ALLOWED: tuple[Allowed, ...] = (
     ),
     Allowed(
         r"segment_reduce\.\w+",
-        "Expected all rows of lengths|Expected segment_length >= 0",
+        "Expected segment_length >= 0",
         _VALUES,
         (
             "t1 = leaf('float32', [4], 'normal')",
-            "t2 = leaf('int64', [2], 'zeros')",
-            "t3 = aten.segment_reduce.default(t1, 'max', lengths=t2, initial=1)",
+            "t2 = leaf('int64', [2], 'ones')",
+            "t3 = aten.neg.default(t2)",
+            "t4 = aten.segment_reduce.default(t1, 'max', lengths=t3, unsafe=True, initial=1)",
         ),
     ),
     Allowed(
