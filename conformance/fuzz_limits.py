@@ -140,9 +140,8 @@ ALLOWED: tuple[Allowed, ...] = (
         _VALUES,
         (
             "t1 = leaf('float32', [4], 'normal')",
-            "t2 = leaf('int64', [2], 'ones')",
-            "t3 = aten.neg.default(t2)",
-            "t4 = aten.segment_reduce.default(t1, 'max', lengths=t3, unsafe=True, initial=1)",
+            "t2 = aten.arange.start_step(3, -1, -1)",
+            "t3 = aten.segment_reduce.default(t1, 'max', offsets=t2, initial=1)",
         ),
     ),
     Allowed(
