@@ -15,7 +15,7 @@ from torch import Tensor
 from eagerdecomp.precision import HALF
 from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name, shape_text
 
-__all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_addmv", "check_baddbmm", "dimension_error", "real_number"]
+__all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_addmv", "check_baddbmm", "check_topk", "dimension_error", "real_number"]
 
 
 def dimension_error(dim: int, rank: int) -> IndexError:
@@ -36,6 +36,16 @@ def _wrapped(dim: int, rank: int) -> int:
     if not -most <= dim < most:
         raise dimension_error(dim, rank)
     return dim % most
+
+
+def check_topk(self: Tensor, k: int, dim: int) -> None:
+    """What eager's kernel refuses; for the rules that stand in for it, since Core ATen holds the op."""
+    if self.dtype is torch.bool:
+        raise RuntimeError("topk does not support bool dtypes on CPU")
+    if self.is_complex():
+        raise RuntimeError(" topk does not support complex dtypes on CPU")
+    if not 0 <= k <= (self.size(dim) if self.dim() else 1):
+        raise RuntimeError("selected index k out of range")
 
 
 def _dimension(self: Tensor, dim: int = -1, *more: Any, **options: Any) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.argument_checks import dimension_error
+from eagerdecomp.argument_checks import check_topk, dimension_error
 from eagerdecomp.few import (
     acos,
     acosh,
@@ -383,12 +383,7 @@ def _scatter_value(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
 
 
 def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    if self.dtype is torch.bool:
-        raise RuntimeError("topk does not support bool dtypes on CPU")
-    if self.is_complex():
-        raise RuntimeError(" topk does not support complex dtypes on CPU")
-    if not 0 <= k <= (self.size(dim) if self.dim() else 1):
-        raise RuntimeError("selected index k out of range")
+    check_topk(self, k, dim)
     if not self.dim():
         return aten.clone.default(self), as_number(0, self, torch.int64)
     ordered = aten.sort.default(self, dim, largest)

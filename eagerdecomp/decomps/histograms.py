@@ -14,29 +14,11 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import not_implemented
+from eagerdecomp.spelling import cpp_name, not_implemented
 
 __all__ = ["RULES"]
 
 aten = torch.ops.aten
-
-_NAMES = {
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.float16: "c10::Half",
-    torch.bfloat16: "c10::BFloat16",
-    torch.complex64: "c10::complex<float>",
-    torch.complex128: "c10::complex<double>",
-    torch.int8: "signed char",
-    torch.uint8: "unsigned char",
-    torch.int16: "short int",
-    torch.int32: "int",
-    torch.int64: "long int",
-}
-
-
-def _name(dtype: torch.dtype) -> str:
-    return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
 def _check_points(points: Tensor, dims: int) -> None:
@@ -57,7 +39,7 @@ def _check(points: Tensor, dims: int, counts: Sequence[int], weight: Tensor | No
     if weight.dtype is not points.dtype:
         raise RuntimeError(
             "torch.histogramdd: if weight tensor is provided, input tensor and weight tensor should have the same dtype, "
-            f"but got input({_name(points.dtype)}), and weight({_name(weight.dtype)})"
+            f"but got input({cpp_name(points.dtype)}), and weight({cpp_name(weight.dtype)})"
         )
     if weight.shape != points.shape[:-1]:
         raise RuntimeError(
@@ -140,7 +122,7 @@ def _check_edges(points: Tensor, edges: Sequence[Tensor]) -> None:
         if edge.dtype is not points.dtype:
             raise RuntimeError(
                 "torch.histogramdd: input tensor and bins tensors should have the same dtype, but got input with dtype "
-                f"{_name(points.dtype)} and bins for dimension {dim} with dtype {_name(edge.dtype)}"
+                f"{cpp_name(points.dtype)} and bins for dimension {dim} with dtype {cpp_name(edge.dtype)}"
             )
         if edge.dim() != 1:
             raise RuntimeError(

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.argument_checks import check_topk
 from eagerdecomp.layouts import as_operands, laid_out
 from eagerdecomp.picking import along, in_blocks, positions, taken, writers
 from eagerdecomp.promotion import number_like
@@ -117,12 +118,7 @@ def _sort(self: Tensor, dim: int = -1, descending: bool = False) -> Any:
 
 def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     dim = _wrapped(dim, self.dim())
-    if self.dtype is torch.bool:
-        raise RuntimeError("topk does not support bool dtypes on CPU")
-    if self.is_complex():
-        raise RuntimeError(" topk does not support complex dtypes on CPU")
-    if not 0 <= k <= (self.size(dim) if self.dim() else 1):
-        raise RuntimeError("selected index k out of range")
+    check_topk(self, k, dim)
     if not self.dim():
         return aten.clone.default(self), aten.full.default([], 0, dtype=torch.int64, device=self.device)
     if not self.numel() or not k:
