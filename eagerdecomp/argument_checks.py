@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.precision import HALF
-from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name, shape_text
+from eagerdecomp.spelling import cpp_name, not_held, not_implemented, scalar_type_name, shape_text
 
 __all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_addmv", "check_baddbmm", "check_topk", "dimension_error", "real_number"]
 
@@ -245,11 +245,7 @@ def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> None:
     if mask.dtype is not torch.bool:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {cpp_name(mask.dtype)}")
     if self.dtype is not torch.bool and not self.dtype.is_complex and not _holds(self.dtype, value):
-        # By names of its own: `int` for int32, but `int64_t`.
-        name = str(self.dtype).removeprefix("torch.")
-        wholes = "int" if self.dtype is torch.int32 else f"{name}_t"
-        found = cpp_name(self.dtype) if self.dtype.is_floating_point else wholes
-        raise RuntimeError(f"value cannot be converted to type {found} without overflow")
+        raise not_held(self.dtype)
 
 
 def real_number(value: Any, dtype: torch.dtype) -> Any:
@@ -257,9 +253,7 @@ def real_number(value: Any, dtype: torch.dtype) -> Any:
     if not isinstance(value, complex) or dtype.is_complex:
         return value
     if value.imag:
-        wide = torch.float32 if dtype in HALF else dtype
-        name = cpp_name(wide) if wide.is_floating_point else "int" if dtype is torch.int32 else f"{dtype}_t".removeprefix("torch.")
-        raise RuntimeError(f"value cannot be converted to type {name} without overflow")
+        raise not_held(torch.float32 if dtype in HALF else dtype)
     return value.real if dtype.is_floating_point else int(value.real)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from eagerdecomp.argument_checks import ARGUMENT_CHECKS, real_number
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import computed_in, promoted
-from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name, shape_text
+from eagerdecomp.spelling import cpp_name, not_held, not_implemented, scalar_type_name, shape_text
 
 __all__ = ["CHECKS", "EXACT_OUT", "REFUSED", "refusing"]
 
@@ -260,8 +260,7 @@ def _check_fits(value: Any, dtype: torch.dtype) -> None:
     bounds = torch.iinfo(dtype)
     least = -bounds.max if dtype is torch.uint8 and isinstance(value, int) else bounds.min
     if not least <= value <= bounds.max:
-        name = "int" if dtype is torch.int32 else f"{str(dtype).removeprefix('torch.')}_t"
-        raise RuntimeError(f"value cannot be converted to type {name} without overflow")
+        raise not_held(dtype)
 
 
 def _threshold(self: Tensor, threshold: Any, value: Any) -> None:

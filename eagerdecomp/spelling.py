@@ -13,6 +13,7 @@ __all__ = [
     "describe_call",
     "dtype_text",
     "no_cast",
+    "not_held",
     "not_implemented",
     "scalar_type_name",
     "shape_text",
@@ -96,6 +97,15 @@ def no_cast(source: torch.dtype, target: torch.dtype) -> RuntimeError:
     """Eager's refusal to write a result of one dtype where another is."""
     found, wanted = scalar_type_name(source), scalar_type_name(target)
     return RuntimeError(f"result type {found} can't be cast to the desired output type {wanted}")
+
+
+def not_held(dtype: torch.dtype) -> RuntimeError:
+    """Eager's refusal of a number that a dtype cannot hold, which has names of its own for integers: ``int`` and ``int64_t``."""
+    if dtype.is_floating_point or dtype.is_complex:
+        name = cpp_name(dtype)
+    else:
+        name = "int" if dtype is torch.int32 else f"{str(dtype).removeprefix('torch.')}_t"
+    return RuntimeError(f"value cannot be converted to type {name} without overflow")
 
 
 def not_implemented(kernel: str, dtype: torch.dtype) -> NotImplementedError:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from eagerdecomp.picking import RARE
 from eagerdecomp.rules import Call, NoRoute, Rule, linked, own
-from eagerdecomp.spelling import not_implemented, scalar_type_name
+from eagerdecomp.spelling import not_held, not_implemented, scalar_type_name
 from eagerdecomp.strides import inverse, memory_order
 
 __all__ = ["RULES"]
@@ -237,16 +237,8 @@ def _refuse_infinite(least: float, greatest: float) -> None:
         raise RuntimeError(f"torch.histc: range of [{least:g}, {greatest:g}] is not finite")
 
 
-#: What ATen calls the types that `histc` refuses a range beyond.
-_HELD = {
-    torch.uint8: "uint8_t",
-    torch.int8: "int8_t",
-    torch.int16: "int16_t",
-    torch.int32: "int",
-    torch.int64: "int64_t",
-    torch.float16: "c10::Half",
-    torch.bfloat16: "c10::BFloat16",
-}
+#: The types that `histc` refuses a range beyond.
+_BOUNDED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16)
 
 
 def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
@@ -262,10 +254,10 @@ def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any
     if least > greatest:
         raise RuntimeError("torch.histc: max must be larger than min")
     dtype, exact = self.dtype, not self.dtype.is_floating_point
-    if dtype in _HELD and least != greatest:
+    if dtype in _BOUNDED and least != greatest:
         held = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
         if min < held.min or max > held.max:
-            raise RuntimeError(f"value cannot be converted to type {_HELD[dtype]} without overflow")
+            raise not_held(dtype)
     if exact and (dtype is torch.bool or self.device.type == "cpu"):
         raise not_implemented("linspace_cpu" if dtype is torch.bool else "histogram_cpu", dtype)
     if exact:

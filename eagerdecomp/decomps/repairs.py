@@ -13,6 +13,7 @@ from eagerdecomp.argument_checks import dimension_error
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Rule, own
+from eagerdecomp.spelling import not_held
 from eagerdecomp.writeback import can_cast
 
 __all__ = ["RULES"]
@@ -157,8 +158,7 @@ def _linspace(
     for edge in (start, end):
         # Bytes take integers below zero for what their bits say.
         if not (held.min if held.min or isinstance(edge, float) else -held.max) <= edge <= held.max:
-            name = str(dtype).removeprefix("torch.")
-            raise RuntimeError(f"value cannot be converted to type {name}_t without overflow")
+            raise not_held(dtype)
     first, last = (int(edge) % (held.max + 1) if not held.min else int(edge) for edge in (start, end))
     step = (float(last) - float(first)) / (steps - 1)
     places = aten.arange.start_step(0, steps, dtype=torch.float64, device=device)

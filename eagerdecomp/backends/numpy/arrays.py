@@ -17,6 +17,7 @@ from torch import Tensor
 from eagerdecomp._torch import suggested_memory_format
 from eagerdecomp.layouts import all_row_major, iterator_strides
 from eagerdecomp.promotion import promoted
+from eagerdecomp.spelling import not_held
 from eagerdecomp.strides import in_order, is_dense, memory_order
 
 __all__ = [
@@ -63,21 +64,6 @@ _SEEN_AS: dict[torch.dtype, np.dtype[Any]] = {
 }
 
 _HALF = (torch.float16, torch.bfloat16)
-
-#: What eager calls dtypes that are too small for a number.
-_IN_C = {
-    torch.uint8: "uint8_t",
-    torch.int8: "int8_t",
-    torch.int16: "int16_t",
-    torch.int32: "int",
-    torch.int64: "int64_t",
-    torch.float16: "c10::Half",
-    torch.bfloat16: "c10::BFloat16",
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.complex64: "c10::complex<float>",
-    torch.complex128: "c10::complex<double>",
-}
 
 #: The dtype that values of a torch dtype are computed in: half types in float32, rounded once at the end, as eager does.
 COMPUTED_IN: dict[torch.dtype, np.dtype[Any]] = {
@@ -143,7 +129,7 @@ def scalar(value: Number, dtype: torch.dtype) -> Array:
         RuntimeError: for a number too large, or a complex one where the dtype is real.
     """
     if not _fits(value, dtype):
-        raise RuntimeError(f"value cannot be converted to type {_IN_C.get(dtype, dtype)} without overflow")
+        raise not_held(dtype)
     if isinstance(value, complex) and not dtype.is_complex and dtype is not torch.bool:
         value = value.real
     if isinstance(value, float) and not is_floating(dtype) and dtype is not torch.bool:
