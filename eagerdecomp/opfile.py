@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from eagerdecomp.errors import OpSetError
-from eagerdecomp.opset import OpSet, core_aten, infra, prims, tiny
+from eagerdecomp.opset import NAMED_SETS, OpSet
 
-__all__ = ["NAMED_SETS", "op_set_from", "parse_ops"]
-
-#: The sets that ``--ops`` knows by name; ``@name`` includes one in a file.
-NAMED_SETS: dict[str, Callable[[], OpSet]] = {"core": core_aten, "prims": prims, "infra": infra, "tiny": tiny}
+__all__ = ["op_set_from", "parse_ops"]
 
 
 def op_set_from(spec: str, option: str = "--ops") -> OpSet:

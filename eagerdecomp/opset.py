@@ -12,7 +12,7 @@ import torch
 from eagerdecomp._torch import OpOverload, OpOverloadPacket, has_tag, inductor_prims, op_names, overload, packet_overloads
 from eagerdecomp.errors import OpSetError
 
-__all__ = ["OpLike", "OpSet", "Predicate", "as_op_set", "core_aten", "infra", "prims", "resolve_ops", "tiny"]
+__all__ = ["NAMED_SETS", "OpLike", "OpSet", "Predicate", "as_op_set", "core_aten", "infra", "prims", "resolve_ops", "tiny"]
 
 Predicate: TypeAlias = Callable[..., bool]
 OpLike: TypeAlias = "OpOverload | OpOverloadPacket | str"
@@ -189,16 +189,12 @@ def _any_of(first: Predicate, second: Predicate) -> Predicate:
     return either
 
 
-# What the command line calls the sets, and who makes them.
-_CALLED = {"core": "core_aten", "prims": "prims", "infra": "infra", "tiny": "tiny"}
-
-
 def as_op_set(ops: OpSet | Iterable[OpLike]) -> OpSet:
     """An `OpSet` as it is, or one made of an iterable of overloads, packets and names."""
     if isinstance(ops, OpSet):
         return ops
-    if isinstance(ops, str) and ops in _CALLED:
-        raise OpSetError(f"{ops!r} names no op; the set that the command line calls so is eagerdecomp.{_CALLED[ops]}()")
+    if isinstance(ops, str) and ops in NAMED_SETS:
+        raise OpSetError(f"{ops!r} names no op; the set that the command line calls so is eagerdecomp.{NAMED_SETS[ops].__name__}()")
     if isinstance(ops, (str, OpOverload, OpOverloadPacket)):
         raise OpSetError(f"an op set is made of several ops: write [{_spelled(ops)}] for a set of one")
     if not isinstance(ops, Iterable):
@@ -330,3 +326,7 @@ def tiny() -> OpSet:
     """
     named = OpSet(f"aten.{name}" if "." in name else f"aten.{name}.default" for name in _TINY.split())
     return OpSet(named | infra(), label="tiny")
+
+
+#: The sets that ``--ops`` knows by name; ``@name`` includes one in a file.
+NAMED_SETS: dict[str, Callable[[], OpSet]] = {"core": core_aten, "prims": prims, "infra": infra, "tiny": tiny}

@@ -18,8 +18,7 @@ from torch import Tensor
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.backend import Backend
 from eagerdecomp.observing import leaves_of, mapped, resolved
-from eagerdecomp.opfile import NAMED_SETS
-from eagerdecomp.opset import core_aten, prims
+from eagerdecomp.opset import NAMED_SETS, core_aten, prims
 from eagerdecomp.rules import Rule
 from eagerdecomp.strides import in_order, is_dense, memory_order
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp.opfile import NAMED_SETS, op_set_from, parse_ops
+from eagerdecomp.opfile import op_set_from, parse_ops
+from eagerdecomp.opset import NAMED_SETS
 
 aten = torch.ops.aten
 

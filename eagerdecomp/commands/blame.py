@@ -30,7 +30,8 @@ from eagerdecomp.commands.scripts import (
     watched_exit,
     with_ending,
 )
-from eagerdecomp.opfile import NAMED_SETS, op_set_from
+from eagerdecomp.opfile import op_set_from
+from eagerdecomp.opset import NAMED_SETS
 from eagerdecomp.runscript import run_script
 
 __all__ = ["COMMAND"]

@@ -16,8 +16,8 @@ from typing import Any
 from eagerdecomp.backend import Backend
 from eagerdecomp.commands.colour import painted
 from eagerdecomp.errors import EagerDecompError
-from eagerdecomp.opfile import NAMED_SETS, op_set_from
-from eagerdecomp.opset import OpSet, resolve_ops
+from eagerdecomp.opfile import op_set_from
+from eagerdecomp.opset import NAMED_SETS, OpSet, resolve_ops
 from eagerdecomp.rules import Rule
 from eagerdecomp.userlines import fault_in_words
 
