@@ -1,0 +1,376 @@
+"""The programs by which the fuzzer found something, kept to be run again."""
+
+from __future__ import annotations
+
+from conformance.fuzz_running import Program
+
+__all__ = ["FOUND"]
+
+#: Programs by which something was found: all lines of one share a cache, as programs of a run do.
+FOUND: dict[str, Program] = {
+    "a view on prims with the offset of another tensor's": Program(
+        (
+            "t1 = leaf('float32', [24])",
+            "t2 = t1[19:].view([5, 1])",
+            "t3 = leaf('float32', [5])",
+            "t4 = t3.view([5, 1])",
+        ),
+        "prims",
+    ),
+    "out= of another dtype where eager writes its own alone": Program(
+        ("t1 = leaf('float32', [3, 4])", "t2 = leaf('float32', [3])", "t3 = aten.argmin.out(t1, 1, out=t2)")
+    ),
+    "out= of another dtype of what torch generates": Program(
+        ("t1 = leaf('float32', [3, 4])", "t2 = leaf('float64', [3, 4])", "t3 = aten.mul.Scalar_out(t1, 2.0, out=t2)")
+    ),
+    "lerp of several dtypes": Program(
+        ("t1 = leaf('float32', [3])", "t2 = leaf('bfloat16', [3])", "t3 = aten.lerp.Tensor(t1, t1, t2)")
+    ),
+    "lerp by a weight without dimensions": Program(
+        ("t1 = leaf('float32', [3])", "t2 = leaf('bfloat16', [], 'uniform')", "t3 = aten.lerp.Tensor(t1, t1, t2)")
+    ),
+    "singular values of rank one, which were NaN": Program(
+        ("t1 = leaf('float32', [5, 5], 'ones')", "t2 = aten.linalg_svdvals.default(t1)", "t3 = aten.linalg_pinv.default(t1, 1e-5)")
+    ),
+    "heaviside of several dtypes": Program(
+        ("t1 = leaf('float32', [3])", "t2 = leaf('float64', [3])", "t3 = aten.heaviside.default(t1, t2)")
+    ),
+    "round of integers by decimals": Program(("t1 = leaf('int32', [20])", "t2 = aten.round.decimals(t1, decimals=0)")),
+    "a threshold that is no number of the type": Program(
+        ("t1 = leaf('uint8', [3])", "t2 = aten.threshold.default(t1, -1.5, -4.25)", "t3 = aten.threshold.default(t1, 0, -1)")
+    ),
+    "rrelu of half floats": Program(("t1 = leaf('float16', [20])", "t2 = aten.rrelu.default(t1, 0.0, 1.0, True)")),
+    "a histogram of half floats without a range": Program(
+        ("t1 = leaf('bfloat16', [])", "t2 = aten.histogram.bin_ct(t1, 1)", "t3 = aten.histogram.bin_ct(t1, 1, range=[-9.0, 9.0])")
+    ),
+    "nextafter of several dtypes": Program(
+        ("t1 = leaf('uint8', [0, 3])", "t2 = leaf('float32', [3], 'zeros')", "t3 = aten.nextafter.default(t1, t2)")
+    ),
+    "losses of planes whose targets lie transposed": Program(
+        (
+            "t1 = leaf('float32', [4, 2, 1, 3])",
+            "t2 = leaf('int64', [4, 1, 3], 'below 1', 'transposed')",
+            "t3 = aten.nll_loss2d_forward.default(t1, t2, None, 0, -100)",
+        )
+    ),
+    "out= that is resized for a transform": Program(
+        (
+            "t1 = leaf('float32', [5, 6, 7])",
+            "t2 = leaf('float32', [0])",
+            "with torch.inference_mode(): t3 = aten.fft_hfft.out(t1, 10, 1, 'ortho', out=t2)",
+        )
+    ),
+    "out= that is resized by a kernel that hands it on": Program(
+        ("t1 = leaf('float32', [4, 5], 'normal', 'transposed')", "t2 = leaf('float32', [])", "t3 = aten.rad2deg.out(t1, out=t2)")
+    ),
+    "out= of the right shape that a pool lays out anew": Program(
+        (
+            "t1 = leaf('float32', [1, 2, 5, 5])",
+            "t2 = leaf('float32', [1, 2, 2, 3], 'ones', 'channels_last')",
+            "t3 = aten.adaptive_avg_pool2d.out(t1, [2, 3], out=t2)",
+        )
+    ),
+    "out= of joined tensors that cannot hold them": Program(
+        ("t1 = leaf('float32', [5, 5])", "t2 = leaf('int32', [5, 10])", "t3 = aten.concat.out([t1, t1], -1, out=t2)")
+    ),
+    "the gradient of a row picked by an index without dimensions": Program(
+        (
+            "t1 = leaf('float32', [10, 5], grad=True)",
+            "t2 = leaf('int64', [], 'below 5')",
+            "t3 = aten.index_select.default(t1, 0, t2)",
+            "backward(t3)",
+        )
+    ),
+    "dropout on prims, which draw by a default that the twin lacks": Program(
+        ("t1 = leaf('float32', [5, 5])", "t2 = aten.alpha_dropout.default(t1, 0.5, True)"), "prims"
+    ),
+    "a loss of margins of NaN": Program(
+        (
+            "t1 = leaf('float32', [3, 5], 'special', 'contiguous', 8, grad=True)",
+            "t2 = leaf('int64', [3], 'below 5')",
+            "t3 = aten.multi_margin_loss.default(t1, t2, 2, 1.0)",
+            "backward(t3)",
+        )
+    ),
+    "segments that are reduced to a tensor of its own": Program(
+        (
+            "t1 = leaf('float32', [5])",
+            "t2 = leaf('int64', [5], 'zeros')",
+            "t3 = aten.segment_reduce.default(t1, 'max', offsets=t2, initial=1)",
+        )
+    ),
+    "selu of integers, in inference mode": Program(
+        ("t1 = leaf('int16', [5])", "with torch.inference_mode(): t2 = aten.selu.default(t1)")
+    ),
+    "whether all are true, into numbers": Program(
+        ("t1 = leaf('float32', [5, 5])", "t2 = leaf('int64', [5])", "t3 = aten.all.out(t1, 0, out=t2)")
+    ),
+    "windows of no batch, into whole numbers": Program(
+        (
+            "t1 = leaf('float32', [0, 1, 5, 5])",
+            "t2 = leaf('int64', [0, 4, 16])",
+            "t3 = aten.im2col.out(t1, [2, 2], [1, 1], [0, 0], [1, 1], out=t2)",
+        )
+    ),
+    "noise of another type than what it is for": Program(
+        (
+            "t1 = leaf('float32', [5])",
+            "t2 = leaf('float16', [5])",
+            "t3 = aten.rrelu_with_noise_.default(t1, t2, 0.0, 1.0, True)",
+        )
+    ),
+    "a call that eager refuses after it has written": Program(
+        (
+            "t1 = leaf('float32', [4, 3])",
+            "t2 = leaf('float32', [4, 3])",
+            "t3 = leaf('float32', [4, 3])",
+            "t4 = aten.native_dropout.out(t1, 0.5, True, out0=t2, out1=t3)",
+            "t5 = t2.sub_(t1)",
+        )
+    ),
+    "lerp of integers, polar of half floats, a mask of bytes": Program(
+        (
+            "t1 = leaf('int64', [3])",
+            "t2 = aten.lerp.Tensor(t1, t1, t1)",
+            "t3 = leaf('float16', [3])",
+            "t4 = aten.polar.default(t3, t3)",
+            "t5 = leaf('uint8', [3])",
+            "t6 = aten.masked_fill.Scalar(t5, t5, 0)",
+        )
+    ),
+    "losses in two types": Program(
+        (
+            "t1 = leaf('float32', [3, 4])",
+            "t2 = leaf('float64', [3, 4])",
+            "t3 = aten.soft_margin_loss.default(t1, t2)",
+            "t4 = aten.binary_cross_entropy_with_logits.default(t2, t1)",
+            "t5 = leaf('bfloat16', [3, 4])",
+            "t6 = aten.soft_margin_loss.default(t5, t1, 0)",
+        )
+    ),
+    "products and solutions in two types": Program(
+        (
+            "t1 = leaf('float64', [3, 3], 'uniform')",
+            "t2 = leaf('float32', [3], 'uniform', 'contiguous', 2)",
+            "t3 = aten.addr.default(t1, t2, t2)",
+            "t4 = leaf('float32', [3, 3], 'uniform')",
+            "t5 = aten.linalg_solve_triangular.default(t4, t1, upper=True)",
+        )
+    ),
+    "bools that are added up by indices, times a number": Program(
+        (
+            "t1 = leaf('bool', [3])",
+            "t2 = leaf('int64', [3], 'below 3')",
+            "t3 = leaf('bool', [3], 'ones')",
+            "t4 = aten.index_add_.default(t1, 0, t2, t3, alpha=-1)",
+            "t5 = aten.index_add.default(t1, 0, t2, t3, alpha=0)",
+        )
+    ),
+    "random numbers into tensors of another type or shape": Program(
+        (
+            "t1 = leaf('float32', [3, 4], 'uniform')",
+            "t2 = leaf('int64', [3, 4], 'small', 'transposed')",
+            "t3 = aten.bernoulli.out(t1, out=t2)",
+            "t4 = leaf('float32', [0])",
+            "t5 = leaf('int64', [])",
+            "t6 = aten.normal.Tensor_float_out(t5, 2.0, out=t4)",
+            "t7 = leaf('float64', [2, 4])",
+            "t8 = aten.normal.Tensor_Tensor_out(t1, t5, out=t7)",
+            "t9 = aten.normal.float_Tensor_out(1.5, t5, out=t7)",
+        )
+    ),
+    "a write to an element of conjugates, on prims": Program(
+        (
+            "t1 = leaf('complex64', [4, 4])",
+            "t2 = t1.mH",
+            "t3 = t2.__setitem__((0, 1), 2)",
+            "t4 = t2.imag[1, 2].fill_(3)",
+            "t5 = t2.conj().imag[0].neg()[1:]",
+        ),
+        "prims",
+    ),
+    "dropout of no elements, on prims": Program(
+        (
+            "t1 = leaf('float32', [0, 3])",
+            "with torch.inference_mode(): t2 = aten.native_dropout.default(t1, 0.5, True)",
+            "t3 = leaf('int64', [0])",
+            "t4 = aten.native_dropout.default(t3, 0.5, True)",
+        ),
+        "prims",
+    ),
+    "a threshold between integers": Program(
+        (
+            "t1 = leaf('int32', [9], 'small')",
+            "t2 = aten.threshold.default(t1, -1.75, -4.25)",
+            "t3 = leaf('uint8', [9], 'small')",
+            "t4 = aten.threshold.default(t3, 1.5, 3)",
+            "t5 = aten.threshold.default(t3, 1, -1)",
+        )
+    ),
+    "two absent results that are not one": Program(
+        ("t1 = leaf('float32', [3])", "t2 = aten.unique_consecutive.default(t1)", "t3 = t2[1].unsqueeze_(-1)")
+    ),
+    "singular vectors of complex numbers of rank one, of which what is left is below the normal ones": Program(
+        (
+            "t1 = leaf('complex64', [5, 5], 'ones')",
+            "t2 = aten.linalg_pinv.atol_rtol_float(t1, atol=-0.4, rtol=0.0)",
+            "t3 = aten.linalg_svd.default(t1)",
+        )
+    ),
+    "a copy that lies as far into its memory as the original, on prims": Program(
+        (
+            "t1 = leaf('float32', [4, 4], 'normal', 'offset')",
+            "t2 = leaf('float32', [4, 4], 'normal', 'expanded')",
+            "t3 = aten.copy.default(t1, t2)",
+            "t4 = aten.copy.default(t2, t1)",
+            "t5 = t1[1:, ::2]",
+            "t6 = aten.copy.default(t5, t5)",
+        ),
+        "prims",
+    ),
+    "logit between bounds that are crossed": Program(
+        (
+            "t1 = leaf('bfloat16', [33], 'special', 'contiguous', 3, grad=True)",
+            "t2 = aten.logit.default(t1, 1)",
+            "t3 = leaf('float32', [33], 'special', 'contiguous', 4)",
+            "t4 = aten.logit.default(t3, 0.7)",
+            "backward(t2)",
+        )
+    ),
+    "masks of every dropout, and what is written to them": Program(
+        (
+            "t1 = leaf('float32', [3, 4, 5], 'normal', 'contiguous', 1, grad=True)",
+            "t2 = aten.feature_dropout.default(t1, 0.5, True)",
+            "t3 = aten.alpha_dropout.default(t1, 0.5, True)",
+            "t4 = aten.exp2_.default(t2)",
+            "backward(t3, t4)",
+        ),
+    ),
+    "attention that drops, and that does not": Program(
+        (
+            "t1 = leaf('float32', [2, 2, 3, 4], 'normal', 'contiguous', 1, grad=True)",
+            "t2 = aten.scaled_dot_product_attention.default(t1, t1, t1, None, 0.5, True)",
+            "t3 = aten.scaled_dot_product_attention.default(t1, t1, t1)",
+            "backward(t2, t3)",
+        ),
+    ),
+    "attention that drops by masks of the set's own": Program(
+        (
+            "t1 = leaf('float32', [2, 2, 3, 4], 'normal', 'contiguous', 1, grad=True)",
+            "t2 = aten.scaled_dot_product_attention.default(t1, t1, t1, None, 0.5, True)",
+            "backward(t2)",
+        ),
+        "prims",
+    ),
+    "masks of sets that draw others": Program(
+        (
+            "t1 = leaf('float32', [3, 4, 5], 'normal', 'contiguous', 1, grad=True)",
+            "t2 = aten.feature_dropout.default(t1, 0.5, True)",
+            "t3 = aten.exp2_.default(t2)",
+            "backward(t3)",
+        ),
+        "prims",
+    ),
+    "out= of a wider type, in which means and deviations are computed": Program(
+        (
+            "t1 = leaf('bfloat16', [5, 5])",
+            "t2 = leaf('float64', [5])",
+            "t3 = aten.mean.out(t1, [0], out=t2)",
+            "t4 = aten.std.out(t1, [0], out=t2)",
+            "t5 = leaf('float32', [])",
+            "t6 = aten.mean.dtype_out(t1, out=t5)",
+            "t7 = aten.var.correction_out(t1, [1], correction=2, out=t2)",
+        )
+    ),
+    "out= of a wider type, to which what is computed in a narrower one is written": Program(
+        ("t1 = leaf('int64', [9], 'ones')", "t2 = leaf('float64', [9])", "t3 = aten.digamma.out(t1, out=t2)")
+    ),
+    "out= of another type than picked rows, and than a blend by a number": Program(
+        (
+            "t1 = leaf('float32', [5, 5])",
+            "t2 = leaf('int64', [2], 'below 5')",
+            "t3 = leaf('float64', [0])",
+            "t4 = aten.lerp.Scalar_out(t1, t1, 0.4, out=t3)",
+            "t5 = aten.index_select.out(t1, 0, t2, out=t3)",
+        )
+    ),
+    "products along a dimension as bools": Program(
+        ("t1 = leaf('int64', [4])", "t2 = leaf('bool', [4])", "t3 = aten.cumprod.out(t1, 0, out=t2)")
+    ),
+    "out= that a kernel of LAPACK computes in": Program(
+        (
+            "t1 = leaf('float32', [4, 3])",
+            "t2 = leaf('float32', [4, 2])",
+            "t3 = leaf('float32', [0])",
+            "t4 = leaf('float32', [0])",
+            "t5 = leaf('int64', [0])",
+            "t6 = leaf('float32', [0])",
+            "t7 = aten.linalg_lstsq.out(t1, t2, driver='gels', solution=t3, residuals=t4, rank=t5, singular_values=t6)",
+            "t8 = leaf('float32', [])",
+            "t9 = aten.geqrf.a(t1, a=t8, tau=t6)",
+            "t10 = leaf('float32', [0])",
+            "t11 = leaf('float32', [])",
+            "t12 = aten.geqrf.a(t1, a=t10, tau=t11)",
+        )
+    ),
+    "out= of transforms and inverses, in inference mode": Program(
+        (
+            "t1 = leaf('float32', [5, 6, 7])",
+            "t2 = leaf('complex64', [0])",
+            "with torch.inference_mode(): t3 = aten.fft_ifft.out(t1, 10, 1, 'ortho', out=t2)",
+            "t4 = leaf('float32', [2, 2, 3, 12, 1], 'uniform')",
+            "t5 = leaf('float32', [0])",
+            "with torch.inference_mode(): t6 = aten.linalg_tensorinv.out(t4, 3, out=t5)",
+            "t7 = leaf('float16', [5])",
+            "with torch.inference_mode(): t8 = aten.inner.out(t7, t7, out=t5)",
+        )
+    ),
+    "a norm of layers of rows that are equal, or none, by a norm of batches": Program(
+        (
+            "t1 = leaf('bfloat16', [0, 2])",
+            "t2 = leaf('bfloat16', [2])",
+            "t3 = aten.native_layer_norm.default(t1, [2], t2, t2, 1e-05)",
+            "t4 = leaf('bfloat16', [2, 2], 'ones')",
+            "t5 = aten.native_layer_norm.default(t4, [2], t2, None, 0)",
+        ),
+        "few",
+    ),
+    "dropout of complex numbers, and where nothing is dropped, on prims": Program(
+        (
+            "t1 = leaf('complex64', [4, 3], 'normal', 'transposed')",
+            "t2 = aten.native_dropout.default(t1, 0.5, True)",
+            "t3 = aten.native_dropout.default(t1, 0.5, False)",
+            "t4 = leaf('float32', [4, 3], 'normal', 'strided')",
+            "t5 = aten.native_dropout.default(t4, 0.5, None)",
+            "t6 = aten.native_dropout.default(t4, 0.0, True)",
+        ),
+        "prims",
+    ),
+    "a choice by bytes, on prims": Program(
+        ("t1 = leaf('uint8', [3, 4])", "t2 = leaf('float32', [4])", "t3 = aten.where.self(t1, t2, t1)"), "prims"
+    ),
+    "outer products times numbers that the type rounds": Program(
+        (
+            "t1 = leaf('bfloat16', [5, 10], 'normal', 'offset')",
+            "t2 = leaf('bfloat16', [5])",
+            "t3 = leaf('bfloat16', [10], 'normal', 'contiguous', 259)",
+            "t4 = aten.addr.default(t1, t2, t3, beta=0.6, alpha=0.2)",
+        )
+    ),
+    "a gradient of no systems of half floats": Program(
+        (
+            "t1 = leaf('bfloat16', [0, 5, 5], 'zeros')",
+            "t2 = leaf('bfloat16', [0, 5], grad=True)",
+            "t3 = aten.linalg_solve.default(t1, t2)",
+            "backward(t3)",
+        )
+    ),
+    "the mode of zeros of both signs": Program(
+        (
+            "t1 = leaf('float32', [9, 5], 'small', 'contiguous', 3)",
+            "t2 = leaf('float32', [9, 5], 'zeros')",
+            "t3 = aten.copysign.Tensor(t2, t1)",
+            "t4 = aten.mode.default(t3)",
+        )
+    ),
+}
