@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 torch.set_num_threads(1)
 
@@ -31,6 +33,10 @@ def dynamo_afresh() -> Iterator[None]:
     yield
     torch._dynamo.reset()
 
+
+# Hypothesis draws constants that it reads in the modules that are loaded when it draws: what a test tries would go by the tests
+# that its worker ran before. Without, it tries the same wherever it runs; `test_conftest` fails if hypothesis names them otherwise.
+HypothesisProvider._local_constants = providers._local_constants  # type: ignore[assignment]
 
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])

@@ -7,6 +7,7 @@ lists; `test_mode` has the ambient switches.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ import eagerdecomp as ed
 from conformance import fuzz
 from conformance.fuzz_judging import Seen
 from conformance.fuzz_running import checked
+from conformance.judge import differences, excused, observe
 from eagerdecomp.cache import OpPrograms
 from eagerdecomp.routes import op_named
 
@@ -82,6 +84,8 @@ floats = st.builds(
 wide_floats = floats.map(lambda x: x if x.dtype is torch.float64 else x.float())
 scalars = st.sampled_from(SCALARS)
 
+finite = scalars.filter(math.isfinite)  # from infinite ends eager makes as many NaN as its vectors have lanes
+
 # Each op with a strategy for every argument.
 CALLS: dict[str, tuple[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]]] = {
     "silu": (aten.silu.default, (tensors,)),
@@ -126,7 +130,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]]] 
     "nan_to_num": (aten.nan_to_num.default, (tensors, st.none() | scalars)),
     "sinc": (aten.sinc.default, (tensors,)),
     "dot": (aten.dot.default, (tensors, tensors)),
-    "linspace": (lambda a, b, n: aten.linspace.default(float(a), float(b), n), (scalars, scalars, st.integers(0, 4))),
+    "linspace": (lambda a, b, n: aten.linspace.default(float(a), float(b), n), (finite, finite, st.integers(0, 4))),
     "full_like": (aten.full_like.default, (tensors, scalars)),
     "ones": (lambda n: aten.ones.default([n]), (st.integers(0, 3),)),
     "add_inplace": (lambda x, y, a: x.clone().add_(y, alpha=a), (tensors, tensors | scalars, scalars)),
@@ -151,7 +155,8 @@ def test_a_warm_program_never_answers_another_call(name: str, data: st.DataObjec
         warm = outcome(lambda: call(*second))
     with ed.EagerDecompMode(SMALL_SET, cache=ed.ProgramCache()):
         cold = outcome(lambda: call(*second))
-    kind, want = outcome(lambda: call(*second))
+    arguments = (tuple(second), {})
+    kind, want = outcome(lambda: observe(call, arguments))
     assert warm[0] == cold[0]
     if cold[0] == "value":
         assert_same(warm[1], cold[1], exact=True)
@@ -159,7 +164,9 @@ def test_a_warm_program_never_answers_another_call(name: str, data: st.DataObjec
         assert type(warm[1]) is type(cold[1])
     if kind == "value":
         assert warm[0] == "value", f"eager gave a value; got {warm[1]!r}"
-        assert_same(warm[1], want, strides=False)
+        got = observe(call, arguments, [ed.EagerDecompMode(SMALL_SET)])
+        found = differences(want, got)
+        assert not found or excused(found, call, arguments, want, got, False), found
 
 
 @pytest.mark.parametrize("first", [19, 0])

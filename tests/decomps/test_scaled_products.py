@@ -11,6 +11,8 @@ import torch
 from compare import outcome
 from on_core import check, kernel_calls, on_core
 
+from conformance.cases import without_onednn
+
 aten = torch.ops.aten
 FN, E5 = torch.float8_e4m3fn, torch.float8_e5m2
 FLOAT8 = (FN, E5, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
@@ -19,9 +21,8 @@ FLOAT8 = (FN, E5, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 @pytest.fixture(autouse=True)
 def _emulated() -> Iterator[None]:
     """By ATen's own kernel: where a processor has a unit for such products, eager hands them to oneDNN, which rounds otherwise."""
-    before, *_ = torch.backends.mkldnn.set_flags(_enabled=False, _fp32_precision=None)  # type: ignore[no-untyped-call]
-    yield
-    torch.backends.mkldnn.set_flags(_enabled=before, _fp32_precision=None)  # type: ignore[no-untyped-call]
+    with without_onednn():
+        yield
 
 
 def matrix(*shape: int, dtype: torch.dtype = FN) -> torch.Tensor:
