@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 from typing import Any
 
 import torch
@@ -142,18 +144,39 @@ def _linspace_of_half(start: Any, end: Any, steps: int, dtype: torch.dtype, devi
     return aten.where.self(aten.lt.Scalar(places, steps // 2), rising, falling)  # type: ignore[no-any-return]
 
 
+def _from_both_ends(first: float, last: float, step: float, steps: int, dtype: torch.dtype, device: Any) -> Tensor:
+    places = aten.arange.start_step(0, steps, dtype=dtype, device=device)
+    rising = aten.add.Scalar(aten.mul.Scalar(places, step), first)
+    falling = aten.add.Scalar(aten.mul.Scalar(aten.sub.Scalar(places, steps - 1), step), last)
+    return aten.where.self(aten.lt.Scalar(places, steps // 2), rising, falling)  # type: ignore[no-any-return]
+
+
+def _linspace_of_floats(start: Any, end: Any, steps: int, dtype: torch.dtype, device: Any) -> Any:
+    held = ctypes.c_float if dtype is torch.float32 else ctypes.c_double if dtype is torch.float64 else None
+    if held is None or not isinstance(start, (int, float)) or not isinstance(end, (int, float)):
+        return NotImplemented
+    first, last = held(start).value, held(end).value
+    if math.isinf(first) != math.isinf(start) or math.isinf(last) != math.isinf(end):
+        raise not_held(dtype)
+    step = held(held(last - first).value / held(steps - 1).value).value
+    return _from_both_ends(first, last, step, steps, dtype, device)
+
+
 def _linspace(
     start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any = None, device: Any = None, **options: Any
 ) -> Any:
-    """Of integers: from ends that are cut to integers, in float64, each half counted from its own end. The shipped entry cuts the
-    results alone, of float32. Of half types: each step is rounded, as the kernel rounds it."""
+    """Each half counted from its own end; the shipped entry counts the middle of an odd number from the first. Of integers: from
+    ends that are cut to integers, in float64; the shipped entry cuts the results alone, of float32. Of half types: each step is
+    rounded, as the kernel rounds it."""
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if dtype in HALF and steps > 1 and layout in (None, torch.strided) and not isinstance(start, complex):
         return _linspace_of_half(start, end, steps, dtype, device)
-    if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool or steps < 2:
+    if dtype.is_complex or dtype is torch.bool or steps < 2:
         return NotImplemented
     if layout not in (None, torch.strided) or isinstance(start, complex) or isinstance(end, complex):
         return NotImplemented
+    if dtype.is_floating_point:
+        return _linspace_of_floats(start, end, steps, dtype, device) if isinstance(steps, int) else NotImplemented
     held = torch.iinfo(dtype)
     for edge in (start, end):
         # Bytes take integers below zero for what their bits say.
@@ -161,11 +184,7 @@ def _linspace(
             raise not_held(dtype)
     first, last = (int(edge) % (held.max + 1) if not held.min else int(edge) for edge in (start, end))
     step = (float(last) - float(first)) / (steps - 1)
-    places = aten.arange.start_step(0, steps, dtype=torch.float64, device=device)
-    rising = aten.add.Scalar(aten.mul.Scalar(places, step), first)
-    falling = aten.add.Scalar(aten.mul.Scalar(aten.sub.Scalar(places, steps - 1), step), last)
-    reached = aten.where.self(aten.lt.Scalar(places, steps // 2), rising, falling)
-    return aten._to_copy.default(reached, dtype=dtype)
+    return aten._to_copy.default(_from_both_ends(first, last, step, steps, torch.float64, device), dtype=dtype)
 
 
 RULES: tuple[Rule, ...] = (

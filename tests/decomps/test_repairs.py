@@ -38,6 +38,17 @@ def test_linspace_of_half_types_rounds_each_step_as_the_kernel_does(span: tuple[
     check(torch.linspace, *span, dtype=dtype, exact=True)
 
 
+@pytest.mark.parametrize("ends", [(1.0, float("inf")), (float("-inf"), 0.0), (-3.0, 0.5), (1e38, -1e38)])
+def test_linspace_counts_the_middle_of_an_odd_number_from_the_end(ends: tuple[float, float]) -> None:
+    check(torch.linspace, *ends, 3)
+
+
+@pytest.mark.parametrize("ends", [(1e300, 0), (0, -1e39), (1.0, float("inf"))])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_linspace_refuses_ends_that_the_dtype_does_not_hold(ends: tuple[float, float], dtype: torch.dtype) -> None:
+    check(torch.linspace, *ends, 2, dtype=dtype)
+
+
 @pytest.mark.parametrize("order", [float("inf"), -float("inf"), 2, 1.5, 0])
 def test_a_norm_in_a_wider_dtype_is_taken_in_it(order: float) -> None:
     x = torch.randn(50, dtype=torch.complex64)
