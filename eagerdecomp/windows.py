@@ -11,6 +11,7 @@ from torch import Tensor
 __all__ = [
     "adaptive_extents",
     "adaptive_places",
+    "check_pool",
     "check_pooled",
     "each_dimension",
     "flat_places",
@@ -102,6 +103,45 @@ def window_count(size: int, window: tuple[int, int, int, int], ceil_mode: bool) 
     room = size + 2 * padding - dilation * (kernel - 1) - 1
     count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
     return count - 1 if ceil_mode and (count - 1) * stride >= size + padding else count
+
+
+def check_pool(x: Tensor, name: str, windows: Sequence[tuple[int, int, int, int]], ceil_mode: bool) -> None:
+    """Refuse what eager's pools of fixed stride refuse, in eager's order and words; the rank is right."""
+    dims, volumes = len(windows), len(windows) == 3
+    axes, sizes = "THW"[-dims:], list(x.shape[-dims:])
+    for kernel, step, pad, dilation in windows:
+        if not step:
+            raise RuntimeError("stride should not be zero")
+        if pad < 0:
+            raise RuntimeError(f"pad must be non-negative, but got pad: {pad}")
+        if 2 * pad > (kernel - 1) * dilation + 1:
+            raise RuntimeError(
+                f"pad should be at most half of effective kernel size, but got pad={pad}, kernel_size={kernel} "
+                f"and dilation={dilation}"
+            )
+    kernels, steps, _, dilations = zip(*windows, strict=True)
+    for words, letters, numbers in (("kernel size", "k", kernels), ("stride", "d", steps), ("dilation", "dilation", dilations)):
+        if min(numbers) <= 0:
+            raise RuntimeError(f"{words} should be greater than zero, but got {_each(letters, axes, numbers)}")
+    for dim in range(int(x.dim() == dims + 2), x.dim()):
+        if not x.size(dim):
+            raise RuntimeError(
+                f"{name}(): Expected input's non-batch dimensions to have positive length, but input has a shape of "
+                f"{list(x.shape)} and non-batch dimension {x.size(dim)} has length zero!"
+                if volumes
+                else f"Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with optional 0 dim batch size for input, "
+                f"but got:{list(x.shape)}"
+            )
+    if name == "avg_pool3d" and any(size < kernel for size, kernel in zip(sizes, kernels, strict=True)):
+        raise RuntimeError(f"input image ({_each('', axes, sizes)}) smaller than kernel size ({_each('k', axes, kernels)})")
+    counts = [window_count(size, window, ceil_mode) for size, window in zip(sizes, windows, strict=True)]
+    if min(counts) < 1:
+        given, made = ("x".join(map(str, (x.size(-dims - 1), *one))) for one in (sizes, counts))
+        raise RuntimeError(f"Given input size: ({given}). Calculated output size: ({made}). Output size is too small")
+
+
+def _each(letters: str, axes: str, numbers: Sequence[int]) -> str:
+    return " ".join(f"{letters}{axis}: {number}" for axis, number in zip(axes, numbers, strict=True))
 
 
 def check_pooled(

@@ -86,11 +86,11 @@ def gradient(f: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torc
     return torch.autograd.grad(f(leaf), leaf)[0]
 
 
-def check_words(run: Callable[[], Any]) -> None:
+def check_words(run: Callable[[], Any], ops: ed.OpSet = CORE) -> None:
     """`run` fails as eager does, with a `RuntimeError` or one of its kinds, word for word."""
     _, theirs = outcome(run)
     assert isinstance(theirs, RuntimeError), f"eager gave {theirs!r}"
-    kind, ours = outcome(lambda: on_core(run))
+    kind, ours = outcome(lambda: on_core(run, ops))
     assert kind == "error", f"eager raised {theirs!r}; got {ours!r}"
     assert isinstance(ours, type(theirs)), f"eager raised {theirs!r}; got {ours!r}"
     assert str(ours) == str(theirs)

@@ -20,6 +20,7 @@ from eagerdecomp.spelling import not_implemented, scalar_type_name
 from eagerdecomp.windows import (
     adaptive_extents,
     adaptive_places,
+    check_pool,
     check_pooled,
     each_dimension,
     flat_places,
@@ -189,11 +190,13 @@ def _max_pool(dims: int) -> Callable[..., Any]:
                 strict=True,
             )
         )
+        if self.dim() not in (dims + 1, dims + 2):
+            raise RuntimeError(f"non-empty {dims + 1}D or {dims + 2}D (batch mode) tensor expected for input")
+        if self.dtype is torch.bool or self.dtype.is_complex:
+            return NotImplemented  # what no kernel takes
+        check_pool(self, "max_pool3d_with_indices_out_cpu_template", windows, ceil_mode)
         sizes = self.shape[-dims:]
         count = [window_count(size, window, ceil_mode) for size, window in zip(sizes, windows, strict=True)]
-        bad_padding = any(2 * padding > (kernel - 1) * dilation + 1 for kernel, _, padding, dilation in windows)
-        if self.dtype is torch.bool or self.dtype.is_complex or bad_padding or min(count) < 1 or not all(self.shape[1:]):
-            return NotImplemented  # what no kernel takes; the operator's own words are more than a rule's worth
         if not self.numel():
             values, indices = _nothing(self, count)
         else:

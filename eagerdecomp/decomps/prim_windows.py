@@ -14,7 +14,7 @@ from eagerdecomp.picking import along, positions, refusing_types
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, on_prims
-from eagerdecomp.windows import check_pooled, each_dimension, window_count
+from eagerdecomp.windows import check_pool, check_pooled, each_dimension, window_count
 
 __all__ = ["RULES"]
 
@@ -42,7 +42,7 @@ def _summed(x: Tensor, dim: int, starts: Tensor, ends: Tensor, size: int, *, tra
 
 
 class _Pool:
-    """The windows of a pool of fixed stride, by dimension."""
+    """The windows of a pool of fixed stride, by dimension; eager's error where it refuses them."""
 
     def __init__(self, x: Tensor, options: Sequence[Sequence[int]], dims: int, ceil_mode: bool) -> None:
         kernel_size, stride, padding = options
@@ -51,6 +51,7 @@ class _Pool:
         self.first = x.dim() - dims
         self.sizes = list(x.shape[-dims:])
         self.windows = list(zip(kernel, steps, pads, [1] * dims, strict=True))
+        check_pool(x, f"avg_pool{dims}d", self.windows, ceil_mode)
         self.counts = [window_count(size, window, ceil_mode) for size, window in zip(self.sizes, self.windows, strict=True)]
 
     def bounds(self, at: int, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,20 +77,6 @@ def _quotient(x: Tensor, divisor: Tensor) -> Tensor:
     return aten.div.Tensor_mode(x, divisor, rounding_mode=rounding)  # type: ignore[no-any-return]
 
 
-def _check(self: Tensor, name: str, dims: int, pool: _Pool, divisor: int | None) -> None:
-    if divisor == 0:
-        raise RuntimeError("divisor must be not zero")
-    kernel, steps, pads, _ = zip(*pool.windows, strict=True)
-    if min(kernel) <= 0:
-        raise RuntimeError(f"kernel size should be greater than zero, but got kernel size: {list(kernel)}")
-    if min(steps) <= 0:
-        raise RuntimeError("stride should be greater than zero")
-    if any(pad > size // 2 for pad, size in zip(pads, kernel, strict=True)):
-        raise RuntimeError("pad should be at most half of effective kernel size")
-    if min(pool.counts) <= 0:
-        raise RuntimeError(f"{name}(): output size is too small for an input of {list(self.shape)}")
-
-
 def _average(dims: int) -> Callable[..., Any]:
     def run(
         self: Tensor,
@@ -102,10 +89,9 @@ def _average(dims: int) -> Callable[..., Any]:
     ) -> Any:
         if self.dim() not in (dims + 1, dims + 2):
             return NotImplemented
-        if min(each_dimension(stride, dims, (1,))) <= 0:
-            raise RuntimeError("stride should not be zero")
+        if divisor_override == 0:
+            raise RuntimeError("divisor must be not zero")
         pool = _Pool(self, (kernel_size, stride, padding), dims, ceil_mode)
-        _check(self, f"avg_pool{dims}d", dims, pool, divisor_override)
         if not self.numel():
             return aten.empty.memory_format([*self.shape[:-dims], *pool.counts], dtype=self.dtype, device=self.device)
         found = aten._to_copy.default(self, dtype=torch.float32) if self.dtype in HALF else self
@@ -136,9 +122,9 @@ def _average_backward(
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
     check_pooled(grad_output, self, 2, kernel_size, stride, padding, [1], ceil_mode)
+    pool = _Pool(self, (kernel_size, stride, padding), 2, ceil_mode)
     if not self.numel():
         return aten.full.default(list(self.shape), 0, dtype=self.dtype, device=self.device)
-    pool = _Pool(self, (kernel_size, stride, padding), 2, ceil_mode)
     grad = aten._to_copy.default(grad_output, dtype=torch.float32) if self.dtype in HALF else grad_output
     grad = pool.divided(grad, count_include_pad, divisor_override)
     for at in range(2):
