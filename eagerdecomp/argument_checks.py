@@ -1,6 +1,6 @@
 """Checks of arguments that eager makes and torch's decompositions leave out or word otherwise, in eager's order and words.
 
-All ask for sizes and dtypes alone. Which op has which is the table of `refusals`.
+All ask for sizes, layouts and dtypes alone. Which op has which is the table of `refusals`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch import suggested_memory_format
 from eagerdecomp.precision import HALF
 from eagerdecomp.spelling import cpp_name, not_held, not_implemented, scalar_type_name, shape_text
 
@@ -373,6 +374,27 @@ def _mv(self: Tensor, vec: Tensor) -> None:
     check_addmv(vec, self, vec)
 
 
+def _batch(places: Sequence[int], training: int) -> Callable[..., None]:
+    """Of batch norm: types as `_normalized` asks; statistics are of at least one element."""
+    typed = _normalized(*places)
+
+    def check(input: Tensor, *more: Any) -> None:
+        typed(input, *more)
+        if more[training] and not input.numel():
+            raise RuntimeError(f"input tensor must have at least one element, but got input_sizes = {shape_text(input.shape)}")
+
+    return check
+
+
+def _groups(input: Tensor, *more: Any) -> None:
+    _normalized(0, 1)(input, *more)
+    if not input.is_contiguous(memory_format=suggested_memory_format(input)):
+        raise RuntimeError(
+            "Expected X.is_contiguous(memory_format) to be true, but got false.  "
+            "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
+        )
+
+
 def _normalized(*places: int) -> Callable[..., None]:
     """Eager's norms take one type alone, or half floats beside parameters in float32; those stand at `places`."""
 
@@ -391,10 +413,10 @@ def _normalized(*places: int) -> Callable[..., None]:
 #: op -> a function of its arguments that raises eager's error.
 ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten._adaptive_avg_pool3d.default": _taking("adaptive_avg_pool3d_cpu", *_FLOATS),
-    "aten._native_batch_norm_legit.default": _normalized(0, 1, 2, 3),
+    "aten._native_batch_norm_legit.default": _batch((0, 1, 2, 3), 4),
     "aten.addbmm.default": _addbmm,
     "aten.addmm.default": _addmm,
-    "aten._native_batch_norm_legit.no_stats": _normalized(0, 1),
+    "aten._native_batch_norm_legit.no_stats": _batch((0, 1), 2),
     "aten._native_batch_norm_legit_no_training.default": _normalized(0, 1, 2, 3),
     "aten.aminmax.default": _aminmax,
     "aten.argmax.default": _extreme("argmax"),
@@ -426,7 +448,7 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten.mvlgamma.default": _mvlgamma,
     "aten.narrow_copy.default": _narrow_copy,
     "aten.native_dropout.default": _native_dropout,
-    "aten.native_group_norm.default": _normalized(0, 1),
+    "aten.native_group_norm.default": _groups,
     "aten.native_layer_norm.default": _normalized(1, 2),
     "aten.polar.default": _complex,
     "aten.scatter.reduce": _dimension,
