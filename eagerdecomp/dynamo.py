@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -11,7 +12,7 @@ from torch.fx import GraphModule, Node
 
 from eagerdecomp._dispatcher import below_autograd
 from eagerdecomp._dynamo import compiled_by, left_whole, skipped_by_dynamo
-from eagerdecomp._torch import HigherOrderOperator, OpOverload, builtin, mode_stack, pop_mode, push_mode
+from eagerdecomp._torch import HigherOrderOperator, OpOverload, builtin, mode_stack, no_current_modes, pop_mode, push_mode
 from eagerdecomp.backend import Backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.direct import native
@@ -113,11 +114,9 @@ class DynamoBackend:
 
     def __call__(self, model: GraphModule, inputs: Sequence[Any], *, mode: Any = None, options: Any = None) -> Callable[..., Any]:
         """Compile a graph: called by Dynamo."""
-        if self._mode.keeping is None:
+        # Dynamo takes the modes off while it compiles, but not where DistributedDataParallel has it split graphs.
+        with no_current_modes(), self._keeping():
             made = compiled_by(self._compiled, self._compiled, model, inputs)
-        else:
-            with self._mode.keeping, left_whole(self._mode.keeping.ops):
-                made = compiled_by(self._compiled, self._compiled, model, inputs)
         within = self._mode
 
         @skipped_by_dynamo
@@ -129,6 +128,15 @@ class DynamoBackend:
                 return made(*args)
 
         return run
+
+    @contextmanager
+    def _keeping(self) -> Iterator[None]:
+        keeping = self._mode.keeping
+        if keeping is None:
+            yield
+            return
+        with keeping, left_whole(keeping.ops):
+            yield
 
     def graphs(self) -> list[GraphModule]:
         """The graphs that compiled functions run now, forward and backward in the order in which they were compiled."""

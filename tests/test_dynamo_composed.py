@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import threading
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from compare import assert_same
 from on_core import CORE
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import eagerdecomp as ed
@@ -253,3 +256,31 @@ def test_threads_share_a_backend() -> None:
         thread.join(120)
     assert not failed
     assert not any(thread.is_alive() for thread in threads)
+
+
+class Wide(nn.Module):
+    """Of parameters that fill two of DDP's buckets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(600, 600), nn.Linear(600, 600)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.softplus(self.outer(F.silu(self.inner(x))))
+
+
+@pytest.mark.parametrize("outer", ["compiled", "parallel"])
+def test_graphs_that_ddp_splits_by_its_buckets_are_compiled_one_by_one(outer: str) -> None:
+    model = Wide()
+    alike = copy.deepcopy(model)
+    made = ed.dynamo_backend(CORE)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        if outer == "parallel":
+            parallel = DistributedDataParallel(torch.compile(alike, backend=made), bucket_cap_mb=1)
+        else:
+            parallel = torch.compile(DistributedDataParallel(alike, bucket_cap_mb=1), backend=made)
+        held(model, parallel, rows(2, 600))
+    finally:
+        dist.destroy_process_group()
+    assert len(made.graphs()) == 4  # forward and backward of two parts
