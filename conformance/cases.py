@@ -59,6 +59,11 @@ EAGER_FAULTS: dict[tuple[str, str, str], str] = {
     **{(name, form, "expanded"): _UNREAD for name in ("median", "nanmedian") for form in ("plain", "out")},
     **{(f"nn.functional.{name}_margin_loss", "plain", "size-0"): _UNREAD for name in ("multi", "multilabel")},
     **{(name, "inplace", "expanded"): _SAME_MEMORY for name in ("addmv", "baddbmm")},
+    **{
+        (name, form, "expanded"): _SAME_MEMORY  # of the running statistics
+        for name in ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "nn.functional.batch_norm")
+        for form in ("plain", "out")
+    },
     **{("kthvalue", form, "expanded"): _OF_EQUALS for form in ("plain", "out")},
 }
 

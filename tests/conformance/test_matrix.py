@@ -126,6 +126,27 @@ def test_an_op_outside_the_set_is_a_leak(monkeypatch: pytest.MonkeyPatch) -> Non
     assert judge_cell(info_of("nn.functional.silu"), PLAIN, CORE, 2).status == "leak"
 
 
+@pytest.mark.parametrize("form", ["plain", "out"])
+def test_of_equals_any_may_be_picked_but_each_once(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix_judge, "EagerDecompMode", lambda op_set, cache: ed.EagerDecompMode(op_set, rules=rules))
+    x = torch.tensor([3, 1, 3, 1])
+    named = {"out": (torch.zeros(2).long(), torch.zeros(2).long())} if form == "out" else {}
+    sample = matrix_judge.Sample((matrix_judge.Case(torch.topk, ((x, 2), named)),))
+    monkeypatch.setattr(matrix_judge, "samples", lambda info, cell, count: [sample])
+
+    def judged_with(places: list[int], values: tuple[int, int] = (3, 3)) -> str:
+        def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+            return torch.tensor(values), torch.tensor(places)
+
+        rules[:] = [ed.register_decomposition("aten.topk.default")(topk)]
+        return judge_cell(info_of("topk"), PLAIN._replace(form=form), CORE - ["aten.topk.default"], 1).status
+
+    rules: list[Any] = []
+    assert [judged_with(places) for places in ([0, 2], [2, 0])] == ["pass", "pass"]
+    assert [judged_with(places) for places in ([0, 0], [0, 1])] == ["wrong", "wrong"]
+    assert judged_with([0, 1], (3, 1)) == "wrong"
+
+
 # -- the manifest -------------------------------------------------------------------------------------------------
 
 JOB = ("core", "silu")
