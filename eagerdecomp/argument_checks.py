@@ -245,6 +245,7 @@ def _linalg_lstsq(self: Tensor, b: Tensor, rcond: float | None = None, *, driver
 def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> None:
     if mask.dtype is not torch.bool:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {cpp_name(mask.dtype)}")
+    _masked_fill_kernel(self)
     if self.dtype is not torch.bool and not self.dtype.is_complex and not _holds(self.dtype, value):
         raise not_held(self.dtype)
 
@@ -276,6 +277,12 @@ def _masked_fill_tensor(self: Tensor, mask: Tensor, value: Tensor) -> None:
         raise RuntimeError(
             f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.dim()} dimension(s)."
         )
+    _masked_fill_kernel(self)
+
+
+def _masked_fill_kernel(self: Tensor) -> None:
+    if self.dtype in (torch.uint16, torch.uint32, torch.uint64):
+        raise not_implemented("masked_fill", self.dtype)
 
 
 def _max_unpool(dims: int) -> Callable[..., None]:

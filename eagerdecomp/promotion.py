@@ -9,18 +9,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.spelling import scalar_type_name
+
 __all__ = ["computed_in", "floating", "number_like", "promoted"]
+
+
+# Beside floats these promote with nothing but themselves.
+_UNPROMOTED = frozenset({torch.uint16, torch.uint32, torch.uint64})
 
 
 def promoted(operands: Sequence[Tensor]) -> torch.dtype:
     """The type that operands promote to: of those with dimensions, unless a kind above theirs has none."""
-    highest = max(_kind(x.dtype) for x in operands)
     with_dims = [x.dtype for x in operands if x.dim()]
-    if any(_kind(dtype) == highest for dtype in with_dims):
-        return functools.reduce(_promote, with_dims)
-    if highest == 3 and any(_kind(dtype) == 2 for dtype in with_dims):
-        return functools.reduce(_promote, with_dims).to_complex()  # a complex number beside floats keeps their precision
-    return functools.reduce(_promote, [x.dtype for x in operands])
+    without = [x.dtype for x in operands if not x.dim()]
+    if not with_dims or not without:
+        return functools.reduce(_promote, with_dims or without)
+    higher, lower = functools.reduce(_promote, with_dims), functools.reduce(_promote, without)
+    if _kind(higher) >= _kind(lower) and _kind(higher):
+        return higher
+    if _kind(higher) == 2:
+        return higher.to_complex()  # a complex number beside floats keeps their precision
+    return lower if _kind(lower) > 1 else _promote(higher, lower)
 
 
 def computed_in(operands: Iterable[Any]) -> torch.dtype | None:
@@ -50,6 +59,11 @@ def _kind(dtype: torch.dtype) -> int:
 @functools.cache
 def _promote(left: torch.dtype, right: torch.dtype) -> torch.dtype:
     """`torch.promote_types`, which is itself an operator."""
+    if left is not right and (left in _UNPROMOTED or right in _UNPROMOTED) and 2 not in (_kind(left), _kind(right)):
+        raise RuntimeError(
+            "Promotion for uint16, uint32, uint64 types is not supported, attempted to promote "
+            f"{scalar_type_name(left)} and {scalar_type_name(right)}"
+        )
     if _kind(left) < _kind(right):
         left, right = right, left
     if left is right or _kind(right) == 0:

@@ -16,6 +16,7 @@ PACKAGE = Path(eagerdecomp.__file__).parent
 #: Lowest first. A module imports from layers before its own, never from its own. `decomps.*` stands for every file of that folder
 #: that is not named by itself. ARCHITECTURE.md says in a line what each is.
 LAYERS: tuple[tuple[str, ...], ...] = (
+    ("spelling",),
     (
         "_dispatcher",
         "_tables",
@@ -52,7 +53,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "runscript",
         "scaffold",
         "sizes",
-        "spelling",
     ),
     (
         "_dynamo",

@@ -176,7 +176,8 @@ def _angle(self: Tensor) -> Any:
             self = aten.clone.default(self, memory_format=torch.contiguous_format)
         parts = aten.view_as_real.default(self)
         return aten.atan2.default(aten.select.int(parts, -1, 1), aten.select.int(parts, -1, 0))
-    below = aten.lt.Scalar(self, 0)
+    # Of the wide unsigned integers there is no order.
+    below = aten.lt.Scalar(self, 0) if self.dtype.is_signed or self.dtype.itemsize == 1 else aten.ne.Tensor(self, self)
     if not self.dtype.is_floating_point:
         self = aten.full.default([], 0.0, dtype=torch.get_default_dtype(), device=self.device)
         return aten.where.self(below, number_like(self, math.pi), self)

@@ -373,4 +373,14 @@ FOUND: dict[str, Program] = {
             "t4 = aten.mode.default(t3)",
         )
     ),
+    "a product of two numbers that do not promote, beside floats": Program(
+        (
+            "t1 = leaf('uint64', [], 'small')",
+            "t2 = leaf('int8', [], 'small')",
+            "t3 = leaf('float32', [3, 4])",
+            "t4 = aten.addcmul.default(t1, t2, t3, value=3.14)",
+            "t5 = aten.igamma.default(t1, t1)",
+            "t6 = aten.masked_fill.Scalar(t1, t3 > 0, 0)",
+        )
+    ),
 }

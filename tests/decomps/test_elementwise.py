@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from compare import assert_same
+from compare import assert_same, outcome
 from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor
 
@@ -19,6 +20,7 @@ aten = torch.ops.aten
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.3, -2.5, 40.0, -40.0, math.inf, -math.inf, math.nan, 1e-5, 3e4]
 
 
@@ -117,13 +119,29 @@ def test_layouts_of_shifts_and_shrinks() -> None:
 
 
 def test_promotion_is_torchs() -> None:
-    dtypes = [*INTEGERS, *FLOATS, torch.bool, torch.complex64, torch.complex128, torch.complex32]
+    dtypes = [*INTEGERS, *UNSIGNED, *FLOATS, torch.bool, torch.complex64, torch.complex128, torch.complex32]
     for left in dtypes:
         for right in dtypes:
-            assert _promote(left, right) is torch.promote_types(left, right), (left, right)
+            want, got = (outcome(lambda to=to, left=left, right=right: to(left, right)) for to in (torch.promote_types, _promote))
+            assert str(got) == str(want), (left, right)
             for dims, others in ((1, 0), (0, 1), (1, 1), (0, 0)):
                 operands = [torch.empty([1] * dims, dtype=left), torch.empty([1] * others, dtype=right)]
-                assert promoted(operands) is torch.result_type(*operands), (left, dims, right, others)
+                want, got = outcome(lambda one=operands: torch.result_type(*one)), outcome(lambda one=operands: promoted(one))
+                assert str(got) == str(want), (left, dims, right, others)
+
+
+@pytest.mark.parametrize("run", [torch.addcmul, torch.addcdiv])
+def test_types_promote_among_those_with_dimensions_and_among_those_without(run: Callable[..., Any]) -> None:
+    """Where a number without dimensions decides nothing, two of them may still not promote."""
+    for dtype in UNSIGNED:
+        given = [torch.tensor(3, dtype=dtype), torch.tensor(2, dtype=torch.int8), torch.ones(3)]
+        for operands in itertools.permutations(given):
+            check(run, *operands)
+
+
+def test_the_angle_of_an_unsigned_integer() -> None:
+    for dtype in UNSIGNED:
+        check(torch.angle, torch.tensor([3, 0], dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
