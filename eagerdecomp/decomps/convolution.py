@@ -57,7 +57,7 @@ def convolution_backward(
         sides = (grad_output, input) if transposed else (input, grad_output)
         grad_weight = _laid_out(_weight_gradient(*sides, weight, stride, padding, dilation, groups), form)
     if output_mask[2]:
-        grad_bias = _bias_gradient(grad_output)
+        grad_bias = _bias_gradient(grad_output) if input.size(1) else aten.new_zeros.default(grad_output, list(bias_sizes or [0]))
     return grad_input, grad_weight, grad_bias
 
 
@@ -74,6 +74,7 @@ def _check(grad_output: Tensor, input: Tensor, weight: Tensor, transposed: bool,
             f"Given {kind}groups={groups}, weight of size {list(weight.shape)}, expected input{list(input.shape)} "
             f"to have {channels} channels, but got {input.size(1)} channels instead"
         )
+    outputs = outputs if channels else 0  # of nothing comes nothing
     if grad_output.dim() != input.dim() or list(grad_output.shape[:2]) != [input.size(0), outputs]:
         raise RuntimeError(f"grad_output of size {list(grad_output.shape)} is no gradient of {outputs} channels")
 
@@ -167,11 +168,14 @@ def convolution(
 ) -> Any:
     """For sets without it: every patch that the kernel meets, as a column, times the weights. Memory grows by the kernel's size."""
     dims = input.dim() - 2
-    if dims < 1 or weight.dim() != input.dim() or input.dtype.is_complex:
+    if dims < 1 or weight.dim() != input.dim():
         return NotImplemented
     stride, padding, dilation = (_per_dim(given, dims) for given in (stride, padding, dilation))
     more = _per_dim(output_padding, dims)
     _check_geometry(stride, padding, dilation, more, transposed)
+    _check_weight(input, weight, bias, padding, dilation, transposed, groups)
+    if input.dtype.is_complex:
+        return NotImplemented
     form = _format(input, weight)
     kernel = list(weight.shape[2:])
     spans = [dilation[d] * (kernel[d] - 1) for d in range(dims)]
@@ -193,6 +197,8 @@ def convolution(
     patches = aten.as_strided.default(padded, [channels, *kernel, batch, *sizes], _woven(padded.stride(), steps, dims))
     columns = aten.reshape.default(patches, [groups, channels // groups * math.prod(kernel), batch * math.prod(sizes)])
     outputs = weight.size(0)
+    if not channels:  # of nothing eager makes nothing, whatever the weights would make
+        return aten.full.default([batch, 0, *sizes], 0, dtype=input.dtype, device=input.device)
     rows = aten.reshape.default(weight, [groups, outputs // groups, channels // groups * math.prod(kernel)])
     result = aten.view.default(aten.bmm.default(rows, columns), [outputs, batch, *sizes])
     if bias is not None:
@@ -217,6 +223,53 @@ def _check_geometry(
         flat = {name: [zero] * (2 - len(one)) + list(one) for zero, (name, one) in zip((0, 1, 1), given.items(), strict=True)}
         named = " ".join(f"{name}_{at}: {n}" for name, one in flat.items() for at, n in zip(_SIDES[-len(one) :], one, strict=True))
         raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got {named}")
+
+
+def _check_weight(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    groups: int,
+) -> None:
+    """Refuse weights that are none of the input, and inputs without places, in eager's order and words."""
+    shape, (first, second, *kernel) = list(weight.shape), weight.shape
+    if first < groups:
+        raise RuntimeError(
+            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size {shape} instead"
+        )
+    if first % groups:
+        raise RuntimeError(
+            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of size [{shape}] "
+            "instead"
+        )
+    if input.size(1) != (first if transposed else second * groups):
+        return  # what is behind tells of it
+    outputs = second * groups if transposed else first
+    if bias is not None and list(bias.shape) != [outputs]:
+        raise RuntimeError(
+            f"Given {f'transposed={int(transposed)}, ' if transposed else ''}weight of size {shape}, expected bias to be "
+            f"1-dimensional with {outputs} elements, but got bias of size {list(bias.shape)} instead"
+        )
+    padded = [size + 2 * pad for size, pad in zip(input.shape[2:], padding, strict=True)]
+    spans = [step * (size - 1) + 1 for size, step in zip(kernel, dilation, strict=True)]
+    if not transposed and any(size < span for size, span in zip(padded, spans, strict=True)):
+        sizes, wide = (" x ".join(map(str, one)) for one in (padded, spans))
+        raise RuntimeError(
+            f"Calculated padded input size per channel: ({sizes}). Kernel size: ({wide}). "
+            "Kernel size can't be greater than actual input size"
+        )
+    if not (input.size(0) and input.size(1)):
+        return
+    if not input.numel():
+        raise RuntimeError(f"Only zero batch or zero channel inputs are supported, but got input shape: {list(input.shape)}")
+    if not all(kernel):
+        given = " ".join(f"kernel_{side}: {size}" for side, size in zip(_SIDES[-len(kernel) :], kernel, strict=True))
+        raise RuntimeError(f"kernel size should be greater than zero, but got {given}")
+    if not outputs:
+        raise RuntimeError(f"non-empty 2D or 4D weight tensor expected, but got: {shape}")
 
 
 _SIDES = ("depth", "height", "width")

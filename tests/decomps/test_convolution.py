@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from compare import outcome
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from on_core import CORE, check, kernel_calls, on_core
+from on_core import CORE, check, check_words, kernel_calls, on_core
 from torch import Tensor, nn
 
 aten = torch.ops.aten
@@ -239,6 +240,42 @@ def test_refuses_what_eager_refuses_of_the_geometry(dims: int) -> None:
     ):
         for transposed in (False, True):
             check(aten.convolution.default, x, weight, None, stride, padding, dilation, transposed, more, 1, ops=NONE)
+
+
+WITHOUT_PLACES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, int]] = {  # input, weight, elements of bias, groups
+    "no channels": ((1, 0, 4, 4), (2, 0, 3, 3), 2, 1),
+    "no outputs": ((1, 2, 4, 4), (0, 2, 3, 3), 0, 1),
+    "no weights of a transposed one": ((1, 0, 4, 4), (0, 2, 3, 3), 2, 1),
+    "no outputs of a transposed one": ((1, 2, 4, 4), (2, 0, 3, 3), 0, 1),
+    "no rows": ((1, 2, 0, 4), (2, 2, 3, 3), 2, 1),
+    "no columns, but a margin": ((1, 2, 4, 0), (2, 2, 1, 1), 2, 1),
+    "no rows of the kernel": ((1, 2, 4, 4), (2, 2, 0, 3), 2, 1),
+    "no images": ((0, 2, 4, 4), (2, 2, 3, 3), 2, 1),
+    "a wide kernel": ((1, 2, 2, 2), (2, 2, 3, 3), 2, 1),
+    "more groups than outputs": ((1, 2, 4, 4), (1, 1, 3, 3), 1, 2),
+    "outputs that groups do not share": ((1, 2, 4, 4), (3, 1, 3, 3), 3, 2),
+    "a long bias": ((1, 2, 4, 4), (2, 2, 3, 3), 3, 1),
+}
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("name", WITHOUT_PLACES)
+def test_products_of_patches_refuse_what_eager_refuses_of_shapes(name: str, transposed: bool) -> None:
+    shape, weight, bias, groups = WITHOUT_PLACES[name]
+    args = (torch.ones(shape), torch.ones(weight), torch.ones(bias), [1, 1], [0, 0], [1, 1], transposed, [0, 0], groups)
+    kind, _ = outcome(lambda: aten.convolution(*args))
+    if kind == "error":
+        check_words(lambda: aten.convolution(*args), NONE)
+    else:
+        check(aten.convolution, *args, ops=NONE)
+
+
+def test_gradients_of_a_convolution_over_no_channels() -> None:
+    def run(*leaves: Tensor) -> Any:
+        made = F.conv2d(*leaves)
+        return torch.autograd.grad(made, leaves, torch.ones_like(made))
+
+    check(run, *(torch.ones(shape).requires_grad_() for shape in ((1, 0, 4, 4), (2, 0, 3, 3), (2,))), ops=NONE)
 
 
 def test_stays_short() -> None:
