@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch.fx import GraphModule, Node
 
+from eagerdecomp._aot import traced_as_in_eager
 from eagerdecomp._dispatcher import below_autograd
 from eagerdecomp._dynamo import compiled_by, left_whole, skipped_by_dynamo
 from eagerdecomp._torch import HigherOrderOperator, OpOverload, builtin, mode_stack, no_current_modes, pop_mode, push_mode
@@ -115,7 +116,7 @@ class DynamoBackend:
     def __call__(self, model: GraphModule, inputs: Sequence[Any], *, mode: Any = None, options: Any = None) -> Callable[..., Any]:
         """Compile a graph: called by Dynamo."""
         # Dynamo takes the modes off while it compiles, but not where DistributedDataParallel has it split graphs.
-        with no_current_modes(), self._keeping():
+        with no_current_modes(), traced_as_in_eager(), self._keeping():
             made = compiled_by(self._compiled, self._compiled, model, inputs)
         within = self._mode
 

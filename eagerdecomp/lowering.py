@@ -8,6 +8,7 @@ rules go by a size that is a symbol: to them it may be any number.
 from __future__ import annotations
 
 import operator
+import struct
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -41,7 +42,7 @@ __all__ = ["AT_RUN_TIME", "lower"]
 AT_RUN_TIME = "eagerdecomp_at_run_time"
 
 #: What a rule may raise on tensors without data, or on sizes that may be any number.
-_UNKNOWN = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError)
+_UNKNOWN = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError, AttributeError, struct.error)
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 

@@ -367,6 +367,45 @@ def test_what_torch_compile_is_given_else_does_no_harm(options: dict[str, Any]) 
         torch._dynamo.reset()
 
 
+def resampled(**options: Any) -> Callable[[Tensor], Tensor]:
+    return lambda x: F.interpolate(x, **options)
+
+
+TAKEN_APART_BY_TORCH: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
+    "nearest": (resampled(scale_factor=1.7), (2, 3, 5, 6)),
+    "exact": (resampled(size=(4, 7), mode="nearest-exact"), (2, 3, 5, 6)),
+    "bilinear": (resampled(scale_factor=1.7, mode="bilinear"), (2, 3, 5, 6)),
+    "bicubic": (resampled(scale_factor=2.0, mode="bicubic", align_corners=True), (2, 3, 5, 6)),
+    "linear": (resampled(size=9, mode="linear"), (2, 3, 5)),
+    "trilinear": (resampled(scale_factor=1.5, mode="trilinear"), (2, 2, 3, 2, 4)),
+    "margin": (lambda x: F.multi_margin_loss(x, torch.zeros((), dtype=torch.long), reduction="none"), (5,)),
+    "margins": (lambda x: F.multi_margin_loss(x, torch.zeros(x.shape[0], dtype=torch.long)), (4, 5)),
+    "labels": (lambda x: F.multilabel_margin_loss(x, torch.arange(x.shape[1]).expand(x.shape) % 3 - 1), (4, 5)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", TAKEN_APART_BY_TORCH)
+def test_what_torch_takes_apart_while_it_traces_is_what_eager_runs(name: str, dynamic: bool) -> None:
+    fn, shape = TAKEN_APART_BY_TORCH[name]
+    made = ed.dynamo_backend(CORE)
+    compiled = torch.compile(fn, backend=made, fullgraph=True, dynamic=dynamic)
+    for extra in range(2 if dynamic else 1):
+        x = rows(*(size + extra for size in shape))
+        if x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        results = []
+        for run in (fn, compiled):
+            leaf = x.clone().requires_grad_()
+            with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE) if run is compiled else nullcontext():
+                y = run(leaf)
+                (grad,) = torch.autograd.grad(y.square().sum(), leaf)
+            results.append([y.detach(), grad])
+        assert_same(results[1], results[0])
+        assert not seen.outside(CORE)
+    assert len(made.graphs()) == 2
+
+
 def test_higher_order_ops_in_a_graph_are_lowered() -> None:
     made = ed.dynamo_backend(CORE)
 

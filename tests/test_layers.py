@@ -55,6 +55,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "sizes",
     ),
     (
+        "_aot",
         "_dynamo",
         "_fake",
         "_higher_order",

@@ -12,6 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn import functional as F
 
+from eagerdecomp._aot import TRACED, traced_as_in_eager
 from eagerdecomp._dynamo import (
     compiled_by,
     fake_mode_of,
@@ -155,3 +156,59 @@ def test_a_higher_order_op_comes_to_calls_that_the_mode_is_handed() -> None:
     with Seen():  # a mode that traces has its own way with the op
         graph = make_fx(choose)(torch.ones(2))
     assert torch.ops.higher_order.cond in [node.target for node in graph.graph.nodes]
+
+
+# What else is: compositions in C++ too, of eager's arithmetic, or of ops that write what no schema says.
+TAKEN_APART = {
+    "_upsample_bicubic2d_aa.vec",
+    "_upsample_bilinear2d_aa.vec",
+    "_upsample_lanczos2d_aa.vec",
+    "broadcast_tensors.default",
+    "cudnn_batch_norm.default",
+    "dropout.default",
+    "empty.out",
+    "gru.data",
+    "gru.input",
+    "hardshrink.default",
+    "istft.default",
+    "lstm.data",
+    "lstm.input",
+    "matmul.default",
+    "matmul.out",
+    "miopen_batch_norm.default",
+    "native_batch_norm.default",
+    "one_hot.default",
+    "pad_sequence.default",
+    "rnn_relu.data",
+    "rnn_relu.input",
+    "rnn_tanh.data",
+    "rnn_tanh.input",
+    "softshrink.default",
+    "stft.center",
+    "tensor_split.tensor_indices_or_sections",
+    "unsafe_chunk.default",
+}
+
+
+def test_all_is_known_that_torch_takes_apart_in_python_while_it_traces() -> None:
+    import torch._inductor.decomposition  # registers all that torch.compile may meet
+
+    keys = {torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd}
+    packets = [getattr(aten, name) for name in dir(aten)]
+    ops = [getattr(packet, name) for packet in packets if hasattr(packet, "overloads") for name in packet.overloads()]
+    found = {op for op in ops if keys & op.py_kernels.keys()}
+    assert {str(op).removeprefix("aten.") for op in found - TRACED.keys()} == TAKEN_APART
+    assert TRACED.keys() <= found, "torch traces these as eager runs them: no entry is needed"
+
+
+def test_bodies_are_put_aside_for_a_while() -> None:
+    op, gradient = aten.upsample_bilinear2d.vec, aten.multi_margin_loss_backward.default
+    composite, meta = torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Meta
+    before = op.py_kernels[composite]
+    with traced_as_in_eager():
+        assert op.py_kernels[composite] is TRACED[op]
+        assert torch._C.DispatchKey.Autograd not in aten.upsample_bilinear2d.default.py_kernels
+        assert meta in gradient.py_kernels
+    assert op.py_kernels[composite] is before
+    assert torch._C.DispatchKey.Autograd in aten.upsample_bilinear2d.default.py_kernels
+    assert meta not in gradient.py_kernels

@@ -1,0 +1,113 @@
+"""What the library uses of torch's private parts to trace ops as eager runs them: AOTAutograd takes some apart in Python, by bodies
+registered with its dispatcher, to other values, shapes and strides than those of the kernels and gradients that eager has for them.
+
+As in `_torch`, each name has a test in ``tests/test_torch_private*.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._dispatcher import forget_dispatch
+from eagerdecomp._torch import OpOverload
+
+__all__ = ["TRACED", "traced_as_in_eager"]
+
+aten = torch.ops.aten
+_KEYS = torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd
+
+
+def _by_scales(op: OpOverload) -> Callable[..., Tensor]:
+    """An ``upsample_*.vec``: the overload that is told the size, which C++'s composition is not where sizes are symbols."""
+
+    def run(self: Tensor, output_size: Sequence[Any] | None, *others: Any) -> Tensor:
+        from torch._decomp.decompositions import upsample_compute_output_size
+
+        *corners, scales = others
+        size = upsample_compute_output_size(self.size(), output_size, scales)  # type: ignore[no-untyped-call]
+        answer: Tensor = op(self, size, *corners, *(scales if scales is not None else [None] * (self.dim() - 2)))
+        return answer
+
+    return run
+
+
+def _like_the_input(grad_output: Tensor, self: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(self, memory_format=torch.contiguous_format)
+
+
+def _of_the_size(grad_output: Tensor, output_size: Sequence[Any], input_size: Sequence[Any], *_: Any, **__: Any) -> Tensor:
+    layout = torch._prims_common.suggest_memory_format(grad_output)
+    return torch.empty(input_size, dtype=grad_output.dtype, device=grad_output.device, memory_format=layout)
+
+
+#: Op -> what it is traced by; None: by its own kernels.
+TRACED: Mapping[OpOverload, Callable[..., Tensor] | None] = {
+    aten._upsample_nearest_exact1d.default: None,
+    aten._upsample_nearest_exact1d.vec: _by_scales(aten._upsample_nearest_exact1d.default),
+    aten._upsample_nearest_exact2d.default: None,
+    aten._upsample_nearest_exact2d.vec: _by_scales(aten._upsample_nearest_exact2d.default),
+    aten._upsample_nearest_exact3d.default: None,
+    aten._upsample_nearest_exact3d.vec: _by_scales(aten._upsample_nearest_exact3d.default),
+    aten.multi_margin_loss.default: None,
+    aten.multilabel_margin_loss_forward.default: None,
+    aten.upsample_bicubic2d.default: None,
+    aten.upsample_bicubic2d.vec: _by_scales(aten.upsample_bicubic2d.default),
+    aten.upsample_bilinear2d.default: None,
+    aten.upsample_bilinear2d.vec: _by_scales(aten.upsample_bilinear2d.default),
+    aten.upsample_linear1d.vec: _by_scales(aten.upsample_linear1d.default),
+    aten.upsample_nearest1d.default: None,
+    aten.upsample_nearest1d.vec: _by_scales(aten.upsample_nearest1d.default),
+    aten.upsample_nearest2d.default: None,
+    aten.upsample_nearest2d.vec: _by_scales(aten.upsample_nearest2d.default),
+    aten.upsample_nearest3d.default: None,
+    aten.upsample_nearest3d.vec: _by_scales(aten.upsample_nearest3d.default),
+    aten.upsample_trilinear3d.vec: _by_scales(aten.upsample_trilinear3d.default),
+}
+
+#: Gradients of such ops, which torch cannot trace, or not where sizes are symbols: op -> what its result is like.
+_UNKNOWN: Mapping[OpOverload, Callable[..., Tensor]] = {
+    aten.multi_margin_loss_backward.default: _like_the_input,
+    aten.multilabel_margin_loss_backward.default: _like_the_input,
+    aten.upsample_bicubic2d_backward.default: _of_the_size,
+    aten.upsample_bilinear2d_backward.default: _of_the_size,
+    aten.upsample_linear1d_backward.default: _of_the_size,
+    aten.upsample_trilinear3d_backward.default: _of_the_size,
+}
+
+
+@contextmanager
+def traced_as_in_eager() -> Iterator[None]:
+    """Has AOTAutograd trace ops that eager has kernels for as these, while it is held."""
+    import torch._decomp  # which registers what is put aside
+
+    with ExitStack() as stack:
+        for op, body in TRACED.items():
+            stack.enter_context(_exchanged(op, dict.fromkeys(_KEYS, body)))
+        for op, meta in _UNKNOWN.items():
+            stack.enter_context(_exchanged(op, {torch._C.DispatchKey.Meta: meta}))
+        yield
+
+
+@contextmanager
+def _exchanged(op: OpOverload, bodies: Mapping[Any, Callable[..., Tensor] | None]) -> Iterator[None]:
+    """Other bodies of an op for Python's dispatcher."""
+    before = {key: op.py_kernels.pop(key, None) for key in bodies}
+    _put(op, bodies)
+    try:
+        yield
+    finally:
+        _put(op, before)
+
+
+def _put(op: OpOverload, bodies: Mapping[Any, Callable[..., Any] | None]) -> None:
+    for key, body in bodies.items():
+        if body is None:
+            op.py_kernels.pop(key, None)
+        else:
+            op.py_kernels[key] = body
+    forget_dispatch(op)
