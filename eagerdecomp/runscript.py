@@ -48,12 +48,14 @@ class Outcome:
         seconds: how long it took.
         interrupted: whether Ctrl-C ended it.
         in_child: whether this process is one that the script forked, and that left it by ``sys.exit``: not the one that ran it.
+        raised: the exception that ended it and was reported, Ctrl-C apart.
     """
 
     exit_code: int
     seconds: float
     interrupted: bool = False
     in_child: bool = False
+    raised: BaseException | None = None
 
 
 def run_script(script: Script, entering: Entering, *, full_trace: bool = False) -> Outcome:
@@ -68,6 +70,7 @@ def run_script(script: Script, entering: Entering, *, full_trace: bool = False) 
     if not script.is_module and not os.path.exists(script.name):
         raise ScriptNotFound(f"can't open {script.name!r}: no such file")
     code, interrupted, process = 0, False, os.getpid()
+    raised: BaseException | None = None
     others = frozenset(threading.enumerate())
     started = time.perf_counter()
     with _as_python_would(script), threads_entering(entering):
@@ -84,10 +87,10 @@ def run_script(script: Script, entering: Entering, *, full_trace: bool = False) 
         except BaseException as error:
             if script.is_module and isinstance(error, ImportError) and _own_frames(error.__traceback__) is None:
                 raise ScriptNotFound(str(error)) from None
-            code = 1
+            code, raised = 1, error
             _report(error, full_trace)
         interrupted = _end_threads(others) or interrupted
-    return Outcome(130 if interrupted else code, time.perf_counter() - started, interrupted, os.getpid() != process)
+    return Outcome(130 if interrupted else code, time.perf_counter() - started, interrupted, os.getpid() != process, raised)
 
 
 @contextmanager

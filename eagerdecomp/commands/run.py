@@ -25,6 +25,7 @@ from eagerdecomp.commands.command import (
     output_file,
 )
 from eagerdecomp.commands.scripts import add_on_unsupported, add_script, own_words, print_last, script_of
+from eagerdecomp.errors import UnsupportedGradientError, UnsupportedOpError
 from eagerdecomp.runscript import Script, run_script
 from eagerdecomp.summary import run_facts, summary_json, summary_table
 
@@ -126,6 +127,7 @@ def _run(args: argparse.Namespace) -> int:
         outcome = run_script(script, inside, full_trace=args.full_trace)
         if outcome.in_child:
             return outcome.exit_code
+        notes += _ways_on(outcome.raised)
         # After it: whoever comes first pays for what is not yet in memory.
         plain, failed = _baseline(script) if args.baseline else (None, [])
         notes += failed
@@ -145,6 +147,15 @@ def _run(args: argparse.Namespace) -> int:
         about = {"script": script.name, "exit_code": outcome.exit_code}
         write(json.dumps({**about, **summary_json(facts)}, indent=2) + "\n")
     return outcome.exit_code
+
+
+def _ways_on(raised: BaseException | None) -> list[str]:
+    """What to do of an op without a route, spelt for the command line; the error itself spells it for Python."""
+    if not isinstance(raised, UnsupportedOpError):
+        return []
+    preflight = isinstance(raised, UnsupportedGradientError)
+    other = "without --preflight it is backward() that raises" if preflight else "--on-unsupported fallback runs such ops natively"
+    return [f"no route: the names that the error lists go into a FILE for --ops; {other}"]
 
 
 def _baseline(script: Script) -> tuple[float | None, list[str]]:
