@@ -20,6 +20,7 @@ from eagerdecomp.runtime import Entry, Runtime, Watch
 from eagerdecomp.schema import arguments_of, writes_several
 from eagerdecomp.stats import Stats
 from eagerdecomp.unsupported import unsupported_error
+from eagerdecomp.zeros import MAKER, Zeros
 
 __all__ = ["Engine", "OnUnsupported"]
 
@@ -80,12 +81,22 @@ class Engine:
         self.on_unsupported = on_unsupported
         self.cache = cache if cache is not None else shared_cache(owner)
         self.planner = planner_of(backend, user.values())
-        self.runtime = Runtime(self.planner, self.cache, owner, watch)
+        self._watch = watch
+        self._zeros = Zeros(self._swap, lambda op: self.runtime.nested(op).run)
+        self.runtime = Runtime(self.planner, self.cache, owner, self._watched)
         self._warned: set[OpOverload] = set()
         self._vain: dict[OpOverload, dict[Any, NoRoute]] = {}
         self.heard: Callable[[Entry, Sequence[Any], dict[str, Any], NoRoute], None] | None = None
         self.frames = 2
         self.may_fall_back = True
+
+    def _watched(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
+        watched = run if self._watch is None else self._watch(op, run)
+        return watched if op is not MAKER else lambda *args, **kwargs: self._zeros.noted(watched(*args, **kwargs))
+
+    def _swap(self, op: OpOverload, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        entry = self.runtime.entry(op)
+        entry.run = around(entry.run)
 
     def unsupported(
         self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute, native: Callable[..., Any]
@@ -133,7 +144,8 @@ class Engine:
 
     def stats(self) -> Stats:
         """Counts per op since the engine was made."""
-        entries = sorted(self.runtime.entries.values(), key=lambda entry: str(entry.op))
+        called = (entry for entry in self.runtime.entries.values() if entry.calls)
+        entries = sorted(called, key=lambda entry: str(entry.op))
         info = self.cache.info()
         return Stats({str(entry.op): entry.stats() for entry in entries}, info.programs, info.evictions)
 

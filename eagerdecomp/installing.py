@@ -27,6 +27,7 @@ from eagerdecomp.schema import is_composite
 from eagerdecomp.stats import Stats
 from eagerdecomp.verified import Verified, Verify, as_verify
 from eagerdecomp.verifying import Verifying, watch_of
+from eagerdecomp.zeros import MAKER as ZERO_MAKER
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -215,6 +216,9 @@ class Installation:
         if always and own is None:
             return self._absent(op) if self._kernels.lacks(op) else None
         if own is None and (is_plumbing_name(str(op)) or not self._kernels.runs(op)):
+            return None
+        # Without memory, and dropped by torch from sums and products, where the device has them so.
+        if own is None and op is ZERO_MAKER and self._kernels.has_own(op):
             return None
         # What torch composes of others has its gradient of theirs, which a kernel takes away, unless the op is kept.
         if is_composite(op) and not self._kernels.has_own(op) and op not in self._kept:

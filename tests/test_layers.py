@@ -79,6 +79,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "resampling",
         "search",
         "traced",
+        "zeros",
         "compensated",
         "unary",
         "userlines",

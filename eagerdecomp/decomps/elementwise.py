@@ -204,7 +204,7 @@ def _efficient_zeros(
     device: Any = None,
     pin_memory: bool | None = None,
 ) -> Any:
-    """Plain zeros: that kernels may skip them is an optimisation of eager's, not a value."""
+    """Plain zeros, which kernels can read; `zeros` drops them from sums and products as eager does."""
     return aten.full.default(size, 0, dtype=dtype or torch.get_default_dtype(), device=device)
 
 
