@@ -14,15 +14,10 @@ from torch import Tensor
 
 from eagerdecomp._torch import suggested_memory_format
 from eagerdecomp.precision import HALF
-from eagerdecomp.spelling import cpp_name, not_held, not_implemented, scalar_type_name, shape_text
+from eagerdecomp.promotion import WIDE_UNSIGNED
+from eagerdecomp.spelling import cpp_name, dimension_error, not_held, not_implemented, scalar_type_name, shape_text
 
-__all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_addmv", "check_baddbmm", "check_topk", "dimension_error", "real_number"]
-
-
-def dimension_error(dim: int, rank: int) -> IndexError:
-    """Eager's error for a dimension that a tensor of this rank does not have."""
-    most = max(1, rank)
-    return IndexError(f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})")
+__all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_addmv", "check_baddbmm", "check_topk", "real_number"]
 
 
 def _size(x: Tensor, dim: int) -> int:
@@ -45,6 +40,8 @@ def check_topk(self: Tensor, k: int, dim: int) -> None:
         raise RuntimeError("topk does not support bool dtypes on CPU")
     if self.is_complex():
         raise RuntimeError(" topk does not support complex dtypes on CPU")
+    if self.dtype in WIDE_UNSIGNED:
+        raise not_implemented("topk_cpu", self.dtype)
     if not 0 <= k <= (self.size(dim) if self.dim() else 1):
         raise RuntimeError("selected index k out of range")
 
@@ -58,15 +55,19 @@ def _dimensions(self: Tensor, dim: Sequence[int] = (), **options: Any) -> None:
         _wrapped(one, self.dim())
 
 
+def _not_true(condition: str) -> RuntimeError:
+    return RuntimeError(
+        f"Expected {condition} to be true, but got false.  "
+        "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
+    )
+
+
 def _narrow_copy(self: Tensor, dim: int, start: int, length: int) -> None:
     rank = self.dim()
     if not rank:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     if dim >= rank:
-        raise RuntimeError(
-            "Expected dim < static_cast<int64_t>(self_sizes.size()) to be true, but got false.  "
-            "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
-        )
+        raise _not_true("dim < static_cast<int64_t>(self_sizes.size())")
     size = self.size(_wrapped(dim, rank))
     if length < 0 and -size <= start <= size:
         raise RuntimeError(f"start ({start + size if start < 0 else start}) + length ({length}) exceeds dimension size ({size}).")
@@ -396,10 +397,7 @@ def _batch(places: Sequence[int], training: int) -> Callable[..., None]:
 def _groups(input: Tensor, *more: Any) -> None:
     _normalized(0, 1)(input, *more)
     if not input.is_contiguous(memory_format=suggested_memory_format(input)):
-        raise RuntimeError(
-            "Expected X.is_contiguous(memory_format) to be true, but got false.  "
-            "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
-        )
+        raise _not_true("X.is_contiguous(memory_format)")
 
 
 def _normalized(*places: int) -> Callable[..., None]:

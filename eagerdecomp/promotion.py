@@ -11,11 +11,11 @@ from torch import Tensor
 
 from eagerdecomp.spelling import scalar_type_name
 
-__all__ = ["computed_in", "floating", "number_like", "promoted"]
+__all__ = ["WIDE_UNSIGNED", "computed_in", "floating", "number_like", "promoted"]
 
 
-# Beside floats these promote with nothing but themselves.
-_UNPROMOTED = frozenset({torch.uint16, torch.uint32, torch.uint64})
+#: Unsigned integers of which eager has few kernels, and which beside floats promote with nothing but themselves.
+WIDE_UNSIGNED = frozenset({torch.uint16, torch.uint32, torch.uint64})
 
 
 def promoted(operands: Sequence[Tensor]) -> torch.dtype:
@@ -59,7 +59,7 @@ def _kind(dtype: torch.dtype) -> int:
 @functools.cache
 def _promote(left: torch.dtype, right: torch.dtype) -> torch.dtype:
     """`torch.promote_types`, which is itself an operator."""
-    if left is not right and (left in _UNPROMOTED or right in _UNPROMOTED) and 2 not in (_kind(left), _kind(right)):
+    if left is not right and (left in WIDE_UNSIGNED or right in WIDE_UNSIGNED) and 2 not in (_kind(left), _kind(right)):
         raise RuntimeError(
             "Promotion for uint16, uint32, uint64 types is not supported, attempted to promote "
             f"{scalar_type_name(left)} and {scalar_type_name(right)}"

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from eagerdecomp.argument_checks import ARGUMENT_CHECKS, real_number
 from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import computed_in, promoted
+from eagerdecomp.promotion import WIDE_UNSIGNED, computed_in, promoted
+from eagerdecomp.shape_checks import SHAPE_CHECKS
 from eagerdecomp.spelling import cpp_name, not_held, not_implemented, scalar_type_name, shape_text
 
 __all__ = ["CHECKS", "EXACT_OUT", "REFUSED", "refusing"]
@@ -24,8 +25,7 @@ __all__ = ["CHECKS", "EXACT_OUT", "REFUSED", "refusing"]
 Check: TypeAlias = Callable[..., None]
 
 _BOOL = frozenset({torch.bool})
-_WIDE_UNSIGNED = frozenset({torch.uint16, torch.uint32, torch.uint64})  # of which eager has few kernels
-_INTEGERS = _WIDE_UNSIGNED | {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+_INTEGERS = WIDE_UNSIGNED | {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 _BUT_BYTE = _BOOL | _INTEGERS - {torch.uint8}
 _INTEGRAL = _BOOL | _INTEGERS
 _COMPLEX = frozenset({torch.complex64, torch.complex128})
@@ -44,7 +44,7 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten._softmax.default": ("softmax_lastdim_kernel_impl", _INTEGRAL),
     "aten._softmax_backward_data.default": ("softmax_backward_lastdim_kernel_impl", _INTEGRAL | _COMPLEX),
     "aten._upsample_nearest_exact1d.default": ("compute_indices_weights_nearest", _BUT_BYTE | _COMPLEX),
-    "aten.aminmax.default": ("aminmax_cpu", _COMPLEX | _WIDE_UNSIGNED),
+    "aten.aminmax.default": ("aminmax_cpu", _COMPLEX | WIDE_UNSIGNED),
     "aten.batch_norm_backward.default": ("batch_norm_backward_cpu", _INTEGRAL | _COMPLEX),
     "aten.binary_cross_entropy.default": ("binary_cross_entropy", _INTEGRAL | _COMPLEX),
     "aten.binary_cross_entropy_backward.default": ("binary_cross_entropy_backward", _INTEGRAL),
@@ -59,9 +59,9 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.clamp_min.Tensor": ("maximum_cpu", _ANY_COMPLEX),
     "aten.col2im.default": ("col2im_out_cpu", _INTEGERS),
     "aten.copysign.Tensor": ("copysign_cpu", _ANY_COMPLEX),
-    "aten.count_nonzero.default": ("nonzero_count_cpu", _WIDE_UNSIGNED),
-    "aten.count_nonzero.dim_IntList": ("nonzero_count_cpu", _WIDE_UNSIGNED),
-    "aten.dot.default": ("dot", _BOOL | _WIDE_UNSIGNED),
+    "aten.count_nonzero.default": ("nonzero_count_cpu", WIDE_UNSIGNED),
+    "aten.count_nonzero.dim_IntList": ("nonzero_count_cpu", WIDE_UNSIGNED),
+    "aten.dot.default": ("dot", _BOOL | WIDE_UNSIGNED),
     "aten.elu.default": ("elu_cpu", _INTEGRAL),
     "aten.elu_backward.default": ("elu_backward_cpu", _INTEGRAL),
     "aten.frac.default": ("frac_cpu", _INTEGERS),
@@ -75,17 +75,17 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.hardswish.default": ("hardswish_cpu", _INTEGRAL),
     "aten.hardswish_backward.default": ("hardswish_backward_cpu", _INTEGRAL),
     "aten.hardtanh_backward.default": ("hardshrink_backward_cpu", _INTEGRAL),
-    "aten.hash_tensor.default": ("xor_sum_cpu", _WIDE_UNSIGNED),
+    "aten.hash_tensor.default": ("xor_sum_cpu", WIDE_UNSIGNED),
     "aten.huber_loss.default": ("huber_cpu", _INTEGRAL | _COMPLEX),
     "aten.huber_loss_backward.default": ("huber_backward_cpu_out", _INTEGRAL),
     "aten.igamma.default": ("igamma_cpu", _INTEGRAL),
     "aten.igammac.default": ("igammac_cpu", _INTEGRAL),
     "aten.im2col.default": ("im2col_out_cpu", _INTEGERS),
-    "aten.kthvalue.default": ("kthvalue_cpu", _WIDE_UNSIGNED),
+    "aten.kthvalue.default": ("kthvalue_cpu", WIDE_UNSIGNED),
     "aten.lcm.default": ("lcm_cpu", _BOOL | _FLOATS | _ANY_COMPLEX),
     "aten.leaky_relu.default": ("leaky_relu_cpu", _INTEGRAL),
     "aten.leaky_relu_backward.default": ("leaky_relu_backward_cpu", _INTEGRAL),
-    "aten.linalg_cross.default": ("cross", _BOOL | _WIDE_UNSIGNED),
+    "aten.linalg_cross.default": ("cross", _BOOL | WIDE_UNSIGNED),
     "aten.log_sigmoid_backward.default": ("log_sigmoid_backward_cpu", _INTEGRAL),
     "aten.log_sigmoid_forward.default": ("log_sigmoid_cpu", _INTEGERS | _COMPLEX),
     "aten.logaddexp.default": ("logaddexp_cpu", _INTEGRAL | {torch.complex32}),
@@ -93,15 +93,15 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.logit_backward.default": ("logit_backward_cpu", _INTEGRAL),
     "aten.max_unpool2d.default": ("max_unpool2d", _INTEGRAL | _COMPLEX),
     "aten.max_unpool3d.default": ("max_unpool3d", _INTEGRAL | _COMPLEX),
-    "aten.median.default": ("median_cpu", _WIDE_UNSIGNED),
-    "aten.median.dim": ("median_out", _WIDE_UNSIGNED),
+    "aten.median.default": ("median_cpu", WIDE_UNSIGNED),
+    "aten.median.dim": ("median_out", WIDE_UNSIGNED),
     "aten.mse_loss.default": ("mse_cpu", _INTEGRAL | _COMPLEX),
-    "aten.mse_loss_backward.default": ("mse_backward_cpu_out", _BOOL | _COMPLEX | _WIDE_UNSIGNED),
+    "aten.mse_loss_backward.default": ("mse_backward_cpu_out", _BOOL | _COMPLEX | WIDE_UNSIGNED),
     "aten.multi_margin_loss.default": ("multi_margin_loss_cpu_kernel", _INTEGRAL | HALF),
     "aten.multilabel_margin_loss_forward.default": ("multilabel_margin_loss_forward_out_frame", _INTEGRAL | HALF),
     "aten.mv.default": ("addmv_impl_cpu", _BOOL),
-    "aten.nanmedian.default": ("median_cpu", _WIDE_UNSIGNED),
-    "aten.nanmedian.dim": ("median_out", _WIDE_UNSIGNED),
+    "aten.nanmedian.default": ("median_cpu", WIDE_UNSIGNED),
+    "aten.nanmedian.dim": ("median_out", WIDE_UNSIGNED),
     "aten.native_batch_norm.default": ("batch_norm", _INTEGRAL | _COMPLEX),
     "aten.native_batch_norm_backward.default": ("batch_norm_backward_cpu", _INTEGRAL | _COMPLEX),
     "aten.native_group_norm.default": ("GroupNormKernelImpl", _INTEGRAL | _COMPLEX),
@@ -113,11 +113,11 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.nll_loss_backward.default": ("nll_loss_backward_out_frame", _INTEGRAL | _COMPLEX),
     "aten.nll_loss_forward.default": ("nll_loss_out_frame", _INTEGRAL | _COMPLEX),
     "aten.polar.default": ("polar_cpu", frozenset({torch.float16})),
-    "aten.pow.Tensor_Tensor": ("pow", _BOOL | _WIDE_UNSIGNED),
-    "aten.reflection_pad1d.default": ("reflection_pad1d", _BOOL | _WIDE_UNSIGNED),
+    "aten.pow.Tensor_Tensor": ("pow", _BOOL | WIDE_UNSIGNED | {torch.complex32}),
+    "aten.reflection_pad1d.default": ("reflection_pad1d", _BOOL | WIDE_UNSIGNED),
     "aten.reflection_pad1d_backward.default": ("reflection_pad1d_backward", _INTEGRAL),
-    "aten.replication_pad1d.default": ("replication_pad1d", _BOOL | _WIDE_UNSIGNED),
-    "aten.replication_pad2d.default": ("replication_pad2d", _BOOL | _WIDE_UNSIGNED),
+    "aten.replication_pad1d.default": ("replication_pad1d", _BOOL | WIDE_UNSIGNED),
+    "aten.replication_pad2d.default": ("replication_pad2d", _BOOL | WIDE_UNSIGNED),
     "aten.selu.default": ("elu_cpu", _INTEGRAL),
     "aten.sigmoid_backward.default": ("sigmoid_backward_cpu", _INTEGRAL),
     "aten.silu.default": ("silu_cpu", _INTEGRAL),
@@ -137,9 +137,9 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
         for sides in ("default", "self_scalar", "other_scalar")
     },
     "aten.tanh_backward.default": ("tanh_backward_cpu", _INTEGRAL),
-    "aten.threshold.default": ("threshold_cpu", _BOOL | _COMPLEX | _WIDE_UNSIGNED),
-    "aten.threshold_backward.default": ("threshold_cpu", _BOOL | _WIDE_UNSIGNED),
-    "aten.trace.default": ("trace", _BOOL | _WIDE_UNSIGNED),
+    "aten.threshold.default": ("threshold_cpu", _BOOL | _COMPLEX | WIDE_UNSIGNED),
+    "aten.threshold_backward.default": ("threshold_cpu", _BOOL | WIDE_UNSIGNED),
+    "aten.trace.default": ("trace", _BOOL | WIDE_UNSIGNED),
     "aten.upsample_bicubic2d.default": ("compute_indices_weights_cubic", _BUT_BYTE),
     "aten.upsample_bilinear2d.default": ("upsample_bilinear2d_channels_last", _BUT_BYTE),
     "aten.upsample_linear1d.default": ("compute_indices_weights_linear", _INTEGRAL),
@@ -331,6 +331,13 @@ def _sub(self: Any, other: Any, alpha: Any = 1) -> None:
 def _pow(self: Any, exponent: Tensor) -> None:
     if isinstance(self, bool) and exponent.dtype is torch.bool:
         raise not_implemented("pow", torch.bool)
+    if (isinstance(self, bool) or self != 1) and computed_in((self, exponent)) is torch.complex32:
+        raise not_implemented("pow", torch.complex32)
+
+
+def _pow_of_number(self: Tensor, exponent: Any) -> None:
+    if exponent not in (0, 1) and computed_in((self, exponent)) is torch.complex32:
+        raise not_implemented("sqrt_vml_cpu" if exponent == 0.5 else "pow", torch.complex32)
 
 
 def _cumulated(name: str) -> Check:
@@ -382,6 +389,15 @@ def _powsum(self: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, 
         raise not_implemented("powsum_cpu", torch.int64)
 
 
+def _mean(self: Tensor, *more: Any, dtype: torch.dtype | None = None) -> None:
+    computed = dtype or self.dtype
+    if not (computed.is_floating_point or computed.is_complex):
+        raise RuntimeError(
+            f"mean(): could not infer output dtype. {'Optional' if dtype else 'Input'} dtype must be either a floating point or "
+            f"complex dtype. Got: {scalar_type_name(computed)}"
+        )
+
+
 def _unfold_backward(grad_in: Tensor, input_sizes: Sequence[int], dim: int, size: int, step: int) -> None:
     if grad_in.dtype is torch.complex32 and step < size:  # windows that do not overlap are copied
         raise not_implemented("unfold_backward_cpu", grad_in.dtype)
@@ -390,6 +406,7 @@ def _unfold_backward(grad_in: Tensor, input_sizes: Sequence[int], dim: int, size
 #: What else an op asks of its arguments, as a function of them that raises eager's error.
 CHECKS: dict[str, Check] = {
     **ARGUMENT_CHECKS,
+    **SHAPE_CHECKS,
     "aten.add.Scalar": _add,
     "aten.add.Tensor": _add,
     "aten.amax.default": _empty_dimension("amax"),
@@ -409,7 +426,10 @@ CHECKS: dict[str, Check] = {
     "aten.linalg__powsum.default": _powsum,
     "aten.linspace.default": _steps_of_bools("linspace_cpu"),
     "aten.logspace.default": _steps_of_bools("logspace_cpu"),
+    "aten.mean.default": _mean,
+    "aten.mean.dim": _mean,
     "aten.pow.Scalar": _pow,
+    "aten.pow.Tensor_Scalar": _pow_of_number,
     "aten.round.decimals": _round,
     "aten.smooth_l1_loss.default": _smooth_l1,
     "aten.split.Tensor": _split,

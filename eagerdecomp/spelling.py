@@ -11,6 +11,7 @@ __all__ = [
     "SHORT_DTYPES",
     "cpp_name",
     "describe_call",
+    "dimension_error",
     "dtype_text",
     "no_cast",
     "not_held",
@@ -142,3 +143,9 @@ def _describe(value: Any) -> str:
         shown = ", ".join(map(_describe, value[:8])) + (f", ... {len(value)} in all" if len(value) > 8 else "")
         return f"[{shown}]"
     return value_text(value)
+
+
+def dimension_error(dim: int, rank: int) -> IndexError:
+    """Eager's error for a dimension that a tensor of this rank does not have."""
+    most = max(1, rank)
+    return IndexError(f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})")

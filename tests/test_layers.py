@@ -78,6 +78,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "pictures",
         "resampling",
         "search",
+        "shape_checks",
         "traced",
         "zeros",
         "compensated",

@@ -277,3 +277,62 @@ def test_numbers_may_be_divided_by_tensors_and_sums_without_nan_of_complex_numbe
     check(torch.floor_divide, 2, torch.tensor([3.0, -4.0]), ops=ops)
     check(torch.floor_divide, True, torch.tensor([True]), ops=ops)
     check(torch.nansum, torch.tensor([1j]), ops=ops)
+
+
+ROWS = torch.arange(24.0).view(2, 3, 4)
+HALVES = torch.ones(3, dtype=torch.complex32)
+
+MISSHAPEN_ON_PRIMS: dict[str, Callable[[], Any]] = {
+    "rows across which no view goes": lambda: ROWS.transpose(0, 1).view(6, 4),
+    "an expanded row, in one": lambda: ROW.expand(5, 3).view(15),
+    "parts of other sizes": lambda: ROWS.split_with_sizes([1, 3, 1], 0),
+    "parts of sizes below zero": lambda: ROWS.split_with_sizes([3, -1], 0),
+    "parts of a number": lambda: torch.ones(()).split_with_sizes([1], 0),
+    "parts along no dimension": lambda: ROWS.split_with_sizes([1, 1], 5),
+    "copies of parts of other sizes": lambda: torch.split_with_sizes_copy(ROWS, [1, 3, 1], 0),
+    "numbers in a row": lambda: torch.cat([ZERO, ZERO]),
+    "a number behind a row": lambda: torch.cat([ROW, ZERO]),
+    "rows of several lengths": lambda: torch.cat([SQUARE, SQUARE[:, :2]]),
+    "a row and a plane": lambda: torch.cat([SQUARE, ROW]),
+    "nothing and a plane, along no dimension": lambda: torch.cat([ROW[:0], SQUARE], 2),
+    "no tensors": lambda: torch.cat([]),
+    "too many dimensions of a number": lambda: ZERO.permute(0, 2, 1),
+    "too few dimensions": lambda: ROWS.permute(0, 1),
+    "a dimension twice": lambda: ROWS.permute(0, 1, -2),
+    "copies of too many dimensions": lambda: torch.permute_copy(ZERO, (0, 2, 1)),
+    "a part of a number": lambda: aten.slice(ZERO, 0, 0, 1),
+    "wide from a few": lambda: ROWS.expand(2, 4, 4),
+    "a leading dimension that is left open": lambda: ROWS.expand(-1, 2, 3, 4),
+    "a view out of the memory": lambda: ROWS.as_strided((9, 9), (9, 9)),
+    "a view out of an expanded number's memory": lambda: torch.ones(1).expand(5, 5).as_strided((2, 2), (2, 1)),
+    "a view from the end of the memory": lambda: ROWS.as_strided((2, 2), (1, 1), 23),
+    "a view of other strides than sizes": lambda: ROWS.as_strided((2, 2), (1,)),
+    "a view of strides below zero": lambda: ROWS.as_strided((2, 2), (-1, 1)),
+    "a view from before the memory": lambda: ROWS.as_strided((2, 2), (1, 1), -1),
+    "a mean of integers": lambda: torch.mean(N),
+    "a mean of bools along a dimension": lambda: torch.mean(B, 0),
+    "a mean as integers": lambda: torch.mean(ROW, dtype=torch.int64),
+    "the greatest of wide unsigned integers": lambda: torch.topk(N.to(torch.uint16), 2),
+    "halves of complex numbers squared": lambda: HALVES**2,
+    "their roots": lambda: HALVES**0.5,
+    "halves to an imaginary power": lambda: HALVES.real**2j,
+    "a number to the power of halves of complex numbers": lambda: 2**HALVES,
+    "powers of halves of complex numbers": lambda: torch.pow(HALVES, HALVES.real),
+}
+
+
+@pytest.mark.parametrize("name", MISSHAPEN_ON_PRIMS)
+def test_misshapen_views_are_refused_on_prims_in_eagers_words(name: str) -> None:
+    kind, want = outcome(MISSHAPEN_ON_PRIMS[name])
+    assert kind == "error"
+    kind, got = outcome(lambda: on_core(MISSHAPEN_ON_PRIMS[name], ed.prims()))
+    assert (kind, type(got), str(got)) == ("error", type(want), str(want))
+
+
+def test_what_is_shaped_as_views_and_joins_ask_is_taken_on_prims() -> None:
+    prims = ed.prims()
+    check(lambda x: x.transpose(0, 1).view(3, -1, 4), ROWS, ops=prims)
+    check(lambda x: torch.cat([x[0, :, 0][:0], x, x[:1]], -3), ROWS, ops=prims)
+    check(lambda x: x[1].as_strided((2, 3), (4, 2), 3), ROWS, ops=prims)
+    check(lambda x: x[1].as_strided((0, 3), (4, 2), 99), ROWS, ops=prims)
+    check(lambda x: x.pow(0) + x.pow(1) + torch.pow(1, x), HALVES, ops=prims)

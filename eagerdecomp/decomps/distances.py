@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.argument_checks import dimension_error
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import not_implemented, scalar_type_name
+from eagerdecomp.spelling import dimension_error, not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.argument_checks import check_topk, dimension_error
+from eagerdecomp.argument_checks import check_topk
 from eagerdecomp.few import (
     acos,
     acosh,
@@ -57,7 +57,7 @@ from eagerdecomp.layouts import all_row_major, as_operands, iterator_strides, la
 from eagerdecomp.precision import HALF, in_type
 from eagerdecomp.promotion import computed_in, floating
 from eagerdecomp.rules import Rule, place_of
-from eagerdecomp.spelling import not_implemented
+from eagerdecomp.spelling import dimension_error, not_implemented
 
 __all__ = ["RULES"]
 

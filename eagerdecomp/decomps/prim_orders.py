@@ -11,7 +11,7 @@ from torch import Tensor
 from eagerdecomp.argument_checks import check_topk
 from eagerdecomp.layouts import as_operands, laid_out
 from eagerdecomp.picking import along, in_blocks, positions, taken, writers
-from eagerdecomp.promotion import number_like
+from eagerdecomp.promotion import WIDE_UNSIGNED, number_like
 from eagerdecomp.rules import Rule, on_prims
 
 __all__ = ["RULES"]
@@ -82,9 +82,18 @@ def _argument(reduce: Callable[..., Any], name: str) -> Callable[..., Any]:
 # -- orders -------------------------------------------------------------------------------------------------------
 
 
+def _comparable(x: Tensor) -> Tensor:
+    """Of unsigned integers, of which no kernel says which is less, signed ones in the same order."""
+    if x.dtype not in WIDE_UNSIGNED:
+        return x
+    if x.dtype is torch.uint64:
+        return aten.bitwise_xor.Scalar(aten.view.dtype(x, torch.int64), torch.iinfo(torch.int64).min)  # type: ignore[no-any-return]
+    return aten._to_copy.default(x, dtype=torch.int64)  # type: ignore[no-any-return]
+
+
 def _order(x: Tensor, dim: int, descending: bool) -> Tensor:
     """Which element of `dim` comes at each place, equal ones as they stand; what is no number is the greatest."""
-    size, rank = x.size(dim), x.dim()
+    x, size, rank = _comparable(x), x.size(dim), x.dim()
     first, numbers = (aten.gt if descending else aten.lt).Tensor, x.dtype.is_floating_point
     others = aten.unsqueeze.default(x, dim + 1)
     odd = aten.ne.Tensor(others, others) if numbers else None

@@ -15,7 +15,7 @@ from torch import Tensor
 from eagerdecomp.layouts import iterator_strides
 from eagerdecomp.picking import FLOAT8, RARE, along, combined, in_blocks, positions, read_range, refusing_types, taken, writers
 from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import number_like
+from eagerdecomp.promotion import WIDE_UNSIGNED, number_like
 from eagerdecomp.rules import Rule, on_prims
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 from eagerdecomp.strides import in_order, memory_order
@@ -25,7 +25,6 @@ __all__ = ["RULES"]
 aten = torch.ops.aten
 
 _INDICES = (torch.int64, torch.int32)
-_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 
 def _wrapped(dim: int, rank: int) -> int:
@@ -363,7 +362,7 @@ def _put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumul
         )
     if accumulate and self.dtype in FLOAT8:  # no sum of such numbers is a prim
         return NotImplemented
-    if self.dtype in _UNSIGNED:
+    if self.dtype in WIDE_UNSIGNED:
         raise not_implemented("index_put", self.dtype)
     if all(one is None for one in indices):
         spread = aten.expand.default(values, list(self.shape))

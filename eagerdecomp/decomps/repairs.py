@@ -11,11 +11,10 @@ from torch import Tensor
 
 from eagerdecomp._tables import full_table, reference
 from eagerdecomp._torch import same_storage
-from eagerdecomp.argument_checks import dimension_error
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import not_held
+from eagerdecomp.spelling import dimension_error, not_held
 from eagerdecomp.writeback import can_cast
 
 __all__ = ["RULES"]

@@ -61,3 +61,11 @@ def test_orders_lie_as_their_input_and_of_complex_numbers_there_are_none() -> No
     for x in (torch.tensor(1j), torch.zeros(0, dtype=torch.complex64)):
         check(torch.sort, x, ops=PRIMS)
         check(lambda x: torch.topk(x, 0), x, ops=PRIMS)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64], ids=str)
+def test_wide_unsigned_integers_are_ordered(dtype: torch.dtype) -> None:
+    most = torch.iinfo(dtype).max
+    x = torch.tensor([3, 1, most, most // 2 + 1, 0, 3], dtype=dtype)
+    check(torch.sort, x, ops=PRIMS)
+    check(torch.unique, x, return_inverse=True, return_counts=True, ops=PRIMS)
