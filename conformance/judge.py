@@ -206,15 +206,38 @@ def widened(arguments: Arguments, draws: torch.Generator | None = None) -> Argum
     return wide
 
 
-def rounding_only(expected: Observed, got: Observed, truth: Observed, moved: Sequence[Observed] = ()) -> bool:
+def _narrowed(wide: Arguments, like: Arguments) -> Arguments:
+    """Widened arguments in the precision of others again."""
+
+    def narrow(value: Any, other: Any) -> Any:
+        if isinstance(value, Tensor) and value.dtype != other.dtype:
+            return value.detach().to(other.dtype).requires_grad_(value.requires_grad)
+        return value
+
+    narrowed: Arguments = tree_map(narrow, wide, like)
+    return narrowed
+
+
+def rounding_only(
+    expected: Observed,
+    got: Observed,
+    truth: Observed,
+    moved: Sequence[Observed] = (),
+    nearby: Sequence[tuple[Observed, Observed]] = (),
+) -> bool:
     """Whether eager's own results are about as far from those in a wider precision as ours are: then neither is the wrong one.
 
-    Or those of the wider precision themselves, in `moved`, where the inputs were rounded.
+    Or those of the wider precision themselves, in `moved`, where the inputs were rounded; or eager's from the wider precision's for
+    such inputs, in `nearby`: for one input eager's rounding may happen to fall well.
     """
-    ours, theirs, exact, *others = ([*one.leaves, *one.inputs, *one.gradients] for one in (got, expected, truth, *moved))
+    pairs = [one for pair in nearby for one in pair]
+    ours, theirs, exact, *others = ([*one.leaves, *one.inputs, *one.gradients] for one in (got, expected, truth, *moved, *pairs))
     if len({len(ours), len(theirs), len(exact), *map(len, others)}) > 1:
         return False
-    return all(_as_near(have, want, true, rest) for have, want, true, *rest in zip(ours, theirs, exact, *others, strict=True))
+    return all(
+        _as_near(have, want, true, rest[: len(moved)], rest[len(moved) :])
+        for have, want, true, *rest in zip(ours, theirs, exact, *others, strict=True)
+    )
 
 
 def excused(
@@ -228,13 +251,20 @@ def excused(
         if rounding_only(expected, got, truth):
             return True
         draws = torch.Generator().manual_seed(0)
-        moved = [observe(function, widened(arguments, draws), backward=backward) for _ in range(_DRAWS)]
+        beside = [widened(arguments, draws) for _ in range(_DRAWS)]
+        moved = [observe(function, one, backward=backward) for one in beside]
+        if rounding_only(expected, got, truth, moved):
+            return True
+        rounded = [_narrowed(one, arguments) for one in beside]
+        nearby = [
+            (observe(function, one, backward=backward), observe(function, widened(one), backward=backward)) for one in rounded
+        ]
     except Exception:  # the border: not every op takes the wider dtype, and then there is nothing to compare with
         return False
-    return rounding_only(expected, got, truth, moved)
+    return rounding_only(expected, got, truth, moved, nearby)
 
 
-def _as_near(have: Any, want: Any, true: Any, moved: Sequence[Any] = ()) -> bool:
+def _as_near(have: Any, want: Any, true: Any, moved: Sequence[Any] = (), nearby: Sequence[Any] = ()) -> bool:
     if not (isinstance(have, Tensor) and isinstance(want, Tensor) and isinstance(true, Tensor)) or have.shape != true.shape:
         return not _leaf_differences("", want, have, True)
     if not _leaf_differences("", want, have, True):
@@ -244,7 +274,11 @@ def _as_near(have: Any, want: Any, true: Any, moved: Sequence[Any] = ()) -> bool
     wide = true.detach()
     alike = [one for one in moved if isinstance(one, Tensor) and one.shape == wide.shape]
     mine, eagers, *others = ((one.detach().to(wide.dtype) - wide).abs().max() for one in (have, want, *alike))
-    return bool(mine <= _AS_INEXACT * eagers) or any(bool(mine <= _OF_INPUTS * other < math.inf) for other in others)
+    if bool(mine <= _AS_INEXACT * eagers) or any(bool(mine <= _OF_INPUTS * other < math.inf) for other in others):
+        return True
+    pairs = zip(nearby[::2], nearby[1::2], strict=True)
+    beside = [(one.detach().to(wide.dtype) - its.detach()).abs().max() for one, its in pairs if isinstance(one, Tensor)]
+    return any(bool(mine <= _AS_INEXACT * error < math.inf) for error in beside)
 
 
 def differences(expected: Observed, got: Observed) -> list[str]:
