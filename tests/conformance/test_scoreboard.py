@@ -194,7 +194,7 @@ def test_what_rounded_inputs_would_change_too_is_told_from_error() -> None:
 def test_luck_of_eagers_rounding_is_told_from_error() -> None:
     def lucky(x: Tensor) -> Tensor:
         """An unstable way to x, which is off by 2**-8 in float32, but not at 1."""
-        return x if x.dtype is torch.float64 or x[0] == 1 else x + 2.0**-8
+        return x + (0 if x.dtype is torch.float64 or x[0] == 1 else 2.0**-8)
 
     arguments = ((torch.ones(1),), {})
     expected, truth = observe(lucky, arguments), observe(lucky, widened(arguments))
