@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp.promotion import promoted
 from eagerdecomp.strides import in_order, is_dense, memory_order
 
 __all__ = ["LAYOUTS", "all_row_major", "as_operands", "in_format_of", "iterator_strides", "laid_out"]
@@ -104,6 +105,12 @@ def as_operands(count: int | None = None, *, promotes: bool = True) -> Wanted:
     return wanted
 
 
+def _as_compared(result: Tensor, *args: Any) -> Sequence[int] | None:
+    """As a kernel lays out truths, whose operands are first made of the type that they promote to."""
+    operands = [arg for arg in args if isinstance(arg, Tensor)][:2]
+    return None if all_row_major(operands) else iterator_strides(result.shape, operands, promoted(operands))
+
+
 def iterator_strides(shape: Sequence[int], operands: Sequence[Tensor], computed_in: torch.dtype | None = None) -> Sequence[int]:
     """The strides that ATen's `TensorIterator` gives a result of `shape`: of its operands, the first that tells two dimensions
     apart settles their order. One of another type than the kernel computes in is copied before: nothing of it is expanded then."""
@@ -158,7 +165,11 @@ LAYOUTS: dict[str, dict[int, Wanted]] = {
     "aten.hardtanh_backward.default": _all(as_operands(2)),
     "aten.logit_backward.default": _all(as_operands(2)),
     "aten.native_dropout_backward.default": _all(as_operands(2)),
+    "aten.div.Tensor_mode": _all(as_operands(2)),
     "aten.floor_divide.default": _all(as_operands(2)),
+    "aten.logical_and.default": _all(_as_compared),
+    "aten.logical_or.default": _all(_as_compared),
+    "aten.logical_xor.default": _all(_as_compared),
     "aten.complex.default": _all(as_operands(2, promotes=False)),
     "aten.polar.default": _all(as_operands(2, promotes=False)),
     "aten.hypot.default": _all(as_operands(2)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from on_core import check
 from torch import Tensor
 
+import eagerdecomp as ed
 from eagerdecomp._torch import overload
 from eagerdecomp.layouts import LAYOUTS, iterator_strides, laid_out
 
@@ -133,3 +135,11 @@ def test_of_row_major_operands_of_one_shape_only_that_is_read(op: Callable[..., 
     entry = laid_out(lambda *args: args[0], LAYOUTS[str(op)])
     assert entry(*watched) is watched[0]
     assert set(read) == {"shape"}
+
+
+@pytest.mark.parametrize("name", ["div", "logical_and", "logical_or", "logical_xor"])
+def test_quotients_and_truths_on_prims_lie_as_the_operands_do(name: str) -> None:
+    op, named = getattr(torch, name), {"rounding_mode": "floor"} if name == "div" else {}
+    sides = (torch.rand(4, 3).T, torch.rand(3, 4), torch.rand(3, 1).expand(3, 4), torch.rand(4, 3).mul(9).T.int())
+    for left, right in itertools.product(sides, sides[:3]):
+        check(op, left, right, **named, ops=ed.prims())
