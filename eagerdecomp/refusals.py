@@ -18,6 +18,7 @@ from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import WIDE_UNSIGNED, computed_in, promoted
 from eagerdecomp.shape_checks import SHAPE_CHECKS
 from eagerdecomp.spelling import cpp_name, not_held, not_implemented, scalar_type_name, shape_text
+from eagerdecomp.type_checks import TYPE_CHECKS
 
 __all__ = ["CHECKS", "EXACT_OUT", "REFUSED", "refusing"]
 
@@ -277,11 +278,6 @@ def _threshold(self: Tensor, threshold: Any, value: Any) -> None:
         _check_fits(real_number(one, self.dtype), self.dtype)
 
 
-def _clamp_of_number(self: Tensor, bound: Any) -> None:
-    if isinstance(bound, complex):
-        raise NotImplementedError("clamp is not supported for complex types")
-
-
 def _round(self: Tensor, *, decimals: int) -> None:
     if self.dtype in _INTEGRAL | _COMPLEX:
         raise not_implemented("round_cpu" if decimals else "round_vml_cpu", self.dtype)
@@ -326,18 +322,6 @@ def _sub(self: Any, other: Any, alpha: Any = 1) -> None:
             )
         )
     _alpha(self, other, alpha)
-
-
-def _pow(self: Any, exponent: Tensor) -> None:
-    if isinstance(self, bool) and exponent.dtype is torch.bool:
-        raise not_implemented("pow", torch.bool)
-    if (isinstance(self, bool) or self != 1) and computed_in((self, exponent)) is torch.complex32:
-        raise not_implemented("pow", torch.complex32)
-
-
-def _pow_of_number(self: Tensor, exponent: Any) -> None:
-    if exponent not in (0, 1) and computed_in((self, exponent)) is torch.complex32:
-        raise not_implemented("sqrt_vml_cpu" if exponent == 0.5 else "pow", torch.complex32)
 
 
 def _cumulated(name: str) -> Check:
@@ -389,15 +373,6 @@ def _powsum(self: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, 
         raise not_implemented("powsum_cpu", torch.int64)
 
 
-def _mean(self: Tensor, *more: Any, dtype: torch.dtype | None = None) -> None:
-    computed = dtype or self.dtype
-    if not (computed.is_floating_point or computed.is_complex):
-        raise RuntimeError(
-            f"mean(): could not infer output dtype. {'Optional' if dtype else 'Input'} dtype must be either a floating point or "
-            f"complex dtype. Got: {scalar_type_name(computed)}"
-        )
-
-
 def _unfold_backward(grad_in: Tensor, input_sizes: Sequence[int], dim: int, size: int, step: int) -> None:
     if grad_in.dtype is torch.complex32 and step < size:  # windows that do not overlap are copied
         raise not_implemented("unfold_backward_cpu", grad_in.dtype)
@@ -407,6 +382,7 @@ def _unfold_backward(grad_in: Tensor, input_sizes: Sequence[int], dim: int, size
 CHECKS: dict[str, Check] = {
     **ARGUMENT_CHECKS,
     **SHAPE_CHECKS,
+    **TYPE_CHECKS,
     "aten.add.Scalar": _add,
     "aten.add.Tensor": _add,
     "aten.amax.default": _empty_dimension("amax"),
@@ -414,8 +390,6 @@ CHECKS: dict[str, Check] = {
     "aten.arange.start_step": _arange,
     "aten.cumprod.default": _cumulated("cumprod"),
     "aten.cumsum.default": _cumulated("cumsum"),
-    "aten.clamp_max.default": _clamp_of_number,
-    "aten.clamp_min.default": _clamp_of_number,
     "aten.embedding.default": _embedding,
     "aten.heaviside.default": _heaviside,
     "aten.heaviside.out": _heaviside,
@@ -426,10 +400,6 @@ CHECKS: dict[str, Check] = {
     "aten.linalg__powsum.default": _powsum,
     "aten.linspace.default": _steps_of_bools("linspace_cpu"),
     "aten.logspace.default": _steps_of_bools("logspace_cpu"),
-    "aten.mean.default": _mean,
-    "aten.mean.dim": _mean,
-    "aten.pow.Scalar": _pow,
-    "aten.pow.Tensor_Scalar": _pow_of_number,
     "aten.round.decimals": _round,
     "aten.smooth_l1_loss.default": _smooth_l1,
     "aten.split.Tensor": _split,

@@ -80,6 +80,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "search",
         "shape_checks",
         "traced",
+        "type_checks",
         "zeros",
         "compensated",
         "unary",

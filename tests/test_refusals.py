@@ -313,6 +313,16 @@ MISSHAPEN_ON_PRIMS: dict[str, Callable[[], Any]] = {
     "a mean of bools along a dimension": lambda: torch.mean(B, 0),
     "a mean as integers": lambda: torch.mean(ROW, dtype=torch.int64),
     "the greatest of wide unsigned integers": lambda: torch.topk(N.to(torch.uint16), 2),
+    "bools above a bool": lambda: torch.clamp_min(B, True),
+    "bools below a bool": lambda: torch.clamp(B, max=True),
+    "bools between two": lambda: torch.clamp(B, False, True),
+    "bools above a bool, each": lambda: torch._foreach_clamp_min([B], True),
+    "wide unsigned integers below a number": lambda: torch.clamp_max(N.to(torch.uint16), 1),
+    "complex numbers above a number": lambda: torch.clamp_min(C, 1),
+    "a sum of halves of complex numbers": lambda: HALVES.sum(),
+    "a sum of them along a dimension": lambda: HALVES.sum(0),
+    "a mean of them": lambda: HALVES.mean(),
+    "a product of them": lambda: HALVES.prod(0),
     "halves of complex numbers squared": lambda: HALVES**2,
     "their roots": lambda: HALVES**0.5,
     "halves to an imaginary power": lambda: HALVES.real**2j,
@@ -335,4 +345,6 @@ def test_what_is_shaped_as_views_and_joins_ask_is_taken_on_prims() -> None:
     check(lambda x: torch.cat([x[0, :, 0][:0], x, x[:1]], -3), ROWS, ops=prims)
     check(lambda x: x[1].as_strided((2, 3), (4, 2), 3), ROWS, ops=prims)
     check(lambda x: x[1].as_strided((0, 3), (4, 2), 99), ROWS, ops=prims)
+    check(lambda x: x[:0].sum(0), HALVES, ops=prims)
+    check(torch.clamp, B, 0, 1, ops=prims)
     check(lambda x: x.pow(0) + x.pow(1) + torch.pow(1, x), HALVES, ops=prims)

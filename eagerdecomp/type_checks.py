@@ -1,0 +1,80 @@
+"""Checks of the types that operands and numbers are computed in together, in eager's words: what its kernels know no numbers of.
+
+torch's Python references widen halves of complex numbers, and take truths for integers, where eager's kernels refuse both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.promotion import WIDE_UNSIGNED, computed_in
+from eagerdecomp.spelling import not_implemented, scalar_type_name
+
+__all__ = ["TYPE_CHECKS"]
+
+_HALVES = torch.complex32
+
+
+def _clamp(self: Tensor, min: Any = None, max: Any = None) -> None:
+    given = {name: bound for name, bound in (("min", min), ("max", max)) if bound is not None}
+    computed = computed_in((self, *given.values()))
+    assert computed is not None  # that of a tensor, at least
+    if computed.is_complex:
+        raise NotImplementedError("clamp is not supported for complex types")
+    if computed is torch.bool or computed in WIDE_UNSIGNED:
+        which = f"_{next(iter(given))}" if len(given) == 1 else ""
+        raise not_implemented(f"clamp{which}_scalar_cpu", computed)
+
+
+def _clamp_max(self: Tensor, bound: Any) -> None:
+    _clamp(self, max=bound)
+
+
+def _mean(self: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> None:
+    computed = dtype or self.dtype
+    if not (computed.is_floating_point or computed.is_complex):
+        raise RuntimeError(
+            f"mean(): could not infer output dtype. {'Optional' if dtype else 'Input'} dtype must be either a floating point or "
+            f"complex dtype. Got: {scalar_type_name(computed)}"
+        )
+    _halves_reduced("sum_cpu")(self, dtype=dtype)
+
+
+def _halves_reduced(kernel: str) -> Callable[..., None]:
+    def check(self: Tensor, *more: Any, dtype: torch.dtype | None = None) -> None:
+        if (dtype or self.dtype) is _HALVES and self.numel():
+            raise not_implemented(kernel, _HALVES)
+
+    return check
+
+
+def _pow_of_a_number(self: Any, exponent: Tensor) -> None:
+    if isinstance(self, bool) and exponent.dtype is torch.bool:
+        raise not_implemented("pow", torch.bool)
+    if (isinstance(self, bool) or self != 1) and computed_in((self, exponent)) is _HALVES:
+        raise not_implemented("pow", _HALVES)
+
+
+def _pow_by_a_number(self: Tensor, exponent: Any) -> None:
+    if exponent not in (0, 1) and computed_in((self, exponent)) is _HALVES:
+        raise not_implemented("sqrt_vml_cpu" if exponent == 0.5 else "pow", _HALVES)
+
+
+#: op -> a function of its arguments that raises eager's error.
+TYPE_CHECKS: dict[str, Callable[..., None]] = {
+    "aten.clamp.default": _clamp,
+    "aten.clamp_max.default": _clamp_max,
+    "aten.clamp_min.default": _clamp,
+    "aten.mean.default": _mean,
+    "aten.mean.dim": _mean,
+    "aten.pow.Scalar": _pow_of_a_number,
+    "aten.pow.Tensor_Scalar": _pow_by_a_number,
+    "aten.prod.default": _halves_reduced("prod_out_cpu"),
+    "aten.prod.dim_int": _halves_reduced("prod_out_cpu"),
+    "aten.sum.default": _halves_reduced("sum_cpu"),
+    "aten.sum.dim_IntList": _halves_reduced("sum_cpu"),
+}
