@@ -217,6 +217,7 @@ ELSEWHERE: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("rrelu_with_noise", "rrelu_with_noise_"), "with bounds the wrong way round", "eager refuses them where it draws alone"),
     (("_ctc_loss", "_ctc_loss_backward"), "with lengths in tensors", "the sizes of what it computes with are these lengths"),
     (("_pack_padded_sequence",), "", "the size of its result is a sum of the lengths"),
+    (("_pad_packed_sequence",), "in inference mode", "the size of its result is the largest batch"),
     (("masked_fill", "masked_fill_"), "with a value of another type in a tensor", "eager refuses what the type does not hold"),
     (("searchsorted",), "with a sorter", "eager refuses places out of range"),
     (("_foreach_addcdiv", "_foreach_addcmul"), "with scalars in a tensor", "they are numbers of the rule's, and of eager's"),

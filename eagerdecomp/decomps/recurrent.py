@@ -20,6 +20,7 @@ from torch import Tensor
 
 from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Call, NoRoute, Rule, linked, own
+from eagerdecomp.spelling import scalar_type_name, shape_text
 
 __all__ = ["RULES"]
 
@@ -41,6 +42,46 @@ def pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> t
         pieces.append(aten.reshape.default(chunk, [-1, *steps.shape[2:]]))
         batch_sizes.extend([batch] * (length - start))
     return aten.cat.default(pieces), torch.tensor(batch_sizes, dtype=torch.int64)
+
+
+def pad_packed_sequence(
+    data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: Any, total_length: int
+) -> tuple[Tensor, Tensor]:
+    """The steps end to end and the batch size of each -> ``[T, B, *]`` (or ``[B, T, *]``), padded, and the ``B`` lengths. It is a
+    composition of torch's that writes into its result; it comes whole in inference mode only."""
+    if batch_sizes.dim() != 1 or batch_sizes.device.type != "cpu" or batch_sizes.dtype is not torch.int64:
+        kind = f"{batch_sizes.dim()}D {batch_sizes.device} {scalar_type_name(batch_sizes.dtype)}"
+        raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got {kind} tensor")
+    sizes: list[int] = batch_sizes.tolist()
+    if not sizes:
+        raise RuntimeError("batch_sizes can not be empty")
+    if 0 < total_length < len(sizes):
+        raise RuntimeError(
+            "Expected total_length to be at least the length of the longest sequence in input, but got "
+            f"total_length={total_length} and max sequence length being {len(sizes)}"
+        )
+    if any(before < after <= sizes[0] for before, after in itertools.pairwise(sizes)):  # eager writes beyond its memory
+        raise RuntimeError(f"batch_sizes must not grow from one step to the next, but are {sizes}")
+    most, rest, done = sizes[0], list(data.shape[1:]), 0
+    pieces: list[Tensor] = []
+    for batch, run in itertools.groupby(sizes):
+        steps = len(list(run))
+        if not 0 <= batch <= most:
+            shapes = shape_text([steps, most, *rest]), shape_text([steps, batch, *rest])
+            raise RuntimeError(f"output with shape {shapes[0]} doesn't match the broadcast shape {shapes[1]}")
+        piece = aten.reshape.default(aten.slice.Tensor(data, 0, done, done + steps * batch), [steps, batch, *rest])
+        if batch < most:
+            missing = [0, 0] * len(rest) + [0, most - batch]
+            piece = aten.constant_pad_nd.default(piece, missing, padding_value)
+        pieces.append(piece)
+        done += steps * batch
+    if total_length > len(sizes):
+        shape = [total_length - len(sizes), most, *rest]
+        pieces.append(aten.full.default(shape, padding_value, dtype=data.dtype, device=data.device))
+    padded = aten.cat.default(pieces)
+    ends = [length for length, (size, after) in enumerate(itertools.pairwise([*sizes, 0]), 1) for _ in range(size - after)]
+    lengths = ends[::-1]
+    return aten.transpose.int(padded, 0, 1) if batch_first else padded, torch.tensor(lengths, dtype=torch.int64)
 
 
 def _check(steps: Tensor, sizes: list[int]) -> None:
@@ -264,6 +305,7 @@ def _times(steps: int, reverse: bool) -> range:
 
 RULES: tuple[Rule, ...] = (
     own(aten._pack_padded_sequence.default, pack_padded_sequence, effects=True),
+    own(aten._pad_packed_sequence.default, pad_packed_sequence, effects=True),
     linked(aten.mkldnn_rnn_layer.default, _in_float32(_lstm_layer)),
     linked(aten.mkldnn_rnn_layer_backward.default, _in_float32(_lstm_layer_backward)),
 )

@@ -22,6 +22,40 @@ def test_packing(lengths: list[int], batch_first: bool) -> None:
     check(aten._pack_padded_sequence.default, x, torch.tensor(lengths), batch_first)
 
 
+@pytest.mark.parametrize("total", [0, 2, 5])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("sizes", [[3, 2, 1], [2, 2, 2], [3, 3, 0], [6], [3, 3, 1]])
+def test_padding(sizes: list[int], batch_first: bool, total: int) -> None:
+    data = torch.arange(12.0).view(6, 2)
+    with torch.inference_mode():
+        check(aten._pad_packed_sequence.default, data, torch.tensor(sizes, dtype=torch.int64), batch_first, -1.5, total)
+
+
+@pytest.mark.parametrize("sizes", [torch.tensor([[6]]), torch.tensor([6], dtype=torch.int32)])
+def test_batch_sizes_are_a_row_of_int64(sizes: torch.Tensor) -> None:
+    with torch.inference_mode():
+        check(aten._pad_packed_sequence.default, torch.arange(12.0).view(6, 2), sizes, False, 0.0, 0)
+
+
+@pytest.mark.parametrize(("sizes", "words"), [([3, 1, 2], "must not grow"), ([1, 2, 3], "doesn't match"), ([], "can not be empty")])
+def test_batch_sizes_that_grow_are_refused_where_eager_writes_beyond_its_memory(sizes: list[int], words: str) -> None:
+    with torch.inference_mode(), ed.EagerDecompMode(CORE), pytest.raises(RuntimeError, match=words):
+        aten._pad_packed_sequence.default(torch.zeros(6, 2), torch.tensor(sizes, dtype=torch.int64), False, 0.0, 0)
+
+
+def test_sequences_are_padded_in_inference_mode() -> None:
+    layer, x = nn.GRU(2, 3), torch.linspace(-1, 1, 24).view(4, 3, 2)
+
+    def run() -> list[torch.Tensor]:
+        with torch.inference_mode():
+            packed = pack_padded_sequence(x, torch.tensor([2, 4, 1]), enforce_sorted=False)
+            return list(pad_packed_sequence(layer(packed)[0], padding_value=float("nan")))
+
+    want = run()
+    for _ in range(2):
+        torch.testing.assert_close(on_core(run), want, equal_nan=True)
+
+
 @pytest.mark.parametrize("kind", [nn.RNN, nn.GRU])
 def test_a_bidirectional_layer_over_packed_sequences(kind: type[nn.RNNBase]) -> None:
     torch.manual_seed(0)
