@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -164,9 +165,9 @@ def observe(
 
 def _is_random(function: Callable[..., Any], arguments: Arguments) -> bool:
     """Asked of a call of its own: under any mode torch gets `linalg.pinv` of complex matrices and its kin wrong, so that what is
-    expected is observed under none."""
+    expected is observed under none. Some calls it refuses, as `linspace` of tensors under vmap, which hands a mode numbers."""
     args, kwargs = clone_arguments(arguments)
-    with BackendRecorder() as recorder:
+    with BackendRecorder() as recorder, suppress(Exception):
         function(*args, **kwargs)
     return any(torch.Tag.nondeterministic_seeded in op.tags or op._schema.name in _UNINITIALISED for op in recorder.ops)
 

@@ -15,6 +15,7 @@ from eagerdecomp.explanation import Explanation
 from eagerdecomp.keeping import KeepingMode, kept_of
 from eagerdecomp.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.preflight import Preflight
+from eagerdecomp.registering import tensor_places, without_numbers
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.stats import Stats
 from eagerdecomp.tracer import desugars_first
@@ -145,6 +146,13 @@ class EagerDecompMode(KeepingMode):
             return entry.run(*args, **kwargs) if kwargs else entry.run(*args)
         except NoRoute as caught:
             failure = caught.without_frames()
+        except TypeError:
+            # A tensor that stands for a number reaches a mode as the number, which torch's functions do not take everywhere.
+            given = tuple(args)
+            tensors = without_numbers(tensor_places(entry.op), given)
+            if tensors is given:
+                raise
+            return self.__torch_dispatch__(func, types, tensors, kwargs)
         return self._engine.unsupported(entry, args, kwargs or {}, failure, entry.op)
 
     def __repr__(self) -> str:

@@ -469,6 +469,14 @@ def test_misses_of_several_threads_are_all_counted() -> None:
     assert mode.stats()[OPAQUE].misses == 4
 
 
+def test_numbers_that_stand_for_tensors_are_tensors_again() -> None:
+    """To expand a number torch itself refuses under any mode."""
+    ends = torch.tensor([1.0, 2.0])
+    with on(CORE):
+        got = torch.func.vmap(lambda end: torch.linspace(0, end, 5))(ends)
+    assert_same(got, torch.func.vmap(lambda end: torch.linspace(0, end, 5))(ends))
+
+
 PRIMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "zeros": lambda x: torch.zeros(3),
     "full": lambda x: torch.full((2, 2), 3.0),

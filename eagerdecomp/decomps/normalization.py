@@ -87,6 +87,15 @@ def _reserver(call: Call) -> Callable[[Tensor], Any]:
     return lambda like: full([0], 0, dtype=torch.uint8, device=like.device)
 
 
+def _check_dims(input: Tensor) -> None:
+    """The ops that no function of torch's leads to refuse it by another type than Core ATen's kernels do, which one may lead to."""
+    if input.dim() == 0:
+        raise ValueError(
+            "SmallVector unable to grow. Requested capacity (18446744073709551615) is larger than maximum value for size type"
+            " (4294967295)"
+        )
+
+
 def _with_update(call: Call) -> Callable[..., Any]:
     normalize, reserve = _batch_norm(call, _left), _reserver(call)
 
@@ -99,6 +108,7 @@ def _with_update(call: Call) -> Callable[..., Any]:
         momentum: float,
         eps: float,
     ) -> Any:
+        _check_dims(input)
         return (*normalize(input, weight, bias, running_mean, running_var, True, momentum, eps), reserve(input))
 
     return run
@@ -116,6 +126,7 @@ def _with_update_functional(call: Call) -> Callable[..., Any]:
         momentum: float,
         eps: float,
     ) -> Any:
+        _check_dims(input)
         *answer, mean, var = normalize(input, weight, bias, running_mean, running_var, True, momentum, eps)
         return (*answer, reserve(input), mean, var)
 
@@ -134,6 +145,7 @@ def _no_update(call: Call) -> Callable[..., Any]:
         momentum: float,
         eps: float,
     ) -> Any:
+        _check_dims(input)
         answer = normalize(input, weight, bias, running_mean, running_var, False, momentum, eps)
         if answer is NotImplemented:
             return behind(input, weight, bias, running_mean, running_var, momentum, eps)

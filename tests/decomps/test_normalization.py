@@ -103,6 +103,16 @@ def test_empty_batches_in_evaluation() -> None:
     check(BATCH_NORMS["native, evaluation"], torch.randn(0, 3, 2), weight, bias, mean, var)
 
 
+@pytest.mark.parametrize("name", ["with update", "with functional update", "no update"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_batch_norm_without_dimensions_is_refused_as_eager_refuses_it(name: str, dtype: torch.dtype) -> None:
+    with pytest.raises(ValueError, match="SmallVector") as theirs:
+        BATCH_NORMS[name](torch.ones((), dtype=dtype), *channels())
+    with pytest.raises(ValueError, match="SmallVector") as ours:
+        on_core(lambda: BATCH_NORMS[name](torch.ones((), dtype=dtype), *channels()))
+    assert str(ours.value) == str(theirs.value)
+
+
 @pytest.mark.parametrize("op", [aten._native_batch_norm_legit.out, aten._batch_norm_with_update.out])
 def test_batch_norm_written_to_out(op: Any) -> None:
     names = ("out", "save_mean", "save_invstd", "reserve")[: len(op._schema.returns)]
