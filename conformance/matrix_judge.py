@@ -143,7 +143,7 @@ def _judge_refusal(case: Case, call: _Call, expected: Exception) -> Result:
 
 def _forgiven(differing: Sequence[str], case: Case, call: _Call, expected: Observed, got: Observed) -> bool:
     """Rounding alone, which of equals is picked, or what any mode brings about: of all three eager is no standard."""
-    if of_equals(call.name, differing, case.arguments, got):
+    if of_equals(call.name, differing, case.arguments, expected, got):
         return True
     if excused(differing, case.function, case.arguments, expected, got, call.backward):
         return True

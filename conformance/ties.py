@@ -10,22 +10,22 @@ from conformance.judge import Arguments, Observed, only_values
 
 __all__ = ["PICKING", "of_equals"]
 
-#: OpInfos of ops that answer values and their places -> which argument the dimension is.
-PICKING: dict[str, int] = {"sort": 1, "topk": 2}
+#: OpInfos of ops that answer places of values -> at which result they stand, and which argument the dimension is.
+PICKING: dict[str, tuple[int, int]] = {"argsort": (0, 1), "sort": (1, 1), "topk": (1, 2)}
 
 
-def of_equals(name: str, differing: Sequence[str], arguments: Arguments, got: Observed) -> bool:
-    """Whether what differs are places alone, of elements that are what eager picked."""
+def of_equals(name: str, differing: Sequence[str], arguments: Arguments, expected: Observed, got: Observed) -> bool:
+    """Whether what differs are places alone, each there once, of elements that are equal to those that eager picked."""
     positional, named = arguments
     if name not in PICKING or named.get("stable") or not only_values(differing):
         return False
-    mine = ["result 1", *(f"input {number} afterwards" for number in got.shares[1])]
+    result, at = PICKING[name]
+    mine = [f"result {result}", *(f"input {number} afterwards" for number in got.shares[result])]
     if any(one.partition(":")[0] not in mine for one in differing):
         return False
-    values, places = got.leaves
-    at = PICKING[name]
     dim = positional[at] if len(positional) > at else named.get("dim", -1)
-    return _each_once(places, dim) and bool((positional[0].gather(dim, places) == values).all())
+    want, have = (positional[0].detach().gather(dim, one.leaves[result]) for one in (expected, got))
+    return _each_once(got.leaves[result], dim) and bool(((want == have) | ((want != want) & (have != have))).all())
 
 
 def _each_once(places: Tensor, dim: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -20,11 +21,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from conformance import matrix, matrix_judge
 from conformance.cases import opinfos
+from conformance.judge import Observed, observe
 from conformance.layouts import laid_out
 from conformance.matrix import judged, main, planned
 from conformance.matrix_cells import BLOCKS, Cell, cells
 from conformance.matrix_judge import FAILED, Result, judge_cell
 from conformance.matrix_results import Held, Manifest, page, told
+from conformance.ties import PICKING, of_equals
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -145,6 +148,20 @@ def test_of_equals_any_may_be_picked_but_each_once(form: str, monkeypatch: pytes
     assert [judged_with(places) for places in ([0, 2], [2, 0])] == ["pass", "pass"]
     assert [judged_with(places) for places in ([0, 0], [0, 1])] == ["wrong", "wrong"]
     assert judged_with([0, 1], (3, 1)) == "wrong"
+
+
+def test_orders_of_equals_are_any() -> None:
+    assert PICKING["argsort"] == (0, 1)
+    x = torch.tensor([[math.nan, 1.0, math.nan, 1.0]])
+
+    def seen(places: list[int]) -> Observed:
+        return observe(lambda x: torch.tensor([places]), ((x,), {}))
+
+    wrong = ["result 0: values differ: "]
+    assert of_equals("argsort", wrong, ((x, 1), {}), seen([1, 3, 0, 2]), seen([3, 1, 2, 0]))
+    assert not of_equals("argsort", wrong, ((x,), {}), seen([1, 3, 0, 2]), seen([3, 0, 1, 2]))
+    assert not of_equals("argsort", wrong, ((x,), {"stable": True}), seen([1, 3, 0, 2]), seen([3, 1, 2, 0]))
+    assert not of_equals("argsort", ["result 0: dtype torch.int32 for torch.int64"], ((x,), {}), seen([1]), seen([1]))
 
 
 # -- the manifest -------------------------------------------------------------------------------------------------
