@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import suggested_memory_format
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import WIDE_UNSIGNED
-from eagerdecomp.spelling import cpp_name, dimension_error, not_held, not_implemented, scalar_type_name, shape_text
+from eagerdecomp.spelling import cpp_name, dimension_error, not_held, not_implemented, not_true, scalar_type_name, shape_text
 
 __all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_addmv", "check_baddbmm", "check_topk", "real_number"]
 
@@ -55,19 +54,12 @@ def _dimensions(self: Tensor, dim: Sequence[int] = (), **options: Any) -> None:
         _wrapped(one, self.dim())
 
 
-def _not_true(condition: str) -> RuntimeError:
-    return RuntimeError(
-        f"Expected {condition} to be true, but got false.  "
-        "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
-    )
-
-
 def _narrow_copy(self: Tensor, dim: int, start: int, length: int) -> None:
     rank = self.dim()
     if not rank:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     if dim >= rank:
-        raise _not_true("dim < static_cast<int64_t>(self_sizes.size())")
+        raise not_true("dim < static_cast<int64_t>(self_sizes.size())")
     size = self.size(_wrapped(dim, rank))
     if length < 0 and -size <= start <= size:
         raise RuntimeError(f"start ({start + size if start < 0 else start}) + length ({length}) exceeds dimension size ({size}).")
@@ -382,47 +374,11 @@ def _mv(self: Tensor, vec: Tensor) -> None:
     check_addmv(vec, self, vec)
 
 
-def _batch(places: Sequence[int], training: int) -> Callable[..., None]:
-    """Of batch norm: types as `_normalized` asks; statistics are of at least one element."""
-    typed = _normalized(*places)
-
-    def check(input: Tensor, *more: Any) -> None:
-        typed(input, *more)
-        if more[training] and not input.numel():
-            raise RuntimeError(f"input tensor must have at least one element, but got input_sizes = {shape_text(input.shape)}")
-
-    return check
-
-
-def _groups(input: Tensor, *more: Any) -> None:
-    _normalized(0, 1)(input, *more)
-    if not input.is_contiguous(memory_format=suggested_memory_format(input)):
-        raise _not_true("X.is_contiguous(memory_format)")
-
-
-def _normalized(*places: int) -> Callable[..., None]:
-    """Eager's norms take one type alone, or half floats beside parameters in float32; those stand at `places`."""
-
-    def check(input: Tensor, *more: Any) -> None:
-        given = [one for one in (more[place] for place in places) if one is not None]
-        if not given or given[0].dtype is input.dtype:
-            return
-        if any(one.dtype is not torch.float32 for one in given):
-            raise RuntimeError("mixed dtype (CPU): expect parameter to have scalar type of Float")
-        if input.dtype not in HALF:
-            raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")
-
-    return check
-
-
 #: op -> a function of its arguments that raises eager's error.
 ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten._adaptive_avg_pool3d.default": _taking("adaptive_avg_pool3d_cpu", *_FLOATS),
-    "aten._native_batch_norm_legit.default": _batch((0, 1, 2, 3), 4),
     "aten.addbmm.default": _addbmm,
     "aten.addmm.default": _addmm,
-    "aten._native_batch_norm_legit.no_stats": _batch((0, 1), 2),
-    "aten._native_batch_norm_legit_no_training.default": _normalized(0, 1, 2, 3),
     "aten.aminmax.default": _aminmax,
     "aten.argmax.default": _extreme("argmax"),
     "aten.argmin.default": _extreme("argmin"),
@@ -453,8 +409,6 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten.mvlgamma.default": _mvlgamma,
     "aten.narrow_copy.default": _narrow_copy,
     "aten.native_dropout.default": _native_dropout,
-    "aten.native_group_norm.default": _groups,
-    "aten.native_layer_norm.default": _normalized(1, 2),
     "aten.polar.default": _complex,
     "aten.scatter.reduce": _dimension,
     "aten.scatter.value_reduce": _dimension,

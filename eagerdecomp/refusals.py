@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.argument_checks import ARGUMENT_CHECKS, real_number
+from eagerdecomp.norm_checks import NORM_CHECKS
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import WIDE_UNSIGNED, computed_in, promoted
 from eagerdecomp.shape_checks import SHAPE_CHECKS
@@ -381,6 +382,7 @@ def _unfold_backward(grad_in: Tensor, input_sizes: Sequence[int], dim: int, size
 #: What else an op asks of its arguments, as a function of them that raises eager's error.
 CHECKS: dict[str, Check] = {
     **ARGUMENT_CHECKS,
+    **NORM_CHECKS,
     **SHAPE_CHECKS,
     **TYPE_CHECKS,
     "aten.add.Scalar": _add,

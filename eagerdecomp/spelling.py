@@ -16,6 +16,7 @@ __all__ = [
     "no_cast",
     "not_held",
     "not_implemented",
+    "not_true",
     "scalar_type_name",
     "shape_text",
     "tensor_text",
@@ -149,3 +150,11 @@ def dimension_error(dim: int, rank: int) -> IndexError:
     """Eager's error for a dimension that a tensor of this rank does not have."""
     most = max(1, rank)
     return IndexError(f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})")
+
+
+def not_true(condition: str) -> RuntimeError:
+    """ATen's error for a condition that it checks without words of its own."""
+    return RuntimeError(
+        f"Expected {condition} to be true, but got false.  "
+        "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
+    )

@@ -69,6 +69,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "heads",
         "layouts",
         "matrices",
+        "norm_checks",
         "observing",
         "outside",
         "conformance.samples",
