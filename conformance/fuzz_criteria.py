@@ -142,12 +142,14 @@ def _singular(adjoint: bool) -> Callable[..., bool | None]:
 
 
 def _condition(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
-    """Of a matrix that is singular to working precision: any number from there on."""
+    """Of a matrix that is singular to working precision: any number from there on. It grows with the square of what is right."""
     if given.get("p") in (-2, -1, float("-inf")):
         return False
     values = torch.linalg.svdvals(matrix)
     singular = values[..., -1] <= rounding * values[..., 0]
-    return bool(singular.all()) and bool((results[0] >= 1 / rounding).all())
+    true = torch.linalg.cond(matrix, given.get("p"))
+    right = torch.where(singular, results[0] >= 1 / rounding, (results[0] - true).abs() <= rounding * true.square())
+    return bool(singular.any()) and bool(right.all())
 
 
 def _solution(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
@@ -200,6 +202,8 @@ def _pseudo_inverse(matrix: Tensor, results: Sequence[Tensor], given: Mapping[st
         relative = given.get("rcond", 0.0)
     absolute, relative = (_beside(0.0 if one is None else one) for one in (absolute, relative))
     bound = torch.maximum(relative * largest, absolute)
+    if not bool(results[0].isfinite().all()) and bool((bound > 0).all()):
+        return None  # only what nothing cuts off is divided by nothing
     return True if bool(((values - bound).abs() <= rounding * largest).any(-1).all()) else None
 
 
@@ -212,11 +216,16 @@ def _beside(tolerance: Any) -> Tensor:
 
 def _orthogonal_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
     basis, upper = results
-    if not _is_singular(matrix, rounding) or not torch.equal(upper, upper.triu()):
+    if not (_is_singular(matrix, rounding) or _has_free_sign(matrix, rounding)) or not torch.equal(upper, upper.triu()):
         return False
     if not basis.numel():
         return _small(upper.mH @ upper - matrix.mH @ matrix, matrix.mH @ matrix, rounding)
     return _orthonormal(basis, rounding) and _small(basis @ upper - matrix, matrix, rounding)
+
+
+def _has_free_sign(matrix: Tensor, rounding: float) -> bool:
+    """Whether a reflector is of a column whose first number is nothing but rounding: its sign decides that of a row."""
+    return bool(((torch.geqrf(matrix)[1] - 1).abs() <= rounding).any())
 
 
 def _reflectors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
@@ -245,7 +254,7 @@ def _packed_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[st
 
 
 #: Criteria by which results that are not finite may be right too.
-_OF_ANY_RESULTS = (_condition, _solution, _solved)
+_OF_ANY_RESULTS = (_condition, _solution, _solved, _pseudo_inverse)
 
 CRITERIA: Mapping[str, Callable[..., bool | None]] = {
     "aten::linalg_eigvals": _eigenvalues,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from conformance.fuzz_judging import is_leaf
-from conformance.fuzz_limits import EXCLUDED, ROW_MAJOR
+from conformance.fuzz_limits import EXCLUDED, ROW_MAJOR, WRITTEN
 from eagerdecomp._torch import OpOverload, packet_overloads
 from eagerdecomp.calls import load_calls
 from eagerdecomp.calltext import CallTextError, parse_call
@@ -262,9 +262,10 @@ class Drawing:
         args, kwargs = self._random.choice(templates()[op])
         facts = facts_of(op)
         call = _Filling(self, args, kwargs, torch.Tag.pointwise in op.tags)
-        named = {argument.name: argument for argument in facts.arguments}
-        texts = [call.text(value, facts.arguments[number].mutated) for number, value in enumerate(args)]
-        texts += [f"{name}={call.text(value, named[name].mutated)}" for name, value in kwargs.items() if name in named]
+        also = frozenset[str]().union(*(names for pattern, names in WRITTEN.items() if re.fullmatch(pattern, str(op))))
+        written = {argument.name: argument.mutated or argument.name in also for argument in facts.arguments}
+        texts = [call.text(value, written[facts.arguments[number].name]) for number, value in enumerate(args)]
+        texts += [f"{name}={call.text(value, written[name])}" for name, value in kwargs.items() if name in written]
         yield from call.lines
         if any(re.fullmatch(pattern, str(op)) for pattern in ROW_MAJOR):
             texts = [re.sub(r"\bt\d+(\[\d+\])*", r"\g<0>.contiguous()", text) for text in texts]

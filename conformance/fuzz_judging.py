@@ -18,11 +18,25 @@ from torch import Tensor
 from conformance.fuzz_criteria import holds_singular, is_right
 from conformance.fuzz_leaves import names as words
 from conformance.fuzz_leaves import wide_leaf, widened
-from conformance.fuzz_limits import HIDDEN_DRAWS, NAN_BY_PLACE, NOT_FINITE, SPREADS, THEIR_OWN, allowed
+from conformance.fuzz_limits import FUSED, HIDDEN_DRAWS, NAN_BY_PLACE, NOT_FINITE, SPREADS, THEIR_OWN, allowed
+from conformance.fuzz_roundings import (
+    CALL,
+    as_autocast_gives,
+    captured,
+    computed_in,
+    in_floats,
+    is_finite,
+    is_of,
+    is_through_roundings,
+    is_unfused,
+    narrowed,
+    near,
+    spelt_out,
+)
 from eagerdecomp import OpSet, judging
-from eagerdecomp._torch import OpOverload, is_zero_tensor
+from eagerdecomp._torch import is_zero_tensor
 from eagerdecomp.observing import Caught, copied, leaves_of, observe, observed
-from eagerdecomp.schema import facts_of, functional_twin
+from eagerdecomp.schema import facts_of
 
 __all__ = ["CALL", "Difference", "Seen", "Spaces", "is_leaf", "spread"]
 
@@ -40,9 +54,6 @@ _FOLLOWED = _MASKS | {f"aten::{name}" for name in ("uniform_", "uniform", "rand"
 
 # What hands out memory as it is.
 _UNINITIALISED = re.compile(r"empty|resize|_new_zeros_with_same_feature_meta|set_")
-
-#: A line that calls an operator.
-CALL = re.compile(r"(?:with [^:]*: )?t\d+ = aten\.(\w+)\.(\w+)\((.*)\)")
 
 
 @dataclass(frozen=True)
@@ -131,7 +142,7 @@ class Spaces:
         rows, call = list(allowed(line, words)), CALL.fullmatch(line)
         if not rows or call is None or not refused or not all(row.singular for row in rows):
             return bool(rows)
-        args, kwargs = _captured(call[3], self.eager)
+        args, kwargs = captured(call[3], self.eager)
         if call[1] == "linalg_tensorinv":
             ind = args[1] if len(args) > 1 else kwargs.get("ind", 2)
             return holds_singular([args[0].flatten(ind).flatten(0, ind - 1)])
@@ -173,7 +184,7 @@ class Spaces:
     def alike(self) -> bool:
         """Whether all values are eager's, those too that are not known to be written."""
         return all(
-            _near(one, dict(spread(name, lane[name]))[text])
+            near(one, dict(spread(name, lane[name]))[text])
             for lane in self.lanes
             for name in self.names
             for text, one in spread(name, self.eager[name])
@@ -199,7 +210,7 @@ class Spaces:
             raise Difference("aliasing", line, "a result is the very argument, or not, where eager's is not, or is")
 
     def _values(self, line: str, name: str, lane: int, text: str, expected: Tensor, got: Tensor) -> None:
-        if _near(expected, got) or self._is_free(line):
+        if near(expected, got) or self._is_free(line):
             return
         if not (self._gradient_excused(text, expected, got) if " gradient(" in line else self._excused(line, name, lane)):
             raise Difference("values", line, f"{text} (lane {lane}): {_shown(got)} for {_shown(expected)}")
@@ -216,7 +227,7 @@ class Spaces:
 
     def _excused(self, line: str, name: str, lane: int) -> bool:
         """Whether values differ by rounding alone, as told by the call in float64."""
-        call = CALL.fullmatch(line)
+        call = CALL.fullmatch(spelt_out(line))
         if call is None:
             return False
         op = getattr(getattr(aten, call[1]), call[2])
@@ -231,7 +242,7 @@ class Spaces:
             finally:
                 self.lines = kept
         prefix = line.partition(f"{name} = ")[0]
-        args, kwargs = _captured(call[3], before)
+        args, kwargs = captured(call[3], before)
         found: list[Any] = []
         copies = copied(op._schema.name, args, kwargs)
 
@@ -245,29 +256,35 @@ class Spaces:
         if fresh.error is not None:
             return False
         dtypes = [
-            dtype if _is_of(leaf, dtype) else None
-            for leaf, dtype in zip(fresh.leaves, _computed_in(op, args, kwargs) or [None] * len(fresh.leaves), strict=True)
+            dtype if is_of(leaf, dtype) else None
+            for leaf, dtype in zip(fresh.leaves, computed_in(op, args, kwargs) or [None] * len(fresh.leaves), strict=True)
         ]
         sides = []
         for space in (self.eager, self.lanes[lane]):
-            given, named = _captured(call[3], space)
+            given, named = captured(call[3], space)
             made = observed(space[name], given, named)
             detached = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in made.leaves]
-            detached = [_narrowed(leaf, dtype) for leaf, dtype in zip(detached, dtypes, strict=True)]
+            detached = [narrowed(leaf, dtype) for leaf, dtype in zip(detached, dtypes, strict=True)]
             sides.append(
                 replace(made, leaves=detached, inputs=[leaf.detach() for leaf in made.inputs], same=fresh.same, shares=fresh.shares)
             )
-        if not all(_is_finite(one) for one in leaves_of([*args, *kwargs.values()])):
+        if not all(is_finite(one) for one in leaves_of([*args, *kwargs.values()])):
             if re.fullmatch(NOT_FINITE, call[1]):
                 return True
             if re.fullmatch(SPREADS, call[1]) and all(map(_near_where_finite, *(side.leaves for side in sides))):
                 return True
-        plain_args, plain_kwargs = copied(op._schema.name, *_captured(call[3], before))
-        near = judging.difference(op, plain_args, plain_kwargs, sides[0], sides[1], native) is None
+        if re.fullmatch(FUSED, call[1]) and is_unfused(call[1], args, kwargs, sides[1].leaves[0]):
+            return True
+        plain_args, plain_kwargs = copied(op._schema.name, *captured(call[3], before))
+        if any(isinstance(one, Tensor) and one.dtype.is_floating_point for one in sides[0].leaves):
+            plain_args = in_floats(op, plain_args)
+        if "autocast" in prefix:
+            plain_args = as_autocast_gives(plain_args, sides[0].leaves)
+        alike = judging.difference(op, plain_args, plain_kwargs, sides[0], sides[1], native) is None
         right = is_right(op, args, kwargs, sides[1].leaves)
-        if right is False and near and any(judging.is_arbitrary(op, number) for number in range(len(sides[1].leaves))):
+        if right is False and alike and any(judging.is_arbitrary(op, number) for number in range(len(sides[1].leaves))):
             return is_right(op, args, kwargs, sides[0].leaves) is not True
-        return near or right is True
+        return alike or right is True
 
     def _gradients(self, line: str, lane: int, ours: Mapping[str, Tensor]) -> None:
         hidden = "|".join([HIDDEN_DRAWS, *(name.removeprefix("aten::") for name in _FOLLOWED - self._followed)])
@@ -285,7 +302,7 @@ class Spaces:
                 raise Difference(f"gradient's {found[0]}", line, f"{text}.grad (lane {lane}): {found[1]}")
             if any(re.search(rf"aten\.({NAN_BY_PLACE})\.", one) for one in self.lines):
                 want = torch.where(tensor.detach().isnan(), have, want)
-            if not _near(want, have, 8) and not drawn:
+            if not near(want, have, 8) and not drawn and not is_through_roundings(self.lines, self.eager):
                 if not self._gradient_excused(f"{text}.grad", want, have) and not self._right_undisturbed(text, want):
                     raise Difference("gradient", line, f"{text}.grad (lane {lane}): {_shown(have)} for {_shown(want)}")
                 self.seen.counts["excused as rounding"] += 1
@@ -303,7 +320,7 @@ class Spaces:
         have = self.undisturbed(text)
         if have is None or _facts_differ(want, have):
             return False
-        return _near(want, have, 8) or self._gradient_excused(f"{text}.grad", want, have)
+        return near(want, have, 8) or self._gradient_excused(f"{text}.grad", want, have)
 
     def _gradient_excused(self, text: str, want: Tensor, have: Tensor) -> bool:
         """Whether the whole program in float64, or with its leaves moved by a rounding, says that eager is as far off."""
@@ -339,43 +356,10 @@ class Spaces:
         return bool(off <= 8 * eager_off + 32 * by_inputs + by_dtype)
 
 
-def _computed_in(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.dtype | None]:
-    """The types in which the results of a call with ``out=`` are computed before they are written there; nothing for others."""
-    twin = functional_twin(op) if facts_of(op).is_out else None
-    if twin is None:
-        return []
-    outs = {argument.name for argument in facts_of(op).arguments if argument.mutated}
-    with Caught():
-        results = twin(*args, **{name: value for name, value in kwargs.items() if name not in outs})
-        return [one.dtype if isinstance(one, Tensor) else None for one in leaves_of(results)]
-    return []
-
-
-def _is_of(value: Any, dtype: torch.dtype | None) -> bool:
-    """Whether a result holds numbers of a narrower type alone: it was computed in that, and has its rounding."""
-    if not isinstance(value, Tensor) or dtype is None or not (dtype.is_floating_point or dtype.is_complex):
-        return False
-    if value.dtype.is_complex != dtype.is_complex or value.dtype.itemsize <= dtype.itemsize:
-        return False
-    return torch.equal(torch.nan_to_num(value), torch.nan_to_num(value.to(dtype).to(value.dtype)))
-
-
-def _narrowed(value: Any, dtype: torch.dtype | None) -> Any:
-    return value if dtype is None else value.to(dtype)
-
-
 def _in_wide(line: str) -> str:
     """A line in the widest types; what it made a copy of to change the type stays a copy, which later lines may write."""
     line = re.sub(r"\.to\((torch\.(?:float|bfloat|complex)\d+)\)", r".to(\1, copy=True)", line)
     return re.sub(r"torch\.complex64\b", "torch.complex128", re.sub(r"torch\.(float32|float16|bfloat16)\b", "torch.float64", line))
-
-
-def _captured(text: str, space: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    def capture(*args: Any, **kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
-        return list(args), kwargs
-
-    found: tuple[list[Any], dict[str, Any]] = eval(f"capture({text})", {**space, "capture": capture})
-    return found
 
 
 def spread(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
@@ -423,10 +407,6 @@ def _facts(tensor: Tensor) -> Iterator[tuple[str, Any]]:
         yield "grad_fn", type(tensor.grad_fn).__name__
 
 
-def _is_finite(value: Any) -> bool:
-    return not isinstance(value, Tensor) or bool(value.isfinite().all())
-
-
 def _facts_differ(want: Tensor, have: Tensor) -> tuple[str, str] | None:
     if want is have:
         return "aliasing", "is eager's own"
@@ -436,31 +416,12 @@ def _facts_differ(want: Tensor, have: Tensor) -> tuple[str, str] | None:
     return None
 
 
-def _near(want: Tensor, have: Tensor, slack: float = 1) -> bool:
-    want, have = want.detach(), have.detach()
-    if want.dtype is torch.complex32:
-        want, have = want.to(torch.complex64), have.to(torch.complex64)
-    if want.layout is not torch.strided or not want.numel():
-        return True
-    if want.is_conj() or want.is_neg():
-        want, have = want.resolve_conj().resolve_neg(), have.resolve_conj().resolve_neg()
-    if torch.equal(want, have):
-        return True
-    tolerance = judging.tolerance_of(want.dtype)
-    if tolerance is None:
-        return False
-    if want.dtype in (torch.float16, torch.bfloat16):
-        want, have = want.float(), have.float()
-    finite = torch.where(want.isfinite(), want, 0).abs().max()
-    return torch.allclose(have, want, slack * tolerance.relative, slack * tolerance.overall * float(finite) + 1e-37, equal_nan=True)
-
-
 def _near_where_finite(want: Any, have: Any) -> bool:
     """Whether two results are near where either is finite."""
     if not isinstance(want, Tensor):
         return bool(want == have)
     neither = ~want.isfinite() & ~have.isfinite()
-    return _near(torch.where(neither, 0, want), torch.where(neither, 0, have))
+    return near(torch.where(neither, 0, want), torch.where(neither, 0, have))
 
 
 def _hand_over(want: Tensor, have: Tensor) -> None:

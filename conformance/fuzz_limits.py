@@ -14,10 +14,14 @@ __all__ = [
     "EXCLUDED",
     "HIDDEN_DRAWS",
     "NAN_BY_PLACE",
+    "FACTORED",
+    "FUSED",
     "NOT_FINITE",
     "ROW_MAJOR",
     "SPREADS",
     "THEIR_OWN",
+    "WRITTEN",
+    "WRONG_IN_HALF",
     "Allowed",
     "allowed",
 ]
@@ -52,12 +56,13 @@ ROW_MAJOR: Mapping[str, str] = {
 
 #: Ops, as a pattern of their names, of which values are not compared where an argument holds infinities or NaN: LAPACK promises
 #: nothing of them, a degree that is NaN is no whole number, `mode` sorts by a comparison that NaN is in no order by, and some
-#: kernels of convolutions multiply by the zeros of padding and between strides, others leave them out.
-NOT_FINITE = r"\w*(linalg|cholesky|inverse|solve|svd|qr|det|lstsq|pinv|matrix_|polynomial|conv)\w*|mode"
+#: kernels of convolutions multiply by the zeros of padding and between strides, others leave them out; attention takes a row of
+#: scores that are all NaN for one that is masked, but not in whole vectors of the machine. Gradients through them neither.
+NOT_FINITE = r"\w*(linalg|cholesky|inverse|solve|svd|qr|det|lstsq|pinv|matrix_|polynomial|conv|dot_product_attention)\w*|mode"
 
 #: Ops, as a pattern of their names, of which an argument with infinities or NaN makes results that are none either, but which of
 #: them the order of sums and products decides: where both sides hold no finite number, they are taken as alike.
-SPREADS = r"fft_\w+|i?stft|(std|var)_mean|(native_)?group_norm"
+SPREADS = r"fft_\w+|i?stft|(std|var)_mean|(native_)?(batch|group|layer)_norm"
 
 #: What the kernels of a set say, by a ValueError, when they refuse a call, and what eager then says by a RuntimeError; as patterns.
 THEIR_OWN: Mapping[str, str] = {
@@ -73,6 +78,24 @@ HIDDEN_DRAWS = r"rrelu_?"
 #: Ops, as a pattern of their names, whose gradient by NaN eager's kernel gives by one formula in whole vectors of the machine, and
 #: by another in what is left: of programs with one, gradients by leaves that are NaN are not compared by value.
 NAN_BY_PLACE = r"(hardtanh|relu6|hardswish|elu|celu|selu|softshrink|hardshrink|(special_)?logit)_?"
+
+#: Ops, as a pattern of their names, whose gradient divides by what a factorization found: of a matrix that is singular to working
+#: precision those are roundings, and gradients of programs with one are not compared by value.
+FACTORED = r"linalg_(cond|qr|tensorinv|tensorsolve|(svd|eig)(vals)?|(solve|inv)(_ex)?|lu(_factor(_ex)?)?)|inverse|svd|qr"
+
+#: Ops, as a pattern of their names, of which eager's kernel answers anything for half floats (`inf` for ``exp(0.1)``): gradients of
+#: programs with one are not compared by value.
+WRONG_IN_HALF = r"(linalg_)?matrix_exp"
+
+#: Ops, as a pattern of their names, that add a product: where that leaves the range of the type, what is left of the sum depends
+#: on whether the processor rounds in between. Both answers are right.
+FUSED = r"(add|sub|rsub|subtract)_?"
+
+#: Ops, as patterns of their names, and arguments that they write to, of which their schemas say nothing.
+WRITTEN: Mapping[str, frozenset[str]] = {
+    r"aten\.(native_)?batch_norm\..*": frozenset({"running_mean", "running_var"}),
+    r"aten\.instance_norm\..*": frozenset({"running_mean", "running_var"}),
+}
 
 
 class Allowed(NamedTuple):
@@ -172,6 +195,16 @@ ALLOWED: tuple[Allowed, ...] = (
             "t3 = leaf('float32', [])",
             "t4 = leaf('float32', [4, 5], 'normal', 'strided')",
             "t5 = aten.multilabel_margin_loss_forward.output(t1, t2, 2, output=t3, is_target=t4)",
+        ),
+    ),
+    Allowed(
+        "view_as_complex",
+        "Tensor must have a last dimension with stride 1",
+        "strides of tensors without elements are not compared",
+        (
+            "t1 = leaf('float32', [0, 2, 2])",
+            "t2 = aten.linalg_ldl_factor_ex.default(t1)",
+            "t3 = torch.view_as_complex(t2[0])",
         ),
     ),
     Allowed(

@@ -187,6 +187,13 @@ def as_under_any_mode(program: Program, difference: Difference) -> bool:
         if found is None or found.line == difference.line:
             return found is not None and found.kind == difference.kind
         lines = _without(lines, found.line)
+    lanes = Lanes(contextlib.nullcontext(), 1)  # and those too that others need, which are then run without a mode
+    for line in program.lines:
+        lanes.mode = _Noop() if line == difference.line else contextlib.nullcontext()  # type: ignore[no-untyped-call]
+        with Caught() as caught:
+            lanes.take(line)
+        if isinstance(caught.error, Difference):
+            return caught.error.line == difference.line and caught.error.kind == difference.kind
     return False
 
 

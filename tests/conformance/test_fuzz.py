@@ -16,7 +16,8 @@ import eagerdecomp as ed
 from conformance import fuzz
 from conformance.fuzz_drawing import templates
 from conformance.fuzz_judging import Difference, Seen, Spaces
-from conformance.fuzz_limits import ALLOWED, EXCLUDED, ROW_MAJOR
+from conformance.fuzz_limits import ALLOWED, EXCLUDED, ROW_MAJOR, WRITTEN
+from conformance.fuzz_roundings import is_through_roundings, is_unfused
 from conformance.fuzz_running import SETS, Program, as_under_any_mode, checked, script, shortened
 from eagerdecomp.observing import Caught
 
@@ -76,6 +77,123 @@ def test_every_pattern_of_what_is_left_out_fits_an_op() -> None:
     for pattern in EXCLUDED:
         assert any(re.fullmatch(pattern, op) for op in every), pattern
     assert len(templates()) > 900
+
+
+#: A table of what is not compared, and a program that differs without it.
+NOT_COMPARED: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "the gradient of a solution of a singular system": (
+        "fuzz_roundings.FACTORED",
+        (
+            "t1 = leaf('float32', [5, 5], 'normal', 'expanded', 731)",
+            "t2 = leaf('float32', [5, 1], 'normal', 'contiguous', 401, grad=True)",
+            "t3 = aten.linalg_solve_ex.default(t1, t2)",
+            "backward(t3[0])",
+        ),
+        "core",
+    ),
+    "the gradient of a convolution by NaN": (
+        "fuzz_roundings.NOT_FINITE",
+        (
+            "t1 = leaf('float32', [20, 20], 'special', 'contiguous', 984, grad=True)",
+            "t2 = t1.to(torch.complex64).reshape(-1)[0:][:12].view([3, 4])",
+            "t3 = t1.to(torch.complex64).reshape(-1)[0:][:27].view([3, 3, 3])",
+            "t4 = aten.conv1d.default(t2, t3, None, [2], [2])",
+            "t5 = torch.view_as_real(t4.resolve_conj())",
+            "backward(t5)",
+        ),
+        "prims",
+    ),
+    "the gradient of an inverse of nothing that is cut off": (
+        "fuzz_roundings._PSEUDO",
+        (
+            "t1 = leaf('float32', [5, 5], 'ones', 'contiguous', 18, grad=True)",
+            "t2 = leaf('float32', [5, 5], 'normal', 'contiguous', 522)",
+            "t3 = aten.linalg_pinv.atol_rtol_float_out(t1, atol=0.0, rtol=1e-15, out=t2)",
+            "backward(t2)",
+        ),
+        "core",
+    ),
+    "rows of attention that are all NaN": (
+        "fuzz_judging.NOT_FINITE",
+        (
+            "t1 = leaf('float32', [1, 1, 2, 4], 'special', 'contiguous', 3)",
+            "t2 = leaf('float32', [1, 1, 5, 4])",
+            "t3 = aten.scaled_dot_product_attention.default(t1 * nan, t2, t2)",
+        ),
+        "core",
+    ),
+    "a batch norm by infinite weights": (
+        "fuzz_judging.SPREADS",
+        (
+            "t1 = leaf('float32', [1, 25, 5], 'normal', 'contiguous', 796)",
+            "t2 = leaf('float32', [25], 'special', 'contiguous', 54)",
+            "t3 = leaf('float32', [25], 'ones', 'contiguous', 947)",
+            "t4 = aten.batch_norm.default(t1, t2, t3, None, None, True, 0.5, 0.6, True)",
+        ),
+        "prims",
+    ),
+    "a norm of layers that are infinite": (
+        "fuzz_judging.SPREADS",
+        (
+            "t1 = leaf('float32', [1, 6], 'ones')",
+            "t2 = t1 * inf",
+            "t3 = aten.native_layer_norm.default(t2, [6], None, None, 0.5)",
+        ),
+        "few",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_COMPARED)
+def test_what_is_not_compared_differs(name: str) -> None:
+    table, lines, ops = NOT_COMPARED[name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"conformance.{table}", "nothing")
+        assert checked(Program(lines, ops)) is not None
+    assert checked(Program(lines, ops)) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_eagers_exponential_of_half_floats_is_none(dtype: torch.dtype) -> None:
+    assert not torch.allclose(aten.linalg_matrix_exp(torch.eye(2).to(dtype)).float(), torch.eye(2) * 2.718, rtol=0.1)
+    space = {"t1": torch.eye(2).to(dtype), "t2": torch.eye(2), "aten": aten}
+    assert is_through_roundings(["t3 = aten.linalg_matrix_exp.default(t1)"], space)
+    assert not is_through_roundings(["t3 = aten.linalg_matrix_exp.default(t2)"], space)
+
+
+def test_gradients_of_what_is_not_singular_are_compared() -> None:
+    lines = (
+        "t1 = leaf('float32', [3, 3], 'uniform', 'contiguous', 1)",
+        "t2 = leaf('float32', [3, 1], 'normal', 'contiguous', 2, grad=True)",
+        "t3 = aten.linalg_solve_ex.default(t1, t2)",
+        "backward(t3[0])",
+    )
+    assert checked(Program(lines)) is None
+    assert not is_through_roundings(lines[2:3], {"t1": torch.eye(3), "t2": torch.ones(3, 1), "torch": torch, "aten": aten})
+    assert is_through_roundings(lines[2:3], {"t1": torch.ones(3, 3), "t2": torch.ones(3, 1), "torch": torch, "aten": aten})
+
+
+def test_a_sum_may_be_of_a_product_that_was_rounded_first() -> None:
+    most, inf = torch.full((3,), torch.finfo(torch.float32).max), torch.full((3,), float("inf"))
+    for name, rounded in (("sub", inf - 2 * most), ("add", inf + 2 * most), ("rsub", most - 2 * inf)):
+        assert is_unfused(name, (inf, most), {"alpha": 2}, rounded)
+        assert not is_unfused(name, (inf, most), {"alpha": 2}, torch.zeros(3))
+        assert not is_unfused(name, (torch.ones(3), torch.ones(3)), {"alpha": 2}, torch.full((3,), 7.0))  # no product to round
+    written = ("t1 = leaf('float32', [3], 'ones')", "t2 = t1 * inf", "t3 = t1 * 3e38", "t4 = t2.sub_(t3, alpha=2)")
+    assert checked(Program(written, "prims")) is None
+
+
+def test_what_schemas_do_not_say_is_written_is_drawn_as_if_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [aten.native_batch_norm.default])
+    modes, seen = fuzz._Modes(), Seen()
+    drawn = [fuzz.drawn(2, number, modes, seen, lambda value: None) for number in range(25)]
+    assert not [difference for _, difference in drawn if difference is not None]
+    lines = [line for program, _ in drawn for line in program.lines]
+    assert sum("aten.native_batch_norm.default(" in line for line in lines) > 25
+    for pattern, names in WRITTEN.items():
+        ops = [op for op in templates() if re.fullmatch(pattern, str(op))]
+        assert ops
+        assert all(names <= {one.name for one in op._schema.arguments} for op in ops), pattern
 
 
 def _expanded_before(others: float) -> torch.Tensor:

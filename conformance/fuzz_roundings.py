@@ -1,0 +1,155 @@
+"""Where rounding alone decides what a line of a random program leaves behind, and how its values are compared within rounding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.fuzz_criteria import holds_singular, is_right
+from conformance.fuzz_limits import FACTORED, NOT_FINITE, WRONG_IN_HALF
+from eagerdecomp import judging
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.observing import Caught, leaves_of
+from eagerdecomp.precision import HALF
+from eagerdecomp.schema import facts_of, functional_twin
+
+__all__ = [
+    "CALL",
+    "as_autocast_gives",
+    "captured",
+    "computed_in",
+    "in_floats",
+    "is_finite",
+    "is_of",
+    "is_through_roundings",
+    "is_unfused",
+    "narrowed",
+    "near",
+    "spelt_out",
+]
+
+aten = torch.ops.aten
+
+_PSEUDO = r"(linalg_)?pinv(erse)?"
+
+#: A line that calls an operator.
+CALL = re.compile(r"(?:with [^:]*: )?t\d+ = aten\.(\w+)\.(\w+)\((.*)\)")
+
+_METHOD = re.compile(r"((?:with [^:]*: )?t\d+ = )([^=]*)\.(add_|sub_)\((.*)\)")
+
+
+def spelt_out(line: str) -> str:
+    """A line that calls a method, as the call of its operator."""
+    return _METHOD.sub(r"\1aten.\3.Tensor(\2, \4)", line)
+
+
+def is_through_roundings(lines: Sequence[str], space: Mapping[str, Any]) -> bool:
+    """Whether a line factorized a matrix that is singular to working precision, or took numbers that its op promises nothing of.
+
+    What its gradient divides by is rounding then, or anything.
+    """
+    for line in lines:
+        call = CALL.fullmatch(line)
+        if call is None or not re.fullmatch(f"{FACTORED}|{NOT_FINITE}|{_PSEUDO}|{WRONG_IN_HALF}", call[1]):
+            continue
+        args, kwargs = captured(call[3], space)
+        given = list(leaves_of([*args, *kwargs.values()]))
+        if re.fullmatch(NOT_FINITE, call[1]) and not all(map(is_finite, given)):
+            return True
+        if re.fullmatch(WRONG_IN_HALF, call[1]) and any(one.dtype in HALF for one in given if isinstance(one, Tensor)):
+            return True
+        if re.fullmatch(FACTORED, call[1]) and holds_singular(given):
+            return True
+        if re.fullmatch(_PSEUDO, call[1]):  # which may cut off what is small
+            op = getattr(getattr(aten, call[1]), call[2])
+            twin = functional_twin(op) if facts_of(op).is_out else op
+            kwargs.pop("out", None)
+            if twin is not None and is_right(twin, args, kwargs, [twin(*args, **kwargs).detach()]):
+                return True
+    return False
+
+
+def is_unfused(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> bool:
+    """Whether a sum is that of a product which was rounded first, and left the range of the type."""
+    first, second = (one.detach() if isinstance(one, Tensor) else one for one in args[:2])
+    if name.startswith("rsub"):
+        first, second = second, first
+    product = torch.mul(second, kwargs.get("alpha", 1))
+    if not isinstance(product, Tensor) or bool(product.isfinite().all()):
+        return False
+    found = (torch.add if name.startswith("add") else torch.sub)(first, product)
+    return near(found.to(result.dtype), result)
+
+
+def in_floats(op: OpOverload, args: Sequence[Any]) -> list[Any]:
+    """The arguments of a function of real numbers, integers as the floats that eager makes of them, which rounding may move."""
+    tensors = [one for one in args if isinstance(one, Tensor)]
+    if torch.Tag.pointwise not in op.tags or any(one.dtype.is_floating_point or one.dtype.is_complex for one in tensors):
+        return list(args)
+    return [one.to(torch.get_default_dtype()) if isinstance(one, Tensor) else one for one in args]
+
+
+def as_autocast_gives(args: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+    """The arguments in the type that autocast computed the results in: of another than theirs, in which they were rounded first."""
+    narrow = all(one.dtype is torch.bfloat16 for one in results if isinstance(one, Tensor))
+    return [one.bfloat16() if narrow and isinstance(one, Tensor) and one.dtype is torch.float32 else one for one in args]
+
+
+def computed_in(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.dtype | None]:
+    """The types in which the results of a call with ``out=`` are computed before they are written there; nothing for others."""
+    twin = functional_twin(op) if facts_of(op).is_out else None
+    if twin is None:
+        return []
+    outs = {argument.name for argument in facts_of(op).arguments if argument.mutated}
+    with Caught():
+        results = twin(*args, **{name: value for name, value in kwargs.items() if name not in outs})
+        return [one.dtype if isinstance(one, Tensor) else None for one in leaves_of(results)]
+    return []
+
+
+def is_of(value: Any, dtype: torch.dtype | None) -> bool:
+    """Whether a result holds numbers of a narrower type alone: it was computed in that, and has its rounding."""
+    if not isinstance(value, Tensor) or dtype is None or not (dtype.is_floating_point or dtype.is_complex):
+        return False
+    if value.dtype.is_complex != dtype.is_complex or value.dtype.itemsize <= dtype.itemsize:
+        return False
+    return torch.equal(torch.nan_to_num(value), torch.nan_to_num(value.to(dtype).to(value.dtype)))
+
+
+def narrowed(value: Any, dtype: torch.dtype | None) -> Any:
+    return value if dtype is None else value.to(dtype)
+
+
+def is_finite(value: Any) -> bool:
+    return not isinstance(value, Tensor) or bool(value.isfinite().all())
+
+
+def near(want: Tensor, have: Tensor, slack: float = 1) -> bool:
+    want, have = want.detach(), have.detach()
+    if want.dtype is torch.complex32:
+        want, have = want.to(torch.complex64), have.to(torch.complex64)
+    if want.layout is not torch.strided or not want.numel():
+        return True
+    if want.is_conj() or want.is_neg():
+        want, have = want.resolve_conj().resolve_neg(), have.resolve_conj().resolve_neg()
+    if torch.equal(want, have):
+        return True
+    tolerance = judging.tolerance_of(want.dtype)
+    if tolerance is None:
+        return False
+    if want.dtype in (torch.float16, torch.bfloat16):
+        want, have = want.float(), have.float()
+    finite = torch.where(want.isfinite(), want, 0).abs().max()
+    return torch.allclose(have, want, slack * tolerance.relative, slack * tolerance.overall * float(finite) + 1e-37, equal_nan=True)
+
+
+def captured(text: str, space: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def capture(*args: Any, **kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
+        return list(args), kwargs
+
+    found: tuple[list[Any], dict[str, Any]] = eval(f"capture({text})", {**space, "capture": capture})
+    return found
