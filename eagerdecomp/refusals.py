@@ -374,6 +374,11 @@ def _powsum(self: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, 
         raise not_implemented("powsum_cpu", torch.int64)
 
 
+def _matrix_power_out(self: Tensor, n: int, *, out: Tensor) -> None:
+    if n not in (0, 1) and out.dtype is not self.dtype and (out.dtype.is_floating_point or out.dtype.is_complex):
+        raise RuntimeError(f"Expected out tensor to have dtype {cpp_name(self.dtype)}, but got {cpp_name(out.dtype)} instead")
+
+
 def _unfold_backward(grad_in: Tensor, input_sizes: Sequence[int], dim: int, size: int, step: int) -> None:
     if grad_in.dtype is torch.complex32 and step < size:  # windows that do not overlap are copied
         raise not_implemented("unfold_backward_cpu", grad_in.dtype)
@@ -400,6 +405,7 @@ CHECKS: dict[str, Check] = {
     "aten.isin.Tensor_Tensor": _isin,
     "aten.lerp.Tensor": _lerp,
     "aten.linalg__powsum.default": _powsum,
+    "aten.linalg_matrix_power.out": _matrix_power_out,
     "aten.linspace.default": _steps_of_bools("linspace_cpu"),
     "aten.logspace.default": _steps_of_bools("logspace_cpu"),
     "aten.round.decimals": _round,

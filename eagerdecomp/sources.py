@@ -12,6 +12,7 @@ from eagerdecomp._torch import OpOverload, call_at_key, has_kernel
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.layouts import LAYOUTS, laid_out
 from eagerdecomp.outside import of_plain_tensors
+from eagerdecomp.precision import HALF
 from eagerdecomp.refusals import refusing
 from eagerdecomp.rules import Rule
 from eagerdecomp.schema import facts_of, functional_twin, is_composite
@@ -28,11 +29,15 @@ def _fill(self: torch.Tensor, value: Any) -> Any:
 
 
 def _as_batch_norm(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """A norm of layers by one of batches, in which eager takes the inverse of a deviation of 0 for 0, and makes statistics of no
-    rows in float32."""
+    """A norm of layers by one of batches, in which eager takes the inverse of a deviation of 0 for 0, makes statistics of no
+    rows in float32, rounds half floats before it scales them, and lets the parameters' strides decide the layout."""
 
     def run(input: torch.Tensor, normalized_shape: Any, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float) -> Any:
-        return NotImplemented if not eps or not input.numel() else kernel(input, normalized_shape, weight, bias, eps)
+        params = [one for one in (weight, bias) if one is not None]
+        rounded_first = bool(params) and input.dtype in HALF
+        if not eps or not input.numel() or rounded_first or not all(one.is_contiguous() for one in params):
+            return NotImplemented
+        return kernel(input, normalized_shape, weight, bias, eps)
 
     return run
 

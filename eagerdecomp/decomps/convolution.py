@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp.precision import in_type, widened
 from eagerdecomp.rules import Rule, own
 
 __all__ = ["RULES"]
@@ -200,9 +201,11 @@ def convolution(
     if not channels:  # of nothing eager makes nothing, whatever the weights would make
         return aten.full.default([batch, 0, *sizes], 0, dtype=input.dtype, device=input.device)
     rows = aten.reshape.default(weight, [groups, outputs // groups, channels // groups * math.prod(kernel)])
+    if bias is not None:  # of half types the sum is rounded with it, once
+        rows, columns, bias = widened(rows), widened(columns), widened(bias)
     result = aten.view.default(aten.bmm.default(rows, columns), [outputs, batch, *sizes])
     if bias is not None:
-        result = aten.add.Tensor(result, aten.view.default(bias, [outputs, *[1] * (dims + 1)]))
+        result = in_type(aten.add.Tensor(result, aten.view.default(bias, [outputs, *[1] * (dims + 1)])), input.dtype)
     return _laid_out(aten.permute.default(result, [1, 0, *range(2, 2 + dims)]), form)
 
 

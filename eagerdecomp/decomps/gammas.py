@@ -35,6 +35,10 @@ _BERNOULLI = tuple(
 )
 
 
+#: From here on ``s (s + 1) ... (s + 22)`` is more than a double holds.
+_ENDLESS = torch.finfo(torch.float64).max ** (1 / 23)
+
+
 def _sum_of_powers(s: Term | float, q: Term) -> tuple[Term, Term]:
     """``sum (q + k)^-s`` over all ``k >= 0``, for positive `q`: its first term, and the others."""
     lines = aten.arange.start_step(0, _TERMS, 1, dtype=torch.float64, device=q.tensor.device)
@@ -111,6 +115,8 @@ def _zeta(self: Tensor, other: Tensor) -> Any:
     value = choose((q < 0) & Term(aten.logical_not.default(whole.tensor)), math.nan, value)
     pole = (q <= 0) & Term(aten.eq.Tensor(q.tensor, q.floor().tensor))
     value = choose(pole, math.inf, value)
+    # Orders in which a product of the series is infinite, beside sums of which nothing is left.
+    value = choose((s > _ENDLESS) & Term(aten.eq.Scalar(value.tensor, 0)), math.nan, value)
     value = choose(s <= 1, choose(s < 1, math.nan, math.inf), value)
     return value.to(dtype).tensor
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.precision import in_type, widened
+from eagerdecomp.precision import HALF, in_type, widened
 from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
@@ -248,6 +248,18 @@ def _over_channels(index: Tensor, channels: int) -> Tensor:
     return aten.expand.default(row, [batch, channels, places * count])  # type: ignore[no-any-return]
 
 
+def _stepwise(values: Tensor, taps: _Taps, how: _Sampling) -> Tensor:
+    """What is sampled in half types as the kernel of volumes does it, which rounds each product and each sum."""
+    assert taps.offset is not None
+    weights = _product(_each(_weights(taps.offset, how), how), taps, how)
+    terms = aten.mul.Tensor(values, aten.unsqueeze.default(weights, 1))
+    first, *others = (4 * x + 2 * y + z for z, y, x in itertools.product(range(2), repeat=3))
+    total: Tensor = aten.select.int(terms, 3, first)
+    for tap in others:
+        total = aten.add.Tensor(total, aten.select.int(terms, 3, tap))
+    return total
+
+
 def _sampler(dims: int) -> Callable[..., Any]:
     def run(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
         _check(input, grid, interpolation_mode, dims)
@@ -262,6 +274,8 @@ def _sampler(dims: int) -> Callable[..., Any]:
         values = aten.where.self(aten.unsqueeze.default(taps.inside, 1), values, number_like(values, 0))
         if taps.offset is None:
             return aten.view.default(values, shape)
+        if dims == 3 and input.dtype in HALF:
+            return aten.view.default(_stepwise(values, taps, how), shape)
         weights = _product(_each(_weights(widened(taps.offset), how), how), taps, how)
         summed = aten.sum.dim_IntList(aten.mul.Tensor(widened(values), aten.unsqueeze.default(weights, 1)), [3])
         return in_type(aten.view.default(summed, shape), input.dtype)
@@ -298,8 +312,13 @@ def _sampler_backward(dims: int) -> Callable[..., Any]:
         if offset is None or not output_mask[1]:
             return grad_input, _no_grid_gradient(grid)
         # What each tap is worth, over all channels; then by how much its weight grows along each dimension.
-        worth = aten.sum.dim_IntList(aten.mul.Tensor(grad, widened(_values(input, taps))), [1])
-        growth = _growth(aten.where.self(taps.inside, worth, number_like(worth, 0)), offset, taps, how)
+        values = _values(input, taps)
+        if dims == 2:  # the kernel of planes multiplies zeros by the gradient, which may be NaN
+            values = aten.where.self(aten.unsqueeze.default(taps.inside, 1), values, number_like(values, 0))
+        worth = aten.sum.dim_IntList(aten.mul.Tensor(grad, widened(values)), [1])
+        if dims == 3:
+            worth = aten.where.self(taps.inside, worth, number_like(worth, 0))
+        growth = _growth(worth, offset, taps, how)
         grad_grid = aten.mul.Tensor(growth, widened(_slope(listed, how)))
         return grad_input, in_type(aten.view.default(grad_grid, list(grid.shape)), grid.dtype)
 

@@ -305,6 +305,7 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
         functional = call(twin)
         write = out_writer(call, row_major=row_major, anew=anew, computed_in=computed_in)
         kept, by_rows = out_writer(call), out_writer(call, row_major=True)
+        flat = out_writer(call, anew=True) if op is aten.linear.out else None
 
         def run_one(*args: Any, **kwargs: Any) -> Any:
             if check is not None:
@@ -339,6 +340,8 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
                 raise RuntimeError(f"{name} only supports bool tensor for result, got: {scalar_type_name(target.dtype)}")
             if unfolds and not result.numel() and result.dtype is not target.dtype:  # no element is ever written
                 result = call(aten._to_copy.default)(result, dtype=target.dtype)
+            if flat is not None and args[0].dim() == 1:  # eager makes a matrix of it, and of `out` in between
+                return flat(target, result, args)
             return write(target, result, args)
 
         def run_many(*args: Any, **kwargs: Any) -> Any:

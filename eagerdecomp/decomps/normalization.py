@@ -328,6 +328,7 @@ def _native_layer_norm(
         return NotImplemented  # to be told what does not fit
     kind = _statistics_type(input, weight, bias)
     rows, mean, rstd = _standardized(widened(in_format_of(input, None)), list(range(-len(shape), 0)), eps)
+    weight, bias = (x if x is None else in_format_of(x, None) for x in (weight, bias))
     return in_type(_scaled(rows, weight, bias), input.dtype), in_type(mean, kind), in_type(rstd, kind)
 
 

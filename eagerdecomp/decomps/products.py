@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from eagerdecomp.argument_checks import check_addmv, check_baddbmm
 from eagerdecomp.linking import kept_numbers
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import promoted
-from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import cpp_name
 
 __all__ = ["RULES"]
@@ -23,10 +23,32 @@ aten = torch.ops.aten
 #: The types that a product is computed and rounded in once. Integers have rules of their own for factors that are none.
 _PLAIN = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
 
+#: From so many multiplications on eager hands a batch of products to BLAS, which reads no factor that is multiplied by nothing.
+_BY_BLAS = 400
+
+
+def _scaled_alone(self: Tensor, shape: Sequence[int], beta: Any) -> Tensor:
+    """What is left of a sum whose product goes in nowhere, row-major."""
+    self = aten.expand.default(self, shape)
+    if beta == 0:
+        return aten.full.default(shape, 0, dtype=self.dtype, device=self.device)  # type: ignore[no-any-return]
+    self = aten.clone.default(self, memory_format=torch.contiguous_format)
+    return self if beta == 1 else aten.mul.Scalar(self, beta)
+
+
+def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """BLAS reads no factor that is multiplied by nothing, so not even a NaN goes in; kernels of other types do."""
+    dtype = self.dtype
+    if alpha != 0 or dtype not in _PLAIN or dtype is not mat1.dtype or dtype is not mat2.dtype:
+        return NotImplemented
+    if mat1.dim() != 2 or mat2.dim() != 2 or self.dim() > 2 or mat1.shape[1] != mat2.shape[0]:
+        return NotImplemented
+    return _scaled_alone(self, [mat1.shape[0], mat2.shape[1]], beta)
+
 
 def _baddbmm(call: Call) -> Callable[..., Any]:
     bmm, add, mul, to = (call(op) for op in (aten.bmm.default, aten.add.Tensor, aten.mul.Scalar, aten._to_copy.default))
-    expand, behind = call(aten.expand.default), call(aten.baddbmm.default)
+    expand, behind, full = call(aten.expand.default), call(aten.baddbmm.default), call(aten.full.default)
 
     def run(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
         dtype = self.dtype
@@ -40,6 +62,8 @@ def _baddbmm(call: Call) -> Callable[..., Any]:
             return behind(self, batch1, batch2, beta=beta, alpha=alpha)
         if narrow:
             batch1, batch2 = to(batch1, dtype=torch.float32), to(batch2, dtype=torch.float32)
+        elif alpha == 0 and batch1.shape[1] * batch1.shape[2] * batch2.shape[2] >= _BY_BLAS:
+            batch1, batch2 = (full(x.shape, 0, dtype=dtype, device=x.device) for x in (batch1, batch2))
         result = bmm(batch1, batch2)
         if beta == 1 == alpha and not narrow and result.shape == self.shape:
             return add(result, self)
@@ -67,7 +91,7 @@ def _addmv(call: Call) -> Callable[..., Any]:
         dtype, rank = self.dtype, self.dim()
         if not dtype is mat.dtype is vec.dtype or rank > 1 or mat.dim() != 2 or vec.dim() != 1:
             check_addmv(self, mat, vec)
-        if not (dtype in _PLAIN or dtype in HALF):
+        if not (dtype in _PLAIN or dtype in HALF) or (alpha == 0 and dtype.is_complex):  # which is multiplied all the same
             return behind(self, mat, vec, beta=beta, alpha=alpha)
         if not mat.numel() and beta != 0 and self.numel() == 1 and dtype is mat.dtype is vec.dtype and vec.shape == mat.shape[1:]:
             return scale(self, beta)  # as in eager, a single number stays in its own shape where there is no product
@@ -106,6 +130,7 @@ def _addr(call: Call) -> Callable[..., Any]:
 
 
 RULES: tuple[Rule, ...] = (
+    own(aten.addmm.default, _addmm),
     linked(aten.baddbmm.default, _baddbmm),
     linked(aten.addmv.default, _addmv),
     linked(aten.addr.default, _addr),

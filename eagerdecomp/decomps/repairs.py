@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from eagerdecomp._tables import full_table, reference
-from eagerdecomp._torch import same_storage
+from eagerdecomp._torch import OpOverload, same_storage
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Rule, own
@@ -30,6 +31,17 @@ def _masked_fill(self: Tensor, mask: Tensor, value: Tensor) -> Any:
     if isinstance(number, complex) and not self.dtype.is_complex and (not number.imag or self.dtype is torch.bool):
         number = bool(number) if self.dtype is torch.bool else number.real
     return aten.masked_fill.Scalar(self, mask, number)
+
+
+def _compared(of_tensors: OpOverload) -> Callable[..., Any]:
+    """Eager rounds the number to the half type that it is compared in; the shipped entries compare in float32."""
+
+    def run(self: Tensor, other: Any) -> Any:
+        if self.dtype not in HALF or isinstance(other, (bool, complex)):
+            return NotImplemented
+        return of_tensors(self, aten.scalar_tensor.default(other, dtype=self.dtype, device=self.device))
+
+    return run
 
 
 def _where(condition: Tensor, self: Tensor, other: Tensor) -> Any:
@@ -187,6 +199,7 @@ def _linspace(
 
 
 RULES: tuple[Rule, ...] = (
+    *(own(getattr(aten, name).Scalar, _compared(getattr(aten, name).Tensor)) for name in ("eq", "ne", "lt", "le", "gt", "ge")),
     own(aten.add.Tensor, _add),
     own(aten.pow.Tensor_Scalar, _pow),
     own(aten.lerp.Tensor, _lerp_of_integers),

@@ -383,4 +383,132 @@ FOUND: dict[str, Program] = {
             "t6 = aten.masked_fill.Scalar(t1, t3 > 0, 0)",
         )
     ),
+    "a norm of layers whose parameters lie in other orders": Program(
+        (
+            "t1 = leaf('float32', [1, 2, 3])",
+            "t2 = leaf('float32', [1, 2, 3])",
+            "t3 = leaf('float32', [1, 2, 3], 'normal', 'transposed', 693)",
+            "t4 = aten.native_layer_norm.default(t1, [1, 2, 3], t2, t3, 0.5)",
+        ),
+        "few",
+    ),
+    "a norm of half layers that is rounded once": Program(
+        (
+            "t1 = leaf('float16', [1, 2, 3], 'small', 'contiguous', 608)",
+            "t2 = leaf('float16', [1, 2, 3], 'normal', 'contiguous', 759)",
+            "t3 = aten.native_layer_norm.default(t1, [1, 2, 3], None, t2, 0.5)",
+        ),
+        "few",
+    ),
+    "half floats compared with a number that they round": Program(
+        (
+            "t1 = leaf('float16', [5, 5], 'special', 'contiguous', 864)",
+            "t2 = aten.ge.Scalar(t1, 2.9802322387695312e-08)",
+            "t3 = aten.gt.Scalar(t1, 1e30)",
+            "t4 = aten.eq.Scalar(t1, 0.1)",
+        ),
+        "prims",
+    ),
+    "a product of rows that is written to every second place": Program(
+        (
+            "t1 = leaf('float32', [3])",
+            "t2 = leaf('float32', [4, 3])",
+            "t3 = leaf('float32', [4], 'ones', 'strided')",
+            "t4 = aten.linear.out(t1, t2, out=t3)",
+        ),
+    ),
+    "products of NaN that are multiplied by nothing": Program(
+        (
+            "t1 = leaf('float32', [5])",
+            "t2 = leaf('float32', [5, 5], 'special', 'contiguous', 3)",
+            "t3 = leaf('float32', [5])",
+            "t4 = aten.addmv.default(t1, t2, t3, beta=1, alpha=0)",
+            "t5 = aten.addmm.default(t1, t2, t2, beta=2, alpha=0)",
+            "t6 = leaf('complex64', [5, 5], 'special', 'contiguous', 3)",
+            "t7 = leaf('complex64', [5])",
+            "t8 = aten.addmv.default(t7, t6, t7, alpha=0)",
+            "t9 = leaf('float32', [2, 8, 8], 'special', 'contiguous', 3)",
+            "t10 = leaf('float32', [2, 8, 8])",
+            "t11 = aten.baddbmm.default(t10, t9, t10, alpha=0)",
+        ),
+        "prims",
+    ),
+    "gradients that are NaN, of places beside the input": Program(
+        (
+            "t1 = leaf('float32', [2, 3, 5, 5], 'normal', 'contiguous', 417)",
+            "t2 = leaf('float32', [2, 5, 5, 2], 'normal', 'contiguous', 831, grad=True)",
+            "t3 = aten.grid_sampler_2d.default(t1, t2, 0, 0, False)",
+            "t4 = t3.reshape(-1)[0:][:40].view([1, 2, 4, 5])",
+            "t5 = aten.pow_.Scalar(t4, -0.5)",
+            "backward(t3)",
+        ),
+    ),
+    "half volumes, rounded at each tap": Program(
+        (
+            "t1 = leaf('bfloat16', [1, 1, 2, 2, 2])",
+            "t2 = leaf('bfloat16', [1, 4, 4, 4, 3], 'uniform')",
+            "t3 = aten.grid_sampler_3d.default(t1, t2, 0, 0, False)",
+        ),
+    ),
+    "half convolutions that are rounded with their bias": Program(
+        (
+            "t1 = leaf('bfloat16', [1, 3, 4, 4, 4], 'normal', 'contiguous', 354)",
+            "t2 = leaf('bfloat16', [3, 3, 3, 3, 3], 'normal', 'contiguous', 253)",
+            "t3 = leaf('bfloat16', [3], 'ones')",
+            "t4 = aten.conv_transpose3d.input(t1, t2, t3, [2, 2, 2], [2, 2, 2], [1, 1, 1])",
+        ),
+        "prims",
+    ),
+    "zeta of orders that no series ends in": Program(
+        (
+            "t1 = leaf('float64', [3], 'ones')",
+            "t2 = t1 * 1.8e19",
+            "t3 = aten.special_zeta.default(t2, t2)",
+        ),
+    ),
+    "a power of matrices into another type": Program(
+        (
+            "t1 = leaf('float32', [2, 2])",
+            "t2 = leaf('float64', [2, 2])",
+            "with torch.inference_mode(): t3 = aten.linalg_matrix_power.out(t1, -1, out=t2)",
+        ),
+    ),
+    "a batch of products that autocast rounds": Program(
+        (
+            "t1 = leaf('float32', [1], 'ones', 'contiguous', 500)",
+            "t2 = leaf('float32', [5, 5, 5], 'uniform', 'expanded', 298)",
+            "t3 = leaf('float32', [5, 5, 10], 'small', 'contiguous', 444)",
+            "with torch.autocast('cpu', torch.bfloat16): t4 = aten.addbmm.default(t1, t2, t3, beta=0.6, alpha=0.2)",
+        ),
+    ),
+    "whole numbers that are far for a function of floats": Program(
+        (
+            "t1 = leaf('int64', [3], 'ones')",
+            "t2 = t1 * -9223372036854775808",
+            "t3 = aten.special_airy_ai.default(t2)",
+        ),
+    ),
+    "reflectors whose sign a rounding decides": Program(
+        (
+            "t1 = leaf('float32', [20, 20], 'small', 'contiguous', 964)",
+            "t2 = aten.rad2deg_.default(t1)",
+            "t3 = t2.reshape(-1)[0:][:25].view([5, 5])",
+            "t4 = aten.geqrf.default(t3)",
+        ),
+    ),
+    "how far one of two matrices is from singular": Program(
+        (
+            "t1 = leaf('int32', [2, 3, 4, 4], 'small', 'expanded', 669)",
+            "t2 = t1.to(torch.float32).reshape(-1)[0:][:50].view([2, 5, 5])",
+            "t3 = aten.linalg_cond.default(t2)",
+        ),
+    ),
+    "an inverse of nothing that is cut off": Program(
+        (
+            "t1 = leaf('float32', [5], 'normal', 'contiguous', 32)",
+            "t2 = leaf('float32', [5, 5], 'normal', 'expanded', 72)",
+            "t3 = t1.reshape(-1)[4:][:1].view([])",
+            "t4 = aten.linalg_pinv.atol_rtol_tensor(t2, rtol=t3)",
+        ),
+    ),
 }

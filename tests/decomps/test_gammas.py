@@ -94,4 +94,4 @@ def test_gradients() -> None:
 def test_kernel_calls() -> None:
     x = torch.rand(4) + 2
     runs = (lambda: torch.special.zeta(x, x), *(lambda n=n: torch.special.polygamma(n, x) for n in (1, 2, 7)))
-    assert [kernel_calls(run) for run in runs] == [115, 77, 69, 69]
+    assert [kernel_calls(run) for run in runs] == [119, 77, 69, 69]
