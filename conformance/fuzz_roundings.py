@@ -30,6 +30,7 @@ __all__ = [
     "narrowed",
     "near",
     "spelt_out",
+    "takes_nan",
 ]
 
 aten = torch.ops.aten
@@ -69,6 +70,17 @@ def is_through_roundings(lines: Sequence[str], space: Mapping[str, Any]) -> bool
             twin = functional_twin(op) if facts_of(op).is_out else op
             kwargs.pop("out", None)
             if twin is not None and is_right(twin, args, kwargs, [twin(*args, **kwargs).detach()]):
+                return True
+    return False
+
+
+def takes_nan(ops: str, lines: Sequence[str], space: Mapping[str, Any]) -> bool:
+    """Whether a line calls one of the ops, by a pattern of their names, on NaN."""
+    for line in lines:
+        call = CALL.fullmatch(line)
+        if call is not None and re.fullmatch(ops, call[1]):
+            args, kwargs = captured(call[3], space)
+            if any(isinstance(one, Tensor) and bool(one.isnan().any()) for one in leaves_of([*args, *kwargs.values()])):
                 return True
     return False
 

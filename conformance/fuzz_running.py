@@ -72,6 +72,7 @@ class Lanes(Spaces):
         ops = mode.backend.ops if isinstance(mode, ed.EagerDecompMode) else None
         super().__init__(lanes, seen or Seen(), tell or (lambda line: None), ops)
         self.mode = mode
+        self.recorded = True
         self._recorder = ed.BackendRecorder()
 
     def take(self, line: str) -> bool:
@@ -88,7 +89,8 @@ class Lanes(Spaces):
             return True
         first, *others = self.lanes
         self._recorder.ops.clear()
-        with Caught() as caught, self._recorder, self.mode:
+        recorder = self._recorder if self.recorded else contextlib.nullcontext()
+        with Caught() as caught, recorder, self.mode:
             self.execute(line, first)
         if isinstance(caught.error, ed.UnsupportedOpError):
             self.seen.counts["without a route"] += 1
@@ -98,7 +100,7 @@ class Lanes(Spaces):
             self.execute(line, self.eager)
         eagers = caught.error
         for lane in others:
-            with Caught() as caught, self._recorder, self.mode:
+            with Caught() as caught, recorder, self.mode:
                 self.execute(line, lane)
             refused.append(caught.error)
         self.lines.append(line)
@@ -187,13 +189,22 @@ def as_under_any_mode(program: Program, difference: Difference) -> bool:
         if found is None or found.line == difference.line:
             return found is not None and found.kind == difference.kind
         lines = _without(lines, found.line)
-    lanes = Lanes(contextlib.nullcontext(), 1)  # and those too that others need, which are then run without a mode
-    for line in program.lines:
-        lanes.mode = _Noop() if line == difference.line else contextlib.nullcontext()  # type: ignore[no-untyped-call]
+    # And those too that others need, which are then run without a mode.
+    return any(_as_from_there_on(program, number, difference) for number in range(len(program.lines)))
+
+
+def _as_from_there_on(program: Program, number: int, difference: Difference) -> bool:
+    """Whether the line differs in the same way where it and those from `number` on run under a mode that does nothing."""
+    lanes = Lanes(contextlib.nullcontext())
+    lanes.recorded = False  # which takes a mode too
+    for at, line in enumerate(program.lines):
+        if at == number:
+            lanes.mode = _Noop()  # type: ignore[no-untyped-call]
         with Caught() as caught:
             lanes.take(line)
-        if isinstance(caught.error, Difference):
-            return caught.error.line == difference.line and caught.error.kind == difference.kind
+        if caught.error is not None:
+            found = caught.error
+            return isinstance(found, Difference) and found.line == difference.line and found.kind == difference.kind
     return False
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch import suggested_memory_format
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import WIDE_UNSIGNED
 from eagerdecomp.spelling import cpp_name, dimension_error, not_held, not_implemented, not_true, scalar_type_name, shape_text
@@ -297,6 +298,12 @@ def _taking(kernel: str, *dtypes: torch.dtype) -> Callable[..., None]:
     return check
 
 
+def _max_pool3d(self: Tensor, *more: Any, **options: Any) -> None:
+    if self.dim() == 4 and suggested_memory_format(self) is torch.channels_last:
+        raise RuntimeError("Unsupported memory format. Supports only ChannelsLast3d, Contiguous")
+    _taking("max_pool3d", *_FLOATS, *_WHOLE)(self)
+
+
 def _extreme(name: str) -> Callable[..., None]:
     def check(self: Tensor, *more: Any, **options: Any) -> None:
         if self.dtype is torch.bool:
@@ -401,7 +408,7 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten.masked_fill.Scalar": _masked_fill,
     "aten.masked_fill.Tensor": _masked_fill_tensor,
     "aten.max_pool2d_with_indices.default": _taking("max_pool2d", *_FLOATS, *_WHOLE),
-    "aten.max_pool3d_with_indices.default": _taking("max_pool3d", *_FLOATS, *_WHOLE),
+    "aten.max_pool3d_with_indices.default": _max_pool3d,
     "aten.max_unpool2d.default": _max_unpool(2),
     "aten.max_unpool3d.default": _max_unpool(3),
     "aten.mode.default": _dimension,

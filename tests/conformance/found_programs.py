@@ -511,4 +511,29 @@ FOUND: dict[str, Program] = {
             "t4 = aten.linalg_pinv.atol_rtol_tensor(t2, rtol=t3)",
         ),
     ),
+    "volumes that lie as planes do": Program(
+        (
+            "t1 = leaf('float32', [4, 4, 3, 5], 'normal', 'channels_last')",
+            "t2 = aten.max_pool3d_with_indices.default(t1, [1, 1, 1])",
+        ),
+        "prims",
+    ),
+    "the gradient by a number that came to NaN": Program(
+        (
+            "t1 = leaf('float32', [20, 20], 'normal', 'contiguous', 312, grad=True)",
+            "t2 = aten.arctanh.default(t1)",
+            "t3 = t2.to(torch.bfloat16).reshape(-1)[300:][:100].view([10, 10])",
+            "t4 = aten.hardswish.default(t3)",
+            "backward(t4)",
+        ),
+    ),
+    "the gradient of a decomposition that fails": Program(
+        (
+            "t1 = leaf('float32', [3, 4], 'special', 'strided', 175, grad=True)",
+            "t2 = t1.reshape(-1)[0:][:12].view([4, 3])",
+            "t3 = leaf('float32', [4, 3], 'normal', 'contiguous', 983)",
+            "t4 = aten.linalg_lstsq.default(t2, t3, driver='gelsy')",
+            "backward(t4[0])",
+        ),
+    ),
 }

@@ -249,6 +249,21 @@ def test_what_differs_under_any_mode_is_known_behind_lines_that_differ_only_ther
     assert not as_under_any_mode(program, dataclasses.replace(found, line=program.lines[3]))
 
 
+def test_what_differs_under_any_mode_is_known_behind_lines_that_it_needs_and_that_do_too() -> None:
+    program = Program(
+        (
+            "t1 = leaf('complex64', [4, 3], 'normal', 'contiguous', 211, grad=True)",
+            "t2 = leaf('complex64', [4, 3], 'normal', 'contiguous', 572)",
+            "t3 = aten.linalg_lstsq.default(t1, t2, driver='gels')",  # of other values under a mode
+            "with torch.inference_mode(): t4 = t3[1].reshape(-1)[0:][:1].view([])",  # no view of what needs a gradient
+        )
+    )
+    found = checked(program)
+    assert found is not None
+    assert as_under_any_mode(program, found)
+    assert not as_under_any_mode(program, dataclasses.replace(found, kind="values"))
+
+
 def test_what_eager_refuses_without_a_line_that_differs_under_any_mode_is_left_out_with_it() -> None:
     program = Program(
         (
