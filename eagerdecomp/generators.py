@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-__all__ = ["drawing_again", "drawing_from", "states_of", "takes_generator"]
+__all__ = ["drawing_again", "drawing_from", "drawing_in_turn", "states_of", "takes_generator"]
 
 _exchange = threading.RLock()
 if hasattr(os, "register_at_fork"):  # as `forking` does: a child has not the thread that held it
@@ -19,8 +20,8 @@ if hasattr(os, "register_at_fork"):  # as `forking` does: a child has not the th
 
 @contextmanager
 def drawing_from(generator: torch.Generator | None, device: torch.device | str | None) -> Iterator[None]:
-    """While held, kernels that draw from the device's default generator draw from this one; other threads' draws with a
-    ``generator=`` wait.
+    """While held, kernels that draw from the device's default generator draw from this one; those of other threads wait, if the
+    library calls them (`drawing_in_turn`).
 
     Raises:
         RuntimeError: eager's, for a generator of another device type.
@@ -44,6 +45,17 @@ def drawing_from(generator: torch.Generator | None, device: torch.device | str |
         finally:
             generator.set_state(default.get_state())
             default.set_state(kept)
+
+
+def drawing_in_turn(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel that draws random numbers, which waits while another thread has lent a state: it would draw from that."""
+
+    @functools.wraps(kernel)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _exchange:
+            return kernel(*args, **kwargs)
+
+    return run
 
 
 def takes_generator(*args: Any, generator: torch.Generator | None = None, **kwargs: Any) -> bool:

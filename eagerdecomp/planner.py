@@ -10,8 +10,10 @@ from typing import Any, NamedTuple, overload
 from eagerdecomp._torch import OpOverload, before_first_call, builtin
 from eagerdecomp.backend import Backend
 from eagerdecomp.footprints import load_footprints
+from eagerdecomp.generators import drawing_in_turn
 from eagerdecomp.opset import OpSet, Predicate
 from eagerdecomp.rules import Rule
+from eagerdecomp.schema import facts_of, is_composite
 from eagerdecomp.search import Costs
 
 __all__ = [
@@ -166,6 +168,8 @@ class Planner:
         ops = self.backend.ops
         supported = op in ops and WORKSPACE_OF.get(op._schema.name, op) in ops
         kernel = self.backend.kernels.get(op) or builtin(op) if supported else None
+        if kernel is not None and facts_of(op).is_random and not is_composite(op):
+            kernel = drawing_in_turn(kernel)
         when = ops.predicate(op) if supported else None
         if supported and when is None:
             return Decision(kernel, None, False, ())

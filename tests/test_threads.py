@@ -164,3 +164,31 @@ def test_a_mode_on_one_thread_is_none_on_another() -> None:
 
     _together(inside, outside)
     assert mode.stats().total.calls == 0
+
+
+def test_a_draw_waits_while_another_thread_has_lent_the_state_of_its_generator() -> None:
+    mine = torch.Generator().manual_seed(3)
+    want = torch.empty(4).uniform_(generator=torch.Generator().manual_seed(3))
+    torch.manual_seed(5)
+    want_there = torch.rand(4)
+    drawn: list[torch.Tensor] = []
+
+    def draw() -> None:
+        with ed.EagerDecompMode(backend):
+            drawn.append(torch.rand(4))
+
+    other = threading.Thread(target=draw, daemon=True)
+
+    def kernel(*args: object, **kwargs: object) -> torch.Tensor:
+        if threading.current_thread() is not other:
+            other.start()
+            other.join(0.3)  # it ends if it does not wait
+        return aten.rand.default(*args, **kwargs)
+
+    backend = ed.Backend("slow", CORE, {"aten.rand.default": kernel})
+    torch.manual_seed(5)
+    with ed.EagerDecompMode(backend):
+        got = torch.empty(4).uniform_(generator=mine)
+    other.join(_PATIENCE)
+    assert torch.equal(got, want)
+    assert torch.equal(drawn[0], want_there)
