@@ -233,7 +233,7 @@ class Spaces:
             return False
         op = getattr(getattr(aten, call[1]), call[2])
         before, kept = self.eager, self.lines
-        if facts_of(op).mutated:  # what it wrote is no argument of it any more
+        if facts_of(op).mutated and not facts_of(op).is_out:  # what it wrote is no argument of it any more
             before, self.lines = words(), []
             try:
                 for one in kept[:-1]:

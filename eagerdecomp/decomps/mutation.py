@@ -352,7 +352,8 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
             for target, result in zip(targets, results, strict=True) if exact else ():
                 _check_dtype(target, result.dtype, words)
             if op is aten.geqrf.a and any(
-                one.numel() and one.shape != made.shape for one, made in zip(targets, results, strict=True)
+                one.dtype is not made.dtype or (one.numel() and one.shape != made.shape)
+                for one, made in zip(targets, results, strict=True)
             ):
                 return tuple(by_rows(target, result, args) for target, result in zip(targets, results, strict=True))
             into = kept if anew and args[0].dim() == 4 else write  # of `max_pool3d_with_indices` with no batch, which alone is here

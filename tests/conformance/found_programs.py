@@ -536,4 +536,15 @@ FOUND: dict[str, Program] = {
             "backward(t4[0])",
         ),
     ),
+    "reflectors into another type": Program(
+        (
+            "t1 = leaf('float32', [5, 2])",
+            "t2 = leaf('float16', [0])",
+            "t3 = leaf('float32', [0])",
+            "t4 = aten.geqrf.a(t1, a=t2, tau=t3)",
+            "t5 = leaf('float32', [0])",
+            "t6 = leaf('float64', [0])",
+            "t7 = aten.geqrf.a(t1, a=t5, tau=t6)",
+        ),
+    ),
 }

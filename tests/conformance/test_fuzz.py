@@ -264,6 +264,23 @@ def test_what_differs_under_any_mode_is_known_behind_lines_that_it_needs_and_tha
     assert not as_under_any_mode(program, dataclasses.replace(found, kind="values"))
 
 
+def test_what_differs_under_any_mode_is_known_though_a_line_that_it_needs_does_too() -> None:
+    program = Program(
+        (
+            "t1 = leaf('float32', [2, 3, 4, 4], 'zeros', 'strided', 485)",
+            "t2 = t1.reshape(-1)[0:][:12].view([3, 4])",
+            "t3 = leaf('float32', [3, 4], 'normal', 'contiguous', 551, grad=True)",
+            "t4 = leaf('float32', [3, 4], 'normal', 'contiguous', 275)",
+            "t5 = aten._foreach_addcdiv_.Scalar([t2], [t3], [t4])",  # no write that counts under a mode
+            "t6 = t1.reshape(-1)",  # by another name under a mode
+        )
+    )
+    found = checked(program)
+    assert found is not None
+    assert found.kind == "grad_fn"
+    assert as_under_any_mode(program, found)
+
+
 def test_what_eager_refuses_without_a_line_that_differs_under_any_mode_is_left_out_with_it() -> None:
     program = Program(
         (
