@@ -332,7 +332,8 @@ class Spaces:
         coarse = any(one.dtype not in wide for _, one in self.tensors() if one.dtype.is_floating_point or one.dtype.is_complex)
         for seed in range(4):
             space = words(leaf=wide_leaf(torch.Generator().manual_seed(seed) if seed else None, coarse))
-            kept, self.lines = self.lines, []
+            kept, self.lines, default = self.lines, [], torch.get_default_dtype()
+            torch.set_default_dtype(torch.float64)  # of what is made of integers
             try:
                 for one in kept:
                     with Caught():
@@ -340,6 +341,7 @@ class Spaces:
                     self.lines.append(one)
             finally:
                 self.lines = kept
+                torch.set_default_dtype(default)
             with Caught() as caught:
                 found = eval(text, space)
             if caught.error is not None or found is None or found.shape != want.shape:
