@@ -47,9 +47,9 @@ its own, and how the shipped one compares. The calls are those of torch's operat
 inputs whose dimensions lie in the opposite order in memory; each is made by eager, by the shipped entry, taken apart by shipped
 entries and compositions alone, and by the library on Core ATen. A row says of how many calls the shipped entry is not the operator,
 does not get to Core ATen (it "does not close"), or is less exact than eager and ours beside float64, and how many kernels all the
-calls take that both bring there; ours passes these calls, by the tests of its family. What no sample calls (other types, tensors without
-elements, refusals) is not told apart here; [repairs.md](repairs.md) shows faults of shipped entries one by one. This page is
-written by `python tools/upstream_table.py`.
+calls take that both bring there; ours passes these calls, by the tests of its family. What no sample calls (other types, tensors
+without elements, refusals) is not told apart here; [repairs.md](repairs.md) shows faults of shipped entries one by one. This page
+is written by `python tools/upstream_table.py`.
 
 | op | rule | the shipped entry | its kernel calls | ours |
 |---|---|---|---|---|
