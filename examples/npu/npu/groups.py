@@ -38,6 +38,12 @@ class Hosted(dist.ProcessGroup):
     def getBackendName(self) -> str:
         return "hosted"
 
+    def getGroupName(self) -> str:
+        raise NotImplementedError(
+            "a process group made in Python has no name, by which device meshes find theirs, so that FSDP2 (fully_shard), DTensors "
+            "and tensor-parallel modules do not work on npu: train there by DistributedDataParallel, or shard on the CPU"
+        )
+
     def allreduce(self, tensors: Sequence[Tensor], opts: Any) -> dist.Work:
         here = _to_cpu(tensors)
         self._gloo.allreduce(here, opts).wait()

@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 import eagerdecomp as ed
@@ -53,6 +54,10 @@ def member(rank: int, folder: Path) -> None:
             found[name] = train("npu")
         found[f"{name}, outside"] = sorted(set(npu.counts()) - {str(op) for op in npu.backend.ops})
         found[f"{name}, kernels"] = sum(npu.counts().values())
+    try:
+        init_device_mesh("npu", (2,))
+    except NotImplementedError as error:
+        found["mesh"] = str(error)
     (folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
     dist.destroy_process_group()
 
@@ -76,6 +81,7 @@ def test_ddp_comes_to_the_cpus_losses_on_kernels_of_the_device(tmp_path: Path) -
             assert found[form] == pytest.approx(found["cpu"], rel=1e-5), form
             assert found[f"{form}, outside"] == []
             assert found[f"{form}, kernels"] > 500
+        assert "FSDP2" in found["mesh"]
 
 
 if __name__ == "__main__":
