@@ -34,6 +34,15 @@ def _clamp_max(self: Tensor, bound: Any) -> None:
     _clamp(self, max=bound)
 
 
+def _dist(self: Tensor, other: Tensor, p: Any = 2) -> None:
+    computed = computed_in((self, other))
+    assert computed is not None  # that of two tensors
+    if not (computed.is_floating_point or computed.is_complex) and torch.bool not in (self.dtype, other.dtype):
+        raise RuntimeError(
+            f"norm(): input dtype should be either floating point or complex. Got {scalar_type_name(computed)} instead."
+        )
+
+
 def _mean(self: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> None:
     computed = dtype or self.dtype
     if not (computed.is_floating_point or computed.is_complex):
@@ -69,6 +78,7 @@ TYPE_CHECKS: dict[str, Callable[..., None]] = {
     "aten.clamp.default": _clamp,
     "aten.clamp_max.default": _clamp_max,
     "aten.clamp_min.default": _clamp,
+    "aten.dist.default": _dist,
     "aten.mean.default": _mean,
     "aten.mean.dim": _mean,
     "aten.pow.Scalar": _pow_of_a_number,

@@ -420,6 +420,8 @@ def _masked_fill(call: Call) -> Callable[..., Any]:
             and mask.is_contiguous()
         ):
             return where(mask, number(self, value), self)
+        if dtype is torch.bool and value.__class__ is complex:  # any number is a truth to eager
+            value = bool(value)
         return others(self, mask, value)
 
     return run
