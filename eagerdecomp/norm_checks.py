@@ -43,6 +43,8 @@ def _groups(input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C
                 f"Expected {name} to be a vector of size equal to the number of channels in input, "
                 f"but got {name} of shape {told} and input of shape {shape}"
             )
+    if input.numel() != N * C * HxW:
+        raise not_true("X.numel() == N * C * HxW")
     _normalized(0, 1)(input, weight, bias)
     if not input.is_contiguous(memory_format=suggested_memory_format(input)):
         raise not_true("X.is_contiguous(memory_format)")

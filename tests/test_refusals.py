@@ -198,6 +198,7 @@ REFUSED_ON_PRIMS: dict[str, Callable[[], Any]] = {
     "groups that do not lie in a row": lambda: aten.native_group_norm(torch.ones(1, 3, 4)[..., ::2], None, None, 1, 3, 2, 1, 1e-5),
     "weights of other groups": lambda: aten.native_group_norm(torch.ones(2, 4, 3), EYE[0], None, 2, 4, 3, 2, 1e-5),
     "a bias of no channels": lambda: aten.native_group_norm(torch.ones(0, 2), None, torch.ones(()), 0, 2, 1, 1, 1e-5),
+    "groups of other sizes": lambda: aten.native_group_norm(torch.ones(2, 4, 0), None, None, 2, 4, 3, 2, 1e-5),
     "no groups": lambda: aten.native_group_norm(torch.ones(2, 4, 3), None, None, 2, 4, 3, 0, 1e-5),
     "groups that channels do not fill": lambda: aten.native_group_norm(torch.ones(2, 4, 3), None, None, 2, 4, 3, 3, 1e-5),
     "windows of half floats in space": lambda: torch.nn.functional.avg_pool3d(torch.ones(1, 1, 2, 2, 2).half(), 2),

@@ -184,6 +184,8 @@ def _reduced(x: Tensor, dim: int, places: Tensor, given: Tensor, reduce: str, in
     how, blank, meet = _REDUCTIONS[reduce]
     dtype, size = x.dtype, x.size(dim)
     wide = torch.float32 if dtype in HALF else torch.int64 if dtype is torch.bool and reduce in ("sum", "mean") else dtype
+    if wide is torch.complex32:  # eager adds such numbers one by one, and has no sum of them
+        wide = torch.complex64
     if wide is not dtype:
         given = aten._to_copy.default(given, dtype=wide)
     found = combined(places, dim, size, given, blank(wide), how)

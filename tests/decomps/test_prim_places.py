@@ -116,3 +116,10 @@ def test_long_dimensions_are_taken_in_blocks(monkeypatch: pytest.MonkeyPatch) ->
     check(torch.scatter_add, x, 0, index, x, ops=PRIMS)
     check(torch.nonzero, x > 0, ops=PRIMS)
     check(torch.sort, x, 0, ops=PRIMS, exact=True)
+
+
+def test_halves_of_complex_numbers_are_added_where_eager_has_no_sum_of_them() -> None:
+    x, values, places = torch.zeros(3, dtype=torch.complex32), torch.tensor([1 + 2j, 3 - 1j, 0.5j]).to(torch.complex32), [0, 2, 0]
+    index = torch.tensor(places)
+    check(torch.index_add, x, 0, index, values, ops=PRIMS)
+    check(torch.index_put, x, (index,), values, True, ops=PRIMS)
