@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from eagerdecomp._torch import OpOverload
 from eagerdecomp.calls import spelled
 from eagerdecomp.conformance.checks import LIKE_EAGER, PARAMETERS, REFUSES, compared
 from eagerdecomp.conformance.draws import Coverage, Draw, simplest
@@ -19,7 +20,7 @@ from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Sp
 from eagerdecomp.conformance.state import REPEATS, THREADS
 from eagerdecomp.schema import arguments_of, facts_of
 
-__all__ = ["Effort", "Found", "Trial", "exercised", "found_again", "properties_of", "shown"]
+__all__ = ["Effort", "Found", "Trial", "exercised", "found_again", "hash_of", "is_random", "properties_of", "shown"]
 
 #: What is asked of every kernel.
 EVERY_KERNEL = (LIKE_EAGER, REFUSES, PARAMETERS, REPEATS, THREADS)
@@ -101,7 +102,7 @@ def exercised(
     """Try a kernel.
 
     Args:
-        beat: told of each case before its kernel is called, so that a case that ends the process is known.
+        beat: told of each case before a kernel is called, eager's or this one, so that a case that ends the process is known.
         tick: called with each call of the kernel, which may be many in a case.
     """
     kernel = _ticking(kernel, tick)
@@ -138,7 +139,7 @@ def exercised(
 def _tried(
     kernel: Kernel, spec: Spec, prop: Property, draw: Draw, trial: Trial, beat: Callable[[Property, Sequence[int]], None]
 ) -> Fault | None:
-    told = _Told(lambda: beat(prop, draw.choices), trial)
+    told = _Told(lambda: beat(prop, draw.choices), draw, trial)
     torch.set_grad_enabled(False)  # whatever an earlier call did to it
     torch.manual_seed(hash_of(trial.cases, trial.skipped, prop.name))  # a state that no kernel sets by chance
     torch.set_default_dtype(trial.default_dtype)
@@ -162,30 +163,45 @@ def _ticking(kernel: Kernel, tick: Callable[[], None]) -> Kernel:
 
 
 class _Told:
-    """Tells of a case when its kernel is first called, and notes with what: all that is drawn is drawn by then."""
+    """Tells of a case when a kernel is first called, eager's or this one: all that is drawn is drawn by then. Notes with what."""
 
-    def __init__(self, tell: Callable[[], None], trial: Trial) -> None:
+    def __init__(self, tell: Callable[[], None], draw: Draw, trial: Trial) -> None:
         self._tell: Callable[[], None] | None = tell
+        self._draw = draw
         self._trial = trial
+        self._noted = False
 
     def kernel(self, kernel: Kernel) -> Kernel:
         """The kernel, which tells first."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            if self._tell is not None:
-                tell, self._tell = self._tell, None
-                tell()
+            if not self._noted:
+                self._noted = True
+                self._first()
                 self._trial.note(kernel, args, kwargs)
             return kernel.run(*args, **kwargs)
 
-        return replace(kernel, run=run)
+        def native(*args: Any, **kwargs: Any) -> Any:
+            if self._tell is not None:  # where eager's comes first no seed is asked about: the same when the case is drawn again
+                torch.manual_seed(hash_of(*self._draw.choices))
+            self._first()
+            return kernel.native(*args, **kwargs)
+
+        return replace(kernel, run=run, native=native)
+
+    def _first(self) -> None:
+        if self._tell is not None:
+            tell, self._tell = self._tell, None
+            tell()
 
 
 def shown(kernel: Kernel, spec: Spec, prop: Property, choices: Sequence[int]) -> Fault | None:
     """The fault that a case shows, drawn again; None where it shows none."""
-    with torch.no_grad():
+    draw = Draw(choices)
+    told = _Told(lambda: None, draw, Trial())
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
-            return prop.broken(kernel, spec, Draw(choices))
+            return prop.broken(told.kernel(kernel), spec, draw)
         except Skip:
             return None
 
@@ -217,7 +233,7 @@ def _smallest(
         return True
 
     smallest = simplest(choices, fails, _SHRINKS)
-    if prop is LIKE_EAGER and best.call is not None:
+    if prop is LIKE_EAGER and best.call is not None and not is_random(kernel.op):
         best = _with_fewer_elements(kernel, spec, best, best.call)
     return Found(prop, best, smallest)
 
@@ -238,6 +254,11 @@ def _with_fewer_elements(kernel: Kernel, spec: Spec, fault: Fault, call: Call) -
 
     smaller(call, fails)
     return best
+
+
+def is_random(op: OpOverload) -> bool:
+    """Whether an op draws numbers, so that a call of it is known only with where the generator is, as a case is."""
+    return torch.Tag.nondeterministic_seeded in op.tags
 
 
 def hash_of(*parts: object) -> int:

@@ -19,7 +19,7 @@ from eagerdecomp.conformance.draws import Draw, simplest
 from eagerdecomp.conformance.openings import openings
 from eagerdecomp.conformance.reports.words import printable
 from eagerdecomp.conformance.results import Consequence, Failure, Report, State, Verdict
-from eagerdecomp.conformance.running import Effort, Found, Trial, exercised, found_again, properties_of, shown
+from eagerdecomp.conformance.running import Effort, Found, Trial, exercised, found_again, hash_of, is_random, properties_of, shown
 from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec
 from eagerdecomp.conformance.specs import SPECS
 from eagerdecomp.conformance.together import Together, tried_together
@@ -63,6 +63,9 @@ _WORDS = 600
 
 # What a case may show that is drawn again by itself and shows nothing: laws are about many calls.
 _ALONE = ("random",)
+
+# How often a kernel is tried again, with other draws, where eager's own did not live through one.
+_AGAIN = 3
 
 # For how long, and how often, a smaller call is tried that ends its process, or does not end.
 _SMALLER = {"crash": (10.0, 25), "hang": (2.0, 8)}
@@ -225,13 +228,33 @@ class _Run:
             range(len(ops)), lambda job, beat: self._tried(ops[job], beat), processes, self._profile.patience
         ):
             op = ops[number]
+            for again in range(1, _AGAIN + 1):
+                if not isinstance(answer, Lost) or not self._is_eagers(op, answer):
+                    break
+                answer = self._with_other_draws(op, hash_of(self._seed, again))
             if isinstance(answer, Lost):
-                yield self._lost(op, answer)
+                eagers = self._is_eagers(op, answer)
+                note = f"{answer.message} in a call of eager's own kernel"
+                yield Verdict(op, "not exercised", note=note) if eagers else self._lost(op, answer)
                 continue
             answer["failures"] = list(self._named_right(op, answer.get("failures", ())))
             yield _verdict(op, answer)
 
-    def _tried(self, op: OpOverload, beat: Beat) -> dict[str, Any]:
+    def _is_eagers(self, op: OpOverload, lost: Lost) -> bool:
+        """Whether it was a kernel of eager's that did not live through a call: so says the call of that alone."""
+        if lost.how not in _SMALLER or lost.last is None:
+            return False
+        name, choices = lost.last
+        spec, kernel = spec_of(op), kernel_of(self._backend, op)
+        assert spec is not None
+        prop, alone = _property(spec, name), replace(kernel, run=kernel.native, device="cpu")
+        return not survives(lambda: shown(alone, spec, prop, choices), _SMALLER[lost.how][0])
+
+    def _with_other_draws(self, op: OpOverload, seed: int) -> dict[str, Any] | Lost:
+        ((_, answer),) = done_in_processes([0], lambda job, beat: self._tried(op, beat, seed), 1, self._profile.patience)
+        return answer
+
+    def _tried(self, op: OpOverload, beat: Beat, seed: int | None = None) -> dict[str, Any]:
         """What came of one kernel, in plain values."""
         spec = spec_of(op)
         if spec is None:
@@ -239,7 +262,12 @@ class _Run:
         kernel = kernel_of(self._backend, op)
         effort = self._profile.own if self._own(op) else self._profile.native
         trial = exercised(
-            kernel, spec, effort, self._seed, lambda prop, choices: beat([prop.name, list(choices)]), lambda: beat(None)
+            kernel,
+            spec,
+            effort,
+            self._seed if seed is None else seed,
+            lambda prop, choices: beat([prop.name, list(choices)]),
+            lambda: beat(None),
         )
         failures = [self._failure(op, found) for found in trial.found]
         return {
@@ -301,7 +329,7 @@ class _Run:
         }
 
     def _script(self, op: OpOverload, prop: Property, choices: Sequence[int], call: Call | None, about: str) -> str:
-        single = prop.name in ("values", "errors") and call is not None and not call.by_rule
+        single = prop.name in ("values", "errors") and call is not None and not call.by_rule and not is_random(op)
         if single and call is not None:
             exact = ", exact=True" if call.exact else ""
             ending = [

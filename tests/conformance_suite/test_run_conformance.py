@@ -158,6 +158,32 @@ def test_a_kernel_that_ends_its_process_is_told_and_the_rest_still_runs(kernel: 
     assert report.verdict("aten.exp.default").state == "right"
 
 
+@pytest.mark.parametrize(("deaths", "state"), [(2, "right"), (100, "not exercised")])  # it dies once more when it is asked
+def test_a_kernel_is_not_blamed_where_eagers_own_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deaths: int, state: str
+) -> None:
+    from dataclasses import replace
+
+    from eagerdecomp.conformance import suite
+
+    died = tmp_path / "died"
+    died.touch()
+
+    def native(x: Tensor) -> Tensor:
+        if died.stat().st_size < deaths:
+            with died.open("a") as file:
+                file.write("x")
+            os.abort()
+        return aten.neg(x)
+
+    kernel_of = suite.kernel_of
+    monkeypatch.setattr(suite, "kernel_of", lambda backend, op: replace(kernel_of(backend, op), native=native))
+    report = run_conformance(backend(neg=torch.neg), ops=["aten.neg"], profile="quick")
+    verdict = report.verdict("aten.neg.default")
+    assert (verdict.state, report.failures) == (state, ())
+    assert ("SIGABRT" in verdict.note) == (state == "not exercised")
+
+
 def test_a_kernel_that_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
