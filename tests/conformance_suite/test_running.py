@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,8 @@ from torch import Tensor
 from eagerdecomp.conformance.draws import Draw
 from eagerdecomp.conformance.running import Effort, Trial, exercised, shown
 from eagerdecomp.conformance.samples import shape, tensor
-from eagerdecomp.conformance.spec import Call, Kernel, Near, Property, Spec
+from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Spec
+from eagerdecomp.conformance.state import THREADS
 
 aten = torch.ops.aten
 EFFORT = Effort(150, 60.0, 30)
@@ -107,6 +109,27 @@ def test_a_right_kernel_of_another_kind_is_right() -> None:
 )
 def test_kernels_with_a_memory(make: Callable[[], Callable[[Tensor], Tensor]], expected: str) -> None:
     assert expected in kinds(trial(make()))
+
+
+def test_threads_come_between_any_two_lines() -> None:
+    shared: dict[str, Tensor] = {}
+
+    def sharing(x: Tensor) -> Tensor:
+        shared["answer"] = torch.neg(x)
+        return shared["answer"]
+
+    found = (broken_from_threads(sharing, seed) for seed in range(40))
+    assert any(fault is not None and fault.kind == "threads" for fault in found)
+    assert [broken_from_threads(torch.neg, seed) for seed in range(3)] == [None] * 3
+    assert "yielding" not in repr(sys.gettrace())
+
+
+def broken_from_threads(run: Callable[[Tensor], Tensor], seed: int) -> Fault | None:
+    kernel = Kernel(aten.neg.default, run, aten.neg.default)
+    with torch.no_grad():
+        return THREADS.broken(
+            kernel, Spec(lambda draw: Call([tensor(draw, "self", torch.float32, [3], ("normal",))])), Draw([0, 0, seed])
+        )
 
 
 def test_the_call_told_is_the_smallest() -> None:
