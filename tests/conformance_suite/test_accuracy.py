@@ -183,3 +183,26 @@ def test_either_zero_does_for_a_half_that_is_too_small_and_one_alone_where_the_a
     assert torch.signbit(want).tolist() != torch.signbit(rounded_once(zero, least)).tolist()
     assert values_off(want, rounded_once(zero, least), EXACT, False, 0, truth) is None
     assert off(aten.sub.Tensor, lambda one, other: torch.full_like(one, -0.0), zero, zero, near=EXACT) is not None
+
+
+def test_a_part_beside_an_infinite_one_may_be_rounded_and_what_only_moves_may_not() -> None:
+    x = torch.tensor([2.75 + 1j / 3, complex(-math.inf, -1.55), 0.4 - 0.1j])
+    near = Near(4, of="terms")
+
+    def backwards(one: Tensor, dims: list[int]) -> Tensor:
+        return aten.sum.dim_IntList(one, dims) * (1 + 1e-7)
+
+    assert off(aten.sum.dim_IntList, backwards, x, [0], near=near) is None
+    assert off(aten.clone.default, lambda one: torch.complex(one.real, one.imag + 1e-3), x, near=EXACT) is not None
+
+
+def test_the_least_of_whole_numbers_counts_with_its_size() -> None:
+    x = torch.tensor([-(2**63), 2**63 - 2, 1])
+
+    def backwards(one: Tensor, dims: list[int], dtype: torch.dtype) -> Tensor:
+        return one.flip(0).to(dtype).cumsum(0)[-1]
+
+    def summed(one: Tensor, dims: list[int], dtype: torch.dtype) -> Tensor:
+        return aten.sum.dim_IntList(one, dims, dtype=dtype)
+
+    assert off(summed, backwards, x, [0], torch.float32, near=Near(4, of="terms")) is None

@@ -378,6 +378,7 @@ TWINS: tuple[Mutant, ...] = (
     twin("maximum", "of two zeros the other one", _other_zero, why="they are equal"),
     twin("minimum", "of two zeros the other one", _other_zero, why="they are equal"),
     twin("sum.dim_IntList", "backwards", _backwards, why=_ORDER),
+    twin("sum.dim_IntList", "backwards, of every type", lambda c: like(c.but(self=c.self.flip(_dims(c))), c.but()), why=_ORDER),
     twin("sum.dim_IntList", "in chunks of seven", _in_chunks, why=_ORDER),
     twin("sum.dim_IntList", "in pairs", _in_pairs, why=_ORDER),
     twin("mean.dim", "times one by the count", _mean, why="off by a unit"),
