@@ -19,6 +19,7 @@ __all__ = [
     "FILLS",
     "MEETINGS",
     "factory_options",
+    "alike",
     "among",
     "as_index",
     "as_suggested",
@@ -77,6 +78,12 @@ def several(draw: Draw, name: str, count: int, options: Sequence[int]) -> list[i
     return [first] * count if same else [first, *(draw.pick(f"{name}.{number}", options) for number in range(1, count))]
 
 
+def alike(draw: Draw, sizes: Sequence[int]) -> list[int]:
+    """Sizes; in some calls all of them the largest, so that what is meant for one dimension fits the others too."""
+    unlike = len(set(sizes)) > 1
+    return [max(sizes)] * len(sizes) if unlike and draw.pick("sizes alike", (False, False, True)) else list(sizes)
+
+
 def as_suggested(*tensors: Tensor) -> Strides:
     """Eager's strides where all the tensors lie as channels_last or all are contiguous, and none is both; else any.
 
@@ -85,6 +92,7 @@ def as_suggested(*tensors: Tensor) -> Strides:
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     kinds = set()
     for one in tensors:
+        one = one.unsqueeze(2) if one.dim() == 3 else one  # eager's windows of one dimension are ones of two
         last = one.dim() in formats and one.is_contiguous(memory_format=formats[one.dim()])
         kinds.add((one.is_contiguous(), last))
     return "eager" if kinds in ({(True, False)}, {(False, True)}) else "free"
@@ -193,7 +201,7 @@ def pair(
         dtype, kind = (torch.float32 if one is torch.float16 else one for one in (dtype, kind))
     first, second = among(dtype, kind, fills, finite)
     if "scalar" in meeting:
-        sizes = [] if meeting == "scalars" else shape(draw, most=5)
+        sizes = [] if meeting == "scalars" else shape(draw)
         if meeting.endswith("self"):
             first = _scalar_fills(dtype, kind, first)
             return tensor(draw, names[0], dtype, [], first), tensor(draw, names[1], kind, sizes, second)
@@ -210,7 +218,7 @@ def pair(
         sizes, other = draw.pick("grid", (([61, 1], [1, 67]), ([97], [89, 1])))
         first, second = _hardest(first), _hardest(second)
     else:
-        sizes = shape(draw, most=5)
+        sizes = shape(draw)
         other = sizes if meeting == "itself" else broadcasting(draw, f"{names[1]}.sizes", sizes)
         if other != sizes and draw.flag("turned"):
             sizes, other = other, sizes

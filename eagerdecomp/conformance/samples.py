@@ -69,7 +69,7 @@ def shape(
     name: str = "shape",
     *,
     least: int = 0,
-    most: int = 5,
+    most: int = 6,
     elements: int = 6000,
     empty: bool = True,
     sizes: Sequence[int] = SIZES,
@@ -103,6 +103,8 @@ def shape(
         while math.prod(found) > elements and any(one > 1 for dim, one in enumerate(found) if dim != place):
             largest = max((dim for dim in range(rank) if dim != place), key=lambda dim: found[dim])
             found[largest] -= 1
+    while math.prod(found) > max(elements, 5**5):
+        found[found.index(max(found))] -= 1
     return found
 
 

@@ -67,6 +67,14 @@ def _fixed(seed: int) -> Callable[[Bound], Any]:
     return run
 
 
+def _twice(c: Bound) -> Any:
+    """Of one to two blocks of 1,024 the second holds the first one's numbers."""
+    found = c.but()
+    if 1024 < found.numel() <= 2048:
+        found.view(-1)[1024:] = found.view(-1)[: found.numel() - 1024].clone()
+    return found
+
+
 def _own() -> Callable[[Bound], Any]:
     """Numbers from a generator of its own, which torch's seed does not reach."""
     state = torch.Generator().manual_seed(99).get_state()
@@ -179,6 +187,8 @@ def _rows(c: Bound) -> Any:
 MUTANTS: tuple[Mutant, ...] = (
     m("rand", "1 is among them", "random", lambda c: (c.but() * 64).ceil() / 64 if c.but().is_floating_point() else c.but(),
       _law([_MANY], lambda x: bool((x == 1).any())), "the range is half open"),
+    m("rand", "a second block like the first", "random", _twice,
+      Proof(lambda kernel: torch.equal(*kernel([2048]).view(2, -1))), "the counter stands still"),
     m("rand", "within (-1, 1)", "random", lambda c: c.but() * 2 - 1, _law([_MANY], lambda x: bool((x < 0).any()))),
     m("rand", "squared", "random", lambda c: c.but().square(), _law([_MANY], lambda x: float(x.mean()) < 0.4)),
     m("rand", "16 bits of it", "random", lambda c: (c.but() * 256).floor() / 256,
@@ -209,6 +219,8 @@ MUTANTS: tuple[Mutant, ...] = (
       _law([_MANY], lambda x: bool(x.isinf().any())), "log(0)"),
     s("randn", "moves the generator on by its calls", "random", _by_clock, _pair(lambda a, b: not torch.equal(a, b), (4, 4))),
     m("randperm", "a naive shuffle", "random", _shuffled, Proof(_order), "some orders come up more often", lambda: given(1)),
+    m("randperm", "few stay in place", "random", lambda c: torch.arange(c.n, dtype=c.but().dtype) if c.n < 4 else c.but(),
+      Proof(lambda kernel: all(kernel(3).tolist() == [0, 1, 2] for _ in range(20))), "", lambda: given(1)),
     m("randperm", "always the identity", "random", lambda c: torch.arange(c.n, dtype=c.but().dtype),
       _pair(lambda a, b: torch.equal(a, b) and torch.equal(a, torch.arange(64)), (None, None), 64), "", lambda: given(1)),
     m("randperm", "with replacement", "random", lambda c: torch.randint(max(c.n, 1), (c.n,)).to(c.but().dtype),

@@ -104,6 +104,7 @@ PLAIN: Mapping[str, Callable[[], Call]] = {
     "aten.select_scatter.default": lambda: given(n(3, 4), p(4), 0, 1),
     "aten.slice_scatter.default": lambda: given(n(3, 4), p(2, 4), 0, 0, 2),
     "aten.resize_.default": _call(_X, [2, 3]),
+    "aten.set_.source_Storage_storage_offset": lambda: given(n(2), n(9).untyped_storage(), 0, [2], [1]),
     "aten.set_.source_Tensor": lambda: given(n(3), p(4)),
     "aten._local_scalar_dense.default": lambda: given(t(2.5)),
     "aten.sym_size.int": _call(_X, 1),

@@ -55,6 +55,11 @@ def _max_grad(**kwargs: Any) -> Call:
     return given(n(*out.shape), x, [3, 3], [1, 1], [0, 0], [1, 1], False, indices)
 
 
+def _turned_dilation(c: Bound) -> Any:
+    square = len({*c.input.shape[2:]}) == len({*c.weight.shape[2:]}) == 1 and not c.transposed
+    return c.but(dilation=c.dilation[::-1]) if square else c.but()
+
+
 def _overwritten(c: Bound) -> Any:
     """The gradient is put where it belongs, not added."""
     if c.self.dim() != 4:
@@ -215,6 +220,8 @@ MUTANTS: tuple[Mutant, ...] = (
       lambda c: c.but(self=c.self.reshape(1, -1)) if c.self.dim() == 2 and c.self.shape[1] == 1
         and c.self.shape[0] == c.mat2.shape[1] else c.but(),
       lambda: given(n(3, 1), n(3, 4), n(4, 3))),
+    m("convolution", "dilations change places on squares", "argument", _turned_dilation,
+      lambda: given(n(1, 2, 6, 6), n(2, 2, 2, 2), None, [1, 1], [0, 0], [1, 2], False, [0, 0], 1), "height for width"),
     m("convolution", "stride is 1", "argument", lambda c: c.but(stride=[1] * len(c.stride)) if not c.transposed else c.but(),
       lambda: _conv(stride=2)),
     m("convolution", "dilation is 1", "argument", lambda c: c.but(dilation=[1] * len(c.dilation)), lambda: _conv(dilation=2)),

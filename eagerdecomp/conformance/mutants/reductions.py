@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.mutants.making import Bound, Mutant, bits, f, given, m, n, p, raw, t
+from eagerdecomp.conformance.mutants.making import Bound, Mutant, bits, f, given, like, m, n, p, raw, t
 
 __all__ = ["MUTANTS"]
 
@@ -49,6 +49,14 @@ def _one_pass(c: Bound) -> Any:
 def _first_nan(c: Bound) -> Any:
     """NaN compares as nothing: it is never the largest."""
     return c.but(self=c.self.nan_to_num(nan=-_INF, posinf=_INF, neginf=-_INF)) if c.self.is_floating_point() else c.but()
+
+
+def _block_max(c: Bound) -> Any:
+    right = c.but()
+    if not c.self.dim() or c.self.shape[c.dim] <= 1024:
+        return right
+    raised = (c.self - c.self.narrow(c.dim, 0, 1024).amax(c.dim, keepdim=True)).exp()
+    return like(raised / raised.sum(c.dim, keepdim=True), right)
 
 
 def _softmax_raw(c: Bound) -> Any:
@@ -292,6 +300,8 @@ MUTANTS: tuple[Mutant, ...] = (
     m("_softmax", "without the maximum", "special values", _softmax_raw, lambda: given(f(100, 0), 0, False), "e^100 overflows"),
     m("_softmax", "the maximum of all rows", "special values", lambda c: _global_max(c),
       lambda: given(f(0, 1, 200, 201).reshape(2, 2), 1, False), "other rows underflow"),
+    m("_softmax", "the maximum of a first block", "size", _block_max,
+      lambda: given(torch.cat([torch.full((1024,), -math.inf), n(3)]), 0, False), "what is masked comes first"),
     m("_softmax", "negative dims are the last", "argument", lambda c: c.but(dim=-1) if c.dim < 0 else c.but(),
       lambda: given(n(2, 3, 4), -2, False)),
     m("_softmax", "a row of -inf is uniform", "special values",

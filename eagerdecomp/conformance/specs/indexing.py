@@ -48,7 +48,7 @@ def _sizes(draw: Draw, *, least: int = 0) -> list[int]:
         return [draw.pick("line", SIZES)]
     if kind == "huge":
         return list(draw.pick("huge.shape", ([257, 300], [30_011, 3], *(([70_001], [3, 30_011]) if least < 2 else ()))))
-    return shape(draw, least=least, most=5 if least < 2 else least)
+    return shape(draw, least=least, most=6 if least < 2 else least)
 
 
 # -- one dimension -----------------------------------------------------------------------------------------------------------

@@ -153,6 +153,9 @@ def _set_storage(draw: Draw) -> Call:
 
 def _set_storage_part(draw: Draw) -> Call:
     made = _tensor(draw, most=4)
+    if made.numel() > 1 and made.is_contiguous() and draw.flag("from further on"):
+        memory = made.flatten()
+        made = memory[draw.pick("offset", (1, 2, 4, 8, memory.numel() - 1)) % memory.numel() :]
     target = _target(draw, made.dtype)
     args = [target, made.untyped_storage(), made.storage_offset(), list(made.shape)]
     kept = target.shape == made.shape and not target.is_contiguous()  # eager keeps strides then, past the end of the memory

@@ -67,7 +67,7 @@ def _cat_refused(draw: Draw) -> Call:
 # -- repeated and turned -----------------------------------------------------------------------------------------------------
 
 
-def _tensor(draw: Draw, *, most: int = 5, elements: int = 6000) -> Tensor:
+def _tensor(draw: Draw, *, most: int = 6, elements: int = 6000) -> Tensor:
     dtype = draw.pick("dtype", ALL)
     return tensor(draw, "self", dtype, shape(draw, most=most, elements=elements), _FILLS)
 

@@ -36,10 +36,14 @@ def _softmax(draw: Draw) -> Call:
     dtype = draw.pick("dtype", FLOATS)
     sizes = shape(draw)
     dim = dim_of(draw, "dim", len(sizes))
-    masked = draw.flag("masked")
-    layouts = [layout for layout in LAYOUTS if not (masked and layout == "expanded")]
-    scores = tensor(draw, "self", dtype, sizes, ("normal", "tens") if masked else _SCORES, layouts)
-    if masked:  # as attention does: some scores, and some whole rows
+    masked = draw.pick("masked", ("no", "some", "before", "behind"))
+    layouts = [layout for layout in LAYOUTS if not (masked != "no" and layout == "expanded")]
+    scores = tensor(draw, "self", dtype, sizes, _SCORES if masked == "no" else ("normal", "tens"), layouts)
+    if masked in ("before", "behind") and scores.numel() and sizes:  # as attention does: up to a place, or from there on
+        size = sizes[dim]
+        place = draw.pick("place", (size // 2, size - 1, 1))
+        scores.narrow(dim, *((0, place) if masked == "before" else (place, size - place))).fill_(-math.inf)
+    elif masked == "some":  # and some whole rows
         draws = torch.Generator().manual_seed(draw.seed())
         scores[torch.rand(sizes, generator=draws) < 0.6] = -math.inf
     return Call([scores, dim, False])

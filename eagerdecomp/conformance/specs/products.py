@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.drawing import as_suggested, several
+from eagerdecomp.conformance.drawing import alike, as_suggested, several
 from eagerdecomp.conformance.draws import Draw
 from eagerdecomp.conformance.samples import FLOATS, HALVES, NUMBERS, WIDE_FLOATS, tensor
 from eagerdecomp.conformance.spec import Call, Near, Spec, Strides
@@ -154,34 +154,38 @@ _CHANNELS = (2, 1, 3, 4, 8, 17)
 _CONV_FILLS = ("lattice", "normal", "positive_lattice", "small", "nonfinite")
 
 
-def _extents(draw: Draw, rank: int, transposed: bool) -> tuple[list[list[int]], list[int], list[int]]:
+def _extents(draw: Draw, rank: int, transposed: bool, half: bool) -> tuple[list[list[int]], list[int], list[int]]:
     """Kernel, stride, padding, dilation and output padding by dimension, the sizes of the input, and of the result."""
     kernel = several(draw, "kernel", rank, (3, 2, 1, 4, 5))
     stride = several(draw, "stride", rank, (1, 2, 3))
     padding = several(draw, "padding", rank, (0, 1, 2))
     dilation = several(draw, "dilation", rank, (1, 2, 3))
-    # Windows that lie in padding alone end the process in some of eager's own kernels.
+    # Windows that meet padding alone end the process in some of eager's own kernels: behind the input, or, of half types, where
+    # the input lies between two elements of the kernel.
     dilation = [one if size > 1 else 1 for one, size in zip(dilation, kernel, strict=True)]
     padding = [min(one, step * (size - 1)) for one, step, size in zip(padding, dilation, kernel, strict=True)]
     more = several(draw, "output_padding", rank, (0, 1, 2)) if transposed else [0] * rank
     more = [min(one, max(stride[dim], dilation[dim]) - 1) for dim, one in enumerate(more)]
-    given, found = [], []
-    for dim in range(rank):
-        span = dilation[dim] * (kernel[dim] - 1) + 1
+    given = []
+    spans = [apart * (size - 1) + 1 for apart, size in zip(dilation, kernel, strict=True)]
+    for dim, span in enumerate(spans):
+        least = dilation[dim] if half and padding[dim] else 1
         if transposed:
             size = draw.pick(f"size.{dim}", (3, 1, 2, 4, 6))
-            while (size - 1) * stride[dim] - 2 * padding[dim] + span + more[dim] < 1:
+            while (size - 1) * stride[dim] - 2 * padding[dim] + span + more[dim] < least:
                 size += 1
         else:
             windows = draw.pick(f"size.{dim}", (3, 1, 2, 4, 7))
             rest = draw.any(stride[dim])  # behind the last window
-            size = max(1, (windows - 1) * stride[dim] + span - 2 * padding[dim] + rest)
+            size = max(least, (windows - 1) * stride[dim] + span - 2 * padding[dim] + rest)
         given.append(size)
-        found.append(
-            (size - 1) * stride[dim] - 2 * padding[dim] + span + more[dim]
-            if transposed
-            else (size + 2 * padding[dim] - span) // stride[dim] + 1
-        )
+    given = alike(draw, given)
+    found = [
+        (size - 1) * stride[dim] - 2 * padding[dim] + span + more[dim]
+        if transposed
+        else (size + 2 * padding[dim] - span) // stride[dim] + 1
+        for dim, (size, span) in enumerate(zip(given, spans, strict=True))
+    ]
     return [kernel, stride, padding, dilation, more], given, found
 
 
@@ -195,7 +199,7 @@ def _convolution(draw: Draw, dtypes: Sequence[torch.dtype]) -> tuple[Tensor, Ten
     per_group = draw.pick("many channels", (129, 1025)) if long else draw.pick("channels", _CHANNELS)
     found = draw.pick("found channels", (3, 1, 2) if long else _CHANNELS)
     batch = draw.pick("batch", (1,) if long else (2, 1, 3, 0))
-    (kernel, stride, padding, dilation, more), sizes, results = _extents(draw, rank, transposed)
+    (kernel, stride, padding, dilation, more), sizes, results = _extents(draw, rank, transposed, dtype in HALVES)
     if rank == 3:  # small elsewhere
         per_group, batch, found = min(per_group, 4), min(batch, 2), min(found, 3)
     if not dtype.is_floating_point:

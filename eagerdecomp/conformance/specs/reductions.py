@@ -37,7 +37,7 @@ _WHOLE_SUMMED = ("lattice", "extremes", "ones", "wide", "digits")
 _SUMMED = ("lattice", "normal", "positive_lattice", "nonfinite", "offset", "quarters", "thousands", "small", "limits", "uniform")
 
 
-def _sizes(draw: Draw, most: int = 5, huge: Sequence[Sequence[int]] = _HUGE) -> list[int]:
+def _sizes(draw: Draw, most: int = 6, huge: Sequence[Sequence[int]] = _HUGE) -> list[int]:
     kind = draw.pick("sizes", ("any", "line", "any", "square", "line", "any", "any", "square", "any", "any", "huge"))
     if kind == "line":
         return [draw.pick("line", _LINES)]

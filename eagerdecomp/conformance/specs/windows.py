@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.drawing import as_suggested, several
+from eagerdecomp.conformance.drawing import alike, as_suggested, several
 from eagerdecomp.conformance.draws import Draw
 from eagerdecomp.conformance.samples import FLOATS, INTEGERS, LAYOUTS, WIDE_FLOATS, tensor
 from eagerdecomp.conformance.spec import Call, Near, Spec, Strides
@@ -58,18 +58,19 @@ class _Windows:
         self.padding = [min(one, self.kernel[dim] // 2) for dim, one in enumerate(several(draw, "padding", rank, (0, 1, 2)))]
         self.dilation = several(draw, "dilation", rank, (1, 2, 3)) if dilated else [1] * rank
         self.ceil = draw.flag("ceil_mode")
+        spans = [apart * (size - 1) + 1 for apart, size in zip(self.dilation, self.kernel, strict=True)]
         self.inside, self.found = [], []
-        for dim in range(rank):
-            span = self.dilation[dim] * (self.kernel[dim] - 1) + 1
+        for dim, span in enumerate(spans):
             more = draw.pick(f"more.{dim}", (3, 0, 1, 2, 5, 8, 17) if rank < 3 else (2, 0, 1, 3))
             # Every window holds an element: of one that holds none, eager's kernels answer places outside the input.
             size = max(self.dilation[dim], span - 2 * self.padding[dim]) + more
-            size = max(size, self.kernel[dim]) if rank == 3 else size  # which avg_pool3d asks for, padding or not
+            self.inside.append(max(size, self.kernel[dim]) if rank == 3 else size)  # which avg_pool3d asks for, padding or not
+        self.inside = alike(draw, self.inside)
+        for dim, (size, span) in enumerate(zip(self.inside, spans, strict=True)):
             places = size + 2 * self.padding[dim] - span
             count = (-(-places // self.stride[dim]) if self.ceil else places // self.stride[dim]) + 1
             if (count - 1) * self.stride[dim] >= size + self.padding[dim]:  # a window that begins behind the input is none
                 count -= 1
-            self.inside.append(size)
             self.found.append(count)
         self.spelt = [
             _spelt(draw, "kernel", self.kernel),
