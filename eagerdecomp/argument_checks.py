@@ -318,7 +318,11 @@ def _clamp(self: Tensor, min: Tensor | None = None, max: Tensor | None = None) -
 
 
 def _native_dropout(input: Tensor, p: float, train: bool | None) -> None:
-    if train is not False and input.numel() and not (input.dtype.is_floating_point or input.dtype.is_complex):
+    if train is False or not input.numel():
+        return
+    if not 0 <= p <= 1:
+        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={1 - p:g}")
+    if not (input.dtype.is_floating_point or input.dtype.is_complex):
         raise RuntimeError(f"result type Float can't be cast to the desired output type {scalar_type_name(input.dtype)}")
 
 

@@ -573,4 +573,13 @@ FOUND: dict[str, Program] = {
             "backward(t39, t13[1], t36[0])",
         ),
     ),
+    "dropout by what is no probability": Program(
+        (
+            "t1 = leaf('float32', [4, 3])",
+            "t2 = aten.native_dropout.default(t1, -1.5, True)",
+            "t3 = aten.native_dropout.default(t1, 2.0, None)",
+            "t4 = aten.native_dropout.default(t1, -1, False)",
+        ),
+        "prims",
+    ),
 }
