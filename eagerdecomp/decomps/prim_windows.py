@@ -88,6 +88,8 @@ def _average(dims: int) -> Callable[..., Any]:
         divisor_override: int | None = None,
     ) -> Any:
         if self.dim() not in (dims + 1, dims + 2):
+            if dims == 3:
+                raise RuntimeError("non-empty 4D or 5D (batch mode) tensor expected for input")
             return NotImplemented
         if divisor_override == 0:
             raise RuntimeError("divisor must be not zero")
