@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -235,4 +236,10 @@ def test_the_planner_finds_the_tiny_set(monkeypatch: pytest.MonkeyPatch) -> None
     more = ("abs.default", "expm1.default", "fmod.Scalar", "_to_dense.default")
     more += ("sparse_sampled_addmm.default", "_sparse_mm_reduce_impl.default")
     assert tiny - found == {f"aten.{name}" for name in more}
-    assert found - tiny == {"aten.index_select.default"}
+    assert found - tiny == {f"aten.{name}" for name in ("index_select.default", "__ilshift__.Tensor", "__irshift__.Tensor")}
+
+
+@pytest.mark.parametrize("op", [operator.ilshift, operator.irshift, operator.lshift, operator.rshift])
+@pytest.mark.parametrize("by", [2, torch.tensor([1, 3, 2, 33], dtype=torch.int32)], ids=["a number", "a tensor"])
+def test_the_tiny_set_shifts_without_shifts(op: Callable[..., Any], by: Any) -> None:
+    check(lambda x: op(x.clone(), by), torch.tensor([1, 2, -7, 100], dtype=torch.int32), ops=ed.tiny())
