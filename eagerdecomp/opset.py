@@ -302,8 +302,7 @@ def prims() -> OpSet:
 
 # What `carrying_set(last_resort=True)` finds for calls of real numbers, and what these lead to: `abs` of complex ones, `expm1` in
 # float64, where a formula would lose accuracy, `fmod.Scalar`, whose shipped entry hands its number to `fmod.Tensor`, and three ops
-# of sparse tensors; without the shifts in place, which it takes for want of data.
-# Names without an overload are those of ``.default``.
+# of sparse tensors. Names without an overload are those of ``.default``.
 _TINY = (
     "_adaptive_avg_pool3d _fft_c2r _fft_r2c _sparse_mm_reduce_impl _to_dense "
     "_to_sparse _to_sparse.sparse_dim abs add.Tensor addbmm_ amax arange.start_step as_strided atan avg_pool2d "
