@@ -35,8 +35,10 @@ _SCORES = ("normal", "lattice", "tens", "thousands", "infinite", "nonfinite", "s
 def _softmax(draw: Draw) -> Call:
     dtype = draw.pick("dtype", FLOATS)
     sizes = shape(draw)
-    dim = dim_of(draw, "dim", len(sizes))
     masked = draw.pick("masked", ("no", "some", "before", "behind"))
+    if masked in ("before", "behind") and draw.flag("one row"):  # of several blocks, of which some are masked
+        sizes = [draw.pick("row", (33, 1025, 257, 4099))]
+    dim = dim_of(draw, "dim", len(sizes))
     layouts = [layout for layout in LAYOUTS if not (masked != "no" and layout == "expanded")]
     scores = tensor(draw, "self", dtype, sizes, _SCORES if masked == "no" else ("normal", "tens"), layouts)
     if masked in ("before", "behind") and scores.numel() and sizes:  # as attention does: up to a place, or from there on
