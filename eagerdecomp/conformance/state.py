@@ -26,6 +26,7 @@ _ROUNDS = 12
 _OTHERS = 3
 _OTHER_CHOICES = 8
 _THREADS = 2
+_TRACING = threading.Lock()
 
 
 def _calls(kernel: Kernel, spec: Spec, draw: Draw) -> tuple[Call, Call]:
@@ -140,16 +141,22 @@ def _yielding(frame: FrameType, event: str, argument: Any) -> Any:
     return _yielding
 
 
+def _trace(heard: Any) -> None:
+    """Python refuses to set a trace in two threads at once."""
+    with _TRACING:
+        sys.settrace(heard)
+
+
 def _between_others(kernel: Kernel) -> Callable[..., Any]:
     """The kernel, in whose lines of Python other threads come between."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         before = sys.gettrace()
-        sys.settrace(_yielding)
+        _trace(_yielding)
         try:
             return kernel.run(*args, **kwargs)
         finally:
-            sys.settrace(before)
+            _trace(before)
 
     return run
 

@@ -88,7 +88,7 @@ BROKEN: dict[str, dict[str, Callable[..., Any]]] = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_kernel_that_breaks_a_view_is_named(name: str) -> None:
     made = backend("broken", **BROKEN[name])
-    failures = programs_of_views(made, 0, 120)
+    failures = programs_of_views(made, 0, 300)
     lines = next(one.example for one in failures if str(one.op) == name).splitlines()
     assert len(lines) <= 5
     run = Run(EagerDecompMode(made))

@@ -111,6 +111,23 @@ def test_kernels_with_a_memory(make: Callable[[], Callable[[Tensor], Tensor]], e
     assert expected in kinds(trial(make()))
 
 
+def test_traces_are_set_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a hook audits it, Python refuses to set a trace while another thread does."""
+    inside, most, settrace = [], [0], sys.settrace
+
+    def slow(trace: Any) -> None:
+        inside.append(trace)
+        most.append(len(inside))
+        time.sleep(0.001)
+        inside.pop()
+        settrace(trace)
+
+    monkeypatch.setattr(sys, "settrace", slow)
+    for seed in range(3):
+        assert broken_from_threads(torch.neg, seed) is None
+    assert max(most) == 1
+
+
 def test_threads_come_between_any_two_lines() -> None:
     shared: dict[str, Tensor] = {}
 
