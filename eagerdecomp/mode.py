@@ -146,8 +146,9 @@ class EagerDecompMode(KeepingMode):
             return entry.run(*args, **kwargs) if kwargs else entry.run(*args)
         except NoRoute as caught:
             failure = caught.without_frames()
-        except TypeError:
-            # A tensor that stands for a number reaches a mode as the number, which torch's functions do not take everywhere.
+        except (TypeError, AttributeError, RuntimeError):
+            # A tensor that stands for a number reaches a mode as the number, which neither torch's functions nor rules take
+            # everywhere.
             given = tuple(args)
             tensors = without_numbers(tensor_places(entry.op), given)
             if tensors is given:

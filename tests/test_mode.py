@@ -469,10 +469,11 @@ def test_misses_of_several_threads_are_all_counted() -> None:
     assert mode.stats()[OPAQUE].misses == 4
 
 
-def test_numbers_that_stand_for_tensors_are_tensors_again() -> None:
+@pytest.mark.parametrize("ops", [CORE, ed.prims(), ed.tiny()], ids=["core", "prims", "tiny"])
+def test_numbers_that_stand_for_tensors_are_tensors_again(ops: ed.OpSet) -> None:
     """To expand a number torch itself refuses under any mode."""
     ends = torch.tensor([1.0, 2.0])
-    with on(CORE):
+    with on(ops):
         got = torch.func.vmap(lambda end: torch.linspace(0, end, 5))(ends)
     assert_same(got, torch.func.vmap(lambda end: torch.linspace(0, end, 5))(ends))
 
