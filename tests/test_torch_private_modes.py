@@ -328,6 +328,22 @@ def test_profiler_is_on_while_one_is_entered() -> None:
     assert not profiler_is_on()
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.nn.functional.affine_grid(torch.ones(1, 2, 3), [1, 1, 2, 2], align_corners=False),
+        lambda: torch.linalg.pinv(torch.eye(2)),
+    ],
+    ids=["affine_grid", "pinv"],
+)
+def test_autocast_is_off_within_kernels_below_any_mode(call: Callable[[], torch.Tensor]) -> None:
+    """README names it as a limit: drop that, and this, once torch keeps it on there."""
+    with torch.autocast("cpu", torch.bfloat16):
+        assert call().dtype is torch.bfloat16
+        with Seen():
+            assert call().dtype is torch.float32
+
+
 def test_nothing_here_is_left_behind() -> None:
     gc.collect()
     assert depth() == 0
