@@ -346,6 +346,32 @@ def _native_group_norm(
     return in_format_of(scaled, input), mean, rstd
 
 
+def _native_group_norm_backward(
+    grad_out: Tensor,
+    input: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    output_mask: Sequence[bool],
+) -> Any:
+    """Of groups without elements, by whose number the shipped entry divides: the weight's gradient keeps what is no number."""
+    wants_input, *wants = output_mask
+    if N * C * HxW or (weight is None and any(wants)):
+        return NotImplemented
+    grads: list[Tensor | None] = [aten.empty_like.default(input) if wants_input else None, None, None]
+    if weight is not None and wants[0]:
+        none = aten.mul.Tensor(aten.mul.Scalar(mean, 0), rstd)
+        spread = aten.expand.default(aten.unsqueeze.default(none, -1), [N, group, C // group])
+        grads[1] = in_type(aten.sum.dim_IntList(aten.reshape.default(spread, [N, C]), [0]), weight.dtype)
+    if weight is not None and wants[1]:
+        grads[2] = aten.zeros_like.default(weight)
+    return tuple(grads)
+
+
 # -- root mean square -------------------------------------------------------------------------------------------------------
 
 
@@ -404,6 +430,7 @@ RULES: tuple[Rule, ...] = (
     linked(aten.native_batch_norm.default, _native_batch_norm),
     own(aten.native_layer_norm.default, _native_layer_norm),
     own(aten.native_group_norm.default, _native_group_norm),
+    own(aten.native_group_norm_backward.default, _native_group_norm_backward),
     linked(aten._native_batch_norm_legit_functional.default, _legit_functional),
     linked(aten._batch_norm_with_update.default, _with_update),
     linked(aten._batch_norm_with_update_functional.default, _with_update_functional),

@@ -314,6 +314,18 @@ def test_batch_norm_costs_few_kernels() -> None:
 WITHOUT_NORMS = CORE - ["aten.native_layer_norm", "aten.native_group_norm"]
 
 
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("shape", [(2, 4, 0), (0, 4, 3), (2, 4, 0, 3), (2, 0, 3)])
+def test_group_norm_of_nothing_has_eagers_gradients_on_sets_without_its_kernels(shape: tuple[int, ...], affine: bool) -> None:
+    few = WITHOUT_NORMS - ["aten.native_group_norm_backward"]
+
+    def trained() -> list[Tensor]:
+        leaves = [torch.ones(shape, requires_grad=True), *(torch.ones(shape[1], requires_grad=True) for _ in range(2 * affine))]
+        return [*torch.autograd.grad(F.group_norm(leaves[0], 2, *leaves[1:]).sum(), leaves)]
+
+    check(trained, ops=few)
+
+
 @pytest.mark.parametrize(
     "types", [(torch.float32,) * 2, (torch.bfloat16,) * 2, (torch.bfloat16, torch.float32), (torch.float64,) * 2]
 )
