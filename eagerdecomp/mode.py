@@ -146,12 +146,12 @@ class EagerDecompMode(KeepingMode):
             return entry.run(*args, **kwargs) if kwargs else entry.run(*args)
         except NoRoute as caught:
             failure = caught.without_frames()
-        except (TypeError, AttributeError, RuntimeError):
-            # A tensor that stands for a number reaches a mode as the number, which neither torch's functions nor rules take
-            # everywhere.
+        except (TypeError, AttributeError, RuntimeError) as error:
+            # A tensor that stands for a number reaches a mode as the number, which torch's functions do not take everywhere, nor
+            # rules as what they work on. Other errors are the call's own.
             given = tuple(args)
             tensors = without_numbers(tensor_places(entry.op), given)
-            if tensors is given:
+            if tensors is given or (tensors[0] is given[0] and not isinstance(error, TypeError)):
                 raise
             return self.__torch_dispatch__(func, types, tensors, kwargs)
         return self._engine.unsupported(entry, args, kwargs or {}, failure, entry.op)

@@ -478,6 +478,21 @@ def test_numbers_that_stand_for_tensors_are_tensors_again(ops: ed.OpSet) -> None
     assert_same(got, torch.func.vmap(lambda end: torch.linspace(0, end, 5))(ends))
 
 
+def test_a_kernel_that_fails_is_called_once_whatever_it_was_given() -> None:
+    calls = []
+
+    def failing(x: Any, y: Any) -> Any:
+        calls.append(y)
+        raise RuntimeError("out of memory")
+
+    with ed.EagerDecompMode(ed.Backend("failing", CORE, {"aten.mul.Tensor": failing})):
+        for other in (2, torch.ones(3)):
+            with pytest.raises(RuntimeError, match="out of memory") as caught:
+                torch.mul(torch.ones(3), other)
+            assert caught.value.__context__ is None
+    assert len(calls) == 2
+
+
 PRIMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "zeros": lambda x: torch.zeros(3),
     "full": lambda x: torch.full((2, 2), 3.0),
