@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,11 +53,7 @@ def is_through_roundings(lines: Sequence[str], space: Mapping[str, Any]) -> bool
 
     What its gradient divides by is rounding then, or anything.
     """
-    for line in lines:
-        call = CALL.fullmatch(line)
-        if call is None or not re.fullmatch(f"{FACTORED}|{NOT_FINITE}|{_PSEUDO}|{WRONG_IN_HALF}", call[1]):
-            continue
-        args, kwargs = captured(call[3], space)
+    for call, args, kwargs in _calls(f"{FACTORED}|{NOT_FINITE}|{_PSEUDO}|{WRONG_IN_HALF}", lines, space):
         given = list(leaves_of([*args, *kwargs.values()]))
         if re.fullmatch(NOT_FINITE, call[1]) and not all(map(is_finite, given)):
             return True
@@ -76,13 +72,19 @@ def is_through_roundings(lines: Sequence[str], space: Mapping[str, Any]) -> bool
 
 def takes_nan(ops: str, lines: Sequence[str], space: Mapping[str, Any]) -> bool:
     """Whether a line calls one of the ops, by a pattern of their names, on NaN."""
+    return any(
+        isinstance(one, Tensor) and bool(one.isnan().any())
+        for _, args, kwargs in _calls(ops, lines, space)
+        for one in leaves_of([*args, *kwargs.values()])
+    )
+
+
+def _calls(ops: str, lines: Sequence[str], space: Mapping[str, Any]) -> Iterator[tuple[re.Match[str], list[Any], dict[str, Any]]]:
+    """The lines that call one of the ops, by a pattern of their names, each with its arguments."""
     for line in lines:
         call = CALL.fullmatch(line)
         if call is not None and re.fullmatch(ops, call[1]):
-            args, kwargs = captured(call[3], space)
-            if any(isinstance(one, Tensor) and bool(one.isnan().any()) for one in leaves_of([*args, *kwargs.values()])):
-                return True
-    return False
+            yield call, *captured(call[3], space)
 
 
 def is_unfused(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> bool:

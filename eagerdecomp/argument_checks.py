@@ -275,7 +275,7 @@ def _masked_fill_tensor(self: Tensor, mask: Tensor, value: Tensor) -> None:
 
 
 def _masked_fill_kernel(self: Tensor) -> None:
-    if self.dtype in (torch.uint16, torch.uint32, torch.uint64):
+    if self.dtype in WIDE_UNSIGNED:
         raise not_implemented("masked_fill", self.dtype)
 
 

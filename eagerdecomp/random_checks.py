@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from eagerdecomp.promotion import WIDE_UNSIGNED
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = [
@@ -114,7 +115,7 @@ def _range_of(dtype: torch.dtype) -> tuple[int, int]:
 
 def check_random(dtype: torch.dtype, empty: bool, low: int | None = None, high: int | None = None) -> None:
     if low is None and high is None:
-        if not empty and (dtype.is_complex or dtype in (torch.uint16, torch.uint32, torch.uint64)):
+        if not empty and (dtype.is_complex or dtype in WIDE_UNSIGNED):
             raise not_implemented("random_kernel_cpu", dtype)
         return
     if dtype.is_complex:

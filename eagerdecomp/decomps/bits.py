@@ -12,7 +12,7 @@ from eagerdecomp._torch import OpOverload
 from eagerdecomp.layouts import as_operands, laid_out
 from eagerdecomp.picking import FLOAT8
 from eagerdecomp.precision import in_type
-from eagerdecomp.promotion import number_like, promoted
+from eagerdecomp.promotion import WIDE_UNSIGNED, number_like, promoted
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented
 from eagerdecomp.strides import is_dense, is_expanded, reach
@@ -75,7 +75,7 @@ def _ldexp(self: Tensor, other: Tensor) -> Any:
         return aten.mul.Tensor(self, aten.pow.Tensor_Tensor(number_like(self, 2.0), other))
     if self.dtype in FLOAT8:
         raise not_implemented("ldexp_cpu", self.dtype)
-    if other.dtype is torch.bool or other.dtype in (torch.uint16, torch.uint32, torch.uint64):
+    if other.dtype is torch.bool or other.dtype in WIDE_UNSIGNED:
         raise not_implemented("ldexp_cpu_exp", other.dtype)
     exponent = in_type(in_type(other, torch.int32), torch.int64)  # as the kernel takes it, without what is above 32 bits
     if self.dtype is not torch.float64:  # of which float64 holds all products but those that round to 0 or infinity

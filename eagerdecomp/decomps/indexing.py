@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.picking import RARE
+from eagerdecomp.promotion import WIDE_UNSIGNED
 from eagerdecomp.rules import Call, NoRoute, Rule, linked, own
 from eagerdecomp.spelling import not_held, not_implemented, scalar_type_name
 from eagerdecomp.strides import inverse, memory_order
@@ -17,8 +18,6 @@ from eagerdecomp.strides import inverse, memory_order
 __all__ = ["RULES"]
 
 aten = torch.ops.aten
-
-_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 
 def _masked_select(call: Call) -> Callable[..., Any]:
@@ -59,7 +58,7 @@ def _index_select(call: Call) -> Callable[..., Any]:
             raise IndexError("index_select(): Index is supposed to be a vector")
         if at.dtype is not torch.int64 and at.dtype is not torch.int32:
             raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
-        if rank <= 1 and self.dtype in _UNSIGNED:
+        if rank <= 1 and self.dtype in WIDE_UNSIGNED:
             raise not_implemented("index_select", self.dtype)
         if not rank:
             if at.numel() != 1:
