@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from conformance.fuzz_judging import is_leaf
-from conformance.fuzz_limits import EXCLUDED, ROW_MAJOR, WRITTEN
+from conformance.fuzz_limits import EXCLUDED, FINITE, ROW_MAJOR, WRITTEN
+from conformance.fuzz_roundings import is_finite
 from eagerdecomp._torch import OpOverload, packet_overloads
 from eagerdecomp.calls import load_calls
 from eagerdecomp.calltext import CallTextError, parse_call
@@ -31,6 +32,8 @@ _WHOLE = ("int64", "int64", "int32", "uint8", "int16", "int8", "bool")
 _FILLS = ("normal", "normal", "normal", "uniform", "small", "zeros", "ones", "special")
 _LAYOUTS = ("contiguous", "contiguous", "contiguous", "transposed", "strided", "offset", "expanded", "channels_last")
 _CONTEXTS = ("with torch.no_grad(): ", "with torch.inference_mode(): ", "with torch.autocast('cpu', torch.bfloat16): ")
+
+_NAME = re.compile(r"\bt\d+(\[\d+\])*")
 
 # No tensor of a program has more elements, none of an example either.
 _MOST = 1500
@@ -268,7 +271,10 @@ class Drawing:
         texts += [f"{name}={call.text(value, written[name])}" for name, value in kwargs.items() if name in written]
         yield from call.lines
         if any(re.fullmatch(pattern, str(op)) for pattern in ROW_MAJOR):
-            texts = [re.sub(r"\bt\d+(\[\d+\])*", r"\g<0>.contiguous()", text) for text in texts]
+            texts = [_NAME.sub(r"\g<0>.contiguous()", text) for text in texts]
+        if any(re.fullmatch(pattern, str(op)) for pattern in FINITE):
+            odd = {text for text, one in self._tensors() if not is_finite(one)}
+            texts = [_NAME.sub(lambda name: name[0] + ".nan_to_num(0, 0, 0)" * (name[0] in odd), text) for text in texts]
         out = [argument for argument in facts.arguments if argument.mutated and argument.kwarg_only and argument.name not in kwargs]
         twin = functional_twin(op) if out else None
         if out and twin is not None:

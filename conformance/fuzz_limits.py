@@ -12,6 +12,7 @@ from typing import NamedTuple
 __all__ = [
     "ALLOWED",
     "EXCLUDED",
+    "FINITE",
     "HIDDEN_DRAWS",
     "NAN_BY_PLACE",
     "FACTORED",
@@ -52,6 +53,12 @@ EXCLUDED: Mapping[str, str] = {
 ROW_MAJOR: Mapping[str, str] = {
     r"aten\.native_group_norm\..*": "weight and bias are read as if they were row-major, which `group_norm` makes them",
     r"aten\.(nan)?median\.dim.*": "along a dimension that is expanded it reads past the one element",
+}
+
+#: Ops, as patterns of their names, to which programs hand finite numbers alone: of others eager ends the process.
+FINITE: Mapping[str, str] = {
+    r"aten\.linalg_eigvals\..*": "LAPACK's Hessenberg form of NaN writes past its memory",
+    r"aten\.grid_sampler\w*\..*": "its gradient writes to a place that NaN does not name",
 }
 
 #: Ops, as a pattern of their names, of which values are not compared where an argument holds infinities or NaN: LAPACK promises

@@ -16,7 +16,7 @@ import eagerdecomp as ed
 from conformance import fuzz
 from conformance.fuzz_drawing import templates
 from conformance.fuzz_judging import Difference, Seen, Spaces
-from conformance.fuzz_limits import ALLOWED, EXCLUDED, ROW_MAJOR, WRITTEN
+from conformance.fuzz_limits import ALLOWED, EXCLUDED, FINITE, ROW_MAJOR, WRITTEN
 from conformance.fuzz_roundings import is_through_roundings, is_unfused
 from conformance.fuzz_running import SETS, Program, as_under_any_mode, checked, script, shortened
 from eagerdecomp.observing import Caught
@@ -229,6 +229,16 @@ def test_programs_give_row_major_tensors_to_ops_that_read_others_wrong(monkeypat
         given = call.partition("aten.")[2].partition("values=")[0]
         assert re.search(r"\bt\d+\S*\.contiguous\(\)", given), call
         assert not re.search(r"\bt\d+(\[\d+\])*[,)]", given), call
+
+
+def test_programs_give_finite_numbers_to_ops_of_which_others_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    ops = [aten.linalg_eigvals.default, aten.grid_sampler_2d.default]
+    monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: ops)
+    monkeypatch.setattr("conformance.fuzz_drawing._FILLS", ("special",))
+    modes, seen = fuzz._Modes(), Seen()
+    lines = [one for number in range(6) for one in fuzz.drawn(1, number, modes, seen, lambda value: None)[0].lines]
+    assert sum(".nan_to_num(0, 0, 0)" in one for one in lines) > 9
+    assert all(any(re.fullmatch(pattern, str(op)) for op in ops) for pattern in FINITE)
 
 
 def test_what_differs_under_any_mode_is_known_behind_lines_that_differ_only_there() -> None:
