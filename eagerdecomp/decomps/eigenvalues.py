@@ -361,19 +361,20 @@ def _substituted(work: Tensor, values: Tensor, places: _Places) -> Tensor:
 def _normalized(vectors: Tensor, values: Tensor, real: bool) -> Tensor:
     """Of length 1, the largest entry real, as LAPACK gives them; of real matrices in pairs, or real."""
     vectors = aten.div.Tensor(vectors, lifted(_or_one(aten.amax.default(aten.abs.default(vectors), [1], True)), vectors))
-    sizes = aten.abs.default(vectors)
-    squares = aten.mul.Tensor(sizes, sizes)
-    length = _or_one(aten.sqrt.default(aten.sum.dim_IntList(squares, [1], True)))
-    place = aten.argmax.default(squares, 1, True)
+    place = aten.argmax.default(aten.abs.default(vectors), 1, True)
     head = aten.gather.default(vectors, 1, place)
-    turn = aten.div.Tensor(conjugate(head), lifted(aten.mul.Tensor(length, _or_one(aten.abs.default(head))), head))
+    turn = aten.div.Tensor(conjugate(head), lifted(_or_one(aten.abs.default(head)), head))
     vectors = aten.mul.Tensor(vectors, turn)
     parts, imaginary = real_part(vectors), _imaginary(vectors)
     index = aten.unsqueeze.default(arange(0, vectors.size(1), vectors), 1)
     still = aten.eq.Tensor(index, place)
     if real:
         still = aten.logical_or.default(still, _row(aten.eq.Scalar(_imaginary(values), 0)))
-    vectors = _joined(parts, aten.where.self(still, number_like(imaginary, 0.0), imaginary))
+    imaginary = aten.where.self(still, number_like(imaginary, 0.0), imaginary)
+    # The parts that are left: where eigenvalues are one within rounding, those of a real vector are of two.
+    squares = aten.add.Tensor(aten.mul.Tensor(parts, parts), aten.mul.Tensor(imaginary, imaginary))
+    length = _or_one(aten.sqrt.default(aten.sum.dim_IntList(squares, [1], True)))
+    vectors = _joined(aten.div.Tensor(parts, length), aten.div.Tensor(imaginary, length))
     size = vectors.size(2)
     if real and size > 1:
         before = aten.cat.default([cut(vectors, 2, 0, 1), cut(vectors, 2, 0, size - 1)], 2)

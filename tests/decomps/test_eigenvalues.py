@@ -58,6 +58,9 @@ MATRICES: dict[str, Callable[[torch.dtype], Tensor]] = {
     "huge": lambda dtype: 0.1 * torch.finfo(dtype).max ** 0.9 * rand(4, 4, dtype=dtype),
     "tiny": lambda dtype: torch.finfo(dtype).tiny ** 0.9 * rand(4, 4, dtype=dtype),
     "equal in part": lambda dtype: turned(torch.diag(torch.tensor([1.0, 1, 1, -2, -2])).to(dtype)),
+    "nearly without rank": lambda dtype: torch.tensor(
+        [[0, 0, 0, 0, 1], [0, 0, 1, 0, 0], [0, 0, 0, 0, 1], [0, 0, 1, 0, 1], [0, 1, 0, 1, 0]]
+    ).to(dtype),
     "batch of which some are done": lambda dtype: torch.stack([torch.eye(5).to(dtype), jordan(5, dtype), rand(5, 5, dtype=dtype)]),
 }
 
