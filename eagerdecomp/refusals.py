@@ -406,6 +406,7 @@ CHECKS: dict[str, Check] = {
     "aten.lerp.Tensor": _lerp,
     "aten.linalg__powsum.default": _powsum,
     "aten.linalg_matrix_power.out": _matrix_power_out,
+    "aten.matrix_power.out": _matrix_power_out,
     "aten.linspace.default": _steps_of_bools("linspace_cpu"),
     "aten.logspace.default": _steps_of_bools("logspace_cpu"),
     "aten.round.decimals": _round,

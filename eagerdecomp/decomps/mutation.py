@@ -11,6 +11,7 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload, has_kernel
 from eagerdecomp.argument_checks import OUT_WORDS
+from eagerdecomp.layouts import iterator_strides
 from eagerdecomp.promotion import computed_in as type_of_operands
 from eagerdecomp.promotion import floating
 from eagerdecomp.refusals import CHECKS, EXACT_OUT
@@ -147,9 +148,18 @@ def _check_ldexp(self: Tensor, target: Tensor) -> None:
         raise RuntimeError(f"ldexp can't be cast to the desired output type {scalar_type_name(target.dtype)}")
 
 
+def _in_own_type(cumulated: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def run(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+        return cumulated(self, dim, dtype=dtype or self.dtype)
+
+    return run
+
+
 #: What the functional op does more where it is called in place.
 _SETTLED: dict[str, Callable[[Callable[..., Tensor]], Callable[..., Tensor]]] = {
     "aten::abs_": _real_abs,
+    "aten::cumprod_": _in_own_type,
+    "aten::cumsum_": _in_own_type,
     "aten::ldexp_": _castable_ldexp,
 }
 
@@ -356,12 +366,29 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
                 for one, made in zip(targets, results, strict=True)
             ):
                 return tuple(by_rows(target, result, args) for target, result in zip(targets, results, strict=True))
+            if pointwise:
+                results = _laid_by_one_iterator(call, targets, results, args)
             into = kept if anew and args[0].dim() == 4 else write  # of `max_pool3d_with_indices` with no batch, which alone is here
             return tuple(into(target, result, args) for target, result in zip(targets, results, strict=True))
 
         return run_one if len(names) == 1 else run_many
 
     return out
+
+
+def _laid_by_one_iterator(call: Call, targets: list[Tensor], results: Any, args: Any) -> list[Tensor]:
+    """The results, those for an `out` that is resized laid out as the iterator does, which reads `out` of the right shape first."""
+    there = [target for target, result in zip(targets, results, strict=True) if target.shape == result.shape]
+    if not there or len(there) == len(targets):
+        return list(results)
+    strides = iterator_strides(there[0].shape, [*there, *(one for one in args if isinstance(one, Tensor))])
+    laid = []
+    for target, result in zip(targets, results, strict=True):
+        if target.shape != result.shape:
+            beside = call(aten.empty_strided.default)(result.shape, strides, dtype=result.dtype, device=result.device)
+            result = call(aten.copy_.default)(beside, result)
+        laid.append(result)
+    return laid
 
 
 def _check_dtype(target: Tensor, wanted: torch.dtype, words: str) -> None:

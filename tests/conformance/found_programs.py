@@ -582,4 +582,19 @@ FOUND: dict[str, Program] = {
         ),
         "prims",
     ),
+    "frexp of which one out= is resized and the other decides how it lies": Program(
+        (
+            "t1 = leaf('float32', [2, 3, 4], 'ones', 'transposed')",
+            "t2 = leaf('float32', [2, 3, 4])",
+            "t3 = leaf('int32', [4])",
+            "t4 = aten.frexp.Tensor_out(t1, mantissa=t2, exponent=t3)",
+        )
+    ),
+    "a power of half floats into a wider out= in inference mode": Program(
+        (
+            "t1 = leaf('float16', [1, 1])",
+            "t2 = leaf('float32', [1, 1])",
+            "with torch.inference_mode(): t3 = aten.matrix_power.out(t1, 3, out=t2)",
+        )
+    ),
 }
