@@ -37,14 +37,14 @@ _ALLOCATIONS = frozenset(
 )
 
 # Functional ops that take a tensor for its metadata and overwrite every value of it.
-_OVERWRITES = frozenset({"aten::fill", "aten::copy"})
+_OVERWRITES = frozenset({"aten::fill", "aten::copy", "prims::fill"})
 
 # C++ kernels that take a tensor for its shape or dtype alone; any other that leaves an argument to no op may read its memory.
 _METADATA_READERS = _ALLOCATIONS | frozenset(
     f"aten::{name}"
     for name in (
         *("type_as", "view_as", "reshape_as", "expand_as", "resize_as_", "sum_to_size"),
-        *("new_full", "new_ones", "new_zeros", "full_like", "ones_like", "zeros_like"),
+        *("new_full", "new_ones", "new_zeros", "full_like", "ones_like", "zeros_like", "fill"),
         *("rand_like", "randn_like", "randint_like"),
     )
 )

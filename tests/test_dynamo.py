@@ -309,6 +309,25 @@ def test_outputs_views_and_writes_are_eagers() -> None:
     assert (got["none"], got["number"]) == (None, 3)
 
 
+@pytest.mark.parametrize("ops", [CORE - ["aten.copy", "aten.fill"], ed.tiny(), ed.prims()], ids=["core", "tiny", "prims"])
+def test_writes_are_taken_apart_when_a_graph_is_compiled(ops: ed.OpSet) -> None:
+    def fn(x: Tensor) -> Tensor:
+        y = x * 2
+        y[:, 0] = 0
+        y[1].fill_(x[0, 0])
+        y[2, 1:].zero_().add_(torch.ones_like(x[0, 1:]))
+        y[0].copy_(x[1])
+        return y
+
+    made, x = ed.dynamo_backend(ops), rows(3, 4)
+    with ed.BackendRecorder() as seen:
+        got = torch.compile(fn, backend=made)(x)
+    assert not seen.outside(ops)
+    assert_same(got, fn(x))
+    (graph,) = made.graphs()
+    assert not left(graph)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.complex64])
 def test_dtypes_are_eagers(dtype: torch.dtype) -> None:
     def fn(x: Tensor) -> Tensor:

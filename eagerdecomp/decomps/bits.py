@@ -96,6 +96,15 @@ def _power_of_two(exponent: Tensor) -> Tensor:
     return aten.view.dtype(aten.mul.Scalar(aten.add.Scalar(exponent, 1023), _UNIT), torch.float64)  # type: ignore[no-any-return]
 
 
+def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
+    """Into new memory in which the result lies as `self` in its own; of one that is expanded, into elements of its own."""
+    if is_expanded(self):
+        return aten.copy_.default(aten.clone.default(self), src)
+    start, shape, strides = self.storage_offset(), list(self.shape), list(self.stride())
+    memory = aten.empty.memory_format([start + reach(shape, strides)], dtype=self.dtype, device=self.device)
+    return aten.copy_.default(aten.as_strided.default(memory, shape, strides, start), src)
+
+
 def _as_strided_scatter(
     self: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Any:
@@ -189,6 +198,7 @@ RULES: tuple[Rule, ...] = (
     own(aten.gcd.default, laid_out(_gcd, {0: as_operands()})),
     own(aten.frexp.Tensor, _frexp),
     own(aten.ldexp.Tensor, laid_out(_ldexp, {0: as_operands(promotes=False)})),
+    own(aten.copy.default, _copy),
     own(aten.as_strided_scatter.default, _as_strided_scatter),
     linked(aten.diagonal_scatter.default, _scatter(aten.diagonal.default)),
     linked(aten.select_scatter.default, _scatter(aten.select.int)),

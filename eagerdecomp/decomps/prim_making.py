@@ -1,4 +1,4 @@
-"""For sets of prims: random numbers, Fourier transforms and copies by the prims that are them by another name."""
+"""For sets of prims: random numbers and Fourier transforms by the prims that are them by another name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp.picking import RARE
 from eagerdecomp.rules import Rule, on_prims
 from eagerdecomp.spelling import not_implemented
-from eagerdecomp.strides import in_order, is_expanded, reach
+from eagerdecomp.strides import in_order
 
 __all__ = ["RULES"]
 
@@ -84,22 +84,9 @@ def _c2r(self: Tensor, dim: Sequence[int], normalization: int, last_dim_size: in
     return _scaled(prims.fft_c2r.default(self, dim=list(dim), last_dim_size=last_dim_size), normalization, count)
 
 
-# -- copies -------------------------------------------------------------------------------------------------------
-
-
-def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
-    """Into new memory in which the result lies as `self` in its own; of one that is expanded, into elements of its own."""
-    if is_expanded(self):
-        return aten.copy_.default(aten.clone.default(self), src)
-    start, shape, strides = self.storage_offset(), list(self.shape), list(self.stride())
-    memory = aten.empty.memory_format([start + reach(shape, strides)], dtype=self.dtype, device=self.device)
-    return aten.copy_.default(aten.as_strided.default(memory, shape, strides, start), src)
-
-
 RULES: tuple[Rule, ...] = (
     on_prims(aten.rand.default, _rand),
     on_prims(aten.randperm.default, _randperm),
     on_prims(aten._fft_r2c.default, _r2c),
     on_prims(aten._fft_c2r.default, _c2r),
-    on_prims(aten.copy.default, _copy),
 )

@@ -76,6 +76,17 @@ def test_as_strided_scatter(size: tuple[int, ...], stride: tuple[int, ...], offs
     check(lambda x, s: torch.autograd.grad(torch.as_strided_scatter(x, s, size, stride, offset).sin().sum(), x), leaf, source)
 
 
+@pytest.mark.parametrize("ops", [CORE - ["aten.copy", "aten.fill"], ed.tiny(), ed.prims()], ids=["core", "tiny", "prims"])
+def test_functional_copies_lie_where_their_input_lies(ops: ed.OpSet) -> None:
+    base = torch.arange(24.0)
+    for x in (base[6:18].view(3, 4), base[2:14].view(4, 3).t(), base[:24].view(3, 8)[:, 1:5], torch.arange(4.0).expand(3, 4)):
+        for source in (torch.arange(4), torch.rand(3, 1), torch.rand(5), torch.tensor(2.5)):
+            check(lambda x, s: (lambda r: (r, r.storage_offset()))(aten.copy.default(x, s)), x, source, ops=ops)
+    for number in (torch.tensor(2.5), torch.tensor(3), torch.rand(1)):
+        for fill in (aten.fill.Tensor, aten.fill_.Tensor):
+            check(fill, torch.zeros(2, 3).t(), number, ops=ops)
+
+
 DIAGONALS = ((0, 0, 1), (1, 0, 1), (-2, 0, 1), (0, 1, 0), (0, 1, -1), (9, 0, 1), (-9, 0, 1), (0, 0, 0), (0, 0, 5))
 
 

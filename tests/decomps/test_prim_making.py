@@ -1,4 +1,4 @@
-"""Random numbers, Fourier transforms and copies on prims."""
+"""Random numbers and Fourier transforms on prims."""
 
 from __future__ import annotations
 
@@ -44,7 +44,3 @@ def test_transforms_of_real_and_complex_signals(norm: str) -> None:
     check(torch.fft.ifft, torch.randn(3, 6, dtype=torch.complex64), norm=norm, ops=PRIMS)
     check(torch.fft.irfft, torch.randn(3, 4, dtype=torch.complex64), n=5, norm=norm, ops=PRIMS)
     check(torch.fft.hfft, torch.randn(3, 4, dtype=torch.complex64), norm=norm, ops=PRIMS)
-
-
-def test_functional_copies_broadcast_and_cast() -> None:
-    check(torch.ops.aten.copy.default, torch.zeros(2, 3).t(), torch.arange(2), ops=PRIMS)
