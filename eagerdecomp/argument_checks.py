@@ -82,6 +82,8 @@ def _spread_out(
     single = self.numel() and all(size == 1 for place, size in enumerate(self.shape) if place not in dims)
     if single and self.dtype in HALF and (out.dtype.is_complex or (out.dtype.is_floating_point and out.dtype not in HALF)):
         raise RuntimeError(f"std_var_all: Unsupported dtype {scalar_type_name(self.dtype)}")
+    if self.dtype.is_floating_point and out.dtype.is_complex:
+        raise not_implemented("std_cpu", out.dtype)
 
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -427,7 +429,7 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten.relu.default": _relu,
     "aten.trace.default": _trace,
     "aten.vdot.default": _dot,
-    **{f"aten.{name}.{sides}": _spread_out for name in ("std", "var") for sides in ("out", "correction_out")},
+    **dict.fromkeys(("aten.std.correction_out", "aten.var.correction_out"), _spread_out),
     **{
         f"aten.{name}.{sides}": _steps(name)
         for name in ("linspace", "logspace")

@@ -155,21 +155,18 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
 _EXACT = {
     "out": (
         "_log_softmax _log_softmax_backward_data _softmax _softmax_backward_data _upsample_nearest_exact1d abs "
-        "absolute adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d addbmm addmm "
-        "addmv amax amin aminmax argmax argmin avg_pool2d avg_pool3d baddbmm binary_cross_entropy "
-        "bitwise_not bmm ceil clamp clamp_max clamp_min complex conj_physical cross cummax cummin diag diff dot elu fft_ifft "
-        "fft_ihfft fix floor frac gather gelu hardshrink hardsigmoid hardswish hardtanh hash_tensor heaviside histc "
-        "huber_loss_backward index_add index_copy index_reduce index_select inverse isneginf isposinf leaky_relu "
-        "linalg_cross linalg_det linalg_eigvalsh linalg_inv linalg_ldl_factor linalg_ldl_factor_ex linalg_lu "
-        "linalg_lu_factor linalg_lu_factor_ex linalg_matmul linalg_multi_dot linalg_norm linalg_qr linalg_slogdet "
-        "linalg_solve linalg_solve_ex linalg_solve_triangular linalg_svdvals linalg_vecdot linalg_vector_norm "
-        "linear log_sigmoid logcumsumexp masked_select matmul max_pool2d_with_indices max_pool3d_with_indices "
-        "max_unpool2d max_unpool3d mish mm multi_margin_loss multilabel_margin_loss multinomial mv nan_to_num "
-        "narrow_copy native_batch_norm neg negative nll_loss nll_loss2d nonzero nonzero_static norm ormqr polar "
-        "reflection_pad1d renorm replication_pad1d replication_pad2d round scatter_add sgn sign signbit silu "
-        "slow_conv_transpose2d slow_conv_transpose3d soft_margin_loss softplus softshrink special_round take "
-        "take_along_dim tensordot thnn_conv2d tril triu trunc upsample_bicubic2d upsample_bilinear2d "
-        "upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_trilinear3d vdot"
+        "adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d addbmm addmm addmv amax amin "
+        "aminmax argmax argmin avg_pool2d avg_pool3d baddbmm binary_cross_entropy bitwise_not bmm ceil clamp "
+        "clamp_max clamp_min complex conj_physical cummax cummin dot elu floor frac gather gelu "
+        "hardshrink hardsigmoid hardswish hardtanh hash_tensor heaviside histc huber_loss_backward index_add "
+        "index_copy index_reduce index_select isneginf isposinf leaky_relu linalg_cross linalg_ldl_factor_ex "
+        "linalg_lu linalg_lu_factor_ex linalg_qr linalg_solve_triangular linalg_vector_norm linear logcumsumexp "
+        "masked_select max_pool2d_with_indices max_pool3d_with_indices max_unpool2d max_unpool3d mish mm "
+        "multi_margin_loss multinomial mv nan_to_num narrow_copy native_batch_norm neg nonzero nonzero_static norm "
+        "ormqr polar reflection_pad1d renorm replication_pad1d replication_pad2d round scatter_add sgn sign signbit "
+        "silu slow_conv_transpose2d slow_conv_transpose3d soft_margin_loss softplus softshrink take tril triu trunc "
+        "upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d "
+        "upsample_trilinear3d vdot"
     ),
     "grad_input": (
         "_upsample_bilinear2d_aa_backward _upsample_nearest_exact1d_backward adaptive_max_pool2d_backward "
@@ -187,14 +184,12 @@ _EXACT = {
     ),
     "Tensor_out": "bucketize frexp index lerp searchsorted",
     "values": "kthvalue mode sort topk",
-    "U": "_linalg_svd linalg_svd svd",
-    "Tensor_Tensor_out": "float_power isin",
+    "U": "_linalg_svd",
+    "Tensor_Tensor_out": "isin",
     "dim_values": "median nanmedian",
     "int_out": "log_softmax softmax",
     "result": "_linalg_det _linalg_solve_ex",
-    "scalar_out": "nanquantile quantile",
     "L": "linalg_cholesky_ex",
-    "Q": "qr",
     "X": "triangular_solve",
     "bin_ct_out": "histogram",
     "bins_tensor_out": "histogram",
@@ -202,15 +197,12 @@ _EXACT = {
     "dim_max": "max",
     "dim_min": "min",
     "eigenvalues": "_linalg_eigh",
-    "eigvals": "linalg_eigh",
     "inverse": "linalg_inv_ex",
     "no_stats_out": "_native_batch_norm_legit",
     "reduce_out": "scatter",
     "self_out": "where",
     "sign": "_linalg_slogdet",
     "src_out": "scatter",
-    "stable_out": "argsort",
-    "str_ord_out": "linalg_matrix_norm",
     "two_out": "scatter_reduce",
     "value_out": "scatter",
     "values_stable": "sort",
@@ -374,11 +366,6 @@ def _powsum(self: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, 
         raise not_implemented("powsum_cpu", torch.int64)
 
 
-def _matrix_power_out(self: Tensor, n: int, *, out: Tensor) -> None:
-    if n not in (0, 1) and out.dtype is not self.dtype and (out.dtype.is_floating_point or out.dtype.is_complex):
-        raise RuntimeError(f"Expected out tensor to have dtype {cpp_name(self.dtype)}, but got {cpp_name(out.dtype)} instead")
-
-
 def _unfold_backward(grad_in: Tensor, input_sizes: Sequence[int], dim: int, size: int, step: int) -> None:
     if grad_in.dtype is torch.complex32 and step < size:  # windows that do not overlap are copied
         raise not_implemented("unfold_backward_cpu", grad_in.dtype)
@@ -405,8 +392,6 @@ CHECKS: dict[str, Check] = {
     "aten.isin.Tensor_Tensor": _isin,
     "aten.lerp.Tensor": _lerp,
     "aten.linalg__powsum.default": _powsum,
-    "aten.linalg_matrix_power.out": _matrix_power_out,
-    "aten.matrix_power.out": _matrix_power_out,
     "aten.linspace.default": _steps_of_bools("linspace_cpu"),
     "aten.logspace.default": _steps_of_bools("logspace_cpu"),
     "aten.round.decimals": _round,

@@ -61,6 +61,11 @@ def _halves_reduced(kernel: str) -> Callable[..., None]:
     return check
 
 
+def _nansum_out(self: Tensor, *more: Any, dtype: torch.dtype | None = None, out: Tensor) -> None:
+    if self.dtype.is_floating_point and not (dtype or out.dtype).is_floating_point:  # which it is computed in
+        raise not_implemented("nansum_cpu", dtype or out.dtype)
+
+
 def _pow_of_a_number(self: Any, exponent: Tensor) -> None:
     if isinstance(self, bool) and exponent.dtype is torch.bool:
         raise not_implemented("pow", torch.bool)
@@ -81,6 +86,7 @@ TYPE_CHECKS: dict[str, Callable[..., None]] = {
     "aten.dist.default": _dist,
     "aten.mean.default": _mean,
     "aten.mean.dim": _mean,
+    "aten.nansum.out": _nansum_out,
     "aten.pow.Scalar": _pow_of_a_number,
     "aten.pow.Tensor_Scalar": _pow_by_a_number,
     "aten.prod.default": _halves_reduced("prod_out_cpu"),

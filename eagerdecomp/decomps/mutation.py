@@ -39,8 +39,8 @@ _ROW_MAJOR = frozenset({"aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c", "a
 # Ops whose kernels of LAPACK compute in an `out` without elements, and of any other make a copy that they resize it for.
 _COMPUTED_IN = frozenset({"aten::geqrf", "aten::linalg_eig", "aten::linalg_lstsq"})
 
-# Composite ops, by how their names begin, whose `out` lies as the ops that they hand it to leave it, and is refused as by those.
-_PASSED_ON = ("aten::fft_", "aten::inner", "aten::linalg_tensorinv")
+# Composite ops that leave `out` as it was where a mode hears their parts: what they write is their functional twin's result.
+_UNWRITTEN = frozenset({"aten.linalg_matrix_rank.atol_rtol_tensor_out"})
 
 # Ops that lay `out` out as their result even where it has the right shape.
 _LAID_OUT_ANEW = frozenset(
@@ -52,17 +52,14 @@ _LAID_OUT_ANEW = frozenset(
 )
 
 # Ops that join tensors, whose error is of a type of its own where `out` cannot hold the result.
-_JOINS = frozenset(
-    f"aten::{name}" for name in ("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "row_stack", "column_stack")
-)
+_JOINS = frozenset({"aten::cat", "aten::stack"})
 
 # Ops whose `out` may share no memory with an input, not even be one, as that of an elementwise op may.
 _APART = frozenset(
     f"aten::{name}"
     for name in (
-        *("cat", "stack", "hstack", "vstack", "dstack", "column_stack", "_chunk_cat"),
-        *("gather", "index_select", "kthvalue", "masked_select", "take", "take_along_dim"),
-        *("cross", "linalg_cross"),
+        *("cat", "stack", "_chunk_cat"),
+        *("gather", "index_select", "kthvalue", "masked_select", "take", "linalg_cross"),
     )
 )
 
@@ -79,12 +76,12 @@ _FIT = frozenset(
 _TYPED_BY_OUT = frozenset(
     {
         *("aten.cumsum.out", "aten.cumprod.out", "aten.prod.int_out", "aten.sum.IntList_out"),
-        *("aten.mean.out", "aten.mean.dtype_out"),
+        *("aten.mean.out", "aten.mean.dtype_out", "aten.nansum.out"),
     }
 )
 
 # Ops that are computed in the type of `out`, and have no argument that asks for one.
-_CAST_TO_OUT = frozenset(f"aten.{name}.{overload}" for name in ("std", "var") for overload in ("out", "correction_out"))
+_CAST_TO_OUT = frozenset({"aten.std.correction_out", "aten.var.correction_out"})
 
 # Factories that fill an `out` of the right number of elements whatever its shape.
 _KEEPS_SHAPE = frozenset({"aten::arange", "aten::linspace", "aten::logspace", "aten::range"})
@@ -96,12 +93,10 @@ def rules_for(op: OpOverload) -> Iterator[Rule]:
     twin = functional_twin(op)
     if twin is None:
         return
+    if facts.is_out and is_composite(op) and str(op) not in _UNWRITTEN:
+        return  # C++ composes it of others, which lay `out` out and refuse it; that comes with torch's other rules
     if facts.is_out and settled_by_out(op, twin):
-        # A composite one is a short C++ composition that fills `out` in place; it comes with torch's other rules.
-        if not is_composite(op):
-            yield linked(op, _factory_linker(op, twin), source="schema")
-    elif facts.is_out and is_composite(op) and op._schema.name.startswith(_PASSED_ON):
-        return  # as a factory's
+        yield linked(op, _factory_linker(op, twin), source="schema")
     elif facts.is_out and facts.arguments[facts.mutated[0]].is_list:
         if len(facts.mutated) == 1:
             yield linked(op, _list_linker(op, twin), source="schema")
@@ -309,7 +304,7 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
     pointwise = torch.Tag.pointwise in twin.tags or op._schema.name in _POINTWISE_TOO
     casts, scales = pointwise and op._schema.name not in _FIT, op._schema.name == "aten::ldexp"
     typed_first = exact and (pointwise or op is aten.polar.out)
-    looks_first = op._schema.name in _LOOKS_FIRST or pointwise
+    looks_first, magnitudes = op._schema.name in _LOOKS_FIRST or pointwise, op is aten.abs.out
 
     def out(call: Call) -> Callable[..., Any]:
         functional = call(twin)
@@ -340,7 +335,7 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
                 if casts:
                     refuse_cast_first(refused, target, args)
                 raise
-            if exact or typed:
+            if (exact or typed) and not (magnitudes and _holds_magnitudes(target, args[0])):
                 _check_dtype(target, result.dtype, words)
             if joins and not can_cast(result.dtype, target.dtype):
                 wanted = scalar_type_name(target.dtype)
@@ -389,6 +384,11 @@ def _laid_by_one_iterator(call: Call, targets: list[Tensor], results: Any, args:
             result = call(aten.copy_.default)(beside, result)
         laid.append(result)
     return laid
+
+
+def _holds_magnitudes(target: Tensor, of: Tensor) -> bool:
+    """Whether magnitudes of complex numbers are copied to `target`: to any type but another complex one."""
+    return of.dtype.is_complex and (target.dtype is of.dtype or not target.dtype.is_complex)
 
 
 def _check_dtype(target: Tensor, wanted: torch.dtype, words: str) -> None:

@@ -358,3 +358,44 @@ def test_each_output_of_an_op_with_several_is_held_to_its_dtype() -> None:
 @pytest.mark.parametrize("op", [torch.all, torch.any])
 def test_all_and_any_write_bytes_too(op: Callable[..., Any]) -> None:
     check(op, X > 0, 1, out=torch.zeros(3, dtype=torch.uint8))
+
+
+def _inferred(op: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch.inference_mode():
+            return op(*args, **kwargs)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "outs"),
+    [
+        (aten.diff.out, (X, 1, 1), [torch.zeros(3, 3, dtype=torch.float64), torch.zeros(3, 3, dtype=torch.int64)]),
+        (aten.matmul.out, (torch.rand(5, 5, 4), X[0]), [torch.zeros(5, 5).t()]),
+        (aten.matmul.out, (torch.rand(3), X), [torch.zeros(8)[::2]]),
+        (aten.matrix_power.out, (X[:, :3], 3), [torch.zeros(3, 3, dtype=torch.float64)]),
+        (aten.linalg_cholesky.out, (torch.eye(3),), [torch.zeros(3, 3, dtype=torch.float64)]),
+        (aten.absolute.out, (torch.complex(X, X),), [torch.zeros(3, 4, dtype=torch.complex128), torch.zeros(3, 4).half()]),
+        (aten.nanmean.out, (X, [1]), [torch.zeros(3, dtype=torch.int64), torch.zeros(3, dtype=torch.complex64)]),
+        (aten.std.out, (X, [1]), [torch.zeros(3, dtype=torch.complex64)]),
+        (aten.linalg_matrix_rank.atol_rtol_tensor_out, (X,), [torch.zeros((), dtype=torch.int64)]),
+    ],
+    ids=lambda value: str(value) if isinstance(value, torch._ops.OpOverload) else "",
+)
+def test_a_composite_that_arrives_whole_writes_out_as_what_it_is_composed_of(
+    op: Callable[..., Any], args: tuple[Any, ...], outs: list[torch.Tensor]
+) -> None:
+    for out in outs:
+        check(_inferred(op), *args, out=out)
+
+
+def test_a_sum_without_nan_is_computed_in_the_type_of_out() -> None:
+    for target in (torch.float64, torch.float16, torch.int64, torch.complex64):
+        check(lambda x, out: aten.nansum.out(x, [1], out=out), X, torch.zeros(3, dtype=target), exact=True)
+        check(lambda x, out: aten.nansum.out(x, [0], out=out), torch.arange(4), torch.zeros((), dtype=target))
+
+
+@pytest.mark.parametrize("target", [torch.float64, torch.float16, torch.int64, torch.complex64, torch.complex128])
+def test_magnitudes_of_complex_numbers_are_copied_to_any_type_but_another_complex_one(target: torch.dtype) -> None:
+    check(lambda x, out: torch.abs(x, out=out), torch.complex(X, X), torch.zeros(3, 4, dtype=target))
