@@ -10,6 +10,8 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.linking import READ
+from eagerdecomp.precision import in_type
+from eagerdecomp.promotion import computed_in
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented
 from eagerdecomp.strides import inverse, memory_order
@@ -412,12 +414,31 @@ def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     return aten.full.default(shape, 0, dtype=torch.int32 if out_int32 else torch.int64, device=boundaries.device)
 
 
+def _isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    """Where the shipped entry searches sorted numbers, which NaN among them leads astray: here it stands behind all others as
+    infinity does, and is equal to nothing."""
+    if assume_unique or not test_elements.dtype.is_floating_point or test_elements.numel() < 10 * elements.numel() ** 0.145:
+        return NotImplemented
+    dtype = computed_in((elements, test_elements))
+    if dtype is None or not elements.numel():
+        return NotImplemented
+    sought, found = in_type(elements, dtype), in_type(test_elements, dtype)
+    found, _ = aten.sort.default(aten.reshape.default(found, [-1]))
+    ends = aten.full.default([], float("inf"), dtype=dtype, device=found.device)
+    ordered = aten.where.self(aten.isnan.default(found), ends, found)
+    flat = aten.clone.default(aten.reshape.default(sought, [-1]), memory_format=torch.contiguous_format)
+    place = aten.clamp.default(aten.searchsorted.Tensor(ordered, flat), None, found.numel() - 1)
+    same = (aten.ne if invert else aten.eq).Tensor(aten.index_select.default(found, 0, place), flat)
+    return aten.view.default(same, list(elements.shape))
+
+
 #: In front of `RULES`.
 CHECKED: tuple[Rule, ...] = (_with_checked_sorter(aten.searchsorted.Tensor), _with_checked_sorter(aten.searchsorted.Scalar))
 
 RULES: tuple[Rule, ...] = (
     own(aten.bucketize.Tensor, _bucketize),
     own(aten.bucketize.Scalar, _bucketize),
+    own(aten.isin.Tensor_Tensor, _isin),
     own(aten.sort.stable, _stable_sort),
     own(aten.mode.default, _mode),
     linked(aten._unique2.default, _unique2),

@@ -164,6 +164,16 @@ def test_slices_of_complex_numbers_are_refused_before_their_sizes(run: Any, shap
         check(run, torch.zeros(shape, dtype=torch.complex64), dim=dim)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("invert", [False, True])
+def test_membership_among_numbers_of_which_some_are_nan(dtype: torch.dtype, invert: bool) -> None:
+    among = torch.tensor([1.0, NAN, -0.0, NAN, 2.0, -math.inf, 3.0, NAN] * 4).to(dtype)
+    for ends in ([], [math.inf]):
+        held = torch.cat([among, torch.tensor(ends, dtype=dtype)])
+        for sought in (among.view(4, 8).t(), torch.tensor([0.0, math.inf, NAN, 2.0, 5.0]), torch.arange(5), torch.empty(0)):
+            check(torch.isin, sought, held, invert=invert)
+
+
 def test_search_across_types() -> None:
     check(torch.searchsorted, EDGES, SOUGHT.double())
     check(torch.searchsorted, EDGES, 2)
