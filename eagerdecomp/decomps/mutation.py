@@ -356,9 +356,12 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
             results = functional(*args, **kwargs)
             for target, result in zip(targets, results, strict=True) if exact else ():
                 _check_dtype(target, result.dtype, words)
-            if op is aten.geqrf.a and any(
-                one.dtype is not made.dtype or (one.numel() and one.shape != made.shape)
-                for one, made in zip(targets, results, strict=True)
+            if op is aten.geqrf.a and (
+                any(
+                    one.dtype is not made.dtype or (one.numel() and one.shape != made.shape)
+                    for one, made in zip(targets, results, strict=True)
+                )
+                or not targets[1].is_contiguous()
             ):
                 return tuple(by_rows(target, result, args) for target, result in zip(targets, results, strict=True))
             if pointwise:

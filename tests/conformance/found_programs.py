@@ -536,7 +536,7 @@ FOUND: dict[str, Program] = {
             "backward(t4[0])",
         ),
     ),
-    "reflectors into another type": Program(
+    "reflectors into another type, and beside scales that lie apart": Program(
         (
             "t1 = leaf('float32', [5, 2])",
             "t2 = leaf('float16', [0])",
@@ -545,6 +545,9 @@ FOUND: dict[str, Program] = {
             "t5 = leaf('float32', [0])",
             "t6 = leaf('float64', [0])",
             "t7 = aten.geqrf.a(t1, a=t5, tau=t6)",
+            "t8 = leaf('float32', [0])",
+            "t9 = leaf('float32', [2], 'ones', 'strided')",
+            "t10 = aten.geqrf.a(t1, a=t8, tau=t9)",
         ),
     ),
     "a gradient by floats that were integers": Program(
