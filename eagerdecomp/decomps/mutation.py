@@ -83,6 +83,9 @@ _TYPED_BY_OUT = frozenset(
 # Ops that are computed in the type of `out`, and have no argument that asks for one.
 _CAST_TO_OUT = frozenset({"aten.std.correction_out", "aten.var.correction_out"})
 
+# Losses of elements that are summed up in the type of `out`.
+_SUMMED_IN_OUT = frozenset({"aten.huber_loss.out", "aten.mse_loss.out", "aten.smooth_l1_loss.out"})
+
 # Factories that fill an `out` of the right number of elements whatever its shape.
 _KEEPS_SHAPE = frozenset({"aten::arange", "aten::linspace", "aten::logspace", "aten::range"})
 
@@ -303,11 +306,12 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
     words = OUT_WORDS.get(str(op), "Expected out tensor to have dtype {cpp_result}, but got {cpp_out} instead")
     pointwise = torch.Tag.pointwise in twin.tags or op._schema.name in _POINTWISE_TOO
     casts, scales = pointwise and op._schema.name not in _FIT, op._schema.name == "aten::ldexp"
+    summed = str(op) in _SUMMED_IN_OUT
     typed_first = exact and (pointwise or op is aten.polar.out)
     looks_first, magnitudes = op._schema.name in _LOOKS_FIRST or pointwise, op is aten.abs.out
 
     def out(call: Call) -> Callable[..., Any]:
-        functional = call(twin)
+        functional = _summed_in(call, call(twin)) if summed else call(twin)
         write = out_writer(call, row_major=row_major, anew=anew, computed_in=computed_in)
         kept, by_rows = out_writer(call), out_writer(call, row_major=True)
         flat = out_writer(call, anew=True) if op is aten.linear.out else None
@@ -326,6 +330,8 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
                 kwargs["dtype"] = target.dtype
             if cast and args[0].dtype is not target.dtype and args[0].dtype.is_floating_point and target.dtype.is_floating_point:
                 args = (call(aten._to_copy.default)(args[0], dtype=target.dtype), *args[1:])
+            if summed:
+                kwargs["dtype"] = target.dtype
             try:
                 result = functional(*args, **kwargs)
             except NotImplementedError as refused:
@@ -372,6 +378,19 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
         return run_one if len(names) == 1 else run_many
 
     return out
+
+
+def _summed_in(call: Call, loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A loss of elements, rounded in its own type, that is summed up in `dtype`."""
+
+    def run(self: Tensor, target: Tensor, reduction: int = 1, *more: Any, dtype: torch.dtype, **others: Any) -> Tensor:
+        if reduction not in (1, 2) or dtype is self.dtype or not can_cast(self.dtype, dtype):
+            return loss(self, target, reduction, *more, **others)
+        each = loss(self, target, 0, *more, **others)
+        total = aten.mean.dim if reduction == 1 else aten.sum.dim_IntList
+        return call(total)(each, None, False, dtype=dtype)  # type: ignore[no-any-return]
+
+    return run
 
 
 def _laid_by_one_iterator(call: Call, targets: list[Tensor], results: Any, args: Any) -> list[Tensor]:

@@ -399,3 +399,13 @@ def test_a_sum_without_nan_is_computed_in_the_type_of_out() -> None:
 @pytest.mark.parametrize("target", [torch.float64, torch.float16, torch.int64, torch.complex64, torch.complex128])
 def test_magnitudes_of_complex_numbers_are_copied_to_any_type_but_another_complex_one(target: torch.dtype) -> None:
     check(lambda x, out: torch.abs(x, out=out), torch.complex(X, X), torch.zeros(3, 4, dtype=target))
+
+
+@pytest.mark.parametrize("op", [aten.huber_loss.out, aten.mse_loss.out, aten.smooth_l1_loss.out])
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_losses_of_elements_are_summed_in_the_type_of_out(op: Callable[..., Any], reduction: int) -> None:
+    shape = () if reduction else (3, 4)
+    for target in (torch.float64, torch.int64):
+        check(op, X, X.flip(0) * 1.1, reduction, out=torch.zeros(shape, dtype=target))
+    check(op, torch.arange(12).view(3, 4), torch.ones(3, 4, dtype=torch.int64), reduction, out=torch.zeros(shape))
+    check(aten.mse_loss.out, X.bfloat16(), X.flip(0).bfloat16(), reduction, out=torch.zeros(shape))
