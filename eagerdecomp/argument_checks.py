@@ -5,7 +5,6 @@ All ask for sizes, layouts and dtypes alone. Which op has which is the table of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,11 +12,12 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp.held import holds
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import WIDE_UNSIGNED
 from eagerdecomp.spelling import cpp_name, dimension_error, not_held, not_implemented, not_true, scalar_type_name, shape_text
 
-__all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_addmv", "check_baddbmm", "check_topk", "real_number"]
+__all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_addmv", "check_baddbmm", "check_topk"]
 
 
 def _size(x: Tensor, dim: int) -> int:
@@ -202,10 +202,19 @@ def _index_reduce(
 
 
 def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
-    dim, count, rank = _wrapped(dim, self.dim()), index.numel(), source.dim()
-    if index.dim() < 2 and not rank and count != 1:
-        raise IndexError(f"index_copy_(): When source is scalar, index should have one element (got {count})")
-    if index.dim() > 1 or index.dtype is not torch.int64 or self.dtype is not source.dtype or rank != (self.dim() or rank):
+    said, dim, count, rank = "index_copy_(): ", _wrapped(dim, self.dim()), index.numel(), source.dim()
+    if index.dim() > 1:
+        raise IndexError(said + f"Index should have dimension 1 or 0 (got {index.dim()})")
+    if not rank and count != 1:
+        raise IndexError(said + f"When source is scalar, index should have one element (got {count})")
+    if rank and self.dim() and rank != self.dim():
+        raise IndexError(
+            said + "When source and destination are not scalars, their dimensionality must match. "
+            f"Source dimensionality ({rank}), destination dimensionality ({self.dim()})"
+        )
+    if index.dtype is not torch.int64:
+        raise RuntimeError(said + f"Expected a long tensor for index, but got {scalar_type_name(index.dtype)}")
+    if self.dtype is not source.dtype or rank != (self.dim() or rank):
         return
     ours, theirs = list(self.shape), list(source.shape)
     if ours and theirs:
@@ -242,30 +251,8 @@ def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> None:
     if mask.dtype is not torch.bool:
         raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {cpp_name(mask.dtype)}")
     _masked_fill_kernel(self)
-    if self.dtype is not torch.bool and not self.dtype.is_complex and not _holds(self.dtype, value):
+    if self.dtype is not torch.bool and not self.dtype.is_complex and not holds(self.dtype, value):
         raise not_held(self.dtype)
-
-
-def real_number(value: Any, dtype: torch.dtype) -> Any:
-    """A number as ATen takes it for one of `dtype`: a complex one for a real one where it is."""
-    if not isinstance(value, complex) or dtype.is_complex:
-        return value
-    if value.imag:
-        raise not_held(torch.float32 if dtype in HALF else dtype)
-    return value.real if dtype.is_floating_point else int(value.real)
-
-
-def _holds(dtype: torch.dtype, value: Any) -> bool:
-    """Whether ATen takes a number for one of a real dtype: whole ones below zero wrap around in bytes, infinities are floats."""
-    if isinstance(value, complex):
-        if value.imag:
-            return False
-        value = value.real
-    if dtype.is_floating_point:
-        return not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max
-    bounds = torch.iinfo(dtype)
-    least = -bounds.max if dtype is torch.uint8 and isinstance(value, int) else bounds.min
-    return bool(least <= value <= bounds.max)
 
 
 def _masked_fill_tensor(self: Tensor, mask: Tensor, value: Tensor) -> None:

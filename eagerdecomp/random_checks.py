@@ -64,7 +64,7 @@ def check_normal(dtype: torch.dtype, empty: bool, mean: float = 0.0, std: float 
 def check_bernoulli(dtype: torch.dtype, empty: bool, p: float = 0.5) -> None:
     if not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
-    if not empty and dtype.is_complex:
+    if not empty and (dtype.is_complex or dtype in WIDE_UNSIGNED):
         raise not_implemented("bernoulli_scalar_cpu_", dtype)
 
 
@@ -81,7 +81,7 @@ def check_exponential(dtype: torch.dtype, empty: bool, rate: float = 1.0) -> Non
 def check_geometric(dtype: torch.dtype, empty: bool, p: float) -> None:
     if not 0 < p < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
-    if not empty and (dtype.is_complex or dtype is torch.bool):
+    if not empty and (dtype.is_complex or dtype is torch.bool or dtype in WIDE_UNSIGNED):
         raise not_implemented("geometric_cpu", dtype)
 
 

@@ -13,12 +13,14 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp.argument_checks import ARGUMENT_CHECKS, real_number
+from eagerdecomp.argument_checks import ARGUMENT_CHECKS
+from eagerdecomp.held import holding
 from eagerdecomp.norm_checks import NORM_CHECKS
+from eagerdecomp.picking import RARE
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import WIDE_UNSIGNED, computed_in, promoted
 from eagerdecomp.shape_checks import SHAPE_CHECKS
-from eagerdecomp.spelling import cpp_name, not_held, not_implemented, scalar_type_name, shape_text
+from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name, shape_text
 from eagerdecomp.type_checks import TYPE_CHECKS
 
 __all__ = ["CHECKS", "EXACT_OUT", "REFUSED", "refusing"]
@@ -126,7 +128,7 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.silu_backward.default": ("silu_backward_cpu", _INTEGRAL),
     "aten.softplus.default": ("softplus_cpu", _INTEGRAL),
     "aten.softplus_backward.default": ("softplus_backward_cpu", _INTEGRAL),
-    "aten.softshrink.default": ("softshrink_check", _INTEGRAL),
+    "aten.softshrink.default": ("softshrink_check", _INTEGRAL | _COMPLEX),
     "aten.special_bessel_j0.default": ("bessel_j0_cpu", HALF),
     "aten.special_bessel_j1.default": ("bessel_j1_cpu", HALF),
     "aten.special_erfcx.default": ("erfcx_cpu", HALF),
@@ -256,21 +258,6 @@ def _upsampled(input: Tensor, output_size: Sequence[int], *more: Any) -> None:
         raise RuntimeError(f"Input and output sizes should be greater than 0, but got input ({given}) and output ({wanted})")
 
 
-def _check_fits(value: Any, dtype: torch.dtype) -> None:
-    """Refuse a number that is none of an integer dtype, as ATen does; of whole ones those below zero wrap around in bytes."""
-    if dtype not in _INTEGERS:
-        return
-    bounds = torch.iinfo(dtype)
-    least = -bounds.max if dtype is torch.uint8 and isinstance(value, int) else bounds.min
-    if not least <= value <= bounds.max:
-        raise not_held(dtype)
-
-
-def _threshold(self: Tensor, threshold: Any, value: Any) -> None:
-    for one in (threshold, value):
-        _check_fits(real_number(one, self.dtype), self.dtype)
-
-
 def _round(self: Tensor, *, decimals: int) -> None:
     if self.dtype in _INTEGRAL | _COMPLEX:
         raise not_implemented("round_cpu" if decimals else "round_vml_cpu", self.dtype)
@@ -317,10 +304,21 @@ def _sub(self: Any, other: Any, alpha: Any = 1) -> None:
     _alpha(self, other, alpha)
 
 
+_NOT_CUMULATED = _BOOL | WIDE_UNSIGNED
+
+
 def _cumulated(name: str) -> Check:
     def check(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> None:
-        if (dtype is torch.bool or (dtype or self.dtype) is torch.complex32) and self.numel() and self.dim():
+        if (dtype in _NOT_CUMULATED or (dtype or self.dtype) is torch.complex32) and self.numel() and self.dim():
             raise not_implemented(f"{name}_out_cpu", dtype or self.dtype)
+
+    return check
+
+
+def _shuffled(kernel: str) -> Check:
+    def check(self: Tensor, *more: Any) -> None:
+        if self.dtype in RARE and self.numel():
+            raise not_implemented(kernel, self.dtype)
 
     return check
 
@@ -330,6 +328,10 @@ def _isin(elements: Any, test_elements: Any, **options: Any) -> None:
         if isinstance(side, (bool, complex)) or (isinstance(side, Tensor) and side.dtype in _BOOL | _COMPLEX):
             dtype = side.dtype if isinstance(side, Tensor) else torch.bool if isinstance(side, bool) else torch.complex64
             raise RuntimeError(f"Unsupported input type encountered for isin(): {scalar_type_name(dtype)}")
+    if isinstance(test_elements, Tensor) and not (isinstance(elements, Tensor) and not elements.numel()):
+        computed = computed_in((elements, test_elements))
+        if computed is not None and computed in RARE:
+            raise not_implemented("isin_default_cpu", computed)
 
 
 def _arange(*ends: Any, dtype: torch.dtype | None = None, **options: Any) -> None:
@@ -395,13 +397,13 @@ CHECKS: dict[str, Check] = {
     "aten.linspace.default": _steps_of_bools("linspace_cpu"),
     "aten.logspace.default": _steps_of_bools("logspace_cpu"),
     "aten.round.decimals": _round,
+    **{f"aten.{name}.default": _shuffled(name) for name in ("channel_shuffle", "pixel_shuffle", "pixel_unshuffle")},
     "aten.smooth_l1_loss.default": _smooth_l1,
     "aten.split.Tensor": _split,
     "aten.stack.default": _stack,
     "aten.sub.Scalar": _sub,
     "aten.sub.Tensor": _sub,
     "aten.take.default": _take,
-    "aten.threshold.default": _threshold,
     "aten.unfold_backward.default": _unfold_backward,
     **{
         f"aten.{name}.default": _upsampled
@@ -427,11 +429,13 @@ _PROMOTING = frozenset(
 
 
 def refusing(op: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule's function that first refuses what eager's kernel refuses; `fn` itself where that is nothing.
+    """A rule's function that first refuses what eager's kernel refuses, and is handed numbers as eager's is (`held`); `fn` itself
+    where that is nothing.
 
     A dtype is refused when all tensors of the call have refused ones: one of another would promote the rest. Where operands are
     known to promote, it is the dtype that they promote to.
     """
+    fn = holding(op, fn)
     kernel, dtypes = REFUSED.get(op, ("", frozenset()))
     check = CHECKS.get(op)
     promotes = op in _PROMOTING and bool(dtypes)

@@ -40,6 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "stats",
         "strides",
         "generators",
+        "held",
         "naming",
         "forking",
         "footprints",

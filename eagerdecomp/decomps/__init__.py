@@ -6,8 +6,9 @@ Before the rule of a family go those of `lengths`, for the usual calls of an op.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.decomps import (
@@ -74,8 +75,9 @@ from eagerdecomp.decomps import (
     spectra,
     views,
 )
+from eagerdecomp.held import HELD, holding
 from eagerdecomp.refusals import refusing
-from eagerdecomp.rules import Rule, index_rules
+from eagerdecomp.rules import Call, Rule, index_rules
 
 __all__ = ["FAMILIES", "ON_PRIMS", "our_rules"]
 
@@ -166,8 +168,16 @@ def _on_small_sets() -> Mapping[OpOverload, Rule]:
 
 
 def _refusing(rule: Rule) -> Rule:
-    fn = rule.fn if rule.linked else refusing(str(rule.op), rule.fn)
+    name, fn = str(rule.op), rule.fn
+    if not rule.linked:
+        fn = refusing(name, fn)
+    elif name in HELD:
+        fn = _linked_holding(name, fn)
     return rule if fn is rule.fn else replace(rule, fn=fn)
+
+
+def _linked_holding(name: str, link: Callable[[Call], Callable[..., Any]]) -> Callable[[Call], Callable[..., Any]]:
+    return lambda call: holding(name, link(call))
 
 
 def our_rules(op: OpOverload) -> Iterator[Rule]:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.argument_checks import real_number
 from eagerdecomp.linking import formula, kept_number, kept_numbers, relaid
 from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Call, Rule, linked, own
@@ -81,15 +80,16 @@ def _silu(call: Call) -> Callable[..., Any]:
 
 
 def _softshrink(self: Tensor, lambd: float = 0.5) -> Any:
-    _check_lambda(self, lambd)
-    return aten.sub.Tensor(self, aten.clamp.default(self, -lambd, lambd))
-
-
-def _check_lambda(self: Tensor, lambd: float) -> None:
-    greatest = torch.finfo(self.dtype).max
+    greatest = torch.finfo(self.dtype).max if self.dtype.is_floating_point else lambd
     if not 0 <= lambd <= greatest:
         kind = scalar_type_name(self.dtype)
         raise RuntimeError(f"lambda must be in range [0, {greatest:g}] for input dtype {kind}, but found {lambd:g}")
+    return _shrunk_softly(self, lambd)
+
+
+@_formula
+def _shrunk_softly(self: Tensor, lambd: float) -> Any:
+    return aten.sub.Tensor(self, aten.clamp.default(self, -lambd, lambd))
 
 
 def _log_sigmoid_forward(call: Call) -> Callable[..., Any]:
@@ -432,9 +432,7 @@ def _glu_backward_jvp(grad_x: Tensor, grad_glu: Tensor, x: Tensor, dgrad_glu: Te
 
 
 def _threshold_of_integers(self: Tensor, threshold: Any, value: Any) -> Any:
-    """Eager makes both numbers integers first, of bytes without their sign; complex ones are real here, or refused."""
-    if isinstance(threshold, complex) or isinstance(value, complex):
-        return aten.threshold.default(self, real_number(threshold, self.dtype), real_number(value, self.dtype))
+    """Eager makes both numbers integers first, of bytes without their sign."""
     if self.dtype.is_floating_point or self.dtype.is_complex:
         return NotImplemented
     least, found = (int(one) % 256 if self.dtype is torch.uint8 else int(one) for one in (threshold, value))
@@ -449,7 +447,7 @@ RULES: tuple[Rule, ...] = (
     formula(aten.hardswish.default, _hardswish),
     formula(aten.hardsigmoid.default, _hardsigmoid),
     formula(aten.silu.default, _silu),
-    own(aten.softshrink.default, _formula(_softshrink)),
+    own(aten.softshrink.default, _softshrink),
     formula(aten.logit.default, _logit, stepwise=True),
     linked(aten.log_sigmoid_forward.default, _log_sigmoid_forward),
     formula(aten.gelu_backward.default, _gelu_backward, operands=(0, 1)),

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.argument_checks import real_number
+from eagerdecomp.held import held_number
 from eagerdecomp.layouts import as_operands, laid_out
 from eagerdecomp.linking import formula, kept_number, kept_numbers, relaid
 from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import number_like, promoted
+from eagerdecomp.promotion import WIDE_UNSIGNED, number_like, promoted
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import cpp_name, not_implemented
 from eagerdecomp.writeback import inplace_by
@@ -38,8 +38,8 @@ def _laid_out_by_both(rule: Callable[..., Any]) -> Callable[..., Any]:
 def _signbit(self: Tensor) -> Any:
     if self.dtype.is_complex:
         raise RuntimeError("signbit is not implemented for complex tensors.")
-    if self.dtype is torch.bool:
-        return aten.full_like.default(self, False)
+    if self.dtype is torch.bool or self.dtype in WIDE_UNSIGNED:
+        return aten.full_like.default(self, False, dtype=torch.bool)
     # By the bits: a comparison does not tell -0.0 from 0.0, nor one NaN from another.
     bits = _BITS.get(self.dtype)
     return aten.lt.Scalar(self if bits is None else aten.view.dtype(self, bits), 0)
@@ -265,6 +265,10 @@ def _sinc(call: Call) -> Callable[..., Any]:
 _STEPS = frozenset({torch.float64, torch.complex64, torch.complex128})
 
 
+# A factor beyond this may carry a product out of the range of its type.
+_LARGE = 2.0**32
+
+
 def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..., Any]]:
     """`addcmul` and `addcdiv` in two kernels: the product, then `add` with `value` as its `alpha`. Eager multiplies by `value`
     first; the results differ by no more than the product's own rounding, and in half types not at all."""
@@ -279,7 +283,10 @@ def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..
                 if value.__class__ is int and value == 1:
                     answer = add(self, combine(tensor1, tensor2))
                 else:
-                    answer = add(self, combine(tensor1, tensor2), alpha=+real_number(value, dtype))  # of a bool, its number
+                    value = +held_number(value, dtype)  # of a bool, its number
+                    if dtype.is_complex or not abs(value) <= _LARGE:  # there it shows which of both products is made first
+                        tensor1, value = scale(tensor1, value), 1
+                    answer = add(self, combine(tensor1, tensor2), alpha=value)
             else:
                 answer = mixed(self, tensor1, tensor2, value)
             if self.is_contiguous() and self.numel() == answer.numel():  # which settles it
@@ -292,17 +299,15 @@ def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..
                 raise RuntimeError(_INTEGER_ADDCDIV)
             operands = (self, tensor1, tensor2)
             result = promoted(operands)
-            if not (result.is_floating_point or result.is_complex):
-                if result is torch.bool:
-                    raise not_implemented(f"{name}_cpu_out", result)
-                value = int(real_number(value, result))
-            value = real_number(value, result)
+            if result is torch.bool:
+                raise not_implemented(f"{name}_cpu_out", result)
             # Every operand in the result's type first, half types in float32, rounded once at the end.
             wide = torch.float32 if result in HALF else result
+            value = +held_number(value, wide)  # of a bool, its number
             self, tensor1, tensor2 = (x if x.dtype is wide else to(x, dtype=wide) for x in operands)
-            if wide is not result and value != 1:  # there the rounding shows
+            if value != 1 and (wide is not result or wide.is_complex or not abs(value) <= _LARGE):  # there the rounding shows
                 tensor1, value = scale(tensor1, value), 1
-            answer = add(self, combine(tensor1, tensor2), alpha=+value)  # of a bool, its number
+            answer = add(self, combine(tensor1, tensor2), alpha=value)
             return answer if result is wide else to(answer, dtype=result)
 
         return run
@@ -318,11 +323,8 @@ _INTEGER_ADDCDIV = (
 )
 
 
-def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """The sum of a batch of products is one product: the batch laid out along the dimension that is summed over."""
-    rows = aten.reshape.default(aten.permute.default(batch1, [1, 0, 2]), [batch1.size(1), batch1.size(0) * batch1.size(2)])
-    columns = aten.reshape.default(batch2, [batch2.size(0) * batch2.size(1), batch2.size(2)])
-    return aten.addmm.default(self, rows, columns, beta=beta, alpha=alpha)
+# A number that every type of floats holds.
+_SMALL = 6e4
 
 
 # -- filling --------------------------------------------------------------------------------------------------------------
@@ -339,6 +341,8 @@ def _fill(call: Call) -> Callable[..., Any]:
             # Eager fills expanded tensors too, where `copy_` refuses: their memory once.
             for dim, stride in enumerate(self.stride()):
                 target = target if stride else slice_(target, dim, 0, 1)
+        if (value.__class__ is complex or not abs(value) <= _SMALL) and self.numel() != 1:  # one element is not checked
+            value = held_number(value, self.dtype)
         if value.__class__ is float or value.__class__ is int:
             copy_(target, number(self, value) if value else zero(self))
         else:
@@ -358,11 +362,11 @@ def _lerp(call: Call) -> Callable[..., Any]:
             raise RuntimeError(f"expected dtype {cpp_name(dtype)} for `end` but got dtype {cpp_name(end.dtype)}")
         if not (dtype.is_floating_point or dtype.is_complex):
             raise not_implemented("lerp_kernel_scalar", dtype)
-        if weight.__class__ is complex:
-            weight = real_number(weight, dtype)
+        if weight.__class__ is complex or not abs(weight) <= _LARGE:
+            weight = held_number(weight, torch.float32 if dtype in HALF else dtype)
         start, stop = (to(self, dtype=torch.float32), to(end, dtype=torch.float32)) if dtype in HALF else (self, end)
         way = subtract(stop, start)
-        weight = +weight  # of a bool, its number
+        weight = weight if weight.__class__ is complex else float(weight)
         near = abs(weight) < 0.5
         answer = add(start, way, alpha=weight) if near else subtract(stop, way, alpha=1 - weight)
         if dtype in HALF:
@@ -488,7 +492,6 @@ RULES: tuple[Rule, ...] = (
     linked(aten.addcmul.default, _add_product("addcmul", aten.mul.Tensor)),
     linked(aten.addcdiv.default, _add_product("addcdiv", aten.div.Tensor)),
     linked(aten.lerp.Scalar, _lerp),
-    own(aten.addbmm.default, _addbmm),
     linked(aten.fill_.Scalar, _fill),
     linked(aten.zero_.default, _fill),
 )

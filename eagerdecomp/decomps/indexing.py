@@ -27,7 +27,10 @@ def _masked_select(call: Call) -> Callable[..., Any]:
         if mask.dtype is not torch.bool:
             raise RuntimeError("masked_select: expected BoolTensor for mask")
         shape = list(torch.broadcast_shapes(self.shape, mask.shape)) or [1]  # type: ignore[no-untyped-call]
-        return index(expand(self, shape), [expand(mask, shape)])
+        found = index(expand(self, shape), [expand(mask, shape)])
+        if self.dtype in WIDE_UNSIGNED and found.numel():
+            raise not_implemented("masked_select", self.dtype)
+        return found
 
     return run
 
@@ -89,6 +92,8 @@ def _nonzero_static(call: Call) -> Callable[..., Any]:
     def run(self: Tensor, *, size: int, fill_value: int = -1) -> Any:
         if size < 0:
             raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer but got {size}")
+        if self.dtype in RARE and (not size or not self.dim()):
+            return full([size, self.dim()], fill_value, dtype=torch.int64, device=self.device)
         found = nonzero(self)
         missing = max(size - found.size(0), 0)
         rest = full([missing, self.dim()], fill_value, dtype=torch.int64, device=self.device)
@@ -346,7 +351,7 @@ def _index_copy(call: Call) -> Callable[..., Any]:
     rows, scatter, others = _rows(call), _scattering(call, aten.scatter.src), call(aten.index_copy.default)
 
     def run(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
-        found = rows(self, dim, index, source)
+        found = rows(self, dim, index, source) if index.dtype is torch.int64 else None
         return others(self, dim, index, source) if found is None else scatter(self, dim, found, source)
 
     return run
@@ -361,6 +366,8 @@ def _take(call: Call) -> Callable[..., Any]:
             raise RuntimeError(f"take(): Expected a long tensor for index, but got {scalar_type_name(index.dtype)}")
         if not self.numel() and index.numel():
             raise IndexError("take(): tried to take from an empty tensor")
+        if self.dtype in RARE and index.numel():
+            raise not_implemented("take_cpu", self.dtype)
         return pick(view(self, [-1]) if self.is_contiguous() else reshape(self, [-1]), [index])
 
     return run

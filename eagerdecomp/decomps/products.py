@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.argument_checks import check_addmv, check_baddbmm
+from eagerdecomp.held import held_number
 from eagerdecomp.linking import kept_numbers
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import promoted
@@ -58,6 +59,8 @@ def _baddbmm(call: Call) -> Callable[..., Any]:
             one, two = cpp_name(batch1.dtype), cpp_name(batch2.dtype)
             raise RuntimeError(f"Input dtypes must be the same, got: input {cpp_name(dtype)}, batch1: {one}, batch2: {two}")
         narrow = not (dtype is torch.float32 or dtype is torch.float64 or dtype in _PLAIN)
+        if not beta == 1 == alpha:
+            beta, alpha = (held_number(one, torch.float32 if dtype in HALF else dtype) for one in (beta, alpha))
         if narrow and not (dtype in HALF and dtype is batch2.dtype):
             return behind(self, batch1, batch2, beta=beta, alpha=alpha)
         if narrow:
@@ -83,6 +86,17 @@ def _baddbmm(call: Call) -> Callable[..., Any]:
     return run
 
 
+def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """The sum of a batch of products is one product: the batch laid out along the dimension that is summed over."""
+    rows = aten.reshape.default(aten.permute.default(batch1, [1, 0, 2]), [batch1.size(1), batch1.size(0) * batch1.size(2)])
+    columns = aten.reshape.default(batch2, [batch2.size(0) * batch2.size(1), batch2.size(2)])
+    if not abs(alpha) <= 2.0**32 and batch1.size(0):  # as eager does all: sums of infinities are not their product's
+        for one, other in zip(aten.unbind.int(batch1), aten.unbind.int(batch2), strict=True):
+            self, beta = aten.addmm.default(self, one, other, beta=beta, alpha=alpha), 1
+        return self
+    return aten.addmm.default(self, rows, columns, beta=beta, alpha=alpha)
+
+
 def _addmv(call: Call) -> Callable[..., Any]:
     addmm, unsqueeze, squeeze = call(aten.addmm.default), call(aten.unsqueeze.default), call(aten.squeeze.dim)
     behind, scale = call(aten.addmv.default), call(aten.mul.Scalar)
@@ -91,6 +105,8 @@ def _addmv(call: Call) -> Callable[..., Any]:
         dtype, rank = self.dtype, self.dim()
         if not dtype is mat.dtype is vec.dtype or rank > 1 or mat.dim() != 2 or vec.dim() != 1:
             check_addmv(self, mat, vec)
+        if not beta == 1 == alpha:
+            beta, alpha = held_number(beta, dtype), held_number(alpha, dtype)
         if not (dtype in _PLAIN or dtype in HALF) or (alpha == 0 and dtype.is_complex):  # which is multiplied all the same
             return behind(self, mat, vec, beta=beta, alpha=alpha)
         if not mat.numel() and beta != 0 and self.numel() == 1 and dtype is mat.dtype is vec.dtype and vec.shape == mat.shape[1:]:
@@ -119,6 +135,7 @@ def _addr(call: Call) -> Callable[..., Any]:
                 raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
             if not isinstance(factor, int) and not (dtype.is_floating_point or dtype.is_complex):
                 raise RuntimeError(f"For integral input tensors, argument {name} must not be a floating point number.")
+        beta, alpha = held_number(beta, dtype), held_number(alpha, dtype)
         if dtype.is_floating_point:
             if alpha != 1:
                 vec1, alpha = mul(vec1, number(vec1, alpha)), 1
@@ -131,6 +148,7 @@ def _addr(call: Call) -> Callable[..., Any]:
 
 RULES: tuple[Rule, ...] = (
     own(aten.addmm.default, _addmm),
+    own(aten.addbmm.default, _addbmm),
     linked(aten.baddbmm.default, _baddbmm),
     linked(aten.addmv.default, _addmv),
     linked(aten.addr.default, _addr),

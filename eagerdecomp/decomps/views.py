@@ -15,7 +15,9 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload, suggested_memory_format
 from eagerdecomp.linking import kept_number
+from eagerdecomp.picking import RARE
 from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.spelling import not_implemented
 from eagerdecomp.strides import can_be_viewed
 
 __all__ = ["RULES"]
@@ -227,7 +229,7 @@ def _pixel_shuffle(call: Call) -> Callable[..., Any]:
                 "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
                 f"but input.size(-3)={self.size(-3)} is not divisible by {factor**2}"
             )
-        if rank < 3 or not self.is_contiguous():
+        if rank < 3 or not self.is_contiguous() or self.dtype in RARE:
             return others(self, factor)
         *batch, channels, height, width = self.shape
         lead, kept = len(batch), channels // factor**2
@@ -255,7 +257,7 @@ def _pixel_unshuffle(call: Call) -> Callable[..., Any]:
                 )
         if rank >= 3 and not self.numel():
             return clone(self)  # eager's kernel leaves the shape of an empty tensor as it is
-        if rank < 3 or not self.is_contiguous():
+        if rank < 3 or not self.is_contiguous() or self.dtype in RARE:
             return others(self, factor)
         *batch, channels, height, width = self.shape
         lead, high, wide = len(batch), height // factor, width // factor
@@ -306,8 +308,13 @@ def _roll(call: Call) -> Callable[..., Any]:
     return run
 
 
+_NO_TRIANGLES = RARE - {torch.complex32}
+
+
 def _triangle(op: OpOverload, comparison: OpOverload) -> Callable[[Call], Callable[..., Any]]:
     """What lies on one side of a diagonal, and zeros: columns against the column that the diagonal has in their row."""
+
+    kernel = op._schema.name.removeprefix("aten::")
 
     def link(call: Call) -> Callable[..., Any]:
         arange, unsqueeze, compare = call(aten.arange.start_step), call(aten.unsqueeze.default), call(comparison)
@@ -317,6 +324,8 @@ def _triangle(op: OpOverload, comparison: OpOverload) -> Callable[[Call], Callab
             shape = self.shape
             if len(shape) < 2:
                 return others(self, diagonal)
+            if self.dtype in _NO_TRIANGLES and self.numel():
+                raise not_implemented(kernel, self.dtype)
             if not self.is_contiguous():
                 self = clone(self, memory_format=torch.contiguous_format)  # eager's result is row-major whatever it is made of
             rows, columns = shape[-2:]

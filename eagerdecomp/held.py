@@ -1,0 +1,151 @@
+"""Numbers as ATen hands them to kernels: which arguments of which ops it makes of which type, and what no type holds it refuses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from eagerdecomp.spelling import not_held
+
+__all__ = ["HELD", "held_number", "holding", "holds", "real_number"]
+
+
+def real_number(value: Any, dtype: torch.dtype) -> Any:
+    """A number as ATen takes it for one of `dtype`: a complex one for a real one where it is."""
+    if not isinstance(value, complex) or dtype.is_complex:
+        return value
+    if value.imag:
+        raise not_held(_wide(dtype))
+    if dtype.is_floating_point:
+        return value.real
+    if not math.isfinite(value.real):
+        raise not_held(dtype)
+    return int(value.real)
+
+
+def holds(dtype: torch.dtype, value: Any) -> bool:
+    """Whether ATen takes a number for one of a real dtype: whole ones below zero wrap around in bytes, infinities are floats."""
+    if isinstance(value, complex):
+        if value.imag:
+            return False
+        value = value.real
+    if dtype.is_floating_point:
+        return not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max
+    bounds = torch.iinfo(dtype)
+    least = -bounds.max if dtype is torch.uint8 and isinstance(value, int) else bounds.min
+    return bool(least <= value <= bounds.max)
+
+
+def held_number(value: Any, dtype: torch.dtype) -> Any:
+    """A number as one of `dtype`, as ATen makes it: of floats integers without their fractions, of complex numbers real ones.
+
+    Raises:
+        RuntimeError: if it is none, in eager's words.
+    """
+    if dtype is torch.bool:
+        return bool(value)
+    if isinstance(value, complex) and value.imag and not dtype.is_complex:
+        raise not_held(dtype)
+    value = real_number(value, dtype)
+    parts = (value.real, value.imag) if isinstance(value, complex) else (value,)
+    if not all(holds(dtype.to_real(), part) for part in parts):
+        raise not_held(dtype)
+    return value if dtype.is_floating_point or dtype.is_complex else int(value)
+
+
+class _Held(NamedTuple):
+    """An argument: its name, its place, and of the type of the op's first tensor the one that ATen makes the number of; None where
+    it refuses the tensor's type first."""
+
+    name: str
+    place: int
+    of: Callable[[torch.dtype], torch.dtype | None]
+
+
+def _own(dtype: torch.dtype) -> torch.dtype:
+    return dtype
+
+
+def _of_reals(dtype: torch.dtype) -> torch.dtype | None:
+    return None if dtype.is_complex else dtype
+
+
+def _of_floats(dtype: torch.dtype) -> torch.dtype | None:
+    return dtype if dtype.is_floating_point else None
+
+
+def _wide_of_floats(dtype: torch.dtype) -> torch.dtype | None:
+    return _wide(dtype) if dtype.is_floating_point else None
+
+
+def _floating(dtype: torch.dtype) -> torch.dtype:
+    return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype.is_floating_point and dtype.itemsize == 2 else dtype
+
+
+def _double(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64
+
+
+_SPREAD = {f"aten.{name}.correction": (_Held("correction", 2, _double),) for name in ("std", "var", "std_mean", "var_mean")}
+_SLOPES = (_Held("alpha", 1, _wide_of_floats), _Held("scale", 2, _wide_of_floats), _Held("input_scale", 3, _wide_of_floats))
+
+#: op -> the arguments that are numbers of some type, where rules would go on with any.
+HELD: dict[str, tuple[_Held, ...]] = {
+    **_SPREAD,
+    "aten.addmm.default": (_Held("beta", 3, _wide), _Held("alpha", 4, _wide)),
+    "aten.elu.default": _SLOPES,
+    "aten.elu_backward.default": _SLOPES,
+    "aten.hardshrink.default": (_Held("lambd", 1, _of_floats),),
+    "aten.hardshrink_backward.default": (_Held("lambd", 2, _of_floats),),
+    "aten.hardtanh.default": (_Held("min_val", 1, _of_reals), _Held("max_val", 2, _of_reals)),
+    "aten.hardtanh_backward.default": (_Held("min_val", 2, _wide_of_floats), _Held("max_val", 3, _wide_of_floats)),
+    "aten.histc.default": (_Held("min", 2, _double), _Held("max", 3, _double)),
+    "aten.index_add.default": (_Held("alpha", 4, _own),),
+    "aten.leaky_relu.default": (_Held("negative_slope", 1, _wide_of_floats),),
+    "aten.leaky_relu_backward.default": (_Held("negative_slope", 2, _wide_of_floats),),
+    "aten.logit.default": (_Held("eps", 1, _floating),),
+    "aten.rrelu_with_noise.default": (_Held("lower", 2, _double), _Held("upper", 3, _double)),
+    "aten.rrelu_with_noise_.default": (_Held("lower", 2, _double), _Held("upper", 3, _double)),
+    "aten.segment_reduce.default": (_Held("initial", 7, _of_floats),),
+    "aten.softplus.default": (_Held("beta", 1, _wide_of_floats), _Held("threshold", 2, _wide_of_floats)),
+    "aten.softplus_backward.default": (_Held("beta", 2, _wide_of_floats), _Held("threshold", 3, _wide_of_floats)),
+    "aten.softshrink.default": (_Held("lambd", 1, _double),),
+    "aten.softshrink_backward.default": (_Held("lambd", 2, _of_floats),),
+    "aten.threshold.default": (_Held("threshold", 1, _wide), _Held("value", 2, _own)),
+    "aten.threshold_backward.default": (_Held("threshold", 2, _wide),),
+}
+
+# A number between these is one of every floating type.
+_LEAST, _MOST = -6e4, 6e4
+
+
+def holding(op: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule's function that is handed numbers of the types which eager's kernel has; `fn` itself where all is left as it is."""
+    held = HELD.get(op)
+    if held is None:
+        return fn
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        dtype = args[0].dtype
+        for name, place, of in held:
+            value = args[place] if place < len(args) else kwargs.get(name)
+            if (value.__class__ is float or value.__class__ is int) and dtype.is_floating_point and _LEAST < value < _MOST:
+                continue
+            wanted = of(dtype)
+            if value is None or wanted is None:
+                continue
+            value = held_number(value, wanted)
+            if place < len(args):
+                args = (*args[:place], value, *args[place + 1 :])
+            else:
+                kwargs[name] = value
+        return fn(*args, **kwargs)
+
+    return run

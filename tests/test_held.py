@@ -1,0 +1,108 @@
+"""Numbers that are odd for the type they go with, and types that few of eager's kernels know: answered or refused as in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from on_core import check
+from torch import Tensor
+
+import eagerdecomp as ed
+from eagerdecomp.held import HELD, held_number
+from eagerdecomp.routes import op_named
+from eagerdecomp.schema import facts_of
+
+aten = torch.ops.aten
+INF, NAN = float("inf"), float("nan")
+FEW = ed.core_aten() - ["aten.addmm.default", "aten.elu.default", "aten.leaky_relu.default", "aten.hardtanh.default"]
+
+
+def _ones(dtype: torch.dtype, *sizes: int) -> Tensor:
+    return torch.ones(sizes, dtype=dtype)
+
+
+@pytest.mark.parametrize("op", HELD)
+def test_the_arguments_that_are_held_are_the_operators_own(op: str) -> None:
+    found = op_named(op)
+    assert found is not None
+    names = [argument.name for argument in facts_of(found).arguments]
+    assert [names[held.place] for held in HELD[op]] == [held.name for held in HELD[op]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.int64, torch.int32, torch.complex64])
+@pytest.mark.parametrize("value", [1e300, 1e5, INF, -INF, NAN, 1j, 2 + 0j, 2.7, True, -1, 2**40, 1e-45])
+def test_a_number_is_that_of_a_type_as_a_kernel_of_eagers_makes_it(dtype: torch.dtype, value: Any) -> None:
+    try:
+        want: Any = aten.fill_.Scalar(torch.zeros(2, dtype=dtype), value)[0].item()
+    except RuntimeError as refused:
+        with pytest.raises(RuntimeError, match=str(refused).partition("<")[0].replace("(", "\\(")):
+            held_number(value, dtype)
+        return
+    got = torch.tensor(held_number(value, dtype), dtype=dtype).item()
+    assert got == want or (got != got and want != want)
+
+
+CALLS: dict[str, Callable[[Tensor, Any], Any]] = {
+    "addbmm": lambda x, number: aten.addbmm(x, x.expand(2, 3, 3), x.expand(2, 3, 3), alpha=number),
+    "addcdiv": lambda x, number: aten.addcdiv(x, x, x, value=number),
+    "addcmul": lambda x, number: aten.addcmul(x, x, x, value=number),
+    "_foreach_addcmul_": lambda x, number: aten._foreach_addcmul_([x], [x], [x], number),
+    "addmm": lambda x, number: aten.addmm(x, x, x, beta=number),
+    "addmv": lambda x, number: aten.addmv(x[0], x, x[0], alpha=number),
+    "addr": lambda x, number: aten.addr(x, x[0], x[0], beta=number),
+    "baddbmm": lambda x, number: aten.baddbmm(x[None], x[None], x[None], alpha=number),
+    "baddbmm, none of it": lambda x, number: aten.baddbmm(x[None], x[None], x[None], beta=number, alpha=0),
+    "elu_backward": lambda x, number: aten.elu_backward(x, number, 1, 1, False, x),
+    "fill_": lambda x, number: aten.fill_(x, number),
+    "hardshrink": lambda x, number: aten.hardshrink(x, number),
+    "hardtanh": lambda x, number: aten.hardtanh(x, -1, number),
+    "hardtanh_backward": lambda x, number: aten.hardtanh_backward(x, x, -1, number),
+    "histc": lambda x, number: aten.histc(x, 4, 0, number),
+    "index_add": lambda x, number: aten.index_add(x, 0, torch.tensor([0, 2]), x[:2], alpha=number),
+    "leaky_relu_backward": lambda x, number: aten.leaky_relu_backward(x, x, number, False),
+    "lerp": lambda x, number: aten.lerp(x, x + 1, number),
+    "softplus": lambda x, number: aten.softplus(x, number),
+    "softplus_backward": lambda x, number: aten.softplus_backward(x, x, 1, number),
+    "softshrink": lambda x, number: aten.softshrink(x, number),
+    "std": lambda x, number: aten.std(x, correction=number),
+    "threshold": lambda x, number: aten.threshold(x, number, 1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.uint8, torch.bool, torch.complex64])
+@pytest.mark.parametrize("name", CALLS)
+def test_odd_numbers_are_taken_or_refused_as_in_eager(name: str, dtype: torch.dtype) -> None:
+    x = _ones(dtype, 3, 3)
+    for number in (1e300, INF, NAN, 2 + 0j, 1j, -(2**63)):
+        for ops in (ed.core_aten(), FEW):
+            check(CALLS[name], x, number, ops=ops)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint64])
+def test_types_that_few_kernels_know_are_refused_where_eagers_does(dtype: torch.dtype) -> None:
+    for x in (_ones(dtype, 3, 3), _ones(dtype, 0, 3), _ones(dtype, 3)):
+        at = torch.zeros([x.size(0)], dtype=torch.int64)
+        for run in (
+            *(aten.tril.default, aten.triu_.default, aten.signbit.default, aten.bernoulli_.float),
+            *(lambda x, op=op: op(x, 0.5) for op in (aten.bernoulli.p, aten.geometric_.default, aten.geometric.default)),
+            *(lambda x, op=op: op(x, 0) for op in (aten.cumsum_.default, aten.cumprod_.default)),
+            *(lambda x, name=name: getattr(aten, name)(x, x) for name in ("isin", "masked_select")),
+            lambda x, at=at: aten.take(x, at),
+            lambda x: aten.masked_select(x, torch.zeros([3], dtype=torch.bool)),
+            lambda x: aten.masked_select(x, torch.ones([3], dtype=torch.bool)),
+            lambda x: aten.nonzero_static(x, size=0),
+            lambda x: aten.pixel_shuffle(x.expand(4, 3, 3), 2),
+            lambda x: aten.pixel_unshuffle(x.expand(4, *x.shape), 1),
+            lambda x: aten.channel_shuffle(x.expand(1, 4, *x.shape), 2),
+        ):
+            check(run, x)
+
+
+def test_indices_that_are_no_long_integers_are_refused_to_copy_by() -> None:
+    x, rows = torch.zeros(4, 3), torch.ones(2, 3)
+    for index in (torch.tensor([0, 1]), torch.tensor([0, 1], dtype=torch.int32), torch.tensor([False, True]), torch.ones(1, 2)):
+        for source in (rows, rows[:, :2], rows[0], rows.double()):
+            check(aten.index_copy.default, x, 0, index, source)
