@@ -73,6 +73,10 @@ def _ldexp(self: Tensor, other: Tensor) -> Any:
         if self.dtype is torch.float32 or not (self.dtype.is_floating_point or self.dtype.is_complex):
             return aten.mul.Tensor(self, aten.pow.Scalar(2.0, other))
         return aten.mul.Tensor(self, aten.pow.Tensor_Tensor(number_like(self, 2.0), other))
+    return _scaled_by_bits(self, other)
+
+
+def _by_bits(self: Tensor, other: Tensor) -> Any:
     if self.dtype in FLOAT8:
         raise not_implemented("ldexp_cpu", self.dtype)
     if other.dtype is torch.bool or other.dtype in WIDE_UNSIGNED:
@@ -89,6 +93,15 @@ def _ldexp(self: Tensor, other: Tensor) -> Any:
         )
         scaled, exponent = aten.mul.Tensor(scaled, _power_of_two(step)), aten.sub.Tensor(exponent, step)
     return aten.mul.Tensor(scaled, _power_of_two(aten.clamp.default(exponent, -1022, 1023)))
+
+
+def _as_scaled(result: Tensor, self: Tensor, other: Tensor) -> Any:
+    """Into memory like that of what is scaled, unless that is broadcast."""
+    count = 1 if self.shape == result.shape else None
+    return as_operands(count, promotes=False)(result, self, other)
+
+
+_scaled_by_bits = laid_out(_by_bits, {0: _as_scaled})
 
 
 def _power_of_two(exponent: Tensor) -> Tensor:
@@ -197,7 +210,7 @@ def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False
 RULES: tuple[Rule, ...] = (
     own(aten.gcd.default, laid_out(_gcd, {0: as_operands()})),
     own(aten.frexp.Tensor, _frexp),
-    own(aten.ldexp.Tensor, laid_out(_ldexp, {0: as_operands(promotes=False)})),
+    own(aten.ldexp.Tensor, _ldexp),
     own(aten.copy.default, _copy),
     own(aten.as_strided_scatter.default, _as_strided_scatter),
     linked(aten.diagonal_scatter.default, _scatter(aten.diagonal.default)),

@@ -154,6 +154,9 @@ def test_ldexp_of_other_types_and_layouts() -> None:
             check(torch.ldexp, one, exponent, ops=ed.tiny())
     check(torch.ldexp, x, torch.arange(12).view(3, 4).t())
     check(torch.ldexp, x.t(), torch.arange(12).view(3, 4))
+    for exponent in (torch.randn(3, 4).t(), torch.arange(12).view(3, 4).t()):  # of a kernel, and of a product
+        check(torch.ldexp, torch.randn(4, 1).expand(4, 3), exponent)
+        check(torch.ldexp, torch.randn(2, 4, 1).expand(2, 4, 3), exponent)
     check(torch.ldexp, x, torch.tensor([1, 2, 3], dtype=torch.uint16))
 
 
