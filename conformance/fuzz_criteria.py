@@ -3,7 +3,8 @@
 The order of eigenvalues, the signs of vectors, and the pivots and reflectors of what rounding alone is left of, say nothing of a
 kernel. What is asked instead is that the results are exactly those of a matrix within rounding of the given one: they multiply to
 it, within a multiple of its size, of its norm and of the rounding of its dtype, and they are of the form that the op promises.
-Factors are asked for no more than that only where a matrix is singular to working precision: values of others are held to eager's.
+Factors are asked for no more than that only where a matrix is singular to working precision, or pivots are alike: values of others
+are held to eager's.
 """
 
 from __future__ import annotations
@@ -243,7 +244,16 @@ def _triangular_factors(matrix: Tensor, results: Sequence[Tensor], given: Mappin
     product = lower @ upper
     if order.numel():
         product = order @ product
-    return _is_singular(matrix, rounding) and shaped and float(largest) <= bound and _small(product - matrix, matrix, rounding)
+    open_ = _is_singular(matrix, rounding) or (bool(order.numel()) and _is_tied(lower, upper, rounding))
+    return open_ and shaped and float(largest) <= bound and _small(product - matrix, matrix, rounding)
+
+
+def _is_tied(lower: Tensor, upper: Tensor, rounding: float) -> bool:
+    """Whether a pivot is one of several that are as large within rounding, by the sum of both parts, which LAPACK goes by."""
+    pivots = upper.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
+    others = (lower * pivots).tril(-1)
+    sizes, largest = (torch.view_as_real(one.to(torch.complex128)).abs().sum(-1) for one in (others, pivots))
+    return bool(((sizes > 0) & (sizes >= (1 - rounding) * largest)).any())
 
 
 def _packed_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:

@@ -59,6 +59,22 @@ CASES: dict[str, tuple[Any, list[Any], Callable[..., Any], Callable[..., Any]]] 
         lambda order, lower, upper: [order[[0, 2, 1, 3]], lower, upper],
         lambda order, lower, upper: [order, lower, 2 * upper],
     ),
+    "pivots that are alike": (
+        aten.linalg_lu.default,
+        [torch.tensor([[2.0, 1.0], [-2.0, 5.0]])],
+        lambda order, lower, upper: [order.flip(0), lower, torch.tensor([[-2.0, 5.0], [0.0, 6.0]])],
+        lambda order, lower, upper: [order.flip(0), lower, upper],
+    ),
+    "pivots that are not": (
+        aten.linalg_lu.default,
+        [torch.tensor([[2.0, 1.0], [1.9, 5.0]])],
+        None,
+        lambda order, lower, upper: [
+            order.flip(0),
+            torch.tensor([[1.0, 0.0], [2 / 1.9, 1.0]]),
+            torch.tensor([[1.9, 5.0], [0.0, 1 - 10 / 1.9]]),
+        ],
+    ),
     "solution": (
         aten.linalg_solve_ex.default,
         [full(4, 4), full(4, 2)],
@@ -129,6 +145,7 @@ def test_a_matrix_is_singular_where_rounding_decides_its_pivots() -> None:
 OPEN = {
     "eigenvalues": ("t1 = leaf('float32', [5, 5], 'ones')", "t2 = aten.linalg_eigvals.default(t1)"),
     "pivots": ("t1 = leaf('float32', [6, 5], 'uniform', 'expanded', 226)", "t2 = aten.linalg_lu.default(t1)"),
+    "pivots that are alike": ("t1 = leaf('float32', [6, 5], 'small', 'strided', 842)", "t2 = aten.linalg_lu_factor.default(t1)"),
     "condition": ("t1 = leaf('float32', [5, 5], 'small', 'contiguous', 771)", "t2 = aten.linalg_cond.default(t1)"),
     "norm of singular values": (
         "t1 = leaf('float32', [6, 4], 'small', 'contiguous', 28, grad=True)",
