@@ -31,7 +31,10 @@ def compiled_by(
     `decompositions`."""
     from torch._dynamo.backends.common import aot_autograd
 
-    made: Callable[..., Any] = aot_autograd(fw_compiler=forward, bw_compiler=backward, decompositions=decompositions)(model, inputs)
+    # Without this torch refuses a graph that gives an input other memory (``x.data = y``).
+    keeps = {"keep_inference_input_mutations": True}
+    compiler: Any = aot_autograd(fw_compiler=forward, bw_compiler=backward, decompositions=decompositions, **keeps)
+    made: Callable[..., Any] = compiler(model, inputs)
     return made
 
 

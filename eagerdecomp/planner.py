@@ -33,9 +33,12 @@ COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional
 #: queries, collectives. Their ops pass, counted.
 PLUMBING_NAMESPACES = COLLECTIVE_NAMESPACES | {"prim", "profiler"}
 
-#: ATen ops that answer questions about metadata and compute nothing.
+#: ATen ops that answer questions about metadata, or hold numbers to a condition in compiled graphs, and compute nothing.
 PLUMBING_OPS = frozenset(
     {
+        "aten._assert_scalar.default",
+        "aten.sym_constrain_range.default",
+        "aten.sym_constrain_range_for_size.default",
         "aten._has_same_storage_numel.default",
         "aten.sym_size.default",
         "aten.sym_stride.default",

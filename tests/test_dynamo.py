@@ -214,6 +214,21 @@ def test_sizes_that_are_symbols_stay_so(how: str) -> None:
     assert len(made.graphs()) <= (2 if how != "automatic" else 4)
 
 
+def test_sizes_that_data_decide_are_captured_on_the_set_alone() -> None:
+    def fn(x: Tensor) -> tuple[Tensor, Tensor]:
+        count = int(x[0, 0].item())
+        torch._check(count <= 9)
+        return x[x > 0].cumsum(0), F.silu(torch.ones(count)) + x.sum().item()
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
+        compiled = torch.compile(fn, backend=ed.dynamo_backend(CORE), fullgraph=True)
+        for x in (rows(3, 4) + 4, rows(3, 4) + 5):
+            with ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
+                got = compiled(x)
+            assert_same(got, fn(x))
+            assert not seen.outside(CORE)
+
+
 def test_what_reads_data_and_what_has_no_route_is_done_at_run_time() -> None:
     made = ed.dynamo_backend(CORE)
 
@@ -307,6 +322,20 @@ def test_outputs_views_and_writes_are_eagers() -> None:
     assert got["same"] is ours[0]
     assert got["view"]._base is not None or got["view"].untyped_storage()._cdata == ours[0].untyped_storage()._cdata
     assert (got["none"], got["number"]) == (None, 3)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_an_input_may_be_given_other_memory(grad: bool) -> None:
+    def fn(x: Tensor) -> Tensor:
+        x.data.mul_(2)
+        x.data = F.silu(x.data)
+        return x + 1
+
+    ours, theirs = (rows(3, 4).requires_grad_(grad) for _ in range(2))
+    with ed.BackendRecorder() as seen:
+        got = torch.compile(fn, backend=ed.dynamo_backend(CORE), fullgraph=True)(ours)
+    assert not seen.outside(CORE)
+    assert_same([got.detach(), ours.detach()], [fn(theirs).detach(), theirs.detach()])
 
 
 @pytest.mark.parametrize("ops", [CORE - ["aten.copy", "aten.fill"], ed.tiny(), ed.prims()], ids=["core", "tiny", "prims"])
