@@ -54,6 +54,7 @@ CALLS: dict[tuple[str, str], Arguments] = {
     ("aten.geometric.default", "raises"): call(torch.ones(4, dtype=torch.int64), 1 - 1e-9),
     ("aten.margin_ranking_loss.default", "raises"): call(torch.ones(3), torch.zeros(3), torch.ones(3), 1.0, 1),
     ("aten.hinge_embedding_loss.default", "raises"): call(torch.ones(3), torch.ones(3), 1.0, 1),
+    ("aten.prod.default", "value"): call(torch.tensor([[0.0, 1.0], [1e30, 1e30]])),
     ("aten.std_mean.default", "type"): call(torch.randn(3, 4)),
     ("aten.std_mean.correction", "type"): call(torch.randn(3, 4), [1], correction=1),
     ("aten.std_mean.dim", "raises"): call(torch.randn(3, 4), [1], True, False),

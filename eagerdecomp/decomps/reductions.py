@@ -221,6 +221,11 @@ def _std_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: flo
     return std, aten.mean.dim(self, dim, keepdim)
 
 
+def _prod(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Over all numbers at once: dimension by dimension, one part leaves the range of the type before it meets another's zero."""
+    return aten.prod.dim_int(aten.reshape.default(self, [-1]), 0, dtype=dtype)  # type: ignore[no-any-return]
+
+
 RULES: tuple[Rule, ...] = (
     linked(aten.max.default, _extreme("max", aten.amax.default)),
     linked(aten.min.default, _extreme("min", aten.amin.default)),
@@ -232,6 +237,7 @@ RULES: tuple[Rule, ...] = (
     own(aten.nanmedian.default, _flattened(_nanmedian)),
     own(aten.cummax.default, _running("cummax", aten.maximum.default)),
     own(aten.cummin.default, _running("cummin", aten.minimum.default)),
+    own(aten.prod.default, _prod),
     linked(aten.std.correction, _std),
     linked(aten.var_mean.correction, _var_mean),
     own(aten.std_mean.correction, _std_mean),
