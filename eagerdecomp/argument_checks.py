@@ -17,7 +17,7 @@ from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import WIDE_UNSIGNED
 from eagerdecomp.spelling import cpp_name, dimension_error, not_held, not_implemented, not_true, scalar_type_name, shape_text
 
-__all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_addmv", "check_baddbmm", "check_topk"]
+__all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_topk"]
 
 
 def _size(x: Tensor, dim: int) -> int:
@@ -197,8 +197,9 @@ def _index_reduce(
         raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
     _rows_by_index("index_reduce_", self, dim, index, source)
     dim = _wrapped(dim, self.dim())
-    if self.dim() > 1 and index.numel() and not self.size(dim):
-        raise IndexError(f"select(): index 0 out of range for tensor of size {shape_text(self.shape)} at dimension {dim}")
+    if self.dim() and index.numel() and not self.size(dim):
+        told = f"select(): index 0 out of range for tensor of size {shape_text(self.shape)} at dimension {dim}"
+        raise IndexError(told if self.dim() > 1 else "index out of range in self")
 
 
 def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
@@ -331,60 +332,14 @@ def _divided(self: Any, other: Any, *, rounding_mode: str | None) -> None:
         raise not_implemented(f"div_{rounding_mode}_cpu", torch.bool)
 
 
-def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> None:
-    for name, one in (("self", self), ("mat1", mat1)):
-        if one.dtype is not mat2.dtype:
-            first, second = scalar_type_name(one.dtype), scalar_type_name(mat2.dtype)
-            raise RuntimeError(f"{name} and mat2 must have the same dtype, but got {first} and {second}")
-
-
-def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> None:
-    _size(batch1, 1), _size(batch2, 2)
-    for name, one in (("batch1", batch1), ("batch2", batch2)):
-        if one.dim() != 3:
-            raise RuntimeError(f"{name} must be a 3D tensor")
-    (batches, rows, inner), (others, theirs, columns) = batch1.shape, batch2.shape
-    if batches != others:
-        raise RuntimeError(f"batch1 and batch2 must have same number of batches, got {batches} and {others}")
-    if inner != theirs:
-        raise RuntimeError(f"Incompatible matrix sizes for bmm ({rows}x{inner} and {theirs}x{columns})")
-
-
-def check_baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> None:
-    """Refuse what eager's `baddbmm` refuses first: factors without the dimensions that the result is made of."""
-    for one, dim in ((batch1, 0), (batch1, 1), (batch2, 2)):
-        _size(one, dim)
-
-
-def check_addmv(self: Tensor, mat: Tensor, vec: Tensor) -> None:
-    """Refuse what eager's `addmv` refuses: other ranks, operands of several dtypes."""
-    if mat.dim() != 2 or vec.dim() != 1 or self.dim() > 1:
-        raise RuntimeError(f"vector + matrix @ vector expected, got {self.dim()}, {mat.dim()}, {vec.dim()}")
-    if not self.dtype is mat.dtype is vec.dtype:
-        first, second, third = (scalar_type_name(one.dtype) for one in (self, mat, vec))
-        raise RuntimeError(f"addmv input tensors must have the same dtype, but got {first}, {second}, and {third}")
-
-
-def _mv(self: Tensor, vec: Tensor) -> None:
-    rows = _size(self, 0)
-    if self.dim() != 2 or vec.dim() != 1:
-        raise RuntimeError(f"vector + matrix @ vector expected, got 1, {self.dim()}, {vec.dim()}")
-    if self.size(1) != vec.size(0):
-        raise RuntimeError(f"size mismatch, got input ({rows}), mat ({rows}x{self.size(1)}), vec ({vec.size(0)})")
-    check_addmv(vec, self, vec)
-
-
 #: op -> a function of its arguments that raises eager's error.
 ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten._adaptive_avg_pool3d.default": _taking("adaptive_avg_pool3d_cpu", *_FLOATS),
-    "aten.addbmm.default": _addbmm,
-    "aten.addmm.default": _addmm,
     "aten.aminmax.default": _aminmax,
     "aten.argmax.default": _extreme("argmax"),
     "aten.argmin.default": _extreme("argmin"),
     "aten.avg_pool2d.default": _taking("avg_pool2d", torch.int64, *_FLOATS),
     "aten.avg_pool3d.default": _taking("avg_pool3d_out_frame", torch.int64, torch.float32, torch.float64),
-    "aten.baddbmm.default": check_baddbmm,
     "aten.bucketize.Scalar": _bucketize,
     "aten.bucketize.Tensor": _bucketize,
     "aten.clamp.Tensor": _clamp,
@@ -405,7 +360,6 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten.max_unpool2d.default": _max_unpool(2),
     "aten.max_unpool3d.default": _max_unpool(3),
     "aten.mode.default": _dimension,
-    "aten.mv.default": _mv,
     "aten.mvlgamma.default": _mvlgamma,
     "aten.narrow_copy.default": _narrow_copy,
     "aten.native_dropout.default": _native_dropout,

@@ -18,9 +18,10 @@ from eagerdecomp.held import holding
 from eagerdecomp.norm_checks import NORM_CHECKS
 from eagerdecomp.picking import RARE
 from eagerdecomp.precision import HALF
+from eagerdecomp.product_checks import PRODUCT_CHECKS
 from eagerdecomp.promotion import WIDE_UNSIGNED, computed_in, promoted
 from eagerdecomp.shape_checks import SHAPE_CHECKS
-from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name, shape_text
+from eagerdecomp.spelling import cpp_name, dimension_error, not_implemented, scalar_type_name, shape_text
 from eagerdecomp.type_checks import TYPE_CHECKS
 
 __all__ = ["CHECKS", "EXACT_OUT", "REFUSED", "refusing"]
@@ -242,12 +243,19 @@ def _stack(tensors: Sequence[Tensor], dim: int = 0) -> None:
     if not tensors:
         raise RuntimeError("stack expects a non-empty TensorList")
     first = tensors[0].shape
+    if not -len(first) - 1 <= dim <= len(first):
+        raise dimension_error(dim, len(first) + 1)
     for place, one in enumerate(tensors):
         if one.shape != first:
             raise RuntimeError(
                 f"stack expects each tensor to be equal size, but got {shape_text(first)} at entry 0 "
                 f"and {shape_text(one.shape)} at entry {place}"
             )
+
+
+def _logsumexp(self: Tensor, dim: Sequence[int], keepdim: bool = False) -> None:
+    if not dim and not keepdim and self.dim() and self.numel():  # what eager keeps of it is no number any more
+        raise RuntimeError(f"output with shape [] doesn't match the broadcast shape {shape_text([1] * self.dim())}")
 
 
 def _upsampled(input: Tensor, output_size: Sequence[int], *more: Any) -> None:
@@ -377,6 +385,7 @@ def _unfold_backward(grad_in: Tensor, input_sizes: Sequence[int], dim: int, size
 CHECKS: dict[str, Check] = {
     **ARGUMENT_CHECKS,
     **NORM_CHECKS,
+    **PRODUCT_CHECKS,
     **SHAPE_CHECKS,
     **TYPE_CHECKS,
     "aten.add.Scalar": _add,
@@ -393,6 +402,7 @@ CHECKS: dict[str, Check] = {
     "aten.isin.Tensor_Scalar": _isin,
     "aten.isin.Tensor_Tensor": _isin,
     "aten.lerp.Tensor": _lerp,
+    "aten.logsumexp.default": _logsumexp,
     "aten.linalg__powsum.default": _powsum,
     "aten.linspace.default": _steps_of_bools("linspace_cpu"),
     "aten.logspace.default": _steps_of_bools("logspace_cpu"),

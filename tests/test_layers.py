@@ -74,6 +74,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "observing",
         "outside",
         "conformance.samples",
+        "product_checks",
         "random_checks",
         "perfetto",
         "picking",

@@ -49,7 +49,9 @@ def _check_classes(self: Tensor, target: Tensor, weight: Tensor | None, *, plane
         raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
     if self.dim() == 2 and not target.dim():
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
-    if target.numel() != (self.size(0) if self.dim() == 2 else 1):
+    if self.dim() == 1 and target.numel() != 1:
+        raise ValueError(f"For 1D input, 1D target must have size 1, but got target size: {target.size(0)}")
+    if self.dim() == 2 and target.numel() != self.size(0):
         raise RuntimeError(f"size mismatch (got input: {list(self.shape)}, target: {list(target.shape)})")
     classes = self.size(-1)
     if weight is not None and (weight.dim() != 1 or weight.numel() != classes):

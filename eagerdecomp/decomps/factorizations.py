@@ -125,9 +125,9 @@ def _linalg_cholesky_ex(self: Tensor, *, upper: bool = False, check_errors: bool
 
 
 def _cholesky(self: Tensor, upper: bool = False) -> Tensor:
-    check_square("cholesky", self)
-    if self.numel() == 0:
+    if self.numel() == 0:  # whatever its shape, which eager asks for later
         return aten.empty.memory_format(self.shape, dtype=self.dtype, device=self.device)  # type: ignore[no-any-return]
+    check_square("cholesky", self)
     check_kernel("cholesky_cpu", self, empty=False)
     factor, info = _cholesky_factor(self, upper)
     aten._linalg_check_errors.default(info, "cholesky", is_matrix=self.dim() == 2)

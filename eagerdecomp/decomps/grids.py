@@ -369,6 +369,8 @@ def _listed(grid: Tensor) -> Tensor:
 def _check(input: Tensor, grid: Tensor, mode: int, dims: int) -> None:
     """The operator's own checks, in its order."""
     name, sizes = "grid_sampler()", list(input.shape)
+    if not input.dim() or not grid.dim():
+        raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     if sizes[:1] != list(grid.shape[:1]):
         raise RuntimeError(
             f"{name}: expected grid and input to have same batch size, but got input with sizes {sizes} and grid with sizes "

@@ -332,7 +332,7 @@ def _scattering(call: Call, op: Any) -> Callable[..., Tensor]:
 def _index_add(call: Call) -> Callable[..., Any]:
     """By `scatter_add`, which like the operator refuses an index below zero; the shipped entry counts it from the end."""
     rows, scatter_add, scale = _rows(call), _scattering(call, aten.scatter_add.default), call(aten.mul.Scalar)
-    others, above = call(aten.index_add.default), call(aten.gt.Scalar)
+    others, above, to = call(aten.index_add.default), call(aten.gt.Scalar), call(aten._to_copy.default)
 
     def run(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Any:
         found = rows(self, dim, index, source)
@@ -341,7 +341,14 @@ def _index_add(call: Call) -> Callable[..., Any]:
             return others(self, dim, index, source if alpha else above(source, 1))
         if found is None or self.dtype is torch.bool:
             return others(self, dim, index, source, alpha=alpha)
-        return scatter_add(self, dim, found, source) if alpha == 1 else scatter_add(self, dim, found, scale(source, alpha))
+        if not self.numel() and self.dim() > 1:  # no row is looked for
+            return to(self, dtype=self.dtype)
+        try:
+            return scatter_add(self, dim, found, source if alpha == 1 else scale(source, alpha))
+        except RuntimeError as error:
+            if "out of bounds for dimension" in str(error) and (self.dim() < 2 or index.dtype is torch.int32):
+                raise IndexError("index out of range in self") from None
+            raise
 
     return run
 

@@ -59,7 +59,16 @@ _APART = frozenset(
     f"aten::{name}"
     for name in (
         *("cat", "stack", "_chunk_cat"),
-        *("gather", "index_select", "kthvalue", "masked_select", "take", "linalg_cross"),
+        *("gather", "index", "index_select", "kthvalue", "masked_select", "take", "linalg_cross"),
+    )
+)
+
+# Ops, beside those that torch generates, whose `out` may share memory with an input in any way: eager does not ask.
+_SHARES = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("all", "any", "amax", "amin", "argmax", "argmin", "histc", "mean", "nansum", "norm", "prod", "std", "sum"),
+        *("var", "linalg_vector_norm", "logsumexp", "log_softmax", "softmax", "bmm", "dot", "mv", "vdot", "tril", "triu"),
     )
 )
 
@@ -153,11 +162,22 @@ def _in_own_type(cumulated: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return run
 
 
+def _apart_from_others(indexed: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def run(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        check_apart(self, args)
+        return indexed(self, *args, **kwargs)
+
+    return run
+
+
 #: What the functional op does more where it is called in place.
 _SETTLED: dict[str, Callable[[Callable[..., Tensor]], Callable[..., Tensor]]] = {
     "aten::abs_": _real_abs,
     "aten::cumprod_": _in_own_type,
     "aten::cumsum_": _in_own_type,
+    "aten::index_add_": _apart_from_others,
+    "aten::index_copy_": _apart_from_others,
+    "aten::index_reduce_": _apart_from_others,
     "aten::ldexp_": _castable_ldexp,
 }
 
@@ -283,12 +303,9 @@ _EXPANDED: dict[str, _Write] = {
 }
 
 
-def _resizes_row_major(op: OpOverload) -> bool:
-    """Whether eager gives a resized `out` row-major strides. Composite-explicit kernels that torch generates do: they are the
-    functional op and a copy to `out`, resized beforehand. Those written by hand pass `out` on, and leave its strides to another op.
-    """
-    if op._schema.name in _ROW_MAJOR:
-        return True
+def _is_copied_to(op: OpOverload) -> bool:
+    """Whether eager's kernel is one that torch generates: the functional op, and a copy to `out`, resized beforehand to row-major
+    strides. Those written by hand pass `out` on, and leave its strides and what it may share memory with to another op."""
     return has_kernel(op, "CompositeExplicitAutograd") and torch.Tag.generated in op.tags
 
 
@@ -296,7 +313,7 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
     facts = facts_of(op)
     names = tuple(facts.arguments[position].name for position in facts.mutated)
 
-    row_major = _resizes_row_major(op)
+    row_major = op._schema.name in _ROW_MAJOR or _is_copied_to(op)
     apart, typed = op._schema.name in _APART, str(op) in _TYPED_BY_OUT
     exact = torch.Tag.generated in op.tags or str(op) in EXACT_OUT
     check = CHECKS.get(str(op))
@@ -309,6 +326,7 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
     summed = str(op) in _SUMMED_IN_OUT
     typed_first = exact and (pointwise or op is aten.polar.out)
     looks_first, magnitudes = op._schema.name in _LOOKS_FIRST or pointwise, op is aten.abs.out
+    shares = _is_copied_to(op) or (op._schema.name in _SHARES and not pointwise)
 
     def out(call: Call) -> Callable[..., Any]:
         functional = _summed_in(call, call(twin)) if summed else call(twin)
@@ -353,7 +371,7 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
                 result = call(aten._to_copy.default)(result, dtype=target.dtype)
             if flat is not None and args[0].dim() == 1:  # eager makes a matrix of it, and of `out` in between
                 return flat(target, result, args)
-            return write(target, result, args)
+            return write(target, result, () if shares else args)
 
         def run_many(*args: Any, **kwargs: Any) -> Any:
             targets = [kwargs.pop(name) for name in names]
@@ -373,7 +391,8 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
             if pointwise:
                 results = _laid_by_one_iterator(call, targets, results, args)
             into = kept if anew and args[0].dim() == 4 else write  # of `max_pool3d_with_indices` with no batch, which alone is here
-            return tuple(into(target, result, args) for target, result in zip(targets, results, strict=True))
+            beside = () if shares else args
+            return tuple(into(target, result, beside) for target, result in zip(targets, results, strict=True))
 
         return run_one if len(names) == 1 else run_many
 
@@ -446,7 +465,7 @@ def _factory_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callab
     facts = facts_of(op)
     name = facts.arguments[facts.mutated[0]].name
     settled = settled_by_out(op, twin)
-    row_major = _resizes_row_major(op)
+    row_major = op._schema.name in _ROW_MAJOR or _is_copied_to(op)
     keeps_shape = op._schema.name in _KEEPS_SHAPE
     quiet = keeps_shape or not any(arg.holds_tensors for arg in facts_of(twin).arguments)
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.argument_checks import check_addmv, check_baddbmm
 from eagerdecomp.held import held_number
 from eagerdecomp.linking import kept_numbers
 from eagerdecomp.precision import HALF
+from eagerdecomp.product_checks import check_addmv, check_baddbmm
 from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import cpp_name
@@ -103,8 +103,7 @@ def _addmv(call: Call) -> Callable[..., Any]:
 
     def run(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
         dtype, rank = self.dtype, self.dim()
-        if not dtype is mat.dtype is vec.dtype or rank > 1 or mat.dim() != 2 or vec.dim() != 1:
-            check_addmv(self, mat, vec)
+        check_addmv(self, mat, vec)
         if not beta == 1 == alpha:
             beta, alpha = held_number(beta, dtype), held_number(alpha, dtype)
         if not (dtype in _PLAIN or dtype in HALF) or (alpha == 0 and dtype.is_complex):  # which is multiplied all the same

@@ -75,6 +75,8 @@ def _bernoulli_by(call: Call) -> Callable[..., Any]:
     hits, to = _hits(call), call(aten._to_copy.default)
 
     def run(self: Tensor, p: Tensor, *, generator: torch.Generator | None = None) -> Any:
+        if not self.numel():
+            return to(self, dtype=self.dtype)
         _check_expands(p, self)
         if self.dtype.is_complex and self.numel():
             raise not_implemented("bernoulli_tensor_cpu_self_", self.dtype)
@@ -88,6 +90,8 @@ def _bernoulli_in_place(call: Call) -> Callable[..., Any]:
 
     def run(self: Tensor, p: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         check_overlap(self, (p,))
+        if not self.numel():
+            return self
         _check_expands(p, self)
         if self.dtype.is_complex and self.numel():
             raise not_implemented("bernoulli_tensor_cpu_self_", self.dtype)

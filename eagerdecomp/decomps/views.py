@@ -289,10 +289,10 @@ def _roll(call: Call) -> Callable[..., Any]:
     def run(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
         shape = self.shape
         rank = len(shape)
-        if len(dims) != len(shifts):
-            if dims:
-                raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
-            return others(self, shifts, dims)
+        if not shifts:
+            raise RuntimeError("`shifts` required")
+        if len(dims) != len(shifts) and (dims or len(shifts) != 1):
+            raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
         if not dims or not rank:
             return others(self, shifts, dims)
         if not self.numel():

@@ -101,6 +101,28 @@ def test_every_strided_out_op_of_the_factories_has_a_twin() -> None:
     assert settled[aten.arange.out] == ("dtype", "device")
 
 
+#: Calls with an `out`, or a tensor to write to, that shares memory with an input: what eager makes first it copies there.
+SHARED: dict[str, Callable[[Tensor], Any]] = {
+    "generated": lambda x: aten.mul.Scalar_out(x[:-1], 2, out=x[1:]),
+    "generated of several": lambda x: aten.flip.out(x[:-1], [0], out=x[1:]),
+    "of elements": lambda x: torch.sin(x[:-1], out=x[1:]),
+    "a reduction": lambda x: torch.amax(x.view(3, 4), 1, out=x[:3]),
+    "extremes": lambda x: torch.aminmax(x.view(3, 4), dim=1, out=(x[:3], x[3:6])),
+    "a triangle": lambda x: torch.tril(x.view(3, 4), out=x.view(3, 4)),
+    "a pick": lambda x: aten.index.Tensor_out(x, [torch.arange(12)], out=x),
+    "rows added": lambda x: x.index_add_(0, torch.arange(12), x),
+    "rows written": lambda x: x.index_copy_(0, torch.arange(12), x.view(12)),
+    "rows reduced": lambda x: x[:6].index_reduce_(0, torch.arange(6), x[2:8], "amax"),
+    "rows from beside": lambda x: x[:6].index_add_(0, torch.arange(6), x[6:]),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", SHARED)
+def test_memory_is_shared_with_an_input_where_eager_lets_it(name: str) -> None:
+    check(lambda x: (SHARED[name](x), x)[1], torch.arange(12.0))
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -1,0 +1,96 @@
+"""What eager checks of the operands of products, and of what is added to one, in its words and order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from eagerdecomp.spelling import scalar_type_name, shape_text
+
+__all__ = ["PRODUCT_CHECKS", "check_addmv", "check_baddbmm"]
+
+
+def _fits(self: Tensor, size: Sequence[int]) -> None:
+    """Refuse what is added to a product of this size and does not expand to it."""
+    more = len(size) - self.dim()
+    if more < 0:
+        raise RuntimeError(
+            f"expand({scalar_type_name(self.dtype)}Tensor{{{shape_text(self.shape)}}}, size={shape_text(size)}): the number of "
+            f"sizes provided ({len(size)}) must be greater or equal to the number of dimensions in the tensor ({self.dim()})"
+        )
+    for at, one in enumerate(self.shape, more):
+        if one not in (1, size[at]):
+            raise RuntimeError(
+                f"The expanded size of the tensor ({size[at]}) must match the existing size ({one}) at non-singleton "
+                f"dimension {at}.  Target sizes: {shape_text(size)}.  Tensor sizes: {shape_text(self.shape)}"
+            )
+
+
+def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, **factors: Any) -> None:
+    for name, one in (("self", self), ("mat1", mat1)):
+        if one.dtype is not mat2.dtype:
+            first, second = scalar_type_name(one.dtype), scalar_type_name(mat2.dtype)
+            raise RuntimeError(f"{name} and mat2 must have the same dtype, but got {first} and {second}")
+    if mat1.dim() == mat2.dim() == 2 and mat1.size(1) == mat2.size(0):
+        _fits(self, (mat1.size(0), mat2.size(1)))
+
+
+def _addr(self: Tensor, vec1: Tensor, vec2: Tensor, **factors: Any) -> None:
+    for name, one in (("vec1", vec1), ("vec2", vec2)):
+        if one.dim() != 1:
+            raise RuntimeError(f"addr: Expected 1-D argument {name}, but got {one.dim()}-D")
+    _fits(self, (vec1.numel(), vec2.numel()))
+
+
+def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> None:
+    batch1.size(1), batch2.size(2)
+    for name, one in (("batch1", batch1), ("batch2", batch2)):
+        if one.dim() != 3:
+            raise RuntimeError(f"{name} must be a 3D tensor")
+    (batches, rows, inner), (others, theirs, columns) = batch1.shape, batch2.shape
+    if batches != others:
+        raise RuntimeError(f"batch1 and batch2 must have same number of batches, got {batches} and {others}")
+    if inner != theirs:
+        raise RuntimeError(f"Incompatible matrix sizes for bmm ({rows}x{inner} and {theirs}x{columns})")
+    _fits(self, (rows, columns))
+
+
+def check_baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, **factors: Any) -> None:
+    """Refuse what eager's `baddbmm` refuses first: what does not fit the dimensions that the result is made of, or lacks them."""
+    _fits(self, [one.size(dim) for one, dim in ((batch1, 0), (batch1, 1), (batch2, 2))])
+
+
+def check_addmv(self: Tensor, mat: Tensor, vec: Tensor, **factors: Any) -> None:
+    """Refuse what eager's `addmv` refuses: other ranks and sizes, operands of several dtypes."""
+    if mat.dim() != 2 or vec.dim() != 1 or self.dim() > 1:
+        raise RuntimeError(f"vector + matrix @ vector expected, got {self.dim()}, {mat.dim()}, {vec.dim()}")
+    rows, columns = mat.shape
+    if columns != vec.numel() or self.numel() not in (1, rows):
+        raise RuntimeError(f"size mismatch, got input ({self.size(0)}), mat ({rows}x{columns}), vec ({vec.numel()})")
+    if not self.dtype is mat.dtype is vec.dtype:
+        first, second, third = (scalar_type_name(one.dtype) for one in (self, mat, vec))
+        raise RuntimeError(f"addmv input tensors must have the same dtype, but got {first}, {second}, and {third}")
+
+
+def _mv(self: Tensor, vec: Tensor) -> None:
+    rows = self.size(0)
+    if self.dim() != 2 or vec.dim() != 1:
+        raise RuntimeError(f"vector + matrix @ vector expected, got 1, {self.dim()}, {vec.dim()}")
+    if self.size(1) != vec.size(0):
+        raise RuntimeError(f"size mismatch, got input ({rows}), mat ({rows}x{self.size(1)}), vec ({vec.size(0)})")
+    if self.dtype is not vec.dtype:
+        first, second = scalar_type_name(vec.dtype), scalar_type_name(self.dtype)
+        raise RuntimeError(f"addmv input tensors must have the same dtype, but got {first}, {second}, and {first}")
+
+
+#: op -> a function of its arguments that raises eager's error.
+PRODUCT_CHECKS: dict[str, Callable[..., None]] = {
+    "aten.addbmm.default": _addbmm,
+    "aten.addmm.default": _addmm,
+    "aten.addmv.default": check_addmv,
+    "aten.addr.default": _addr,
+    "aten.baddbmm.default": check_baddbmm,
+    "aten.mv.default": _mv,
+}
