@@ -27,6 +27,7 @@ from conformance.fuzz_roundings import (
     in_floats,
     is_finite,
     is_of,
+    is_reached,
     is_through_roundings,
     is_unfused,
     narrowed,
@@ -272,7 +273,10 @@ class Spaces:
         if not all(is_finite(one) for one in leaves_of([*args, *kwargs.values()])):
             if re.fullmatch(NOT_FINITE, call[1]):
                 return True
-            if re.fullmatch(SPREADS, call[1]) and all(map(_near_where_finite, *(side.leaves for side in sides))):
+            reached = is_reached(op, args, kwargs) if call[1].startswith("fft_") else None
+            if re.fullmatch(SPREADS, call[1]) and all(
+                _near_where_finite(want, have, reached) for want, have in zip(*(side.leaves for side in sides), strict=True)
+            ):
                 return True
         if re.fullmatch(FUSED, call[1]) and is_unfused(call[1], args, kwargs, sides[1].leaves[0]):
             return True
@@ -421,12 +425,12 @@ def _facts_differ(want: Tensor, have: Tensor) -> tuple[str, str] | None:
     return None
 
 
-def _near_where_finite(want: Any, have: Any) -> bool:
-    """Whether two results are near where either is finite."""
+def _near_where_finite(want: Any, have: Any, reached: Tensor | None = None) -> bool:
+    """Whether two results are near where either is finite; both, where it is known which are `reached` by what is not."""
     if not isinstance(want, Tensor):
         return bool(want == have)
-    neither = ~want.isfinite() & ~have.isfinite()
-    return near(torch.where(neither, 0, want), torch.where(neither, 0, have))
+    left = ~want.isfinite() & ~have.isfinite() if reached is None else reached & ~(want.isfinite() & have.isfinite())
+    return near(torch.where(left, 0, want), torch.where(left, 0, have))
 
 
 def _hand_over(want: Tensor, have: Tensor) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "in_floats",
     "is_finite",
     "is_of",
+    "is_reached",
     "is_through_roundings",
     "is_unfused",
     "narrowed",
@@ -140,6 +141,19 @@ def narrowed(value: Any, dtype: torch.dtype | None) -> Any:
 
 def is_finite(value: Any) -> bool:
     return not isinstance(value, Tensor) or bool(value.isfinite().all())
+
+
+def is_reached(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+    """Which results of a Fourier transform hold a part of what is not finite: of any such number, by draws in their places."""
+    given = args[0].detach()
+    draws = torch.randn(given.shape, generator=torch.Generator().manual_seed(0), dtype=torch.complex128)
+    draws = torch.where(given.isfinite(), 0, draws)
+    if re.match("fft_(rfft|ihfft)", op._schema.name.removeprefix("aten::")):
+        draws = draws.real
+    twin = functional_twin(op) if facts_of(op).is_out else op
+    assert twin is not None
+    parts = twin(draws, *args[1:], **{name: value for name, value in kwargs.items() if name != "out"}).abs()
+    return parts > 1e-9 * parts.amax()
 
 
 def near(want: Tensor, have: Tensor, slack: float = 1) -> bool:

@@ -17,7 +17,7 @@ from conformance import fuzz
 from conformance.fuzz_drawing import templates
 from conformance.fuzz_judging import Difference, Seen, Spaces
 from conformance.fuzz_limits import ALLOWED, EXCLUDED, FINITE, ROW_MAJOR, WRITTEN
-from conformance.fuzz_roundings import is_through_roundings, is_unfused
+from conformance.fuzz_roundings import is_reached, is_through_roundings, is_unfused
 from conformance.fuzz_running import SETS, Program, as_under_any_mode, checked, script, shortened
 from eagerdecomp.observing import Caught
 
@@ -132,6 +132,14 @@ NOT_COMPARED: dict[str, tuple[str, tuple[str, ...], str]] = {
         ),
         "prims",
     ),
+    "a transform of what is infinite": (
+        "fuzz_judging.SPREADS",
+        (
+            "t1 = leaf('float32', [5, 6, 7], 'special', 'contiguous', 22)",
+            "t2 = aten.fft_hfftn.default(t1, None, [-2, -1], 'ortho')",
+        ),
+        "prims",
+    ),
     "a norm of layers that are infinite": (
         "fuzz_judging.SPREADS",
         (
@@ -181,6 +189,24 @@ def test_a_sum_may_be_of_a_product_that_was_rounded_first() -> None:
         assert not is_unfused(name, (torch.ones(3), torch.ones(3)), {"alpha": 2}, torch.full((3,), 7.0))  # no product to round
     written = ("t1 = leaf('float32', [3], 'ones')", "t2 = t1 * inf", "t3 = t1 * 3e38", "t4 = t2.sub_(t3, alpha=2)")
     assert checked(Program(written, "prims")) is None
+
+
+def test_transforms_are_compared_where_nothing_infinite_goes_in() -> None:
+    x = torch.ones(2, 3, 4)
+    x[0, 1, 2] = torch.inf
+    for op, args, reached in (
+        (aten.fft_hfftn.default, ([6], [-1]), (0, 1)),
+        (aten.fft_ihfft2.default, (), (0,)),
+        (aten.fft_rfft.out, (4, 1), (0, slice(None), 2)),
+    ):
+        found = is_reached(op, (x, *args), {"out": x} if op is aten.fft_rfft.out else {})
+        want = torch.zeros_like(found)
+        want[reached] = True
+        assert torch.equal(found, want)
+    lines = ("t1 = leaf('float32', [5, 4], 'special', 'contiguous', 3)", "t2 = aten.fft_fft.default(t1)")
+    assert checked(Program(lines)) is None
+    lost = lambda *args: torch.full_like(aten._fft_r2c.default(*args), torch.nan)  # noqa: E731
+    assert checked(Program(lines), _on({"aten._fft_r2c.default": lost})) is not None
 
 
 def test_what_schemas_do_not_say_is_written_is_drawn_as_if_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
