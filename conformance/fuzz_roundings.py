@@ -23,6 +23,7 @@ __all__ = [
     "captured",
     "computed_in",
     "in_floats",
+    "in_order_of",
     "is_finite",
     "is_of",
     "is_reached",
@@ -154,6 +155,17 @@ def is_reached(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     assert twin is not None
     parts = twin(draws, *args[1:], **{name: value for name, value in kwargs.items() if name != "out"}).abs()
     return parts > 1e-9 * parts.amax()
+
+
+def in_order_of(values: Tensor, others: Tensor) -> Tensor:
+    """The values of each row in the order of those of another that are nearest to them; as they are where that is none."""
+    if not values.numel():
+        return values
+    order = (others.detach().unsqueeze(-1) - values.detach().unsqueeze(-2)).abs().argmin(-1)
+    plain = torch.arange(values.size(-1)).expand_as(order)
+    if torch.equal(order, plain) or not torch.equal(order.sort(-1)[0], plain):
+        return values
+    return values.gather(-1, order)
 
 
 def near(want: Tensor, have: Tensor, slack: float = 1) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from conformance.fuzz_criteria import CRITERIA, holds_singular, is_right
+from conformance.fuzz_roundings import in_order_of
 from conformance.fuzz_running import Program, checked
 
 aten = torch.ops.aten
@@ -141,9 +142,23 @@ def test_a_matrix_is_singular_where_rounding_decides_its_pivots() -> None:
     assert not holds_singular([full(4, 4), full(4), torch.ones(4, 4, dtype=torch.int64), torch.ones(0, 4)])
 
 
+def test_eigenvalues_are_put_in_the_order_of_those_that_are_nearest() -> None:
+    values = torch.tensor([[1.0 + 2j, 3.0, -1.0], [0.0, 5.0, 7.0]])
+    others = torch.stack([values[0].flip(0), values[1]]) + 1e-3
+    assert torch.equal(in_order_of(values, others), torch.stack([values[0].flip(0), values[1]]))
+    assert in_order_of(values, values) is values
+    assert in_order_of(values, others * 0) is values  # no order of theirs
+
+
 #: Programs whose values are anybody's, and one whose gradient holds what autograd kept of the inside of a composite.
 OPEN = {
     "eigenvalues": ("t1 = leaf('float32', [5, 5], 'ones')", "t2 = aten.linalg_eigvals.default(t1)"),
+    "the gradient of eigenvalues, whose order is anybody's": (
+        "t1 = leaf('float32', [5, 5], 'normal', 'offset', 997, grad=True)",
+        "t2 = aten.linalg_eigvals.default(t1)",
+        "t3 = gradient(t2, t1)",
+        "backward(t2)",
+    ),
     "pivots": ("t1 = leaf('float32', [6, 5], 'uniform', 'expanded', 226)", "t2 = aten.linalg_lu.default(t1)"),
     "pivots that are alike": ("t1 = leaf('float32', [6, 5], 'small', 'strided', 842)", "t2 = aten.linalg_lu_factor.default(t1)"),
     "condition": ("t1 = leaf('float32', [5, 5], 'small', 'contiguous', 771)", "t2 = aten.linalg_cond.default(t1)"),
