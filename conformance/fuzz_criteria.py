@@ -154,12 +154,15 @@ def _condition(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, An
 
 
 def _solution(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
-    """Least squares where the rank is not full: by drivers that do not look, or that look through pivots which nobody set.
+    """Least squares that fit, whose residuals are squares of roundings, and those where the rank is not full: by drivers that do
+    not look, or that look through pivots which nobody set.
 
     `gels` asks for full rank, and of other matrices answers quotients of roundings. `gelsy`, the default, is handed its first
     pivots by eager in memory as it is: where `rcond` cuts, what it answers differs from call to call. By singular values it is one.
     """
     values = torch.linalg.svdvals(matrix)
+    if bool((values[..., -1] > rounding * values[..., 0]).all()) and _fits(matrix, _wide(given["b"]), results, rounding):
+        return True
     if given.get("driver") == "gels":
         return True if bool((values[..., -1] <= rounding * values[..., 0]).all()) else None
     cut = given["rcond"] if given.get("rcond") is not None else 0.0
@@ -174,6 +177,18 @@ def _solution(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any
         return fits and not bool(results[0].any())
     wanted = right.mH[:, :rank] @ ((left.mH[:rank] @ _wide(given["b"])) / values[:rank, None])
     return _small(results[0] - wanted, wanted, rounding * float(values[0] / values[rank - 1]))
+
+
+def _fits(matrix: Tensor, right: Tensor, results: Sequence[Tensor], rounding: float) -> bool:
+    solution, squares, *_ = results
+    if not squares.numel() or right.dim() != matrix.dim():
+        return False
+    most = rounding * (_size(matrix)[..., None] * _columns(solution) + _columns(right))
+    return bool((_columns(right - matrix @ solution) <= most).all()) and bool((squares.sqrt() <= most).all())
+
+
+def _columns(x: Tensor) -> Tensor:
+    return x.abs().square().sum(-2).sqrt()
 
 
 # -- solutions ---------------------------------------------------------------------------------------------------------------------

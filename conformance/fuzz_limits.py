@@ -18,6 +18,7 @@ __all__ = [
     "FACTORED",
     "FUSED",
     "NOT_FINITE",
+    "NUCLEAR",
     "ROW_MAJOR",
     "SPREADS",
     "THEIR_OWN",
@@ -90,6 +91,9 @@ NAN_BY_PLACE = r"(hardtanh|relu6|hardswish|elu|celu|selu|softshrink|hardshrink|(
 #: Ops, as a pattern of their names, whose gradient divides by what a factorization found: of a matrix that is singular to working
 #: precision those are roundings, and gradients of programs with one are not compared by value.
 FACTORED = r"linalg_(cond|qr|tensorinv|tensorsolve|(svd|eig)(vals)?|(solve|inv)(_ex)?|lu(_factor(_ex)?)?)|inverse|svd|qr"
+
+#: Calls, as a pattern of their text, of norms whose gradients do too: sums of singular values.
+NUCLEAR = r"(linalg_(matrix_)?norm\.\w+\(.*'nuc'|nuclear_norm\.).*"
 
 #: Ops, as a pattern of their names, of which eager's kernel answers anything for half floats (`inf` for ``exp(0.1)``): gradients of
 #: programs with one are not compared by value.

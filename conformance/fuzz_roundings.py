@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from conformance.fuzz_criteria import holds_singular, is_right
-from conformance.fuzz_limits import FACTORED, NOT_FINITE, WRONG_IN_HALF
+from conformance.fuzz_limits import FACTORED, NOT_FINITE, NUCLEAR, WRONG_IN_HALF
 from eagerdecomp import judging
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.observing import Caught, leaves_of
@@ -55,13 +55,14 @@ def is_through_roundings(lines: Sequence[str], space: Mapping[str, Any]) -> bool
 
     What its gradient divides by is rounding then, or anything.
     """
-    for call, args, kwargs in _calls(f"{FACTORED}|{NOT_FINITE}|{_PSEUDO}|{WRONG_IN_HALF}", lines, space):
+    for call, args, kwargs in _calls("|".join((FACTORED, NOT_FINITE, _PSEUDO, WRONG_IN_HALF, r"\w*norm")), lines, space):
         given = list(leaves_of([*args, *kwargs.values()]))
         if re.fullmatch(NOT_FINITE, call[1]) and not all(map(is_finite, given)):
             return True
         if re.fullmatch(WRONG_IN_HALF, call[1]) and any(one.dtype in HALF for one in given if isinstance(one, Tensor)):
             return True
-        if re.fullmatch(FACTORED, call[1]) and holds_singular(given):
+        sums = re.fullmatch(NUCLEAR, call[0].partition("= aten.")[2])
+        if (sums or re.fullmatch(FACTORED, call[1])) and holds_singular(given):
             return True
         if re.fullmatch(_PSEUDO, call[1]):  # which may cut off what is small
             op = getattr(getattr(aten, call[1]), call[2])

@@ -136,6 +136,16 @@ def test_a_pseudo_inverse_is_open_where_rounding_decides_the_rank() -> None:
     assert is_right(op, [full(4, 4)], nothing, [full(4, 4)]) is None
 
 
+def test_residuals_of_a_solution_that_fits_are_squares_of_roundings() -> None:
+    matrix, op, gels = full(4, 3), aten.linalg_lstsq.default, {"driver": "gels"}
+    right = matrix @ full(3, 2)
+    solution, _, *rest = op(matrix, right, **gels)
+    assert is_right(op, [matrix, right], gels, [solution, torch.full((2,), 1e-12), *rest])
+    assert is_right(op, [matrix, right], gels, [solution, torch.full((2,), 1e-3), *rest]) is None
+    assert is_right(op, [matrix, right], gels, [solution * 1.01, torch.full((2,), 1e-12), *rest]) is None
+    assert is_right(op, [matrix, right + full(4, 2)], gels, [solution, torch.full((2,), 1e-12), *rest]) is None
+
+
 def test_a_matrix_is_singular_where_rounding_decides_its_pivots() -> None:
     assert holds_singular([2, low(4, 4)])
     assert holds_singular([full(4, 4) / 0])
@@ -171,6 +181,12 @@ OPEN = {
         "t1 = leaf('float64', [5, 5], 'ones', grad=True)",
         "t2 = aten.linalg_matrix_norm.str_ord(t1, 'nuc')",
         "backward(t2)",
+    ),
+    "sum of singular values that are none, and its gradient's": (
+        "t1 = leaf('float32', [5, 5], 'normal', 'expanded', 784, grad=True)",
+        "t2 = aten.linalg_matrix_norm.str_ord(t1, 'nuc', [0, 1])",
+        "t3 = gradient(t2, t1, create_graph=True)",
+        "backward(t2, t3)",
     ),
     "eager's gradient in bfloat16 is NaN": (
         "t1 = leaf('bfloat16', [5, 5], 'normal', 'contiguous', 159, grad=True)",
