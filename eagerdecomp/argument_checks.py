@@ -215,6 +215,8 @@ def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
         )
     if index.dtype is not torch.int64:
         raise RuntimeError(said + f"Expected a long tensor for index, but got {scalar_type_name(index.dtype)}")
+    if self.dim() and not self.size(dim) and source.numel():
+        raise RuntimeError(f"setStorage: sizes {shape_text(source.shape)} are out of bounds for storage of size 0")
     if self.dtype is not source.dtype or rank != (self.dim() or rank):
         return
     ours, theirs = list(self.shape), list(source.shape)

@@ -20,7 +20,7 @@ from eagerdecomp.picking import RARE
 from eagerdecomp.precision import HALF
 from eagerdecomp.product_checks import PRODUCT_CHECKS
 from eagerdecomp.promotion import WIDE_UNSIGNED, computed_in, promoted
-from eagerdecomp.shape_checks import SHAPE_CHECKS
+from eagerdecomp.shape_checks import SHAPE_CHECKS, check_few
 from eagerdecomp.spelling import cpp_name, dimension_error, not_implemented, scalar_type_name, shape_text
 from eagerdecomp.type_checks import TYPE_CHECKS
 
@@ -340,6 +340,8 @@ def _isin(elements: Any, test_elements: Any, **options: Any) -> None:
         computed = computed_in((elements, test_elements))
         if computed is not None and computed in RARE:
             raise not_implemented("isin_default_cpu", computed)
+    if isinstance(elements, Tensor) and isinstance(test_elements, Tensor) and not test_elements.is_contiguous():
+        check_few(elements, test_elements)
 
 
 def _arange(*ends: Any, dtype: torch.dtype | None = None, **options: Any) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from eagerdecomp.spelling import dimension_error, shape_text
 from eagerdecomp.strides import can_be_viewed, reach
 
-__all__ = ["SHAPE_CHECKS"]
+__all__ = ["SHAPE_CHECKS", "check_few"]
 
 
 def _check_dimension(dim: int, rank: int) -> None:
@@ -29,11 +29,27 @@ def _view(self: Tensor, size: Sequence[int]) -> None:
     unknown = sum(one == -1 for one in size)
     if unknown > 1 or min(size, default=0) < -1 or not known or (count % known if unknown else count != known):
         return
-    if not can_be_viewed(self, [count // known if one == -1 else one for one in size]):
+    _check_viewed(self, [count // known if one == -1 else one for one in size])
+
+
+def _check_viewed(self: Tensor, size: Sequence[int]) -> None:
+    if not can_be_viewed(self, size):
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous "
             "subspaces). Use .reshape(...) instead."
         )
+
+
+def check_few(elements: Tensor, test_elements: Tensor) -> None:
+    """Of `isin`: few elements are looked for one by one, in a view of them all."""
+    if test_elements.numel() < int(10 * elements.numel() ** 0.145):
+        _check_viewed(test_elements, [test_elements.numel()])
+
+
+def _matrix_exp(self: Tensor) -> None:
+    """Batches of more than one dimension are viewed as one."""
+    if self.dim() > 3 and self.numel() and self.size(-1) > 1:
+        _check_viewed(self, [math.prod(self.shape[:-2]), *self.shape[-2:]])
 
 
 def _split_with_sizes(self: Tensor, split_sizes: Sequence[int], dim: int = 0) -> None:
@@ -90,6 +106,16 @@ def _permute(self: Tensor, dims: Sequence[int]) -> None:
         raise RuntimeError("permute(): duplicate dims are not allowed.")
 
 
+def _distinct(self: Tensor, dim: Sequence[int] | None = None, *more: Any) -> None:
+    rank, met = self.dim(), set()
+    for one in dim or ():
+        _check_dimension(one, rank)
+        at = one % max(1, rank)
+        if at in met:
+            raise RuntimeError(f"dim {at} appears multiple times in the list of dims")
+        met.add(at)
+
+
 def _slice(self: Tensor, dim: int = 0, *more: Any) -> None:
     if not self.dim():
         raise IndexError("slice() cannot be applied to a 0-dim tensor.")
@@ -134,13 +160,17 @@ def _as_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], storag
 
 #: op -> a function of its arguments that raises eager's error.
 SHAPE_CHECKS: dict[str, Callable[..., None]] = {
+    "aten.all.dims": _distinct,
+    "aten.any.dims": _distinct,
     "aten.as_strided.default": _as_strided,
     "aten.cat.default": _cat,
     "aten.expand.default": _expand,
+    "aten.linalg_matrix_exp.default": _matrix_exp,
     "aten.permute.default": _permute,
     "aten.permute_copy.default": _permute,
     "aten.slice.Tensor": _slice,
     "aten.split_with_sizes.default": _split_with_sizes,
     "aten.split_with_sizes_copy.default": _split_with_sizes,
+    "aten.squeeze.dims": _distinct,
     "aten.view.default": _view,
 }

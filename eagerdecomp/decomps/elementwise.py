@@ -289,7 +289,7 @@ def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..
                     answer = add(self, combine(tensor1, tensor2), alpha=value)
             else:
                 answer = mixed(self, tensor1, tensor2, value)
-            if self.is_contiguous() and self.numel() == answer.numel():  # which settles it
+            if self.is_contiguous() and self.shape == answer.shape:  # which settles it
                 return answer
             return relaid(call, answer, self, tensor1, tensor2)
 

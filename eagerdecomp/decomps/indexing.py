@@ -359,7 +359,14 @@ def _index_copy(call: Call) -> Callable[..., Any]:
 
     def run(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
         found = rows(self, dim, index, source) if index.dtype is torch.int64 else None
-        return others(self, dim, index, source) if found is None else scatter(self, dim, found, source)
+        if found is None:
+            return others(self, dim, index, source)
+        try:
+            return scatter(self, dim, found, source)
+        except RuntimeError as error:
+            if self.numel() and "out of bounds for dimension" in str(error):
+                raise IndexError(f"index_copy_(): {error}") from None
+            raise
 
     return run
 
