@@ -119,7 +119,12 @@ class Spaces:
         """Run a line in a namespace, under the seed that its place gives it."""
         self._tell(line if any(space is lane for lane in self.lanes) else f"{line}  # in plain eager")
         torch.default_generator.manual_seed(len(self.lines))
-        exec(_compiled(line), space)
+        before = _memory(space) if _hands_out_memory(line) else None
+        try:
+            exec(_compiled(line), space)
+        finally:
+            if before is not None:
+                _clear(space, before)
 
     def compare_errors(self, line: str, eagers: Exception | None, ours: Exception | None) -> None:
         """Hold what a line raised in a lane, or did not, to what it raised in eager.
@@ -224,11 +229,9 @@ class Spaces:
 
     def _is_free(self, line: str) -> bool:
         call = CALL.fullmatch(line)
-        if call is None:
-            return bool(re.search(r"empty|resize", line))
+        if call is None or _hands_out_memory(line):
+            return _hands_out_memory(line)
         op = getattr(getattr(aten, call[1]), call[2])
-        if _UNINITIALISED.search(call[1]):
-            return True
         return torch.Tag.nondeterministic_seeded in op.tags and f"aten::{call[1]}" not in self._followed
 
     def _excused(self, line: str, name: str, lane: int) -> bool:
@@ -370,6 +373,26 @@ class Spaces:
         tolerance = judging.tolerance_of(want.dtype)
         by_dtype = 4 * tolerance.relative * true.abs().max() if tolerance and bool(failed.any()) else 0.0
         return bool(off <= 8 * eager_off + 32 * by_inputs + by_dtype)
+
+
+def _hands_out_memory(line: str) -> bool:
+    call = CALL.fullmatch(line)
+    return bool(re.search(r"empty|resize", line) if call is None else _UNINITIALISED.search(call[1]))
+
+
+def _memory(space: Mapping[str, Any]) -> dict[int, tuple[int, Any]]:
+    """The storages of a namespace's tensors, and of how many bytes each is."""
+    owned = (one for name, value in space.items() if name[0] == "t" for _, one in spread(name, value))
+    storages = (one.untyped_storage() for one in owned if one.layout is torch.strided and not is_zero_tensor(one))
+    return {storage._cdata: (storage.nbytes(), storage) for storage in storages}
+
+
+def _clear(space: Mapping[str, Any], before: Mapping[int, tuple[int, Any]]) -> None:
+    """Fill the memory that was handed out since with zeros: what was in it is no two times the same."""
+    for owner, (size, storage) in _memory(space).items():
+        held = before[owner][0] if owner in before else 0
+        if size > held:
+            torch.empty(0, dtype=torch.uint8).set_(storage)[held:].zero_()  # type: ignore[call-overload]
 
 
 def _in_wide(line: str) -> str:

@@ -18,7 +18,7 @@ from conformance.fuzz_drawing import templates
 from conformance.fuzz_judging import Difference, Seen, Spaces
 from conformance.fuzz_limits import ALLOWED, EXCLUDED, FINITE, ROW_MAJOR, WRITTEN
 from conformance.fuzz_roundings import is_reached, is_through_roundings, is_unfused
-from conformance.fuzz_running import SETS, Program, as_under_any_mode, checked, script, shortened
+from conformance.fuzz_running import SETS, Lanes, Program, as_under_any_mode, checked, script, shortened
 from eagerdecomp.observing import Caught
 
 aten = torch.ops.aten
@@ -415,3 +415,18 @@ def test_a_run_goes_on_where_it_was(tmp_path: Any, capsys: pytest.CaptureFixture
         fuzz.main(["--seed", "1", "--programs", "5", "--resume", kept])
     assert "is of --seed 0" in capsys.readouterr().err
     assert sorted(SETS) == ["core", "few", "prims"]
+
+
+def test_memory_that_a_line_is_handed_is_zeros_and_what_was_there_before_stays() -> None:
+    lanes = Lanes(ed.EagerDecompMode(ed.core_aten()), 2)
+    lines = (
+        "t1 = leaf('float32', [2], 'ones')",
+        "t2 = aten.resize_.default(t1, [4000])",
+        "with torch.inference_mode(): t3 = aten.empty_like.default(t2)",
+        "t4 = t2.new_empty([9])",
+    )
+    for line in lines:
+        assert lanes.take(line)
+    for space in (lanes.eager, *lanes.lanes):
+        assert space["t1"][:2].tolist() == [1, 1]
+        assert not any(bool(one.any()) for one in (space["t1"][2:], space["t3"], space["t4"]))
