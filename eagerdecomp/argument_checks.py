@@ -82,8 +82,13 @@ def _spread_out(
     single = self.numel() and all(size == 1 for place, size in enumerate(self.shape) if place not in dims)
     if single and self.dtype in HALF and (out.dtype.is_complex or (out.dtype.is_floating_point and out.dtype not in HALF)):
         raise RuntimeError(f"std_var_all: Unsupported dtype {scalar_type_name(self.dtype)}")
-    if self.dtype.is_floating_point and out.dtype.is_complex:
+    if self.dtype.is_floating_point and out.dtype.is_complex and self.numel() and not single:  # a single number is filled in
         raise not_implemented("std_cpu", out.dtype)
+
+
+def _im2col(self: Tensor, kernel_size: Sequence[int], *more: Any) -> None:
+    if len(kernel_size) == 2 and min(kernel_size) > 0:
+        _size(self, 1), _size(self, 2)
 
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -350,6 +355,7 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten.div.Tensor_mode": _divided,
     "aten.dot.default": _dot,
     "aten.hash_tensor.default": _dimensions,
+    "aten.im2col.default": _im2col,
     "aten.index_add.default": _index_add,
     "aten.index_copy.default": _index_copy,
     "aten.index_reduce.default": _index_reduce,

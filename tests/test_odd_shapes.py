@@ -75,6 +75,12 @@ CALLS: dict[str, Callable[[], Any]] = {
     "nothing to roll by": lambda: aten.roll(x(3), [], []),
     "dimensions to roll without a shift": lambda: aten.roll(x(0, 3), [], [0]),
     "shifts to roll nothing by": lambda: aten.roll(x(0, 3), [1, 2], []),
+    "windows of a number": lambda: aten.im2col(x(), [2, 2], [1, 1], [0, 0], [1, 1]),
+    "windows of a vector": lambda: aten.im2col(x(5), [2, 2], [1, 1], [0, 0], [1, 1]),
+    "windows of a vector, of no size": lambda: aten.im2col(x(5), [0, 2], [1, 1], [0, 0], [1, 1]),
+    "one spread, to a complex number": lambda: torch.std(x(5), out=torch.zeros((), dtype=torch.complex64)),
+    "spreads, to complex numbers": lambda: torch.std(x(5, 5), 0, out=torch.zeros(5, dtype=torch.complex64)),
+    "spreads of nothing, to complex numbers": lambda: torch.std(x(0, 2), 0, out=torch.zeros(2, dtype=torch.complex64)),
     "no dimension to shift": lambda: aten.fft_fftshift(x(0, 3), []),
     "no dimension to sum over": lambda: aten.logsumexp(x(2, 3), []),
     "no dimension to sum over, kept": lambda: aten.logsumexp(x(2, 3), [], True),
@@ -84,6 +90,7 @@ CALLS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("ops", SETS.values(), ids=SETS)
 @pytest.mark.parametrize("name", CALLS)
 def test_an_odd_shape_is_answered_or_refused_as_in_eager(name: str, ops: ed.OpSet) -> None:
