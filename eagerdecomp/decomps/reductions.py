@@ -211,13 +211,14 @@ def _var_mean(call: Call) -> Callable[..., Any]:
 
 def _std_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
     """The shipped entry answers a named tuple where eager answers a plain one."""
-    parts = [self]
     if self.dtype.is_complex:
         parts = [aten.select.int(aten.view_as_real.default(self), -1, part) for part in (0, 1)]
-    elif not self.dtype.is_floating_point:
+        spread = [aten.var.correction(part, dim, correction=correction, keepdim=keepdim) for part in parts]
+        std = aten.sqrt.default(aten.add.Tensor(*spread))
+    elif self.dtype.is_floating_point:
+        std = aten.std.correction(self, dim, correction=correction, keepdim=keepdim)
+    else:
         raise RuntimeError("std_mean only support floating point and complex dtypes")
-    spread = [aten.var.correction(part, dim, correction=correction, keepdim=keepdim) for part in parts]
-    std = aten.sqrt.default(spread[0] if len(spread) == 1 else aten.add.Tensor(*spread))
     return std, aten.mean.dim(self, dim, keepdim)
 
 

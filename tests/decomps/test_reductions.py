@@ -60,6 +60,12 @@ def test_of_all_elements(name: str) -> None:
     check(run, torch.zeros(0, 3, dtype=torch.int64))
 
 
+def test_a_deviation_of_half_floats_whose_variance_is_none_of_them() -> None:
+    x = torch.tensor([1000.0, -1000.0, 3.0]).half()
+    check(torch.std_mean, x)
+    check(torch.std, x)
+
+
 @pytest.mark.parametrize("name", ALONG)
 def test_along_a_dimension(name: str) -> None:
     run = ALONG[name]
