@@ -328,9 +328,11 @@ def _relu(self: Tensor) -> None:
         raise RuntimeError("Boolean inputs not supported for relu")
 
 
-def _nansum(self: Tensor, *more: Any, **named: Any) -> None:
+def _nansum(self: Tensor, *more: Any, dtype: torch.dtype | None = None) -> None:
     if self.is_complex():
         raise RuntimeError("nansum on CPU does not support complex inputs")
+    if self.is_floating_point() and dtype is not None and dtype.is_complex:
+        raise not_implemented("nansum_cpu", dtype)
 
 
 def _divided(self: Any, other: Any, *, rounding_mode: str | None) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from eagerdecomp.spelling import not_held
 
-__all__ = ["HELD", "held_number", "holding", "holds", "real_number"]
+__all__ = ["HELD", "cast_number", "held_number", "holding", "holds", "real_number"]
 
 
 def real_number(value: Any, dtype: torch.dtype) -> Any:
@@ -56,6 +56,11 @@ def held_number(value: Any, dtype: torch.dtype) -> Any:
     return value if dtype.is_floating_point or dtype.is_complex else int(value)
 
 
+def cast_number(value: float, dtype: torch.dtype) -> float:
+    """A number as a cast of C++ makes it one of a floating type: infinite beyond what that holds."""
+    return value if abs(value) <= torch.finfo(dtype).max or value != value else math.copysign(math.inf, value)
+
+
 class _Held(NamedTuple):
     """An argument: its name, its place, and of the type of the op's first tensor the one that ATen makes the number of; None where
     it refuses the tensor's type first."""
@@ -69,8 +74,9 @@ def _own(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def _of_reals(dtype: torch.dtype) -> torch.dtype | None:
-    return None if dtype.is_complex else dtype
+def _as_limit(dtype: torch.dtype) -> torch.dtype | None:
+    """`hardtanh` makes its limits long integers first, and looks at their signs."""
+    return dtype if dtype.is_floating_point else None if dtype.is_complex else torch.int64
 
 
 def _of_floats(dtype: torch.dtype) -> torch.dtype | None:
@@ -89,6 +95,10 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype.is_floating_point and dtype.itemsize == 2 else dtype
 
 
+def _long(dtype: torch.dtype) -> torch.dtype:
+    return torch.int64
+
+
 def _double(dtype: torch.dtype) -> torch.dtype:
     return torch.float64
 
@@ -100,17 +110,24 @@ _SLOPES = (_Held("alpha", 1, _wide_of_floats), _Held("scale", 2, _wide_of_floats
 HELD: dict[str, tuple[_Held, ...]] = {
     **_SPREAD,
     "aten.addmm.default": (_Held("beta", 3, _wide), _Held("alpha", 4, _wide)),
+    **{
+        f"aten.clamp{side}.default": tuple(_Held(name, place, _of_floats) for place, name in enumerate(names, 1))
+        for side, names in (("", ("min", "max")), ("_min", ("min",)), ("_max", ("max",)))
+    },
+    "aten.celu.default": (_Held("alpha", 1, _double),),
     "aten.elu.default": _SLOPES,
     "aten.elu_backward.default": _SLOPES,
     "aten.hardshrink.default": (_Held("lambd", 1, _of_floats),),
     "aten.hardshrink_backward.default": (_Held("lambd", 2, _of_floats),),
-    "aten.hardtanh.default": (_Held("min_val", 1, _of_reals), _Held("max_val", 2, _of_reals)),
+    "aten.hardtanh.default": (_Held("min_val", 1, _as_limit), _Held("max_val", 2, _as_limit)),
     "aten.hardtanh_backward.default": (_Held("min_val", 2, _wide_of_floats), _Held("max_val", 3, _wide_of_floats)),
     "aten.histc.default": (_Held("min", 2, _double), _Held("max", 3, _double)),
     "aten.index_add.default": (_Held("alpha", 4, _own),),
     "aten.leaky_relu.default": (_Held("negative_slope", 1, _wide_of_floats),),
     "aten.leaky_relu_backward.default": (_Held("negative_slope", 2, _wide_of_floats),),
     "aten.logit.default": (_Held("eps", 1, _floating),),
+    "aten.multi_margin_loss.default": (_Held("p", 2, _long), _Held("margin", 3, _of_floats)),
+    "aten.multi_margin_loss_backward.default": (_Held("p", 3, _long), _Held("margin", 4, _of_floats)),
     "aten.rrelu_with_noise.default": (_Held("lower", 2, _double), _Held("upper", 3, _double)),
     "aten.rrelu_with_noise_.default": (_Held("lower", 2, _double), _Held("upper", 3, _double)),
     "aten.segment_reduce.default": (_Held("initial", 7, _of_floats),),

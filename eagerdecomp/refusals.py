@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.argument_checks import ARGUMENT_CHECKS
-from eagerdecomp.held import holding
+from eagerdecomp.held import held_number, holding
 from eagerdecomp.norm_checks import NORM_CHECKS
 from eagerdecomp.picking import RARE
-from eagerdecomp.precision import HALF
+from eagerdecomp.precision import HALF, wide_type
 from eagerdecomp.product_checks import PRODUCT_CHECKS
 from eagerdecomp.promotion import WIDE_UNSIGNED, computed_in, promoted
 from eagerdecomp.shape_checks import SHAPE_CHECKS, check_few
@@ -271,8 +271,16 @@ def _round(self: Tensor, *, decimals: int) -> None:
         raise not_implemented("round_cpu" if decimals else "round_vml_cpu", self.dtype)
 
 
+def _celu(self: Tensor, alpha: Any = 1.0) -> None:
+    if alpha == 0:
+        raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
+    if self.dtype.is_floating_point:
+        for one in (alpha, 1 / alpha):
+            held_number(one, wide_type(self.dtype))
+
+
 def _smooth_l1(self: Tensor, target: Tensor, reduction: int = 1, beta: float = 1.0) -> None:
-    if beta < 0:
+    if not beta >= 0:  # nor NaN
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
 
 
@@ -292,6 +300,8 @@ def _alpha(self: Any, other: Any, alpha: Any) -> None:
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
     if factor > 2 and result < 3:
         raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
+    if result == 1 and (dtype := computed_in((self, other))) is not None:
+        held_number(alpha, dtype)
 
 
 def _add(self: Any, other: Any, alpha: Any = 1) -> None:
@@ -395,6 +405,7 @@ CHECKS: dict[str, Check] = {
     "aten.amax.default": _empty_dimension("amax"),
     "aten.amin.default": _empty_dimension("amin"),
     "aten.arange.start_step": _arange,
+    "aten.celu.default": _celu,
     "aten.cumprod.default": _cumulated("cumprod"),
     "aten.cumsum.default": _cumulated("cumsum"),
     "aten.embedding.default": _embedding,

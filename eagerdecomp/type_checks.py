@@ -20,18 +20,27 @@ _HALVES = torch.complex32
 
 
 def _clamp(self: Tensor, min: Any = None, max: Any = None) -> None:
+    if self.is_floating_point():
+        return  # whatever the bounds are, which are made numbers of that type
     given = {name: bound for name, bound in (("min", min), ("max", max)) if bound is not None}
-    computed = computed_in((self, *given.values()))
+    _bounded(f"clamp_{next(iter(given))}" if len(given) == 1 else "clamp", self, *given.values())
+
+
+def _clamp_min(self: Tensor, min: Any) -> None:
+    _bounded("clamp_min", self, min)
+
+
+def _clamp_max(self: Tensor, max: Any) -> None:
+    _bounded("clamp_max", self, max)
+
+
+def _bounded(kernel: str, self: Tensor, *bounds: Any) -> None:
+    computed = computed_in((self, *bounds))
     assert computed is not None  # that of a tensor, at least
     if computed.is_complex:
         raise NotImplementedError("clamp is not supported for complex types")
     if computed is torch.bool or computed in WIDE_UNSIGNED:
-        which = f"_{next(iter(given))}" if len(given) == 1 else ""
-        raise not_implemented(f"clamp{which}_scalar_cpu", computed)
-
-
-def _clamp_max(self: Tensor, bound: Any) -> None:
-    _clamp(self, max=bound)
+        raise not_implemented(f"{kernel}_scalar_cpu", computed)
 
 
 def _dist(self: Tensor, other: Tensor, p: Any = 2) -> None:
@@ -82,7 +91,7 @@ def _pow_by_a_number(self: Tensor, exponent: Any) -> None:
 TYPE_CHECKS: dict[str, Callable[..., None]] = {
     "aten.clamp.default": _clamp,
     "aten.clamp_max.default": _clamp_max,
-    "aten.clamp_min.default": _clamp,
+    "aten.clamp_min.default": _clamp_min,
     "aten.dist.default": _dist,
     "aten.mean.default": _mean,
     "aten.mean.dim": _mean,

@@ -17,7 +17,8 @@ from eagerdecomp.schema import facts_of
 
 aten = torch.ops.aten
 INF, NAN = float("inf"), float("nan")
-FEW = ed.core_aten() - ["aten.addmm.default", "aten.elu.default", "aten.leaky_relu.default", "aten.hardtanh.default"]
+_LEFT_OUT = ("addmm.default", "clamp.default", "elu.default", "leaky_relu.default", "hardtanh.default", "sub.Tensor")
+FEW = ed.core_aten() - [f"aten.{name}" for name in _LEFT_OUT]
 
 
 def _ones(dtype: torch.dtype, *sizes: int) -> Tensor:
@@ -45,6 +46,10 @@ def test_a_number_is_that_of_a_type_as_a_kernel_of_eagers_makes_it(dtype: torch.
     assert got == want or (got != got and want != want)
 
 
+def _real(number: Any) -> float:
+    return 1e-45 if isinstance(number, complex) else number
+
+
 CALLS: dict[str, Callable[[Tensor, Any], Any]] = {
     "addbmm": lambda x, number: aten.addbmm(x, x.expand(2, 3, 3), x.expand(2, 3, 3), alpha=number),
     "addcdiv": lambda x, number: aten.addcdiv(x, x, x, value=number),
@@ -55,6 +60,9 @@ CALLS: dict[str, Callable[[Tensor, Any], Any]] = {
     "addr": lambda x, number: aten.addr(x, x[0], x[0], beta=number),
     "baddbmm": lambda x, number: aten.baddbmm(x[None], x[None], x[None], alpha=number),
     "baddbmm, none of it": lambda x, number: aten.baddbmm(x[None], x[None], x[None], beta=number, alpha=0),
+    "celu": lambda x, number: aten.celu(x, number),
+    "clamp": lambda x, number: aten.clamp(x, 0, number),
+    "clamp_max": lambda x, number: aten.clamp_max(x, number),
     "elu_backward": lambda x, number: aten.elu_backward(x, number, 1, 1, False, x),
     "fill_": lambda x, number: aten.fill_(x, number),
     "hardshrink": lambda x, number: aten.hardshrink(x, number),
@@ -62,8 +70,16 @@ CALLS: dict[str, Callable[[Tensor, Any], Any]] = {
     "hardtanh_backward": lambda x, number: aten.hardtanh_backward(x, x, -1, number),
     "histc": lambda x, number: aten.histc(x, 4, 0, number),
     "index_add": lambda x, number: aten.index_add(x, 0, torch.tensor([0, 2]), x[:2], alpha=number),
+    "huber_loss": lambda x, number: aten.huber_loss(x, 3 * x, 0, _real(number)),
     "leaky_relu_backward": lambda x, number: aten.leaky_relu_backward(x, x, number, False),
     "lerp": lambda x, number: aten.lerp(x, x + 1, number),
+    "linalg_vector_norm": lambda x, number: aten.linalg_vector_norm(x, number) if number != -INF else x,
+    "multi_margin_loss": lambda x, number: aten.multi_margin_loss(x, torch.zeros(3, dtype=torch.int64), number),
+    "nan_to_num": lambda x, number: aten.nan_to_num(x / 0, posinf=_real(number)),
+    "renorm": lambda x, number: aten.renorm(x, 2, 0, number),
+    "smooth_l1_loss": lambda x, number: aten.smooth_l1_loss(x, 3 * x, 1, _real(number)),
+    "sub": lambda x, number: aten.sub(x, x, alpha=number) if abs(number) != 2**63 else x,
+    "uniform_": lambda x, number: aten.uniform_(x[:0], _real(number), 1.0),
     "softplus": lambda x, number: aten.softplus(x, number),
     "softplus_backward": lambda x, number: aten.softplus_backward(x, x, 1, number),
     "softshrink": lambda x, number: aten.softshrink(x, number),
@@ -79,6 +95,15 @@ def test_odd_numbers_are_taken_or_refused_as_in_eager(name: str, dtype: torch.dt
     for number in (1e300, INF, NAN, 2 + 0j, 1j, -(2**63)):
         for ops in (ed.core_aten(), FEW):
             check(CALLS[name], x, number, ops=ops)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("number", [1e300, INF, 1e-45])
+def test_bends_out_of_range_are_those_of_eager(number: float, dtype: torch.dtype) -> None:
+    x, y = torch.linspace(-3, 3, 10).to(dtype), torch.linspace(-3, 3, 10).to(dtype).flip(0)
+    for run in (aten.smooth_l1_loss_backward, aten.huber_loss_backward):
+        check(run.default, x, x, y, 0, number)
+    check(aten.normal_.default, x, number, 0.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint64])
@@ -106,3 +131,13 @@ def test_indices_that_are_no_long_integers_are_refused_to_copy_by() -> None:
     for index in (torch.tensor([0, 1]), torch.tensor([0, 1], dtype=torch.int32), torch.tensor([False, True]), torch.ones(1, 2)):
         for source in (rows, rows[:, :2], rows[0], rows.double()):
             check(aten.index_copy.default, x, 0, index, source)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.complex64])
+def test_dtypes_asked_for_are_taken_or_refused_as_in_eager(dtype: torch.dtype) -> None:
+    x = _ones(dtype, 3, 3)
+    for asked in (torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.complex64, torch.complex128, torch.uint16):
+        for run in (aten.cumsum_.default, aten.cumprod_.default):
+            check(run, x, 0, dtype=asked)
+        check(aten.linalg_vector_norm.default, x, 2, [0], dtype=asked)
+        check(aten.nansum.default, x, dtype=asked)

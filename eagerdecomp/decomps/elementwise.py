@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.held import held_number
+from eagerdecomp.held import cast_number, held_number
 from eagerdecomp.layouts import as_operands, laid_out
 from eagerdecomp.linking import formula, kept_number, kept_numbers, relaid
 from eagerdecomp.precision import HALF
@@ -239,10 +239,10 @@ def _nan_to_num(call: Call) -> Callable[..., Any]:
             greatest = torch.finfo(dtype).max
             result = clamp(self, -greatest if neginf is None else None, greatest if posinf is None else None)
         if posinf is not None:
-            result = where(eq(self, math.inf), number(self, posinf), result)
+            result = where(eq(self, math.inf), number(self, cast_number(posinf, dtype)), result)
         if neginf is not None:
-            result = where(eq(self, -math.inf), number(self, neginf), result)
-        return where(isnan(self), number(self, nan) if nan else zero(self), result)
+            result = where(eq(self, -math.inf), number(self, cast_number(neginf, dtype)), result)
+        return where(isnan(self), number(self, cast_number(nan, dtype)) if nan else zero(self), result)
 
     return run
 

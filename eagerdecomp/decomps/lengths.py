@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload, suggested_memory_format
+from eagerdecomp.held import cast_number
 from eagerdecomp.linking import kept_number, kept_numbers
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.spelling import scalar_type_name
@@ -61,6 +62,14 @@ def _vector_norm(call: Call) -> Callable[..., Any]:
         if not self.dtype.is_floating_point and not self.dtype.is_complex:
             got = scalar_type_name(self.dtype)
             raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {got}")
+        if isinstance(ord, complex):
+            raise RuntimeError("linalg.vector_norm: Expected a non-complex scalar as the order of norm.")
+        narrows = dtype not in (None, self.dtype) and dtype.itemsize <= self.dtype.itemsize
+        if narrows and dtype.is_complex == self.dtype.is_complex:
+            raise RuntimeError(
+                f"linalg.vector_norm: the dtype of the input ({scalar_type_name(self.dtype)}) should be convertible without "
+                f"narrowing to the specified dtype ({scalar_type_name(dtype)})"
+            )
         if self.dtype not in _FULL or dtype not in (None, self.dtype, torch.float64) or not self.numel():
             return others(self, ord, dim, keepdim, dtype=dtype)
         if not all(-rank <= at < rank for at in dims) or all(shape[at] == 1 for at in dims):
@@ -284,7 +293,7 @@ def _renorm(call: Call) -> Callable[..., Any]:
         if isinstance(p, complex) or isinstance(maxnorm, complex) or not p > 0 or not maxnorm >= 0:
             return others(self, p, dim, maxnorm)
         size = norm(self, p, [at for at in range(rank) if at != dim % rank], True)
-        scaled = div(number(self, maxnorm), add(size, 1e-7))
+        scaled = div(number(self, cast_number(maxnorm, self.dtype)), add(size, 1e-7))
         return mul(self, where(greater(size, maxnorm), scaled, number(self, 1)))
 
     return run

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.held import cast_number
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Call, Rule, linked
@@ -87,7 +88,8 @@ def _bent(call: Call, kernel: str) -> Callable[[Tensor, Tensor, float], Any]:
 
     def bent(self: Tensor, target: Tensor, bend: float) -> Any:
         difference = subtract(self, target)
-        near = clamp(difference, -bend, bend)
+        most = cast_number(bend, difference.dtype)
+        near = clamp(difference, -most, most)
         return mul(near, sub(difference, near, alpha=0.5))
 
     return bent
@@ -109,15 +111,26 @@ def _huber(call: Call) -> Callable[..., Any]:
     return run
 
 
+# A bend under which what is divided by it again may be too small for the type.
+_BARELY = 2.0**-60
+
+
 def _smooth_l1(call: Call) -> Callable[..., Any]:
     bent, reduce, div = _bent(call, "smooth_l1_cpu"), _reducer(call), call(aten.div.Scalar)
     subtract, absolute = _subtractor(call, "smooth_l1_cpu"), call(aten.abs.default)
+    mul, less, where, minus = call(aten.mul.Tensor), call(aten.lt.Scalar), call(aten.where.self), call(aten.sub.Scalar)
+
+    def barely_bent(self: Tensor, target: Tensor, beta: float) -> Any:
+        distance = absolute(subtract(self, target))
+        return where(less(distance, beta), div(mul(distance, distance), 2 * beta), minus(distance, beta / 2))
 
     def run(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float = 1.0) -> Any:
-        if beta < 0:
+        if not beta >= 0:  # nor NaN
             raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
         if beta == 0:
             return reduce(absolute(subtract(self, target)), reduction)
+        if beta < _BARELY:
+            return reduce(barely_bent(self, target, beta), reduction)
         loss = bent(self, target, beta)
         return reduce(loss if beta == 1 else div(loss, beta), reduction)
 
@@ -144,12 +157,15 @@ def _bent_backward(kernel: str, *, slope_is_bend: bool) -> Callable[[Call], Call
     def link(call: Call) -> Callable[..., Any]:
         subtract, mul, scale = _subtractor(call, kernel), call(aten.mul.Tensor), call(aten.mul.Scalar)
         clamp, le, where, full = call(aten.clamp.default), call(aten.le.Scalar), call(aten.where.self), call(aten.full.default)
-        clone = call(aten.clone.default)
+        clone, div = call(aten.clone.default), call(aten.div.Scalar)
 
         def run(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, bend: float) -> Any:
             share, difference = _share(reduction, self), subtract(self, target)
-            if bend > 0:
-                slope = scale(clamp(difference, -bend, bend), share if slope_is_bend else share / bend)
+            if (bend > 0 and slope_is_bend) or bend >= _BARELY:
+                most = cast_number(bend, difference.dtype)
+                slope = scale(clamp(difference, -most, most), share if slope_is_bend else share / bend)
+            elif bend > 0:
+                slope = scale(clamp(div(difference, bend), -1, 1), share)
             else:  # of a distance: where there is none, eager's kernel looks down
                 down, up = (full([], x, dtype=difference.dtype, device=difference.device) for x in (-share, share))
                 slope = where(le(difference, -bend), down, up)

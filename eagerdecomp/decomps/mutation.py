@@ -155,11 +155,9 @@ def _check_ldexp(self: Tensor, target: Tensor) -> None:
         raise RuntimeError(f"ldexp can't be cast to the desired output type {scalar_type_name(target.dtype)}")
 
 
-def _in_own_type(cumulated: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def run(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-        return cumulated(self, dim, dtype=dtype or self.dtype)
-
-    return run
+def _in_own_type(cumulated: Callable[..., Tensor], self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    _check_dtype(self, dtype or self.dtype, "Bad in-place call: dtypes {cpp_out} and {cpp_result} should match")
+    return cumulated(self, dim, dtype=self.dtype)
 
 
 def _apart_from_others(indexed: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -173,8 +171,8 @@ def _apart_from_others(indexed: Callable[..., Tensor]) -> Callable[..., Tensor]:
 #: What the functional op does more where it is called in place.
 _SETTLED: dict[str, Callable[[Callable[..., Tensor]], Callable[..., Tensor]]] = {
     "aten::abs_": _real_abs,
-    "aten::cumprod_": _in_own_type,
-    "aten::cumsum_": _in_own_type,
+    "aten::cumprod_": lambda cumprod: lambda *args, **named: _in_own_type(cumprod, *args, **named),
+    "aten::cumsum_": lambda cumsum: lambda *args, **named: _in_own_type(cumsum, *args, **named),
     "aten::index_add_": _apart_from_others,
     "aten::index_copy_": _apart_from_others,
     "aten::index_reduce_": _apart_from_others,

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.generators import drawing_from, takes_generator
+from eagerdecomp.held import cast_number
 from eagerdecomp.precision import HALF
 from eagerdecomp.random_checks import (
     REAL_OF,
@@ -53,6 +54,9 @@ _Law = Callable[[Call], _Draw]
 # Probabilities nearer to 0 or 1 than this are compared with a double: a float32 draw has steps of 2**-24.
 _SMALL = 2.0**-10
 
+# A number that is held by every type that noise is drawn in.
+_LARGE = 1e38
+
 # Eager makes normal variates in blocks of this many, and fewer than that one by one in float64.
 _BLOCK = 16
 
@@ -74,6 +78,9 @@ def _affine(call: Call) -> Callable[[Tensor, float, float], Any]:
     multiply, shift_by, add, full = call(aten.mul.Scalar), call(aten.add.Scalar), call(aten.add.Tensor), call(aten.full.default)
 
     def affine(noise: Tensor, scale: float, shift: float) -> Any:
+        if not (abs(scale) <= _LARGE and abs(shift) <= _LARGE):
+            real = noise.dtype.to_real()
+            scale, shift = cast_number(scale, real), cast_number(shift, real)
         if shift == 0:
             return noise if scale == 1 else multiply(noise, scale)
         if scale == 1:
