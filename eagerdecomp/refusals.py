@@ -300,7 +300,7 @@ def _alpha(self: Any, other: Any, alpha: Any) -> None:
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
     if factor > 2 and result < 3:
         raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
-    if result == 1 and (dtype := computed_in((self, other))) is not None:
+    if alpha != 1 and (dtype := computed_in((self, other))) is not None:
         held_number(alpha, dtype)
 
 

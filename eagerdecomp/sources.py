@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -70,9 +71,21 @@ def shipped_rules(op: OpOverload) -> Iterator[Rule]:
         yield Rule(op, kernel, "explicit", f"{name} (C++ composite-explicit kernel)")
 
 
+def _with_alpha(entry: Callable[..., Any]) -> Callable[..., Any]:
+    """torch's references take by name alone what operators of a number take by place."""
+
+    @functools.wraps(entry)
+    def run(self: Any, other: Any, alpha: Any = 1) -> Any:
+        return entry(self, other, alpha=alpha)
+
+    return run
+
+
 def _table_rule(op: OpOverload, entry: Callable[..., Any], source: str) -> Rule:
     where = f"{getattr(entry, '__module__', '?')}.{getattr(entry, '__qualname__', getattr(entry, '__name__', '?'))}"
     name = facts_of(op).name
     entry = without_disabling(entry)
+    if op in (aten.add.Scalar, aten.sub.Scalar):
+        entry = _with_alpha(entry)
     wanted = LAYOUTS.get(name)
     return Rule(op, refusing(name, entry if wanted is None else laid_out(entry, wanted)), source, where)

@@ -36,7 +36,7 @@ def _cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -
         raise RuntimeError(
             f"X1 and X2 must have the same number of columns. X1: {x1.size(-1)} X2: {x2.size(-1)}",
         )
-    if p < 0:
+    if not p >= 0:  # nor NaN
         raise RuntimeError("cdist only supports non-negative p values")
     mode = compute_mode or _BY_ROWS
     if not 0 <= mode <= 2:
