@@ -11,7 +11,7 @@ from torch import Tensor
 
 from eagerdecomp.spelling import scalar_type_name
 
-__all__ = ["WIDE_UNSIGNED", "computed_in", "floating", "number_like", "promoted"]
+__all__ = ["WIDE_UNSIGNED", "computed_in", "floating", "holds_magnitudes", "number_like", "promoted"]
 
 
 #: Unsigned integers of which eager has few kernels, and which beside floats promote with nothing but themselves.
@@ -83,3 +83,8 @@ def _promote(left: torch.dtype, right: torch.dtype) -> torch.dtype:
 def number_like(like: Tensor, value: float) -> Tensor:
     """A number as a tensor without dimensions, of the type and on the device of `like`, which promotes nothing."""
     return torch.ops.aten.full.default([], value, dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
+
+
+def holds_magnitudes(target: Tensor, of: Tensor) -> bool:
+    """Whether eager copies magnitudes of complex numbers to `target`: to any type but another complex one."""
+    return of.dtype.is_complex and (target.dtype is of.dtype or not target.dtype.is_complex)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["can_be_viewed", "in_order", "inverse", "is_dense", "is_expanded", "memory_order", "reach"]
+__all__ = ["can_be_viewed", "in_order", "inverse", "is_dense", "is_expanded", "lies_in_lines", "memory_order", "reach"]
 
 _CHANNELS_LAST = {4: [0, 2, 3, 1], 5: [0, 2, 3, 4, 1]}
 
@@ -29,6 +29,14 @@ def is_dense(tensor: Tensor) -> bool:
 def is_expanded(tensor: Tensor) -> bool:
     """ATen's `has_internal_overlap`, where it is sure."""
     return not is_dense(tensor) and any(not step and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def lies_in_lines(tensor: Tensor) -> bool:
+    """ATen's `is_row_or_column_contiguous`, of a matrix or a batch of them."""
+    rank = tensor.dim()
+    columns = in_order(tensor.shape, [*range(rank - 2), rank - 1, rank - 2])
+    facts = zip(tensor.shape, tensor.stride(), columns, strict=True)
+    return tensor.is_contiguous() or all(size == 1 or step == want for size, step, want in facts)
 
 
 def reach(size: Sequence[int], stride: Sequence[int]) -> int:

@@ -13,11 +13,12 @@ from eagerdecomp._torch import OpOverload, has_kernel
 from eagerdecomp.argument_checks import OUT_WORDS
 from eagerdecomp.layouts import iterator_strides
 from eagerdecomp.promotion import computed_in as type_of_operands
-from eagerdecomp.promotion import floating
+from eagerdecomp.promotion import floating, holds_magnitudes
 from eagerdecomp.refusals import CHECKS, EXACT_OUT
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.schema import facts_of, functional_twin, is_composite, settled_by_out
 from eagerdecomp.spelling import cpp_name, scalar_type_name
+from eagerdecomp.strides import lies_in_lines
 from eagerdecomp.writeback import (
     by_a_kernel,
     can_cast,
@@ -323,7 +324,8 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
     casts, scales = pointwise and op._schema.name not in _FIT, op._schema.name == "aten::ldexp"
     summed = str(op) in _SUMMED_IN_OUT
     typed_first = exact and (pointwise or op is aten.polar.out)
-    looks_first, magnitudes = op._schema.name in _LOOKS_FIRST or pointwise, op is aten.abs.out
+    looks_first = op._schema.name in _LOOKS_FIRST or pointwise
+    magnitudes, solves = op is aten.abs.out, op is aten.linalg_solve_triangular.out
     shares = _is_copied_to(op) or (op._schema.name in _SHARES and not pointwise)
 
     def out(call: Call) -> Callable[..., Any]:
@@ -357,7 +359,9 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
                 if casts:
                     refuse_cast_first(refused, target, args)
                 raise
-            if (exact or typed) and not (magnitudes and _holds_magnitudes(target, args[0])):
+            if solves and target.shape == result.shape and not lies_in_lines(target):
+                return call(aten.copy_.default)(target, result)  # solved beside it, and copied there whatever its type
+            if (exact or typed) and not (magnitudes and holds_magnitudes(target, args[0])):
                 _check_dtype(target, result.dtype, words)
             if joins and not can_cast(result.dtype, target.dtype):
                 wanted = scalar_type_name(target.dtype)
@@ -423,11 +427,6 @@ def _laid_by_one_iterator(call: Call, targets: list[Tensor], results: Any, args:
             result = call(aten.copy_.default)(beside, result)
         laid.append(result)
     return laid
-
-
-def _holds_magnitudes(target: Tensor, of: Tensor) -> bool:
-    """Whether magnitudes of complex numbers are copied to `target`: to any type but another complex one."""
-    return of.dtype.is_complex and (target.dtype is of.dtype or not target.dtype.is_complex)
 
 
 def _check_dtype(target: Tensor, wanted: torch.dtype, words: str) -> None:

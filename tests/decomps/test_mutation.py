@@ -431,3 +431,11 @@ def test_losses_of_elements_are_summed_in_the_type_of_out(op: Callable[..., Any]
         check(op, X, X.flip(0) * 1.1, reduction, out=torch.zeros(shape, dtype=target))
     check(op, torch.arange(12).view(3, 4), torch.ones(3, 4, dtype=torch.int64), reduction, out=torch.zeros(shape))
     check(aten.mse_loss.out, X.bfloat16(), X.flip(0).bfloat16(), reduction, out=torch.zeros(shape))
+
+
+def test_a_triangular_solution_is_copied_to_any_type_where_out_lies_neither_by_rows_nor_by_columns() -> None:
+    a, b = torch.rand(2, 3, 3) + torch.eye(3), torch.rand(2, 3, 4)
+    for target in (torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64):
+        row_major = torch.zeros(2, 3, 4, dtype=target)
+        for out in (torch.zeros(2, 3, 8, dtype=target)[..., ::2], row_major, row_major.mT.contiguous().mT, row_major[0]):
+            check(lambda a, b, out: torch.linalg.solve_triangular(a, b, upper=True, out=out), a, b, out)
