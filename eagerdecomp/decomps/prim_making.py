@@ -9,9 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.picking import RARE
 from eagerdecomp.rules import Rule, on_prims
-from eagerdecomp.spelling import not_implemented
 from eagerdecomp.strides import in_order
 
 __all__ = ["RULES"]
@@ -44,19 +42,6 @@ def _rand(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device:
     return aten.view_as_complex.default(drawn) if dtype.is_complex else drawn
 
 
-def _randperm(n: int, *, dtype: Any = torch.int64, layout: Any = None, device: Any = None, pin_memory: bool | None = None) -> Any:
-    """The order of numbers drawn, which are as good as never equal."""
-    if layout not in (None, torch.strided) or pin_memory:
-        return NotImplemented
-    if dtype is torch.bool or dtype in RARE or (dtype is not None and dtype.is_complex):
-        raise not_implemented("randperm", dtype)
-    if n < 0:
-        raise RuntimeError(f"n must be non-negative, got{n}")
-    drawn = aten.rand.default([n], dtype=torch.float64, device=device)
-    order = aten.sort.default(drawn)[1]
-    return order if dtype in (None, torch.int64) else aten._to_copy.default(order, dtype=dtype)
-
-
 # -- Fourier transforms -------------------------------------------------------------------------------------------
 
 
@@ -86,7 +71,6 @@ def _c2r(self: Tensor, dim: Sequence[int], normalization: int, last_dim_size: in
 
 RULES: tuple[Rule, ...] = (
     on_prims(aten.rand.default, _rand),
-    on_prims(aten.randperm.default, _randperm),
     on_prims(aten._fft_r2c.default, _r2c),
     on_prims(aten._fft_c2r.default, _c2r),
 )

@@ -1,4 +1,4 @@
-"""Random ops whose parameters are tensors: `bernoulli`, `normal`, `multinomial`, `rrelu`; and `randperm` with a generator.
+"""Random ops whose parameters are tensors: `bernoulli`, `normal`, `multinomial`, `rrelu`; and `randperm`.
 
 Eager refuses parameters outside the law's domain, so these rules read a reduction of them, as eager does.
 """
@@ -14,9 +14,10 @@ from torch import Tensor
 
 from eagerdecomp.generators import drawing_from, takes_generator
 from eagerdecomp.matrices import broadcast
+from eagerdecomp.picking import RARE
 from eagerdecomp.precision import HALF, wide_type
-from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.spelling import no_cast, not_implemented, scalar_type_name
+from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.spelling import no_cast, not_held, not_implemented, scalar_type_name
 from eagerdecomp.strides import inverse, memory_order
 from eagerdecomp.writeback import can_cast, check_overlap, out_writer
 
@@ -290,7 +291,28 @@ def _randint_like(call: Call) -> Callable[..., Any]:
     return run
 
 
-def _randperm(call: Call) -> Callable[..., Any]:
+#: Of what eager asks that it holds all the numbers, in words too.
+_MOST = {torch.float16: (2**11 + 1, "2049"), torch.float32: (2**24 + 1, "2^24+1"), torch.float64: (2**53 + 1, "2^53+1")}
+
+
+def _randperm(n: int, *, dtype: Any = torch.int64, layout: Any = None, device: Any = None, pin_memory: bool | None = None) -> Any:
+    """The order of numbers drawn, which are as good as never equal."""
+    if layout not in (None, torch.strided) or pin_memory:
+        return NotImplemented
+    if dtype is torch.bool or dtype in RARE or (dtype is not None and dtype.is_complex):
+        raise not_implemented("randperm", dtype)
+    if n < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
+    if dtype is not None and not dtype.is_floating_point and n - 1 > torch.iinfo(dtype).max:
+        raise not_held(dtype)
+    if dtype in _MOST and n > _MOST[dtype][0]:
+        raise RuntimeError(f"n cannot be greater than {_MOST[dtype][1]} for {scalar_type_name(dtype)} type.")
+    drawn = aten.rand.default([n], dtype=torch.float64, device=device)
+    order = aten.sort.default(drawn)[1]
+    return order if dtype in (None, torch.int64) else aten._to_copy.default(order, dtype=dtype)
+
+
+def _randperm_by(call: Call) -> Callable[..., Any]:
     randperm = call(aten.randperm.default)
 
     def run(n: int, *, generator: torch.Generator | None, device: Any = None, **options: Any) -> Any:
@@ -370,7 +392,8 @@ RULES: tuple[Rule, ...] = (
     linked(aten.multinomial.default, _multinomial, effects=takes_generator),
     linked(aten.randint_like.Tensor, _randint_like, effects=takes_generator),
     linked(aten.randint_like.Tensor_generator, _randint_like, effects=takes_generator),
-    linked(aten.randperm.generator, _randperm, effects=takes_generator),
+    own(aten.randperm.default, _randperm),
+    linked(aten.randperm.generator, _randperm_by, effects=takes_generator),
     linked(aten.rrelu_with_noise.default, _rrelu_fresh, effects=lambda *args, **kwargs: len(args) > 5 or bool(kwargs)),
     linked(aten.rrelu_with_noise_.default, _rrelu_in_place, effects=lambda *args, **kwargs: len(args) > 5 or bool(kwargs)),
 )

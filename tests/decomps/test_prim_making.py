@@ -21,20 +21,6 @@ def test_uniform_numbers_are_those_of_eagers_own_stream(dtype: torch.dtype) -> N
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
-def test_permutations_hold_each_number_once_differ_and_repeat_under_a_seed() -> None:
-    def draw() -> torch.Tensor:
-        torch.manual_seed(5)
-        return torch.stack([torch.randperm(20), torch.randperm(20)])
-
-    first, second = on_core(draw, PRIMS)
-    assert first.sort()[0].equal(torch.arange(20))
-    assert second.sort()[0].equal(torch.arange(20))
-    assert not first.equal(second)
-    assert on_core(draw, PRIMS).equal(torch.stack([first, second]))
-    check(lambda n: torch.randperm(n), -1, ops=PRIMS)
-    assert on_core(lambda: torch.randperm(3, dtype=torch.float32), PRIMS).dtype is torch.float32
-
-
 @pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
 def test_transforms_of_real_and_complex_signals(norm: str) -> None:
     torch.manual_seed(0)

@@ -385,3 +385,20 @@ def test_dropout_scales_what_it_keeps() -> None:
             torch.testing.assert_close(out, kept / 0.8)
             # Six deviations: once in five hundred million.
             assert abs(float(kept.double().mean()) - 0.8) < 6 * math.sqrt(0.2 * 0.8 / COUNT)
+
+
+@pytest.mark.parametrize("ops", [CORE - ["aten.randperm"], ed.tiny(), ed.prims()], ids=["core", "tiny", "prims"])
+def test_permutations_hold_each_number_once_differ_and_repeat_under_a_seed(ops: ed.OpSet) -> None:
+    def draw() -> Tensor:
+        torch.manual_seed(5)
+        return torch.stack([torch.randperm(20), torch.randperm(20), torch.randperm(20, generator=torch.Generator())])
+
+    found = on_core(draw, ops)
+    assert found.sort()[0].equal(torch.arange(20).expand(3, 20))
+    assert len({tuple(row) for row in found.tolist()}) == 3
+    assert on_core(draw, ops).equal(found)
+    assert on_core(lambda: torch.randperm(3, dtype=torch.float32), ops).dtype is torch.float32
+    too_many = {torch.uint8: 257, torch.float16: 2050, torch.float32: 2**24 + 2, torch.bool: 2, torch.complex64: 2, torch.int64: -1}
+    for dtype, n in too_many.items():
+        check(lambda n, t=dtype: torch.randperm(n, dtype=t), n, ops=ops)
+    assert on_core(lambda: torch.randperm(256, dtype=torch.uint8), ops).long().sort()[0].equal(torch.arange(256))
