@@ -240,8 +240,12 @@ def _orthogonal_factors(matrix: Tensor, results: Sequence[Tensor], given: Mappin
 
 
 def _has_free_sign(matrix: Tensor, rounding: float) -> bool:
-    """Whether a reflector is of a column whose first number is nothing but rounding: its sign decides that of a row."""
-    return bool(((torch.geqrf(matrix)[1] - 1).abs() <= rounding).any())
+    """Whether rounding decides the sign of a row: that of a reflector of a column whose first number is nothing but rounding, or
+    whether there is one at all where that is what is left below it."""
+    scales = torch.geqrf(matrix)[1]
+    none = scales[..., : matrix.size(-2) - 1]
+    below = (none == 0) | ((none - 2).abs() <= max(rounding**2, 1e-15))
+    return bool(((scales - 1).abs() <= rounding).any() or below.any())
 
 
 def _reflectors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:

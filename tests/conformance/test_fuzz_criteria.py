@@ -54,6 +54,7 @@ CASES: dict[str, tuple[Any, list[Any], Callable[..., Any], Callable[..., Any]]] 
     "condition": (aten.linalg_cond.default, [low(4, 4)], lambda c: [c * 0 + torch.inf], lambda c: [c * 0 + 7]),
     "orthogonal": (aten.linalg_qr.default, [low(4, 4)], _flipped, lambda q, r: [q, -r]),
     "orthogonal, of full rank": (aten.linalg_qr.default, [full(4, 4)], None, _flipped),
+    "orthogonal, of what is triangular": (aten.linalg_qr.default, [full(4, 4).triu()], _flipped, lambda q, r: [q, -r]),
     "pivots": (
         aten.linalg_lu.default,
         [torch.ones(4, 4)],
@@ -168,6 +169,11 @@ OPEN = {
         "t2 = aten.linalg_eigvals.default(t1)",
         "t3 = gradient(t2, t1)",
         "backward(t2)",
+    ),
+    "reflectors of nothing": (
+        "t1 = leaf('bool', [5, 10, 5], 'small', 'offset', 976)",
+        "t2 = t1.to(torch.float32).reshape(-1)[0:][:25].view([5, 5])",
+        "t3 = aten.linalg_qr.default(t2)",
     ),
     "pivots": ("t1 = leaf('float32', [6, 5], 'uniform', 'expanded', 226)", "t2 = aten.linalg_lu.default(t1)"),
     "pivots that are alike": ("t1 = leaf('float32', [6, 5], 'small', 'strided', 842)", "t2 = aten.linalg_lu_factor.default(t1)"),
