@@ -148,3 +148,13 @@ def test_dtypes_asked_for_are_taken_or_refused_as_in_eager(dtype: torch.dtype) -
             check(run, x, 0, dtype=asked)
         check(aten.linalg_vector_norm.default, x, 2, [0], dtype=asked)
         check(aten.nansum.default, x, dtype=asked)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("size", [2, 20])
+def test_products_that_go_in_nowhere_make_no_number_of_batches_odd(dtype: torch.dtype, size: int) -> None:
+    added, odd = torch.full((2, size, size), 2.0, dtype=dtype), torch.full((2, size, size), INF, dtype=dtype)
+    if dtype is not torch.float32 and size > 2 and aten.baddbmm(added, odd, odd, alpha=0).isnan().any():
+        pytest.skip("oneDNN has no products of these half floats here")
+    check(aten.baddbmm.default, added, odd, odd, alpha=0)
+    check(aten.baddbmm.default, added, torch.full_like(odd, torch.finfo(dtype).max), added, alpha=0)

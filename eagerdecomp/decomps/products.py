@@ -27,6 +27,9 @@ _PLAIN = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex
 #: From so many multiplications on eager hands a batch of products to BLAS, which reads no factor that is multiplied by nothing.
 _BY_BLAS = 400
 
+# And of half floats, from more in all batches on, to oneDNN, which does so too.
+_BY_ONEDNN = 4096
+
 
 def _scaled_alone(self: Tensor, shape: Sequence[int], beta: Any) -> Tensor:
     """What is left of a sum whose product goes in nowhere, row-major."""
@@ -47,6 +50,11 @@ def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
     return _scaled_alone(self, [mat1.shape[0], mat2.shape[1]], beta)
 
 
+def _is_unread(batch1: Tensor, batch2: Tensor, narrow: bool) -> bool:
+    once = batch1.shape[1] * batch1.shape[2] * batch2.shape[2]
+    return batch1.shape[0] * once > _BY_ONEDNN if narrow else once >= _BY_BLAS
+
+
 def _baddbmm(call: Call) -> Callable[..., Any]:
     bmm, add, mul, to = (call(op) for op in (aten.bmm.default, aten.add.Tensor, aten.mul.Scalar, aten._to_copy.default))
     expand, behind, full = call(aten.expand.default), call(aten.baddbmm.default), call(aten.full.default)
@@ -63,10 +71,10 @@ def _baddbmm(call: Call) -> Callable[..., Any]:
             beta, alpha = (held_number(one, torch.float32 if dtype in HALF else dtype) for one in (beta, alpha))
         if narrow and not (dtype in HALF and dtype is batch2.dtype):
             return behind(self, batch1, batch2, beta=beta, alpha=alpha)
+        if alpha == 0 and _is_unread(batch1, batch2, narrow):
+            batch1, batch2 = (full(x.shape, 0, dtype=dtype, device=x.device) for x in (batch1, batch2))
         if narrow:
             batch1, batch2 = to(batch1, dtype=torch.float32), to(batch2, dtype=torch.float32)
-        elif alpha == 0 and batch1.shape[1] * batch1.shape[2] * batch2.shape[2] >= _BY_BLAS:
-            batch1, batch2 = (full(x.shape, 0, dtype=dtype, device=x.device) for x in (batch1, batch2))
         result = bmm(batch1, batch2)
         if beta == 1 == alpha and not narrow and result.shape == self.shape:
             return add(result, self)
