@@ -72,6 +72,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "any along a dimension of none, twice": lambda: aten.any(x(), [0, 0]),
     "a quotient with a leading dimension added": lambda: aten.addcdiv(x(5, 5), x(5, 1), x(5, 1, 1).permute(2, 1, 0)),
     "a product with a leading dimension added": lambda: aten.addcmul(x(5, 5), x(5, 1), x(5, 1, 1).permute(2, 1, 0)),
+    "taken by an index that lies by columns": lambda: aten.take(x(3, 3), whole(2, 3).t()),
     "nothing to roll by": lambda: aten.roll(x(3), [], []),
     "dimensions to roll without a shift": lambda: aten.roll(x(0, 3), [], [0]),
     "shifts to roll nothing by": lambda: aten.roll(x(0, 3), [1, 2], []),

@@ -382,7 +382,10 @@ def _take(call: Call) -> Callable[..., Any]:
             raise IndexError("take(): tried to take from an empty tensor")
         if self.dtype in RARE and index.numel():
             raise not_implemented("take_cpu", self.dtype)
-        return pick(view(self, [-1]) if self.is_contiguous() else reshape(self, [-1]), [index])
+        flat = view(self, [-1]) if self.is_contiguous() else reshape(self, [-1])
+        if index.is_contiguous():
+            return pick(flat, [index])
+        return view(pick(flat, [reshape(index, [-1])]), list(index.shape))  # row-major, however the index lies
 
     return run
 
