@@ -71,7 +71,7 @@ NOT_FINITE = r"\w*(linalg|cholesky|inverse|solve|svd|qr|det|lstsq|pinv|matrix_|p
 #: Ops, as a pattern of their names, of which an argument with infinities or NaN makes results that are none either, but which of
 #: them the order of sums and products decides: where both sides hold no finite number, they are taken as alike. What a Fourier
 #: transform multiplies by zero, or drops, is its algorithm's too: where one is not finite, if something that is not goes in there.
-SPREADS = r"fft_\w+|i?stft|(std|var)_mean|(native_)?(batch|group|layer)_norm"
+SPREADS = r"fft_\w+|i?stft|(std|var)_mean|(native_)?(batch|group|instance|layer)_norm"
 
 #: What the kernels of a set say, by a ValueError, when they refuse a call, and what eager then says by a RuntimeError; as patterns.
 THEIR_OWN: Mapping[str, str] = {

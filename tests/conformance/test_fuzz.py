@@ -132,6 +132,15 @@ NOT_COMPARED: dict[str, tuple[str, tuple[str, ...], str]] = {
         ),
         "prims",
     ),
+    "a norm of instances by an infinite weight": (
+        "fuzz_judging.SPREADS",
+        (
+            "t1 = leaf('float32', [2, 3, 5], 'special', 'contiguous', 391)",
+            "t2 = leaf('float32', [3], 'special', 'contiguous', 9)",
+            "t3 = aten.instance_norm.default(t1, t2, t2, None, None, True, 0.1, 1e-05, False)",
+        ),
+        "prims",
+    ),
     "a transform of what is infinite": (
         "fuzz_judging.SPREADS",
         (
