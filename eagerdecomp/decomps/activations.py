@@ -183,6 +183,21 @@ _NEGATIVE_SLOPE = (
 )
 
 
+def _elu(call: Call) -> Callable[..., Any]:
+    """The shipped entry takes 0 for one below it, where a factor that is infinite or NaN goes in."""
+    less, where, scale_by, expm1 = call(aten.lt.Scalar), call(aten.where.self), call(aten.mul.Scalar), call(aten.expm1.default)
+
+    def elu(self: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
+        below = scale_by(expm1(self if input_scale == 1 else scale_by(self, input_scale)), alpha * scale)
+        return where(less(self, 0), below, self if scale == 1 else scale_by(self, scale))
+
+    return elu
+
+
+def _celu(self: Tensor, alpha: float = 1.0) -> Any:
+    return aten.elu.default(self, alpha, 1.0, 1.0 / alpha)
+
+
 def _elu_backward(call: Call) -> Callable[..., Any]:
     add, exp, scale_by, mul = call(aten.add.Scalar), call(aten.exp.default), call(aten.mul.Scalar), call(aten.mul.Tensor)
     le, where, number = call(aten.le.Scalar), call(aten.where.self), kept_numbers(call)
@@ -192,7 +207,7 @@ def _elu_backward(call: Call) -> Callable[..., Any]:
     ) -> Any:
         factor, start = alpha * scale, self_or_result
         if is_result:
-            if alpha < 0:
+            if not alpha >= 0:  # nor NaN
                 raise RuntimeError(_NEGATIVE_SLOPE)
             slope, factor = add(start, factor), input_scale
         else:
@@ -452,6 +467,8 @@ RULES: tuple[Rule, ...] = (
     linked(aten.log_sigmoid_forward.default, _log_sigmoid_forward),
     formula(aten.gelu_backward.default, _gelu_backward, operands=(0, 1)),
     formula(aten.silu_backward.default, _silu_backward, operands=(0, 1)),
+    formula(aten.elu.default, _elu),
+    own(aten.celu.default, _celu),
     formula(aten.elu_backward.default, _elu_backward, operands=(0, 5)),
     formula(aten.hardswish_backward.default, _hardswish_backward, operands=(0, 1)),
     formula(aten.hardsigmoid_backward.default, _hardsigmoid_backward, operands=(0, 1)),
