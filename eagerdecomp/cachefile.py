@@ -42,7 +42,15 @@ from eagerdecomp.written import (
 __all__ = ["WHOLE", "Filed", "Owned", "Saved", "load", "owner_text", "save"]
 
 #: Ops that a program calls as one though no set need have them: those with a `whole` rule.
-WHOLE = frozenset({"aten.reshape.default"})
+WHOLE = frozenset(
+    {
+        "aten.nll_loss2d_backward.default",
+        "aten.nll_loss2d_forward.default",
+        "aten.nll_loss_backward.default",
+        "aten.nll_loss_forward.default",
+        "aten.reshape.default",
+    }
+)
 
 #: No more of one op, and of owners, are kept in a file: the oldest go.
 _MOST_PROGRAMS = 4096

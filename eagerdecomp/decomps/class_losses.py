@@ -382,10 +382,10 @@ def _multilabel_margin_backward(grad_output: Tensor, self: Tensor, target: Tenso
 
 
 RULES: tuple[Rule, ...] = (
-    linked(aten.nll_loss_forward.default, _nll("nll_loss_out_frame", planes=False)),
-    linked(aten.nll_loss_backward.default, _nll_backward("nll_loss_backward_out_frame", planes=False)),
-    linked(aten.nll_loss2d_forward.default, _nll("nll_loss2d_forward_out_frame", planes=True)),
-    linked(aten.nll_loss2d_backward.default, _nll_backward("nll_loss2d_backward_out_frame", planes=True)),
+    linked(aten.nll_loss_forward.default, _nll("nll_loss_out_frame", planes=False), whole=True),
+    linked(aten.nll_loss_backward.default, _nll_backward("nll_loss_backward_out_frame", planes=False), whole=True),
+    linked(aten.nll_loss2d_forward.default, _nll("nll_loss2d_forward_out_frame", planes=True), whole=True),
+    linked(aten.nll_loss2d_backward.default, _nll_backward("nll_loss2d_backward_out_frame", planes=True), whole=True),
     own(aten.multi_margin_loss.default, _multi_margin),
     own(aten.multi_margin_loss_backward.default, _multi_margin_backward),
     own(aten.multilabel_margin_loss_forward.default, _multilabel_margin),

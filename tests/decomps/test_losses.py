@@ -205,6 +205,14 @@ def test_a_class_out_of_range_is_an_index_error_in_eagers_words(name: str, ops: 
             OUT_OF_RANGE[name](at)
 
 
+def test_a_program_of_a_whole_loss_says_so_too() -> None:
+    with ed.EagerDecompMode(CORE, cache=ed.ProgramCache()), torch.inference_mode():
+        for _ in range(3):  # recorded, compiled, hit
+            F.cross_entropy(X, T)
+        with pytest.raises(IndexError, match=r"^Target 99 is out of bounds.$"):
+            F.cross_entropy(X, torch.full_like(T, 99))
+
+
 @pytest.mark.parametrize("native", ["nll_loss_forward", "nll_loss_backward"])
 def test_a_backend_with_one_of_the_two_trains_right(native: str) -> None:
     for reduction in REDUCTIONS:
