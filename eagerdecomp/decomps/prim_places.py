@@ -97,6 +97,11 @@ def _first_wider(index: Tensor, x: Tensor, dim: int) -> int:
 # -- scatter ------------------------------------------------------------------------------------------------------
 
 
+def _untouched(self: Tensor, dim: int) -> Tensor:
+    _wrapped(dim, self.dim())
+    return _row_major(aten.clone.default(self))
+
+
 def _scatter_operands(self: Tensor, dim: int, index: Tensor, src: Tensor | None, name: str) -> tuple[int, Tensor, Tensor, Any]:
     """The dimension, and operands with dimensions, the source cut to the index."""
     dim = _wrapped(dim, self.dim())
@@ -108,6 +113,10 @@ def _scatter_operands(self: Tensor, dim: int, index: Tensor, src: Tensor | None,
     given = None if src is None else _at_least_one_dim(src)
     ranks = {x.dim(), places.dim(), x.dim() if given is None else given.dim()}
     if len(ranks) > 1:
+        if src is not None and 0 < src.dim() < places.dim() == x.dim():
+            inside = (places.size(at) <= x.size(at) for at in range(x.dim()) if at != dim)
+            if all(inside) and all(places.size(at) <= src.size(at) for at in range(src.dim())):
+                _wrapped(src.dim(), src.dim())  # eager asks for a size that is not there before it compares ranks
         raise RuntimeError(
             f"Index tensor must have the same number of dimensions as {'self' if places.dim() != x.dim() else 'src'} tensor"
         )
@@ -132,7 +141,7 @@ def _widened(x: Tensor, like: Tensor, blank: float) -> Tensor:
 
 def _scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
     if not index.numel():
-        return _row_major(aten.clone.default(self))
+        return _untouched(self, dim)
     dim, x, places, given = _scatter_operands(self, dim, index, src, "scatter")
     writer = writers(places, dim, x.size(dim))
     values = taken(given, dim, aten.clamp.default(writer, 0))
@@ -142,7 +151,7 @@ def _scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
 
 def _scatter_value(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
     if not index.numel():
-        return _row_major(aten.clone.default(self))
+        return _untouched(self, dim)
     dim, x, places, _ = _scatter_operands(self, dim, index, None, "scatter")
     written = aten.ge.Scalar(_widened(writers(places, dim, x.size(dim)), x, -1), 0)
     return _shaped(aten.where.self(written, number_like(x, value), x), self)
@@ -206,7 +215,7 @@ def _reduced(x: Tensor, dim: int, places: Tensor, given: Tensor, reduce: str, in
 
 def _scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
     if not index.numel():
-        return _row_major(aten.clone.default(self))
+        return _untouched(self, dim)
     dim, x, places, given = _scatter_operands(self, dim, index, src, "scatter")
     return _shaped(_reduced(x, dim, places, given, "sum", True), self)
 
@@ -215,7 +224,7 @@ def _scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     if reduce not in _REDUCTIONS:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
     if not index.numel():
-        return _row_major(aten.clone.default(self))
+        return _untouched(self, dim)
     if (reduce == "mean" and self.dtype is torch.bool) or (reduce in ("amax", "amin") and self.is_complex()):
         raise not_implemented(f"{_REDUCE}_{reduce}", self.dtype)
     dim, x, places, given = _scatter_operands(self, dim, index, src, "scatter_reduce")
