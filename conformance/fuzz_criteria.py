@@ -282,6 +282,37 @@ def _packed_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[st
     return _triangular_factors(matrix, parts, given, rounding)
 
 
+def _symmetric_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
+    """What the steps of `sytrf` multiply to: a block of one or two rows each, with the rows that were exchanged before it."""
+    adjoint = bool(given.get("hermitian"))
+    half, diagonal = matrix.tril(-1), matrix.diagonal(dim1=-2, dim2=-1)
+    diagonal = diagonal.real.to(matrix.dtype) if adjoint else diagonal
+    whole = half + (half.mH if adjoint else half.mT) + torch.diag_embed(diagonal)
+    count = matrix.size(-1)
+    rows = zip(
+        *(one.reshape(-1, *one.shape[-rank:]) for one, rank in zip((whole, *results[:2]), (2, 2, 1), strict=True)), strict=True
+    )
+    for one, packed, pivots in rows:
+        product, starts, place = torch.zeros_like(packed), [], 0
+        while place < count:
+            size = 1 if int(pivots[place]) > 0 else 2
+            block = packed[place : place + size, place : place + size].tril()
+            product[place : place + size, place : place + size] = block + (block.tril(-1).mH if adjoint else block.tril(-1).mT)
+            starts.append((place, size))
+            place += size
+        for place, size in reversed(starts):
+            lower = torch.eye(count, dtype=packed.dtype)
+            lower[place + size :, place : place + size] = packed[place + size :, place : place + size]
+            product = lower @ product @ (lower.mH if adjoint else lower.mT)
+            last, other = place + size - 1, abs(int(pivots[place])) - 1
+            order = torch.arange(count)
+            order[[last, other]] = order[[other, last]]
+            product = product[order][:, order]
+        if not _small(product - one, one, rounding):
+            return False
+    return _is_singular(whole, rounding)
+
+
 #: Criteria by which results that are not finite may be right too.
 _OF_ANY_RESULTS = (_condition, _solution, _solved, _pseudo_inverse)
 
@@ -299,6 +330,7 @@ CRITERIA: Mapping[str, Callable[..., bool | None]] = {
     "aten::linalg_qr": _orthogonal_factors,
     "aten::qr": _orthogonal_factors,
     "aten::geqrf": _reflectors,
+    **dict.fromkeys(("aten::linalg_ldl_factor", "aten::linalg_ldl_factor_ex"), _symmetric_factors),
     "aten::linalg_lu": _triangular_factors,
     "aten::linalg_lu_factor": _packed_factors,
     "aten::linalg_lu_factor_ex": _packed_factors,

@@ -77,6 +77,13 @@ CASES: dict[str, tuple[Any, list[Any], Callable[..., Any], Callable[..., Any]]] 
             torch.tensor([[1.9, 5.0], [0.0, 1 - 10 / 1.9]]),
         ],
     ),
+    "symmetric factors": (
+        aten.linalg_ldl_factor_ex.default,
+        [full(1, 4).mT @ full(1, 4)],
+        lambda packed, pivots, info: [packed + 1e-8 * torch.eye(4), pivots, info],
+        lambda packed, pivots, info: [packed * 1.01, pivots, info],
+    ),
+    "symmetric factors of full rank": (aten.linalg_ldl_factor.default, [full(4, 4)], None, lambda packed, pivots: [packed, pivots]),
     "solution": (
         aten.linalg_solve_ex.default,
         [full(4, 4), full(4, 2)],
@@ -177,6 +184,11 @@ OPEN = {
     ),
     "pivots": ("t1 = leaf('float32', [6, 5], 'uniform', 'expanded', 226)", "t2 = aten.linalg_lu.default(t1)"),
     "pivots that are alike": ("t1 = leaf('float32', [6, 5], 'small', 'strided', 842)", "t2 = aten.linalg_lu_factor.default(t1)"),
+    "symmetric factors": (
+        "t1 = leaf('float32', [5, 5], 'normal', 'contiguous', 2)",
+        "t2 = torch.where(t1 > 1.0, -1.0, -1.4596977233886719)",
+        "t3 = aten.linalg_ldl_factor_ex.default(t2)",
+    ),
     "condition": ("t1 = leaf('float32', [5, 5], 'small', 'contiguous', 771)", "t2 = aten.linalg_cond.default(t1)"),
     "norm of singular values": (
         "t1 = leaf('float32', [6, 4], 'small', 'contiguous', 28, grad=True)",
