@@ -130,6 +130,7 @@ HELD: dict[str, tuple[_Held, ...]] = {
     "aten.multi_margin_loss_backward.default": (_Held("p", 3, _long), _Held("margin", 4, _of_floats)),
     "aten.rrelu_with_noise.default": (_Held("lower", 2, _double), _Held("upper", 3, _double)),
     "aten.rrelu_with_noise_.default": (_Held("lower", 2, _double), _Held("upper", 3, _double)),
+    "aten.scatter.value": (_Held("value", 3, _own),),
     "aten.segment_reduce.default": (_Held("initial", 7, _of_floats),),
     "aten.softplus.default": (_Held("beta", 1, _wide_of_floats), _Held("threshold", 2, _wide_of_floats)),
     "aten.softplus_backward.default": (_Held("beta", 2, _wide_of_floats), _Held("threshold", 3, _wide_of_floats)),

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.held import held_number
+from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import WIDE_UNSIGNED, computed_in
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 
@@ -83,6 +85,8 @@ def _pow_of_a_number(self: Any, exponent: Tensor) -> None:
 
 
 def _pow_by_a_number(self: Tensor, exponent: Any) -> None:
+    if self.dtype in HALF and not isinstance(exponent, complex):
+        held_number(exponent, self.dtype)
     if exponent not in (0, 1) and computed_in((self, exponent)) is _HALVES:
         raise not_implemented("sqrt_vml_cpu" if exponent == 0.5 else "pow", _HALVES)
 
