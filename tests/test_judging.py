@@ -130,6 +130,14 @@ def test_nan_and_infinity_must_be_where_eager_has_them() -> None:
     assert found(aten.exp.default, lambda x: x.exp() + float("nan"), randn(3)).got != 0
 
 
+def test_a_part_of_a_complex_number_has_its_rounding_beside_one_that_is_not_finite() -> None:
+    x = torch.tensor([complex("inf+0.1j"), complex("0.3-infj"), 1 + 2j])
+    assert judged(aten.neg.default, lambda x: -torch.complex(x.real, x.imag * (1 + 2e-7)), x[:1]) is None
+    assert judged(aten.neg.default, lambda x: -torch.complex(x.real * (1 + 2e-7), x.imag), x[1:]) is None
+    assert found(aten.neg.default, lambda x: -torch.complex(x.real, x.imag * 1.01), x).wrong == 2
+    assert found(aten.neg.default, lambda x: -torch.complex(x.real, -x.imag), x).wrong == 3
+
+
 def test_what_eager_overflows_may_be_finite_if_it_is_the_true_value_and_nothing_else() -> None:
     x = torch.tensor([3e38, -3e38, 1.0])
     assert judged(aten.mean.default, lambda x: x.double().mean().float(), torch.tensor([3e38, 3e38])) is None

@@ -17,7 +17,7 @@ from conformance import fuzz
 from conformance.fuzz_drawing import templates
 from conformance.fuzz_judging import Difference, Seen, Spaces
 from conformance.fuzz_limits import ALLOWED, EXCLUDED, FINITE, ROW_MAJOR, WRITTEN
-from conformance.fuzz_roundings import is_reached, is_through_roundings, is_unfused
+from conformance.fuzz_roundings import is_reached, is_through_roundings, is_unfused, near
 from conformance.fuzz_running import SETS, Lanes, Program, as_under_any_mode, checked, script, shortened
 from eagerdecomp.observing import Caught
 
@@ -198,6 +198,13 @@ def test_a_sum_may_be_of_a_product_that_was_rounded_first() -> None:
         assert not is_unfused(name, (torch.ones(3), torch.ones(3)), {"alpha": 2}, torch.full((3,), 7.0))  # no product to round
     written = ("t1 = leaf('float32', [3], 'ones')", "t2 = t1 * inf", "t3 = t1 * 3e38", "t4 = t2.sub_(t3, alpha=2)")
     assert checked(Program(written, "prims")) is None
+
+
+def test_parts_of_complex_numbers_are_near_beside_some_that_are_not_finite() -> None:
+    x = torch.tensor([complex("inf+0.1j"), complex("0.3-infj"), 1 + 2j])
+    assert near(x, torch.complex(x.real * (1 + 2e-7), x.imag))
+    assert not near(x, torch.complex(x.real * 1.01, x.imag))
+    assert not near(x, torch.complex(x.real, -x.imag))
 
 
 def test_transforms_are_compared_where_nothing_infinite_goes_in() -> None:
