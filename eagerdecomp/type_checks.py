@@ -77,6 +77,14 @@ def _nansum_out(self: Tensor, *more: Any, dtype: torch.dtype | None = None, out:
         raise not_implemented("nansum_cpu", dtype or out.dtype)
 
 
+def _in_order(name: str) -> Callable[..., None]:
+    def check(self: Tensor, *more: Any, **others: Any) -> None:
+        if self.dtype.is_complex:
+            raise RuntimeError(f"{name}(): does not support complex input")
+
+    return check
+
+
 def _pow_of_a_number(self: Any, exponent: Tensor) -> None:
     if isinstance(self, bool) and exponent.dtype is torch.bool:
         raise not_implemented("pow", torch.bool)
@@ -93,12 +101,16 @@ def _pow_by_a_number(self: Tensor, exponent: Any) -> None:
 
 #: op -> a function of its arguments that raises eager's error.
 TYPE_CHECKS: dict[str, Callable[..., None]] = {
+    "aten.argmax.default": _in_order("argmax"),
+    "aten.argmin.default": _in_order("argmin"),
     "aten.clamp.default": _clamp,
     "aten.clamp_max.default": _clamp_max,
     "aten.clamp_min.default": _clamp_min,
     "aten.dist.default": _dist,
+    "aten.max.dim": _in_order("max"),
     "aten.mean.default": _mean,
     "aten.mean.dim": _mean,
+    "aten.min.dim": _in_order("min"),
     "aten.nansum.out": _nansum_out,
     "aten.pow.Scalar": _pow_of_a_number,
     "aten.pow.Tensor_Scalar": _pow_by_a_number,
