@@ -1,4 +1,5 @@
-"""Answers: what a user's rule gave, held to what its operator gives: how many results, of which kind, shape, dtype and device."""
+"""Answers: what a user's rule gave and did, held to what its operator gives and does: how many results, of which kind, shape, dtype
+and device, in whose memory, and what was written."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import FakeTensorMode, fake_tensor_log_off, no_current_modes, without_torch_function
+from eagerdecomp._torch import FakeTensorMode, fake_tensor_log_off, no_current_modes, same_storage, without_torch_function
 from eagerdecomp.errors import RuleError
 from eagerdecomp.forking import free_in_child
-from eagerdecomp.observing import Caught, mapped
+from eagerdecomp.observing import Caught, leaves_of, mapped
 from eagerdecomp.rules import Rule
-from eagerdecomp.schema import facts_of
+from eagerdecomp.schema import arguments_of, facts_of
 from eagerdecomp.spelling import describe_call, value_text
 
 __all__ = ["expected_of", "held"]
@@ -22,8 +23,9 @@ __all__ = ["expected_of", "held"]
 # torch notes in flags of the whole process whether a mode is entered; threads that take turns leave them right.
 _one_at_a_time = free_in_child(threading.RLock())
 
-#: What the operator makes of a call: shape, dtype and device of each result, None for one that is no plain tensor.
-Expected = Sequence[tuple[torch.Size, torch.dtype, torch.device] | None]
+#: What the operator makes of a call: of each result its shape, dtype and device, and whether it lies in memory of an argument; None
+#: for one that is no plain tensor.
+Expected = Sequence[tuple[tuple[torch.Size, torch.dtype, torch.device], bool] | None]
 
 
 def expected_of(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expected | None:
@@ -42,19 +44,33 @@ def expected_of(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any]) -> E
             answer = rule.op(*given, **named)
     if caught.error is not None:
         return None
-    return [_facts(one) if isinstance(one, Tensor) else None for one in _results(answer)]
+    inputs = [*given, *named.values()]
+    return [(_facts(one), _is_among(one, inputs)) if isinstance(one, Tensor) else None for one in _results(answer)]
 
 
-def held(rule: Rule, expected: Expected | None, args: Sequence[Any], kwargs: Mapping[str, Any], answer: Any) -> Any:
+def held(
+    rule: Rule,
+    expected: Expected | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    answer: Any,
+    written: Sequence[Tensor] = (),
+) -> Any:
     """The answer of a rule, where its operator could have given it; rules of the library are not asked.
+
+    Args:
+        written: tensors whose memory the rule wrote.
 
     Raises:
         RuleError: with the rule, the operator, and what is wrong.
     """
-    fault = _fault(rule, expected, args, kwargs, answer) if rule.source == "user" and answer is not NotImplemented else ""
+    if rule.source != "user" or answer is NotImplemented:
+        return answer
+    fault = _fault(rule, expected, args, kwargs, answer)
+    fault = f"answered {fault}" if fault else _written(rule, args, kwargs, written)
     if fault:
         raise RuleError(
-            f"the {rule} for {rule.op} answered {fault}\n"
+            f"the {rule} for {rule.op} {fault}\n"
             f"  called as: {describe_call(rule.op, args, kwargs)}\n"
             "  what to do: mend it, or let it answer NotImplemented for calls that it does not take"
         )
@@ -85,9 +101,29 @@ def _fault(rule: Rule, expected: Expected | None, args: Sequence[Any], kwargs: M
     if len(results) != len(expected):
         return f"{len(results)} tensors where its operator answers {len(expected)}"
     for number, (one, want) in enumerate(zip(results, expected, strict=True)):
-        if isinstance(one, Tensor) and want is not None and _facts(one) != want:
-            place = f" as result {number}" if len(results) > 1 else ""
-            return f"{_looks(_facts(one), want)}{place} where its operator answers {_looks(want, _facts(one))}"
+        if not isinstance(one, Tensor) or want is None:
+            continue
+        place, (facts_wanted, shared) = f" as result {number}" if len(results) > 1 else "", want
+        if _facts(one) != facts_wanted:
+            return f"{_looks(_facts(one), facts_wanted)}{place} where its operator answers {_looks(facts_wanted, _facts(one))}"
+        if one.numel() and shared != _is_among(one, [*args, *kwargs.values()]):
+            kinds = ["memory of its own", "an argument or a view of one"]
+            return f"{kinds[not shared]}{place} where its operator answers {kinds[shared]}"
+    return ""
+
+
+def _is_among(one: Tensor, values: Any) -> bool:
+    """Whether a tensor lies in memory of one among the values."""
+    return any(_is_plain(other) and same_storage(one, other) for other in leaves_of(values) if isinstance(other, Tensor))
+
+
+def _written(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any], written: Sequence[Tensor]) -> str:
+    facts = facts_of(rule.op)
+    given = dict(zip((argument.name for argument in facts.arguments), arguments_of(rule.op, args, kwargs), strict=True))
+    may = [given[facts.arguments[place].name] for place in facts.mutated]
+    for name, value in given.items():
+        if any(_is_among(one, [value]) and not _is_among(one, may) for one in written):
+            return f"wrote to its argument {name}, which its operator leaves as it is"
     return ""
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from eagerdecomp._torch import OpOverload, leave_modes, modes_entered
 from eagerdecomp.key import key_or_none
+from eagerdecomp.observing import leaves_of
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.schema import arguments_of
 
@@ -14,6 +18,9 @@ __all__ = ["Chain"]
 
 # A rule may meet its own op again on smaller arguments; deeper than this it is taken for endless.
 _MAX_DEPTH = 64
+
+# Smaller ones end; one that meets its own op on more and more elements, so many times, does not, and would fill the memory first.
+_MAX_GROWTH = 4
 
 # A rule within a rule takes 16 to 25 of the calls within calls that Python allows, a thousand unless the program says otherwise;
 # what the innermost one calls needs these. Of fewer rules nobody asks.
@@ -40,10 +47,13 @@ class Chain:
 
     def met(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
         """The place of the same rule under way for the same call; the last place where the chain has grown past any sensible
-        depth."""
+        depth, or its arguments grow."""
         same = [(place, given, named) for place, (other, given, named) in enumerate(self._rules) if other is rule]
         if not same:
             return None
+        sizes = [_elements(given, named) for _, given, named in same[1 - _MAX_GROWTH :]] + [_elements(args, kwargs)]
+        if len(sizes) == _MAX_GROWTH and all(one < other for one, other in itertools.pairwise(sizes)):
+            return len(self._rules) - 1
         if len(self._rules) > _MAX_DEPTH or (len(self._rules) > _FEW and not _has_room()):
             return len(self._rules) - 1
         facts = _facts(rule.op, args, kwargs)
@@ -80,6 +90,10 @@ class _Entered:
 
     def __exit__(self, *exc: object) -> None:
         del self._chain._rules[self._depth :]
+
+
+def _elements(args: Sequence[Any], kwargs: dict[str, Any]) -> int:
+    return sum(int(one.numel()) for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor))
 
 
 def _has_room() -> bool:

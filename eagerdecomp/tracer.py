@@ -250,7 +250,8 @@ class Recorder(DispatchMode):
                 has_effects = rule.has_effects(*args, **kwargs)
         finally:
             self._shared.arrived = arrived
-        held(rule, expected, args, kwargs, result)
+        if rule.source == "user":
+            held(rule, expected, args, kwargs, result, self._written_since(start, args, kwargs))
         # C++ kernels alone can reach a tensor's memory without an op (`_pack_padded_sequence` reads its lengths so): what they
         # computed from it is in the recording as a constant.
         if composed:
@@ -288,6 +289,11 @@ class Recorder(DispatchMode):
         written = {self._memory(slot) for call in self._calls[start:] for slot in call.writes()}
         given = tensors_in([kwargs.get(facts.arguments[position].name) for position in facts.mutated])
         return all(_memory_of(tensor) in written for tensor in given if _memory_of(tensor))
+
+    def _written_since(self, start: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+        """The tensors among the arguments whose memory calls noted since `start` wrote."""
+        written = {self._memory(slot) for call in self._calls[start:] for slot in call.writes()}
+        return [one for one in tensors_in([*args, *kwargs.values()]) if written and _memory_of(one) in written]
 
     def _hidden_work(self, result: Any) -> str:
         """Why the calls are not all of the work, or "": memory is used that no call filled, or constants stand in for inputs."""

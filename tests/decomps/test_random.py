@@ -214,7 +214,7 @@ def test_a_rule_that_hands_its_generator_on_is_not_frozen_into_a_program() -> No
     rule = ed.register_decomposition("aten.rrelu_with_noise_functional")(
         lambda x, noise, lower=0.1, upper=0.3, training=False, generator=None: (
             aten.uniform(x, 0.0, 1.0, generator=generator),
-            noise,
+            noise * 1,
         )
     )
     generator = torch.Generator()

@@ -63,10 +63,24 @@ WRONG: dict[str, tuple[str, Callable[..., Any], str]] = {
     ),
     "no list": ("aten.unbind.int", lambda x, dim=0: x * 1, "answered a Tensor where its operator answers a list of tensors"),
     "too short a list": ("aten.unbind_copy.int", lambda x, dim=0: [x[0] * 1], "answered 1 tensors where its operator answers 2"),
+    "its argument": (
+        "aten.silu",
+        lambda x: x,
+        "answered an argument or a view of one where its operator answers memory of its own",
+    ),
+    "a view": ("aten.silu", lambda x: x.view(2, 3), "answered an argument or a view of one where"),
+    "a copy of a view": (
+        "aten.t",
+        lambda x: x.transpose(0, 1).clone(),
+        "answered memory of its own where its operator answers an argument or a view of one",
+    ),
+    "what it wrote to": ("aten.silu", lambda x: x.mul_(x.sigmoid()) + 0, "wrote to its argument self"),
+    "what it wrote to by a view": ("aten.silu", lambda x: x[0].mul_(2) + x, "wrote to its argument self"),
     "a copy in place": ("aten.silu_", lambda x: x * 2, "answered another tensor than the one that its operator writes"),
 }
 RUNS: dict[str, Callable[[], Any]] = {
-    "aten.silu": lambda: F.silu(X),
+    "aten.silu": lambda: F.silu(X.clone()),
+    "aten.t": lambda: X.t(),
     "aten.silu_": lambda: aten.silu_(X.clone()),
     "aten.max.dim": lambda: torch.max(X, 1),
     "aten.unbind.int": lambda: torch.unbind(X),
@@ -112,6 +126,12 @@ def test_what_eager_answers_is_never_called_wrong() -> None:
         (aten.rand_like.default, (X,), {}),
         (aten.silu_.default, (X.clone(),), {}),
         (aten.add.out, (X, X), {"out": torch.empty(0)}),
+        (aten.t.default, (X,), {}),
+        (aten.reshape.default, (X, [3, 2]), {}),
+        (aten.reshape.default, (X.t(), [6]), {}),
+        (aten.contiguous.default, (X,), {}),
+        (aten.dropout.default, (X, 0.5, False), {}),
+        (aten.unbind.int, (X,), {}),
     ]
     for op, args, kwargs in calls:
         rule = Rule(op, lambda *given: None, "user", "here")
@@ -181,6 +201,18 @@ def test_a_rule_may_meet_its_own_op_often_on_smaller_tensors_and_is_told_how_oft
             run(66)
     finally:
         sys.setrecursionlimit(limit)
+
+
+@pytest.mark.parametrize("effects", [False, True])
+def test_a_rule_whose_arguments_grow_is_cut_before_they_fill_the_memory(effects: bool) -> None:
+    sizes: list[int] = []
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        sizes.append(x.numel())
+        return OPAQUE(torch.cat([x, x]))[: len(x)]
+
+    fails([ed.register_decomposition(OPAQUE, effects=effects)(doubled)], lambda: OPAQUE(X), ed.UnsupportedOpError, "leads back to")
+    assert max(sizes) <= 8 * X.numel()
 
 
 def test_a_rule_called_far_down_the_stack_is_cut_before_python_is_out_of_frames() -> None:
