@@ -182,7 +182,7 @@ class Verifying:
         finally:
             here.checking = was_checking
         found = None
-        if not isinstance(caught.error, (NoRoute, UnsupportedOpError, DifferenceError)):
+        if not isinstance(caught.error, (NoRoute, UnsupportedOpError, DifferenceError, MemoryError, torch.OutOfMemoryError)):
             with self._quietly(), lazy_bits_visible():
                 have = observed(answer, plain_args, plain_kwargs, caught.error)
                 drew = drew or draws.moved()

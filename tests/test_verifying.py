@@ -343,6 +343,17 @@ def test_errors_that_eager_raises_too_are_the_programs() -> None:
     assert not mode.verified
 
 
+@pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
+def test_a_kernel_without_memory_raises_as_ever(error: type[Exception]) -> None:
+    def full(x: torch.Tensor) -> torch.Tensor:
+        raise error("no memory")
+
+    mode = mode_of({"aten.sigmoid.default": full}, TELL)
+    with pytest.raises(error, match="no memory"), mode:
+        F.silu(torch.ones(3))
+    assert not mode.verified
+
+
 def test_fake_tensors_are_left_alone() -> None:
     mode = ed.EagerDecompMode(CORE, verify=ALL)
     with FakeTensorMode(), mode:

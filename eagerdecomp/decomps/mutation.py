@@ -369,7 +369,9 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
             if decides and target.dtype not in (torch.bool, torch.uint8):
                 name = op._schema.name.removeprefix("aten::")
                 raise RuntimeError(f"{name} only supports bool tensor for result, got: {scalar_type_name(target.dtype)}")
-            if unfolds and not result.numel() and result.dtype is not target.dtype:  # no element is ever written
+            # No element of the result is ever written, or ones of the type of `out`, whatever that is.
+            unwritten = (unfolds and not result.numel()) or (op is aten.pow.Scalar_out and args[0] == 1 and args[0] is not True)
+            if unwritten and result.dtype is not target.dtype:
                 result = call(aten._to_copy.default)(result, dtype=target.dtype)
             if flat is not None and args[0].dim() == 1:  # eager makes a matrix of it, and of `out` in between
                 return flat(target, result, args)

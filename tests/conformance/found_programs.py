@@ -600,4 +600,12 @@ FOUND: dict[str, Program] = {
             "with torch.inference_mode(): t3 = aten.matrix_power.out(t1, 3, out=t2)",
         )
     ),
+    "a power of one into an out= of any type": Program(
+        (
+            "t1 = leaf('float32', [3])",
+            "t2 = leaf('bool', [3])",
+            "t3 = aten.pow.Scalar_out(1, t1, out=t2)",
+            "t4 = aten.pow.Scalar_out(2, t1, out=t2)",
+        )
+    ),
 }
