@@ -273,7 +273,8 @@ class Drawing:
         if any(re.fullmatch(pattern, str(op)) for pattern in ROW_MAJOR):
             texts = [_NAME.sub(r"\g<0>.contiguous()", text) for text in texts]
         if any(re.fullmatch(pattern, str(op)) for pattern in FINITE):
-            odd = {text for text, one in self._tensors() if not is_finite(one)}
+            with torch.inference_mode():  # outside it autograd may refuse to look at a view
+                odd = {text for text, one in self._tensors() if not is_finite(one)}
             texts = [_NAME.sub(lambda name: name[0] + ".nan_to_num(0, 0, 0)" * (name[0] in odd), text) for text in texts]
         out = [argument for argument in facts.arguments if argument.mutated and argument.kwarg_only and argument.name not in kwargs]
         twin = functional_twin(op) if out else None
