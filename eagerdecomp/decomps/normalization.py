@@ -62,6 +62,44 @@ def _left(*args: Any) -> Any:
     return NotImplemented
 
 
+def _of_two_types(op: OpOverload) -> Callable[..., Any]:
+    """Half floats with parameters and statistics that are wider, of whose type eager's mean and deviation are; the shipped entry
+    rounds them to that of the input."""
+
+    def run(input: Tensor, *rest: Any) -> Any:
+        wider = any(isinstance(one, Tensor) and one.dtype is torch.float32 for one in rest[:4])
+        if input.dtype not in HALF or not wider:
+            return NotImplemented
+        result, *kept = op(widened(input), *rest)
+        return (in_type(result, input.dtype), *kept)
+
+    return run
+
+
+def _legit(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """One value per channel has no variance by less than one value; the shipped entry divides by that number, eager by a tensor."""
+    answer = _legit_of_two_types(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    if answer is not NotImplemented or not training or input.dim() < 2 or not input.numel() or input.numel() != input.size(1):
+        return answer
+    results = aten._native_batch_norm_legit.no_stats(input, weight, bias, True, momentum, eps)
+    mean, kept = widened(aten.reshape.default(input, [-1])), aten.mul.Scalar(widened(running_mean), 1 - momentum)
+    aten.copy_.default(running_mean, aten.add.Tensor(kept, aten.mul.Scalar(mean, momentum)))
+    aten.copy_.default(running_var, aten.full.default([], math.nan, dtype=running_var.dtype, device=running_var.device))
+    return results
+
+
+_legit_of_two_types = _of_two_types(aten._native_batch_norm_legit.default)
+
+
 def _legit_functional(call: Call) -> Callable[..., Any]:
     run_in_place, clone = _batch_norm(call, _left), call(aten.clone.default)
 
@@ -431,6 +469,8 @@ RULES: tuple[Rule, ...] = (
     own(aten.native_layer_norm.default, _native_layer_norm),
     own(aten.native_group_norm.default, _native_group_norm),
     own(aten.native_group_norm_backward.default, _native_group_norm_backward),
+    own(aten._native_batch_norm_legit.default, _legit),
+    own(aten._native_batch_norm_legit.no_stats, _of_two_types(aten._native_batch_norm_legit.no_stats)),
     linked(aten._native_batch_norm_legit_functional.default, _legit_functional),
     linked(aten._batch_norm_with_update.default, _with_update),
     linked(aten._batch_norm_with_update_functional.default, _with_update_functional),
