@@ -10,6 +10,7 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.precision import HALF
+from eagerdecomp.promotion import WIDE_UNSIGNED
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented
 
@@ -227,7 +228,17 @@ def _prod(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
     return aten.prod.dim_int(aten.reshape.default(self, [-1]), 0, dtype=dtype)  # type: ignore[no-any-return]
 
 
+def _all(op: OpOverload) -> Callable[..., Any]:
+    """The shipped entry turns numbers around, of which eager knows none of these types."""
+
+    def run(self: Tensor, *rest: Any, **named: Any) -> Any:
+        return op(aten.ne.Scalar(self, 0), *rest, **named) if self.dtype in WIDE_UNSIGNED else NotImplemented
+
+    return run
+
+
 RULES: tuple[Rule, ...] = (
+    *(own(op, _all(op)) for op in (aten.all.default, aten.all.dim, aten.all.dims)),
     linked(aten.max.default, _extreme("max", aten.amax.default)),
     linked(aten.min.default, _extreme("min", aten.amin.default)),
     linked(aten.equal.default, _equal),

@@ -144,3 +144,11 @@ def test_gradients() -> None:
 
     for run in (*WHOLE.values(), *(lambda x, run=run: run(x, 1) for run in ALONG.values())):
         check(step(run), distinct(4, 6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_all_of_the_wide_unsigned_types(dtype: torch.dtype) -> None:
+    for x in (torch.tensor([[1, 0], [2, 3]]).to(dtype), torch.ones(2, 2).to(dtype), torch.empty(0, 2, dtype=dtype)):
+        check(torch.all, x)
+        check(torch.all, x, 0)
+        check(torch.all, x, (0, 1), True)
