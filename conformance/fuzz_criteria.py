@@ -35,7 +35,9 @@ def is_right(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], res
     bounded = (matrix,) if criterion in _OF_ANY_RESULTS else (matrix, *tensors)
     if not matrix.numel() or not all(bool(one.isfinite().all()) for one in bounded):
         return None
-    return criterion(_wide(matrix), [_wide(one) for one in tensors], given, _rounding(matrix))
+    stored = max(torch.finfo(one.dtype).eps for one in (matrix, *tensors) if one.dtype.is_floating_point or one.dtype.is_complex)
+    rounding = max(_rounding(matrix), 4 * stored * max(matrix.shape[-2:]))  # of narrower tensors of `out=`
+    return criterion(_wide(matrix), [_wide(one) for one in tensors], given, rounding)
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -275,6 +277,34 @@ def _is_tied(lower: Tensor, upper: Tensor, rounding: float) -> bool:
     return bool(((sizes > 0) & (sizes >= (1 - rounding) * largest)).any())
 
 
+def _root(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
+    """The columns before the first pivot that is nothing but rounding: its sign decides how far a factorization gets."""
+    upper = bool(given.get("upper"))
+    factor, matrix = ((one.mH if upper else one).tril() for one in (results[0], matrix))
+    failed = results[1] if len(results) > 1 else torch.zeros(matrix.shape[:-2], dtype=torch.int32)
+    found = []
+    for one, root, info in zip(*(x.reshape(-1, *matrix.shape[-2:]) for x in (matrix, factor)), failed.flatten(), strict=True):
+        at = _pivot_of_rounding(one, rounding)
+        if at is None:
+            return None
+        missed = (root[:, :at] @ root[:at, :at].mH - one[:, :at]).tril()
+        found.append(_small(missed, one, rounding) and int(info) not in range(1, at + 1))
+    return all(found)
+
+
+def _pivot_of_rounding(lower: Tensor, rounding: float) -> int | None:
+    """Of a Hermitian matrix, by its lower triangle, the place of the first pivot that is; None if one before it is below zero."""
+    left = lower.clone()
+    for at in range(left.size(-1)):
+        pivot, column = left[at, at].real, left[at + 1 :, at].clone()
+        if abs(pivot) <= rounding * abs(lower[at, at]):
+            return at
+        if pivot <= 0:
+            break
+        left[at + 1 :, at + 1 :] -= torch.outer(column / pivot, column.conj())
+    return None
+
+
 def _packed_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
     if given.get("pivot") is False:
         return None
@@ -330,6 +360,7 @@ CRITERIA: Mapping[str, Callable[..., bool | None]] = {
     "aten::linalg_qr": _orthogonal_factors,
     "aten::qr": _orthogonal_factors,
     "aten::geqrf": _reflectors,
+    **dict.fromkeys(("aten::linalg_cholesky", "aten::linalg_cholesky_ex", "aten::cholesky"), _root),
     **dict.fromkeys(("aten::linalg_ldl_factor", "aten::linalg_ldl_factor_ex"), _symmetric_factors),
     "aten::linalg_lu": _triangular_factors,
     "aten::linalg_lu_factor": _packed_factors,

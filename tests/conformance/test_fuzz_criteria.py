@@ -55,6 +55,12 @@ CASES: dict[str, tuple[Any, list[Any], Callable[..., Any], Callable[..., Any]]] 
     "orthogonal": (aten.linalg_qr.default, [low(4, 4)], _flipped, lambda q, r: [q, -r]),
     "orthogonal, of full rank": (aten.linalg_qr.default, [full(4, 4)], None, _flipped),
     "orthogonal, of what is triangular": (aten.linalg_qr.default, [full(4, 4).triu()], _flipped, lambda q, r: [q, -r]),
+    "root, as far as there is one": (
+        aten.linalg_cholesky_ex.default,
+        [torch.ones(3, 3)],
+        lambda root, info: [torch.tensor([[1.0, 0, 0], [1, 1e-4, 0], [1, 480, 3]]), info * 0 + 3],
+        lambda root, info: [root * torch.tensor([[1.0], [1], [2]]), info],
+    ),
     "pivots": (
         aten.linalg_lu.default,
         [torch.ones(4, 4)],
