@@ -222,7 +222,9 @@ def _pseudo_inverse(matrix: Tensor, results: Sequence[Tensor], given: Mapping[st
     bound = torch.maximum(relative * largest, absolute)
     if not bool(results[0].isfinite().all()) and bool((bound > 0).all()):
         return None  # only what nothing cuts off is divided by nothing
-    return True if bool(((values - bound).abs() <= rounding * largest).any(-1).all()) else None
+    decides = ((values - bound).abs() <= rounding * largest).any(-1)
+    kept = (bound <= 0).squeeze(-1) & (values[..., -1:] <= rounding * largest).squeeze(-1)  # what is nothing but rounding too
+    return True if bool((decides | kept).all()) else None
 
 
 def _beside(tolerance: Any) -> Tensor:

@@ -192,10 +192,10 @@ def as_under_any_mode(program: Program, difference: Difference) -> bool:
     lines = program.lines
     while difference.line in lines:
         found = checked(replace(program, lines=lines, lanes=1), _Noop(), skips=True)  # type: ignore[no-untyped-call]
-        if found is None:
+        if found is not None and found.line == difference.line and found.kind == difference.kind:
+            return True
+        if found is None or found.line == difference.line:
             break
-        if found.line == difference.line:
-            return found.kind == difference.kind
         lines = _without(lines, found.line)
     # And those too that others need, which are then run without a mode.
     return any(_as_from_there_on(program, number, difference) for number in range(len(program.lines)))

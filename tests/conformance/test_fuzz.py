@@ -316,6 +316,25 @@ def test_what_differs_under_any_mode_is_known_behind_lines_that_it_needs_and_tha
     assert not as_under_any_mode(program, dataclasses.replace(found, kind="values"))
 
 
+def test_what_differs_under_any_mode_is_known_though_without_an_earlier_line_it_differs_otherwise() -> None:
+    program = Program(
+        (
+            "t1 = leaf('float32', [4, 4], 'normal', 'contiguous', 67, grad=True)",
+            "t2 = leaf('float32', [4, 4], 'zeros')",
+            "t3 = t2.view([16])",
+            "t4 = t1.view([16])",
+            "t5 = aten._foreach_add_.List([t3], [t4])",  # no base that needs a gradient under a mode
+            "t6 = t2.view([2, 8])",
+            "t7 = leaf('float32', [2, 4])",
+            "t8 = aten.adaptive_avg_pool1d.out(t6, [4], out=t7)",  # neither does `out`
+        )
+    )
+    found = checked(program)
+    assert found is not None
+    assert found.line == program.lines[-1]
+    assert as_under_any_mode(program, found)
+
+
 def test_what_differs_under_any_mode_is_known_though_a_line_that_it_needs_does_too() -> None:
     program = Program(
         (

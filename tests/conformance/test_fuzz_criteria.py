@@ -146,7 +146,9 @@ def test_what_is_open_is_taken_and_what_is_wrong_is_not(name: str) -> None:
 def test_a_pseudo_inverse_is_open_where_rounding_decides_the_rank() -> None:
     op, nothing = aten.linalg_pinv.atol_rtol_float, {"rtol": 0.0}
     assert is_right(op, [low(4, 4)], nothing, [full(4, 4)])
+    assert is_right(op, [low(4, 4)], {"atol": -3.0}, [full(4, 4) / 0])
     assert is_right(op, [low(4, 4)], {"rtol": 1e-3}, [full(4, 4)]) is None
+    assert is_right(op, [full(4, 4)], {"atol": -3.0}, [full(4, 4)]) is None
     assert is_right(op, [full(4, 4)], nothing, [full(4, 4)]) is None
 
 
