@@ -160,7 +160,7 @@ def _solution(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any
     not look, or that look through pivots which nobody set.
 
     `gels` asks for full rank, and of other matrices answers quotients of roundings. `gelsy`, the default, is handed its first
-    pivots by eager in memory as it is: where `rcond` cuts, what it answers differs from call to call. By singular values it is one.
+    pivots by eager in memory as it is: the rank that it finds differs from call to call. By singular values it is one.
     """
     values = torch.linalg.svdvals(matrix)
     if bool((values[..., -1] > rounding * values[..., 0]).all()) and _fits(matrix, _wide(given["b"]), results, rounding):
@@ -168,7 +168,7 @@ def _solution(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any
     if given.get("driver") == "gels":
         return True if bool((values[..., -1] <= rounding * values[..., 0]).all()) else None
     cut = given["rcond"] if given.get("rcond") is not None else 0.0
-    if given.get("driver") not in (None, "gelsy") or matrix.dim() > 2 or values[-1] > len(values) * max(cut, rounding) * values[0]:
+    if given.get("driver") not in (None, "gelsy") or matrix.dim() > 2:
         return None
     rank = int(results[2])
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)

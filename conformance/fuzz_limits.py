@@ -85,7 +85,8 @@ HIDDEN_DRAWS = r"rrelu_?"
 
 
 #: Ops, as a pattern of their names, whose gradient by NaN eager's kernel gives by one formula in whole vectors of the machine, and
-#: by another in what is left: of programs with one, gradients by leaves that are NaN are not compared by value.
+#: by another in what is left: of programs with one, gradients by leaves that are NaN are not compared by value, and none where
+#: it took NaN that lines before it made.
 NAN_BY_PLACE = r"(hardtanh|relu6|hardswish|elu|celu|selu|softshrink|hardshrink|(special_)?logit)_?"
 
 #: Ops, as a pattern of their names, whose gradient divides by what a factorization found: of a matrix that is singular to working

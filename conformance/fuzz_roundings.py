@@ -13,9 +13,9 @@ from conformance.fuzz_criteria import holds_singular, is_right
 from conformance.fuzz_limits import FACTORED, NOT_FINITE, NUCLEAR, WRONG_IN_HALF
 from eagerdecomp import judging
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.observing import Caught, leaves_of
+from eagerdecomp.observing import Caught, leaves_of, mapped
 from eagerdecomp.precision import HALF
-from eagerdecomp.schema import facts_of, functional_twin
+from eagerdecomp.schema import facts_of, functional_twin, is_composite
 
 __all__ = [
     "CALL",
@@ -26,6 +26,7 @@ __all__ = [
     "in_order_of",
     "is_finite",
     "is_of",
+    "is_of_rounded_steps",
     "is_reached",
     "is_through_roundings",
     "is_unfused",
@@ -135,6 +136,34 @@ def is_of(value: Any, dtype: torch.dtype | None) -> bool:
     if value.dtype.is_complex != dtype.is_complex or value.dtype.itemsize <= dtype.itemsize:
         return False
     return torch.equal(torch.nan_to_num(value), torch.nan_to_num(value.to(dtype).to(value.dtype)))
+
+
+def is_of_rounded_steps(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> bool:
+    """Whether results of a composite op in half floats, each step of which is rounded, are what such roundings of its arguments
+    make of the mathematics: steps that cancel may leave either side closer to it."""
+    if not is_composite(op) or not all(isinstance(one, Tensor) and one.dtype in HALF for one in results):
+        return False
+    eps = torch.finfo(results[0].dtype).eps
+    runs = []
+    for seed in range(6):
+        draws = torch.Generator().manual_seed(seed)
+
+        def wide(value: Any, seed: int = seed, draws: torch.Generator = draws) -> Any:
+            if not isinstance(value, Tensor) or not value.dtype.is_floating_point:
+                return value
+            signs = torch.randint(2, value.shape, generator=draws, dtype=torch.float64) * 2 - 1
+            return value.detach().double() * (1 + (eps / 2 * signs if seed else 0))
+
+        with Caught() as caught:
+            found = op(*[mapped(one, wide) for one in args], **{name: mapped(one, wide) for name, one in kwargs.items()})
+        if caught.error is not None:
+            return False
+        runs.append(list(leaves_of(found)))
+    for have, true, *moved in zip(results, *runs, strict=True):
+        allowed = 4 * torch.stack([(one - true).abs() for one in moved]).amax(0) + eps * true.abs()
+        if true.shape != have.shape or not bool(((have.double() - true).abs() <= allowed).all()):
+            return False
+    return True
 
 
 def narrowed(value: Any, dtype: torch.dtype | None) -> Any:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from conformance.fuzz_criteria import CRITERIA, holds_singular, is_right
-from conformance.fuzz_roundings import in_order_of
+from conformance.fuzz_roundings import in_order_of, is_of_rounded_steps
 from conformance.fuzz_running import Program, checked
 
 aten = torch.ops.aten
@@ -162,6 +162,16 @@ def test_residuals_of_a_solution_that_fits_are_squares_of_roundings() -> None:
     assert is_right(op, [matrix, right + full(4, 2)], gels, [solution, torch.full((2,), 1e-12), *rest]) is None
 
 
+def test_composites_of_half_floats_are_held_to_roundings_of_their_steps() -> None:
+    logits = torch.tensor([[0.3, -1.2, 0.8], [1.1, 0.4, -0.7]]).bfloat16()
+    op, chances = aten.cross_entropy_loss.default, logits * 0.5
+    true = op(logits.double(), chances.double())
+    assert is_of_rounded_steps(op, [logits, chances], {}, [true.bfloat16()])
+    assert not is_of_rounded_steps(op, [logits, chances], {}, [(true + 0.05).bfloat16()])
+    assert not is_of_rounded_steps(op, [logits, chances], {}, [true.float()])
+    assert not is_of_rounded_steps(aten.exp.default, [logits], {}, [logits.exp()])  # one kernel
+
+
 def test_a_matrix_is_singular_where_rounding_decides_its_pivots() -> None:
     assert holds_singular([2, low(4, 4)])
     assert holds_singular([full(4, 4) / 0])
@@ -213,6 +223,27 @@ OPEN = {
         "t2 = aten.linalg_matrix_norm.str_ord(t1, 'nuc', [0, 1])",
         "t3 = gradient(t2, t1, create_graph=True)",
         "backward(t2, t3)",
+    ),
+    "a number without dimensions under autocast": (
+        "t1 = leaf('float32', [], 'normal', 'contiguous', 777)",
+        "t2 = leaf('bfloat16', [5, 5], 'normal', 'contiguous', 888)",
+        "t3 = leaf('bfloat16', [5], 'normal', 'contiguous', 902)",
+        "with torch.autocast('cpu', torch.bfloat16): t4 = aten.addcmul.default(t2, t3, t1)",
+    ),
+    "a gradient by numbers that were drawn": (
+        "t1 = leaf('float32', [5, 5], 'normal', 'contiguous', 1, grad=True)",
+        "t2 = t1.mul(2)",
+        "t3 = aten.rrelu_.default(t2, 0.0, 1.0, True)",
+        "t4 = gradient(t3, t1)",
+    ),
+    "a gradient of numbers beside NaN of which eager gives one by its place": (
+        "t1 = leaf('float32', [1, 2, 4, 5], 'small', 'expanded', 97, grad=True)",
+        "t2 = aten.pow.Tensor_Scalar(t1, -0.5)",
+        "t3 = t2.to(torch.float64).reshape(-1)[0:][:25].view([5, 5])",
+        "t4 = aten.gradient.scalarrayint(t3, spacing=[2.0, 2.1])",
+        "t5 = t4[0].to(torch.float32)",
+        "t6 = aten.hardtanh.default(t5, -0.5, 0.5)",
+        "backward(t4[1], t6)",
     ),
     "eager's gradient in bfloat16 is NaN": (
         "t1 = leaf('bfloat16', [5, 5], 'normal', 'contiguous', 159, grad=True)",
