@@ -18,13 +18,14 @@ from torch import Tensor
 from conformance.fuzz_criteria import holds_singular, is_right
 from conformance.fuzz_leaves import names as words
 from conformance.fuzz_leaves import wide_leaf, widened
-from conformance.fuzz_limits import FUSED, HIDDEN_DRAWS, NAN_BY_PLACE, NOT_FINITE, SPREADS, THEIR_OWN, allowed
+from conformance.fuzz_limits import FUSED, HIDDEN_DRAWS, NAN_BY_PLACE, NOT_FINITE, SPREADS, SQUARED, THEIR_OWN, allowed
 from conformance.fuzz_roundings import (
     CALL,
     as_autocast_gives,
     captured,
     computed_in,
     in_floats,
+    in_range_of_squares,
     is_finite,
     is_of,
     is_of_rounded_steps,
@@ -280,6 +281,8 @@ class Spaces:
             sides.append(
                 replace(made, leaves=detached, inputs=[leaf.detach() for leaf in made.inputs], same=fresh.same, shares=fresh.shares)
             )
+        if re.fullmatch(SQUARED, call[1]):
+            sides[1] = replace(sides[1], leaves=list(map(in_range_of_squares, *(side.leaves for side in sides))))
         if not all(is_finite(one) for one in leaves_of([*args, *kwargs.values()])):
             if re.fullmatch(NOT_FINITE, call[1]):
                 return True

@@ -21,6 +21,7 @@ __all__ = [
     "NUCLEAR",
     "ROW_MAJOR",
     "SPREADS",
+    "SQUARED",
     "THEIR_OWN",
     "WRITTEN",
     "WRONG_IN_HALF",
@@ -72,6 +73,10 @@ NOT_FINITE = r"\w*(linalg|cholesky|inverse|solve|svd|qr|det|lstsq|pinv|matrix_|p
 #: them the order of sums and products decides: where both sides hold no finite number, they are taken as alike. What a Fourier
 #: transform multiplies by zero, or drops, is its algorithm's too: where one is not finite, if something that is not goes in there.
 SPREADS = r"fft_\w+|i?stft|(std|var)_mean|(native_)?(batch|group|instance|layer)_norm"
+
+#: Ops, as a pattern of their names, that are the root of a sum of squares, which eager holds in float64 and a set's `var` in its
+#: own type: where it leaves the range of that, they are infinite or 0 (README, Limits).
+SQUARED = r"std(_mean)?"
 
 #: What the kernels of a set say, by a ValueError, when they refuse a call, and what eager then says by a RuntimeError; as patterns.
 THEIR_OWN: Mapping[str, str] = {
