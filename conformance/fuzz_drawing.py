@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from conformance.fuzz_judging import is_leaf
-from conformance.fuzz_limits import EXCLUDED, FINITE, ROW_MAJOR, WRITTEN
+from conformance.fuzz_limits import EXCLUDED, FINITE, ROW_MAJOR, ROW_MAJOR_OUT, WRITTEN
 from conformance.fuzz_roundings import is_finite
 from eagerdecomp._torch import OpOverload, packet_overloads
 from eagerdecomp.calls import load_calls
@@ -286,6 +286,8 @@ class Drawing:
             if len(made) != len(out) or any(argument.is_list for argument in out):
                 return
             lines, outs = call.outs(out, made)
+            if re.fullmatch(ROW_MAJOR_OUT, str(op)):
+                lines = [re.sub("|".join(map(repr, _LAYOUTS)), "'contiguous'", line) for line in lines]
             yield from lines
             texts += outs
         yield self._named(f"{op}({', '.join(texts)})")

@@ -32,6 +32,7 @@ from conformance.fuzz_roundings import (
     is_reached,
     is_through_roundings,
     is_unfused,
+    matrices_of,
     narrowed,
     near,
     spelt_out,
@@ -152,10 +153,7 @@ class Spaces:
         if not rows or call is None or not refused or not all(row.singular for row in rows):
             return bool(rows)
         args, kwargs = captured(call[3], self.eager)
-        if call[1] == "linalg_tensorinv":
-            ind = args[1] if len(args) > 1 else kwargs.get("ind", 2)
-            return holds_singular([args[0].flatten(ind).flatten(0, ind - 1)])
-        return holds_singular(leaves_of([*args, *kwargs.values()]))
+        return holds_singular(matrices_of(call[1], args, kwargs))
 
     def compare(self, line: str, name: str) -> None:
         """Hold what a line left behind in each lane to what it left in eager, and hand the lanes eager's values.

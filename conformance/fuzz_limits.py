@@ -20,6 +20,7 @@ __all__ = [
     "NOT_FINITE",
     "NUCLEAR",
     "ROW_MAJOR",
+    "ROW_MAJOR_OUT",
     "SPREADS",
     "SQUARED",
     "THEIR_OWN",
@@ -56,6 +57,10 @@ ROW_MAJOR: Mapping[str, str] = {
     r"aten\.native_group_norm\..*": "weight and bias are read as if they were row-major, which `group_norm` makes them",
     r"aten\.(nan)?median\.dim.*": "along a dimension that is expanded it reads past the one element",
 }
+
+#: Ops, as a pattern of their names, whose `out` is row-major in programs: of one number along a dimension but the first eager
+#: leaves one of other strides as it was.
+ROW_MAJOR_OUT = r"aten\.(cat|concat|concatenate|hstack|dstack|column_stack)\.out"
 
 #: Ops, as patterns of their names, to which programs hand finite numbers alone: of others eager ends the process.
 FINITE: Mapping[str, str] = {

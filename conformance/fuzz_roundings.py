@@ -31,6 +31,7 @@ __all__ = [
     "is_reached",
     "is_through_roundings",
     "is_unfused",
+    "matrices_of",
     "narrowed",
     "near",
     "spelt_out",
@@ -73,6 +74,16 @@ def is_through_roundings(lines: Sequence[str], space: Mapping[str, Any]) -> bool
             if twin is not None and is_right(twin, args, kwargs, [twin(*args, **kwargs).detach()]):
                 return True
     return False
+
+
+def matrices_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """What a call factorizes: of some ops a tensor taken for a matrix."""
+    if name == "linalg_tensorinv":
+        ind = args[1] if len(args) > 1 else kwargs.get("ind", 2)
+        return [args[0].flatten(ind).flatten(0, ind - 1)]
+    if name == "linalg_tensorsolve" and len(args) == 2:
+        return [args[0].reshape(args[1].numel(), -1)]
+    return list(leaves_of([*args, *kwargs.values()]))
 
 
 def takes_nan(ops: str, lines: Sequence[str], space: Mapping[str, Any]) -> bool:

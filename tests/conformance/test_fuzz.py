@@ -16,7 +16,7 @@ import eagerdecomp as ed
 from conformance import fuzz
 from conformance.fuzz_drawing import templates
 from conformance.fuzz_judging import Difference, Seen, Spaces
-from conformance.fuzz_limits import ALLOWED, EXCLUDED, FINITE, ROW_MAJOR, WRITTEN
+from conformance.fuzz_limits import ALLOWED, EXCLUDED, FINITE, ROW_MAJOR, ROW_MAJOR_OUT, WRITTEN
 from conformance.fuzz_roundings import is_reached, is_through_roundings, is_unfused, near
 from conformance.fuzz_running import SETS, Lanes, Program, as_under_any_mode, checked, script, shortened
 from eagerdecomp.observing import Caught
@@ -276,6 +276,22 @@ def test_programs_give_row_major_tensors_to_ops_that_read_others_wrong(monkeypat
         given = call.partition("aten.")[2].partition("values=")[0]
         assert re.search(r"\bt\d+\S*\.contiguous\(\)", given), call
         assert not re.search(r"\bt\d+(\[\d+\])*[,)]", given), call
+
+
+@pytest.mark.parametrize("name", ["cat", "concat", "concatenate", "hstack", "column_stack", "dstack"])
+def test_eager_leaves_an_out_as_it_was_where_programs_give_row_major_ones_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    op = getattr(aten, name).out
+    out = torch.zeros(1, 2)[:, ::2]
+    op([torch.ones(1, 1)], *((1,) if "cat" in name else ()), out=out.unsqueeze(0) if name == "dstack" else out)
+    assert not out.any()
+    monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [op])
+    modes, seen = fuzz._Modes(), Seen()
+    lines = [line for number in range(9) for line in fuzz.drawn(1, number, modes, seen, lambda value: None)[0].lines]
+    outs = [found[1] for line in lines if (found := re.search(r"aten\.\w+\.out\(.*out=(t\d+)\)", line))]
+    assert outs
+    assert re.fullmatch(ROW_MAJOR_OUT, str(op))
+    for one in outs:
+        assert any(re.match(rf"{one} = leaf\(.*'contiguous'", line) for line in lines)
 
 
 def test_programs_give_finite_numbers_to_ops_of_which_others_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

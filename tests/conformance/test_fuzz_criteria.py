@@ -279,6 +279,13 @@ OPEN = {
         "t2 = leaf('float32', [2, 2, 4], 'special', 'contiguous', 3)",
         "t3 = aten.convolution.default(t1, t2, None, [3], [1], [4], True, [2], 1)",
     ),
+    "solution of what is singular as a matrix": (
+        "t1 = leaf('float32', [2, 3, 3], 'normal', 'contiguous', 942)",
+        "t2 = leaf('float32', [5, 10, 5], 'small', 'transposed', 290)",
+        "t3 = t2.reshape(-1)[0:][:36].view([2, 3, 6])",
+        "t4 = t1.reshape(-1)[0:][:6].view([2, 3])",
+        "t5 = aten.linalg_tensorsolve.default(t3, t4)",
+    ),
     "solution of rank one": (
         "t1 = leaf('float32', [5, 5], 'normal', 'expanded', 718)",
         "t2 = leaf('float32', [5], 'normal', 'contiguous', 237)",
