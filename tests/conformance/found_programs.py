@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from found_outs import FOUND_OF_OUTS
+
 from conformance.fuzz_running import Program
 
 __all__ = ["FOUND"]
 
 #: Programs by which something was found: all lines of one share a cache, as programs of a run do.
 FOUND: dict[str, Program] = {
+    **FOUND_OF_OUTS,
     "a view on prims with the offset of another tensor's": Program(
         (
             "t1 = leaf('float32', [24])",
@@ -16,12 +19,6 @@ FOUND: dict[str, Program] = {
             "t4 = t3.view([5, 1])",
         ),
         "prims",
-    ),
-    "out= of another dtype where eager writes its own alone": Program(
-        ("t1 = leaf('float32', [3, 4])", "t2 = leaf('float32', [3])", "t3 = aten.argmin.out(t1, 1, out=t2)")
-    ),
-    "out= of another dtype of what torch generates": Program(
-        ("t1 = leaf('float32', [3, 4])", "t2 = leaf('float64', [3, 4])", "t3 = aten.mul.Scalar_out(t1, 2.0, out=t2)")
     ),
     "lerp of several dtypes": Program(
         ("t1 = leaf('float32', [3])", "t2 = leaf('bfloat16', [3])", "t3 = aten.lerp.Tensor(t1, t1, t2)")
@@ -53,26 +50,6 @@ FOUND: dict[str, Program] = {
             "t3 = aten.nll_loss2d_forward.default(t1, t2, None, 0, -100)",
         )
     ),
-    "out= that is resized for a transform": Program(
-        (
-            "t1 = leaf('float32', [5, 6, 7])",
-            "t2 = leaf('float32', [0])",
-            "with torch.inference_mode(): t3 = aten.fft_hfft.out(t1, 10, 1, 'ortho', out=t2)",
-        )
-    ),
-    "out= that is resized by a kernel that hands it on": Program(
-        ("t1 = leaf('float32', [4, 5], 'normal', 'transposed')", "t2 = leaf('float32', [])", "t3 = aten.rad2deg.out(t1, out=t2)")
-    ),
-    "out= of the right shape that a pool lays out anew": Program(
-        (
-            "t1 = leaf('float32', [1, 2, 5, 5])",
-            "t2 = leaf('float32', [1, 2, 2, 3], 'ones', 'channels_last')",
-            "t3 = aten.adaptive_avg_pool2d.out(t1, [2, 3], out=t2)",
-        )
-    ),
-    "out= of joined tensors that cannot hold them": Program(
-        ("t1 = leaf('float32', [5, 5])", "t2 = leaf('int32', [5, 10])", "t3 = aten.concat.out([t1, t1], -1, out=t2)")
-    ),
     "the gradient of a row picked by an index without dimensions": Program(
         (
             "t1 = leaf('float32', [10, 5], grad=True)",
@@ -101,16 +78,6 @@ FOUND: dict[str, Program] = {
     ),
     "selu of integers, in inference mode": Program(
         ("t1 = leaf('int16', [5])", "with torch.inference_mode(): t2 = aten.selu.default(t1)")
-    ),
-    "whether all are true, into numbers": Program(
-        ("t1 = leaf('float32', [5, 5])", "t2 = leaf('int64', [5])", "t3 = aten.all.out(t1, 0, out=t2)")
-    ),
-    "windows of no batch, into whole numbers": Program(
-        (
-            "t1 = leaf('float32', [0, 1, 5, 5])",
-            "t2 = leaf('int64', [0, 4, 16])",
-            "t3 = aten.im2col.out(t1, [2, 2], [1, 1], [0, 0], [1, 1], out=t2)",
-        )
     ),
     "noise of another type than what it is for": Program(
         (
@@ -164,19 +131,6 @@ FOUND: dict[str, Program] = {
             "t3 = leaf('bool', [3], 'ones')",
             "t4 = aten.index_add_.default(t1, 0, t2, t3, alpha=-1)",
             "t5 = aten.index_add.default(t1, 0, t2, t3, alpha=0)",
-        )
-    ),
-    "random numbers into tensors of another type or shape": Program(
-        (
-            "t1 = leaf('float32', [3, 4], 'uniform')",
-            "t2 = leaf('int64', [3, 4], 'small', 'transposed')",
-            "t3 = aten.bernoulli.out(t1, out=t2)",
-            "t4 = leaf('float32', [0])",
-            "t5 = leaf('int64', [])",
-            "t6 = aten.normal.Tensor_float_out(t5, 2.0, out=t4)",
-            "t7 = leaf('float64', [2, 4])",
-            "t8 = aten.normal.Tensor_Tensor_out(t1, t5, out=t7)",
-            "t9 = aten.normal.float_Tensor_out(1.5, t5, out=t7)",
         )
     ),
     "a write to an element of conjugates, on prims": Program(
@@ -271,60 +225,6 @@ FOUND: dict[str, Program] = {
         ),
         "prims",
     ),
-    "out= of a wider type, in which means and deviations are computed": Program(
-        (
-            "t1 = leaf('bfloat16', [5, 5])",
-            "t2 = leaf('float64', [5])",
-            "t3 = aten.mean.out(t1, [0], out=t2)",
-            "t4 = aten.std.out(t1, [0], out=t2)",
-            "t5 = leaf('float32', [])",
-            "t6 = aten.mean.dtype_out(t1, out=t5)",
-            "t7 = aten.var.correction_out(t1, [1], correction=2, out=t2)",
-        )
-    ),
-    "out= of a wider type, to which what is computed in a narrower one is written": Program(
-        ("t1 = leaf('int64', [9], 'ones')", "t2 = leaf('float64', [9])", "t3 = aten.digamma.out(t1, out=t2)")
-    ),
-    "out= of another type than picked rows, and than a blend by a number": Program(
-        (
-            "t1 = leaf('float32', [5, 5])",
-            "t2 = leaf('int64', [2], 'below 5')",
-            "t3 = leaf('float64', [0])",
-            "t4 = aten.lerp.Scalar_out(t1, t1, 0.4, out=t3)",
-            "t5 = aten.index_select.out(t1, 0, t2, out=t3)",
-        )
-    ),
-    "products along a dimension as bools": Program(
-        ("t1 = leaf('int64', [4])", "t2 = leaf('bool', [4])", "t3 = aten.cumprod.out(t1, 0, out=t2)")
-    ),
-    "out= that a kernel of LAPACK computes in": Program(
-        (
-            "t1 = leaf('float32', [4, 3])",
-            "t2 = leaf('float32', [4, 2])",
-            "t3 = leaf('float32', [0])",
-            "t4 = leaf('float32', [0])",
-            "t5 = leaf('int64', [0])",
-            "t6 = leaf('float32', [0])",
-            "t7 = aten.linalg_lstsq.out(t1, t2, driver='gels', solution=t3, residuals=t4, rank=t5, singular_values=t6)",
-            "t8 = leaf('float32', [])",
-            "t9 = aten.geqrf.a(t1, a=t8, tau=t6)",
-            "t10 = leaf('float32', [0])",
-            "t11 = leaf('float32', [])",
-            "t12 = aten.geqrf.a(t1, a=t10, tau=t11)",
-        )
-    ),
-    "out= of transforms and inverses, in inference mode": Program(
-        (
-            "t1 = leaf('float32', [5, 6, 7])",
-            "t2 = leaf('complex64', [0])",
-            "with torch.inference_mode(): t3 = aten.fft_ifft.out(t1, 10, 1, 'ortho', out=t2)",
-            "t4 = leaf('float32', [2, 2, 3, 12, 1], 'uniform')",
-            "t5 = leaf('float32', [0])",
-            "with torch.inference_mode(): t6 = aten.linalg_tensorinv.out(t4, 3, out=t5)",
-            "t7 = leaf('float16', [5])",
-            "with torch.inference_mode(): t8 = aten.inner.out(t7, t7, out=t5)",
-        )
-    ),
     "a norm of layers of rows that are equal, or none, by a norm of batches": Program(
         (
             "t1 = leaf('bfloat16', [0, 2])",
@@ -409,14 +309,6 @@ FOUND: dict[str, Program] = {
         ),
         "prims",
     ),
-    "a product of rows that is written to every second place": Program(
-        (
-            "t1 = leaf('float32', [3])",
-            "t2 = leaf('float32', [4, 3])",
-            "t3 = leaf('float32', [4], 'ones', 'strided')",
-            "t4 = aten.linear.out(t1, t2, out=t3)",
-        ),
-    ),
     "products of NaN that are multiplied by nothing": Program(
         (
             "t1 = leaf('float32', [5])",
@@ -464,13 +356,6 @@ FOUND: dict[str, Program] = {
             "t1 = leaf('float64', [3], 'ones')",
             "t2 = t1 * 1.8e19",
             "t3 = aten.special_zeta.default(t2, t2)",
-        ),
-    ),
-    "a power of matrices into another type": Program(
-        (
-            "t1 = leaf('float32', [2, 2])",
-            "t2 = leaf('float64', [2, 2])",
-            "with torch.inference_mode(): t3 = aten.linalg_matrix_power.out(t1, -1, out=t2)",
         ),
     ),
     "a batch of products that autocast rounds": Program(
@@ -584,28 +469,5 @@ FOUND: dict[str, Program] = {
             "t4 = aten.native_dropout.default(t1, -1, False)",
         ),
         "prims",
-    ),
-    "frexp of which one out= is resized and the other decides how it lies": Program(
-        (
-            "t1 = leaf('float32', [2, 3, 4], 'ones', 'transposed')",
-            "t2 = leaf('float32', [2, 3, 4])",
-            "t3 = leaf('int32', [4])",
-            "t4 = aten.frexp.Tensor_out(t1, mantissa=t2, exponent=t3)",
-        )
-    ),
-    "a power of half floats into a wider out= in inference mode": Program(
-        (
-            "t1 = leaf('float16', [1, 1])",
-            "t2 = leaf('float32', [1, 1])",
-            "with torch.inference_mode(): t3 = aten.matrix_power.out(t1, 3, out=t2)",
-        )
-    ),
-    "a power of one into an out= of any type": Program(
-        (
-            "t1 = leaf('float32', [3])",
-            "t2 = leaf('bool', [3])",
-            "t3 = aten.pow.Scalar_out(1, t1, out=t2)",
-            "t4 = aten.pow.Scalar_out(2, t1, out=t2)",
-        )
     ),
 }
