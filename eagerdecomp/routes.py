@@ -141,8 +141,10 @@ class Routes:
             yield from (Kind("", (Way(rule, footprint),)) for footprint in kept[rule.source])
         if not told and not changed:
             bound = tuple(Way(rule, ops) for rule in rules if rule.linked and (ops := _bound(rule)))
-            if bound:
-                yield Kind("", bound)
+            # C++ composes what writes `out` of what does the same: its functional twin and a copy tell what that comes to.
+            composed = tuple(Way(rule, as_twin) for rule in rules if rule.source == "composite" and (as_twin := _of_twin(rule)))
+            if bound or composed:
+                yield Kind("", bound or composed)
 
     def graph(self, asked: Iterable[str]) -> set[str]:
         """The ops asked for, and all that their rules call."""
@@ -358,6 +360,11 @@ def _takes(when: Predicate, example: str) -> bool:
 
 def _same(kept: tuple[Footprint, ...], told: list[Footprint | None]) -> bool:
     return any(footprint in told for footprint in kept)
+
+
+def _of_twin(rule: Rule) -> Footprint:
+    twin = functional_twin(rule.op) if facts_of(rule.op).is_out else None
+    return {} if twin is None else {str(twin): 1, "aten.copy_.default": 1}
 
 
 def _bound(rule: Rule) -> dict[str, int]:

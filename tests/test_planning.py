@@ -71,6 +71,7 @@ def test_an_op_without_a_route_names_the_end_and_a_set_with_it_opens_it() -> Non
 
 def test_an_in_place_form_is_its_twin_and_a_copy(core: Plan) -> None:
     assert core["aten.silu_.default"].status == "closed"
+    assert core["aten.absolute.out"].status == "closed"  # composed in C++
     assert set(core["aten.silu_.default"].routes[0].kernels) == {"aten.mul.Tensor", "aten.sigmoid.default", "aten.copy_.default"}
 
 
