@@ -18,7 +18,7 @@ from torch import Tensor
 from conformance.fuzz_criteria import holds_singular, is_right
 from conformance.fuzz_leaves import names as words
 from conformance.fuzz_leaves import wide_leaf, widened
-from conformance.fuzz_limits import FUSED, HIDDEN_DRAWS, NAN_BY_PLACE, NOT_FINITE, SPREADS, SQUARED, THEIR_OWN, allowed
+from conformance.fuzz_limits import FUSED, HIDDEN_DRAWS, NAN_BY_PLACE, NOT_FINITE, QUOTIENTS, SPREADS, SQUARED, THEIR_OWN, allowed
 from conformance.fuzz_roundings import (
     CALL,
     as_autocast_gives,
@@ -281,13 +281,12 @@ class Spaces:
             )
         if re.fullmatch(SQUARED, call[1]):
             sides[1] = replace(sides[1], leaves=list(map(in_range_of_squares, *(side.leaves for side in sides))))
-        if not all(is_finite(one) for one in leaves_of([*args, *kwargs.values()])):
-            if re.fullmatch(NOT_FINITE, call[1]):
-                return True
+        odd = not all(is_finite(one) for one in leaves_of([*args, *kwargs.values()]))
+        if odd and re.fullmatch(NOT_FINITE, call[1]):
+            return True
+        if (odd and re.fullmatch(SPREADS, call[1])) or re.fullmatch(QUOTIENTS, call[1]):
             reached = is_reached(op, args, kwargs) if call[1].startswith("fft_") else None
-            if re.fullmatch(SPREADS, call[1]) and all(
-                _near_where_finite(want, have, reached) for want, have in zip(*(side.leaves for side in sides), strict=True)
-            ):
+            if all(_near_where_finite(want, have, reached) for want, have in zip(*(side.leaves for side in sides), strict=True)):
                 return True
         if re.fullmatch(FUSED, call[1]) and is_unfused(call[1], args, kwargs, sides[1].leaves[0]):
             return True

@@ -19,6 +19,7 @@ __all__ = [
     "FUSED",
     "NOT_FINITE",
     "NUCLEAR",
+    "QUOTIENTS",
     "ROW_MAJOR",
     "ROW_MAJOR_OUT",
     "SPREADS",
@@ -78,6 +79,10 @@ NOT_FINITE = r"\w*(linalg|cholesky|inverse|solve|svd|qr|det|lstsq|pinv|matrix_|p
 #: them the order of sums and products decides: where both sides hold no finite number, they are taken as alike. What a Fourier
 #: transform multiplies by zero, or drops, is its algorithm's too: where one is not finite, if something that is not goes in there.
 SPREADS = r"fft_\w+|i?stft|(std|var)_mean|(native_)?(batch|group|instance|layer)_norm"
+
+#: Ops, as a pattern of their names, whose quotients of complex numbers by 0 are infinite, where those of eager's own `div` are NaN:
+#: they too are alike where neither is finite.
+QUOTIENTS = r"addcdiv_?"
 
 #: Ops, as a pattern of their names, that are the root of a sum of squares, which eager holds in float64 and a set's `var` in its
 #: own type: where it leaves the range of that, they are infinite or 0 (README, Limits).

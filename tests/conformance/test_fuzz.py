@@ -149,6 +149,11 @@ NOT_COMPARED: dict[str, tuple[str, tuple[str, ...], str]] = {
         ),
         "prims",
     ),
+    "a complex quotient by 0": (
+        "fuzz_judging.QUOTIENTS",
+        ("t1 = leaf('complex64', [5])", "t2 = leaf('complex64', [5], 'zeros')", "t3 = aten.addcdiv.default(t1, t1, t2)"),
+        "core",
+    ),
     "a deviation whose square is beyond the range": (
         "fuzz_judging.SQUARED",
         ("t1 = leaf('float32', [4, 5])", "t2 = t1 * 1e30", "t3 = aten.std.dim(t2, [1])"),
