@@ -116,13 +116,18 @@ def _eigenvectors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str,
     )
 
 
+def _from_lower(matrix: Tensor, adjoint: bool = True) -> Tensor:
+    """The Hermitian matrix, or the symmetric one, that has this lower triangle."""
+    half, diagonal = matrix.tril(-1), matrix.diagonal(dim1=-2, dim2=-1)
+    diagonal = diagonal.real.to(matrix.dtype) if adjoint else diagonal
+    return half + (half.mH if adjoint else half.mT) + torch.diag_embed(diagonal)
+
+
 def _symmetric(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
     values, vectors = results
     if not vectors.numel():
         return None
-    half = matrix.triu(1).mH if str(given.get("UPLO", "L")).upper() == "U" else matrix.tril(-1)
-    diagonal = matrix.diagonal(dim1=-2, dim2=-1).real.to(matrix.dtype)
-    whole = half + half.mH + torch.diag_embed(diagonal)
+    whole = _from_lower(matrix.mH if str(given.get("UPLO", "L")).upper() == "U" else matrix)
     ascending = bool((values.diff() >= 0).all())
     return (
         ascending and _orthonormal(vectors, rounding) and _small(whole @ vectors - vectors * values.unsqueeze(-2), whole, rounding)
@@ -317,9 +322,7 @@ def _packed_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[st
 def _symmetric_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
     """What the steps of `sytrf` multiply to: a block of one or two rows each, with the rows that were exchanged before it."""
     adjoint = bool(given.get("hermitian"))
-    half, diagonal = matrix.tril(-1), matrix.diagonal(dim1=-2, dim2=-1)
-    diagonal = diagonal.real.to(matrix.dtype) if adjoint else diagonal
-    whole = half + (half.mH if adjoint else half.mT) + torch.diag_embed(diagonal)
+    whole = _from_lower(matrix, adjoint)
     count = matrix.size(-1)
     rows = zip(
         *(one.reshape(-1, *one.shape[-rank:]) for one, rank in zip((whole, *results[:2]), (2, 2, 1), strict=True)), strict=True

@@ -79,7 +79,7 @@ def _bernoulli_by(call: Call) -> Callable[..., Any]:
         if not self.numel():
             return to(self, dtype=self.dtype)
         _check_expands(p, self)
-        if self.dtype.is_complex and self.numel():
+        if self.dtype.is_complex:
             raise not_implemented("bernoulli_tensor_cpu_self_", self.dtype)
         return to(hits(p, self.shape, memory_order(self), generator), dtype=self.dtype)
 
@@ -94,7 +94,7 @@ def _bernoulli_in_place(call: Call) -> Callable[..., Any]:
         if not self.numel():
             return self
         _check_expands(p, self)
-        if self.dtype.is_complex and self.numel():
+        if self.dtype.is_complex:
             raise not_implemented("bernoulli_tensor_cpu_self_", self.dtype)
         copy_(self, hits(p, self.shape, memory_order(self), generator))
         return self
