@@ -1,0 +1,67 @@
+"""Known differences of PyTorch's own tests in the mode, each with its reason.
+
+`docs/pytorch_tests.md` has the same table for readers; `tests/conformance/test_pytorch_tests.py` compares them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["REASONS", "Reason", "read_reasons", "reason_for"]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why tests differ.
+
+    Attributes:
+        tests: a regular expression for ``FILE::TEST``, searched.
+        message: a regular expression for the error in the mode, searched.
+        why: the reason, as a reader of the docs sees it.
+    """
+
+    tests: str
+    message: str
+    why: str
+
+
+_OUTSIDE = "tensors are outside: their layouts are none that an op of Core ATen takes or gives"
+
+REASONS: tuple[Reason, ...] = (
+    Reason("", f"sparse {_OUTSIDE}", "sparse tensors: no op of Core ATen takes or returns one"),
+    Reason("", r"_embedding_bag_backward\.default is not in", "sparse gradients of `embedding_bag`: the same"),
+    Reason("", f"quantised {_OUTSIDE}", "quantised tensors: no op of Core ATen takes or returns one"),
+    Reason("", f"nested {_OUTSIDE}", "nested C++ tensors: no op of Core ATen takes or returns one"),
+    Reason("", f"MKLDNN {_OUTSIDE}", "MKL-DNN tensors: no op of Core ATen takes or returns one"),
+    Reason("lazy_clone|parallel_cow", "", "copy-on-write storage: `_lazy_clone` copies at once"),
+    Reason("sobolengine", "not close", "random numbers: `randint` is not in Core ATen and draws others"),
+    Reason("bce_loss_input_range", "not raised", "checks of values: `binary_cross_entropy` does not read its input"),
+    Reason("unique_dim", "not close", "NaN in `unique(dim=)`: eager takes NaN as equal to all, an undefined order"),
+    Reason("_meta", "Expected out tensor to have dtype", "messages for meta tensors: torch writes them in Python"),
+    Reason("TestFunctionalize", "torch.ops.aten", "`make_fx` in the mode records ops of the set: tracing modes run below"),
+    Reason("test_logspace", "e-16|not equal", "the last bit of `logspace` in float64, which is rounded by `pow`"),
+    Reason("lobpcg", "no end after", "the time limit: eigenvalues by Jacobi rotations are slow"),
+)
+
+
+def reason_for(file: str, test: str, message: str, reasons: Sequence[Reason]) -> Reason | None:
+    """Return the first reason that fits a test and its error."""
+    name = f"{file}::{test}"
+    return next((one for one in reasons if re.search(one.tests, name) and re.search(one.message, message)), None)
+
+
+def read_reasons(path: Path) -> tuple[Reason, ...]:
+    """Read a table from a JSON file: a list of objects with `tests`, `message` and `why`.
+
+    Raises:
+        ValueError: if the file is not such a list.
+    """
+    entries = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        return tuple(Reason(**entry) for entry in entries)
+    except TypeError as error:
+        raise ValueError(f"{path}: a list of objects with tests, message and why is needed: {error}") from None

@@ -1,0 +1,280 @@
+"""The runner of PyTorch's own test files: small files in their style, and backends that are wrong on purpose."""
+
+from __future__ import annotations
+
+import ast
+import json
+import textwrap
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import eagerdecomp as ed
+from conformance import pytorch_tests
+from conformance.pytorch_files import DeviceNames, _Rename, cases_of, import_test_file, key_of
+from conformance.pytorch_reasons import REASONS, Reason, reason_for
+from conformance.pytorch_tests import Job, _in_mode, _Leaked, chosen, main, outcome_of
+
+HEADER = """
+import os, signal, time, unittest
+import torch
+from torch.testing._internal.common_utils import TestCase, run_tests, parametrize, instantiate_parametrized_tests
+from torch.testing._internal.common_device_type import instantiate_device_type_tests, dtypes, onlyPRIVATEUSE1
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+def in_mode():
+    return type(_get_current_dispatch_mode()).__name__ == "EagerDecompMode"
+"""
+
+#: A backend whose `atan` is wrong: what is right in eager fails on it. Imported by name, as a user's backend is.
+WRONG = ed.Backend("wrong", ed.core_aten(), kernels={"aten.atan.default": lambda x: torch.ops.aten.atan.default(x) + 1})
+
+
+def run(folder: Path, text: str, *options: str, name: str = "test_it.py") -> tuple[int, dict[str, Any]]:
+    """Write a test file, run it, and return the exit code and the status of each test."""
+    (folder / name).write_text(HEADER + textwrap.dedent(text))
+    report = folder / "report.json"
+    code = main(["--tests", str(folder), "--json", str(report), *options, name])
+    found = json.loads(report.read_text())
+    return code, {**{row["test"]: row["status"] for row in found["rows"]}, **found["imports"]}
+
+
+def test_each_test_gets_the_status_that_its_runs_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, statuses = run(
+        tmp_path,
+        """
+        class TestIt(TestCase):
+            def test_right(self, device):
+                self.assertEqual(torch.nn.functional.silu(torch.zeros(2, device=device)), torch.zeros(2))
+            @dtypes(torch.float32, torch.float64)
+            def test_wrong(self, device, dtype):
+                x = torch.zeros(2, dtype=dtype, device=device)
+                self.assertEqual(torch.atan(x), x)
+            def test_fails_natively(self, device):
+                self.fail("always")
+            def test_skipped(self, device):
+                self.skipTest("always")
+            def test_any_mode(self, device):
+                self.assertIsNone(_get_current_dispatch_mode())
+            @unittest.expectedFailure
+            def test_expected_failure(self, device):
+                self.fail("expected")
+        instantiate_device_type_tests(TestIt, globals())
+        """,
+        "--backend",
+        f"{__name__}:WRONG",
+    )
+    assert code == 1
+    assert statuses == {
+        "TestIt.test_right_*": "mode",
+        "TestIt.test_wrong_*_float32": "differs",
+        "TestIt.test_wrong_*_float64": "differs",
+        "TestIt.test_fails_natively_*": "not counted",
+        "TestIt.test_skipped_*": "not counted",
+        "TestIt.test_any_mode_*": "any mode",
+        "TestIt.test_expected_failure_*": "not counted",
+    }
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[1].split() == ["test_it.py", "4", "1", "1", "0", "0", "2", "0"]
+    assert "2 x AssertionError: Tensor-likes are not close!" in printed
+
+
+def test_a_process_that_ends_or_blocks_is_a_result_and_the_rest_goes_on(tmp_path: Path) -> None:
+    _, statuses = run(
+        tmp_path,
+        """
+        class TestIt(TestCase):
+            def test_a_ends_natively(self):
+                os.kill(os.getpid(), signal.SIGKILL)
+            def test_b_ends_in_the_mode(self):
+                if in_mode():
+                    os._exit(3)
+            def test_c_blocks_in_the_mode(self):
+                while in_mode():
+                    time.sleep(0.1)
+            def test_d(self):
+                self.assertTrue(True)
+        """,
+        "--limit",
+        "3",
+    )
+    assert statuses == {
+        "TestIt.test_a_ends_natively": "not counted",
+        "TestIt.test_b_ends_in_the_mode": "lost",
+        "TestIt.test_c_blocks_in_the_mode": "lost",
+        "TestIt.test_d": "mode",
+    }
+
+
+def test_a_failure_that_other_tests_cause_is_told_apart(tmp_path: Path) -> None:
+    _, statuses = run(
+        tmp_path,
+        """
+        SEEN = []
+        class TestIt(TestCase):
+            def test_a(self):
+                if in_mode():
+                    SEEN.append("a")
+            def test_after_another(self):
+                self.assertEqual(SEEN, [])
+            def test_in_the_mode_after_another(self):
+                self.assertEqual(in_mode() and SEEN, False if not in_mode() else [])
+            def test_after_itself(self):
+                SEEN.append("b")
+                self.assertNotEqual(SEEN[-2:], ["b", "b"])
+        """,
+    )
+    assert statuses == {
+        "TestIt.test_a": "mode",
+        "TestIt.test_after_another": "not counted",
+        "TestIt.test_in_the_mode_after_another": "alone",
+        "TestIt.test_after_itself": "mode",
+    }
+
+
+def test_an_op_outside_the_set_that_reaches_the_backend_is_a_leak() -> None:
+    case = cases_of(SimpleNamespace(One=_Silu))[0]  # type: ignore[arg-type]
+    assert outcome_of(case, lambda: _in_mode(ed.EagerDecompMode(ed.core_aten()), ed.core_aten())).kind == "pass"
+    narrower = ed.core_aten() - ["aten.sigmoid"]
+    found = outcome_of(case, lambda: _in_mode(ed.EagerDecompMode(ed.core_aten()), narrower))
+    assert (found.kind, found.message) == ("leak", "aten.sigmoid.default")
+    with pytest.raises(_Leaked), _in_mode(ed.EagerDecompMode(ed.core_aten()), narrower):
+        torch.nn.functional.silu(torch.ones(2))
+
+
+class _Silu(torch.testing._internal.common_utils.TestCase):
+    __test__ = False
+
+    def test_silu(self) -> None:
+        assert torch.nn.functional.silu(torch.zeros(2)).sum() == 0
+
+
+def test_a_copy_of_another_device_runs_on_the_cpu(tmp_path: Path) -> None:
+    code, statuses = run(
+        tmp_path,
+        """
+        import torch_toy
+        import torch_toy.testing
+        from torch_toy.testing.common_utils import SupportedDevices
+        MANY = torch_toy.toy.device_count() >= 2
+
+        class TestIt(TestCase):
+            @onlyPRIVATEUSE1
+            @SupportedDevices(["A"])
+            def test_on_the_device(self, device):
+                self.assertEqual(device, "cpu")
+                self.assertEqual(torch.ones(2, device="toy:0").toy().device.type, "toy")
+                self.assertFalse(torch.toy.is_available())
+            @unittest.skipIf(not MANY, "needs two")
+            def test_on_many(self, device):
+                self.fail("there is one")
+        instantiate_device_type_tests(TestIt, globals(), only_for="privateuse1")
+        """,
+        "--names",
+        "toy",
+    )
+    assert code == 0
+    assert statuses == {"TestIt.test_on_the_device_*": "mode", "TestIt.test_on_many_*": "not counted"}
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("f('toy')", "f('cpu')"),
+        ("f('toy:1')", "f('cpu:1')"),
+        ("f('privateuse1')", "f('cpu')"),
+        ("f('a toy')", "f('a toy')"),
+        ("x.toy()", "x.cpu()"),
+        ("x.is_toy", "x.is_cpu"),
+        ("torch.toy.synchronize()", "torch.toy.synchronize()"),
+        ("torch_toy.toy.synchronize()", "torch_toy.toy.synchronize()"),
+        ("onlyPRIVATEUSE1", "onlyCPU"),
+    ],
+)
+def test_device_names_are_replaced_where_they_name_the_device(written: str, read: str) -> None:
+    tree = _Rename(DeviceNames(("toy",))).visit(ast.parse(written))
+    assert ast.unparse(tree) == read
+
+
+def test_a_run_is_continued_and_what_differs_is_run_again_on_request(tmp_path: Path) -> None:
+    journal = str(tmp_path / "rows.jsonl")
+    text = """
+    class TestIt(TestCase):
+        def test_it(self):
+            self.assertEqual(in_mode(), False)
+        def test_other(self):
+            pass
+    """
+    assert run(tmp_path, text, "--resume", journal)[1] == {"TestIt.test_it": "differs", "TestIt.test_other": "mode"}
+    fixed = text.replace("in_mode()", "False")
+    assert run(tmp_path, fixed, "--resume", journal)[1]["TestIt.test_it"] == "differs"
+    assert run(tmp_path, fixed, "--resume", journal, "--report")[1]["TestIt.test_it"] == "differs"
+    assert run(tmp_path, fixed, "--resume", journal, "--again") == (0, {"TestIt.test_it": "mode", "TestIt.test_other": "mode"})
+
+
+def test_a_difference_with_a_reason_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reasons = tmp_path / "reasons.json"
+    reasons.write_text(
+        json.dumps([{"tests": r"test_it\.py::TestIt\.test_it$", "message": "Booleans mismatch", "why": "for a reason"}])
+    )
+    text = """
+    class TestIt(TestCase):
+        def test_it(self):
+            self.assertEqual(in_mode(), False)
+    """
+    assert run(tmp_path, text, "--reasons", str(reasons)) == (0, {"TestIt.test_it": "known"})
+    assert "1  for a reason" in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_imported_is_reported_and_the_next_one_runs(tmp_path: Path) -> None:
+    (tmp_path / "test_broken.py").write_text("import no_such_module_at_all")
+    code, statuses = run(tmp_path, "class TestIt(TestCase):\n    def test_it(self): pass\n", "test_broken.py")
+    assert code == 1
+    assert statuses["TestIt.test_it"] == "mode"
+    assert "no_such_module_at_all" in statuses["test_broken.py"]
+
+
+def test_a_sample_is_spread_over_the_instances_of_each_function() -> None:
+    case: Any = None
+    tests = [Job(f"test_{n}", "f", case, case) for n in range(10)] + [Job("test_g", "g", case, case)]
+    assert [one.name for one in chosen(tests, 1, "")] == ["test_5", "test_g"]
+    assert [one.name for one in chosen(tests, 2, "")] == ["test_2", "test_7", "test_g"]
+    assert len(chosen(tests, 0, "")) == 11
+    assert [one.name for one in chosen(tests, 0, "_[3g]")] == ["test_3", "test_g"]
+
+
+def test_a_test_has_one_key_on_every_device(tmp_path: Path) -> None:
+    (tmp_path / "test_pair.py").write_text(
+        HEADER
+        + "class TestPair(TestCase):\n    @dtypes(torch.float32)\n    def test_x(self, device, dtype): pass\n"
+        + "instantiate_device_type_tests(TestPair, globals(), only_for='cpu')\n"
+    )
+    (case,) = cases_of(import_test_file(tmp_path / "test_pair.py", tmp_path, DeviceNames()))
+    assert key_of(case) == "TestPair.test_x_*_float32"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--tests", "no/such/folder"], ["no_such_file.py"], ["--ops", "no_such_set"], ["--backend", "no_such_module:x"]],
+)
+def test_a_command_line_that_cannot_be_used_says_why(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "test_it.py").write_text("")
+    with pytest.raises(SystemExit) as raised:
+        main(["--tests", str(tmp_path), *words])
+    assert raised.value.code == 2
+    assert words[-1] in capsys.readouterr().err
+
+
+def test_the_page_has_each_reason_of_the_table() -> None:
+    page = (Path(pytorch_tests.__file__).parent.parent / "docs" / "howto" / "pytorch_tests.md").read_text(encoding="utf-8")
+    assert [one.why for one in REASONS if f"| {one.why} |" not in page] == []
+
+
+def test_the_first_reason_that_fits_is_taken() -> None:
+    table = (Reason("a", "x", "first"), Reason("", "", "second"))
+    assert reason_for("file_a", "test", "x y", table) == table[0]
+    assert reason_for("file_b", "test", "x y", table) == table[1]
+    assert reason_for("file_a", "test", "y", table[:1]) is None
