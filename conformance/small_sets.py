@@ -1,0 +1,133 @@
+"""Calls on small op sets with unusual layouts: each gives eager's result, eager's error, or has no route.
+
+    python conformance/small_sets.py                  # the whole sweep; about an hour
+    python conformance/small_sets.py --match norm --ops infra "core less views"
+
+Small sets take rules that Core ATen never takes, and layouts make them fail: a rule may call `view` on strides that it cannot view.
+A call passes where dtypes, shapes, aliasing and written arguments are eager's; rounding of values is judged by `matrix.py`. Calls
+without a route fall back: to write their errors takes seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from conformance.cases import Case, Selection, cases, full_name, opinfos
+from conformance.judge import Observed, differences, observe, only_values
+from eagerdecomp import EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError, core_aten, infra, tiny
+
+__all__ = ["LAYOUTS", "SETS", "Failure", "failures", "main"]
+
+LAYOUTS = ("permuted", "expanded", "gapped", "size-0")
+
+_VIEWS = ("aten.view.default", "aten.native_group_norm.default", "aten.native_layer_norm.default")
+_BATCH_NORMS = tuple(f"aten._native_batch_norm_legit{name}" for name in (".default", ".no_stats", "_no_training.default"))
+
+
+def _core_less(share: float, seed: int) -> OpSet:
+    """Core ATen without a random share of its ops, infra aside."""
+    names = sorted(map(str, core_aten() - infra()))
+    return core_aten() - random.Random(seed).sample(names, int(share * len(names)))
+
+
+SETS: dict[str, Callable[[], OpSet]] = {
+    "infra": infra,
+    "tiny": tiny,
+    "core less views": lambda: core_aten() - [*_VIEWS, *_BATCH_NORMS],
+    **{f"core less {seed}": lambda seed=seed: _core_less(0.2, seed) for seed in range(3)},  # type: ignore[misc]
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One call that gave neither eager's result nor eager's error.
+
+    Attributes:
+        name: the OpInfo.
+        ops: the op set, by its name in `SETS`.
+        layout: the layout of the inputs.
+        what: what differs.
+    """
+
+    name: str
+    ops: str
+    layout: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.ops}, {self.layout}: {self.what}"
+
+
+def failures(
+    infos: Iterable[Any],
+    sets: Sequence[str],
+    layouts: Sequence[str] = LAYOUTS,
+    samples: int = 2,
+    counts: Counter[str] | None = None,
+) -> Iterator[Failure]:
+    """Yield the calls that fail; `counts` gets how many calls ended in which way."""
+    counts = Counter() if counts is None else counts
+    modes = {name: EagerDecompMode(SETS[name](), cache=ProgramCache(), on_unsupported="fallback") for name in sets}
+    for info in infos:
+        for layout in layouts:
+            for case in cases(info, Selection(samples=samples, layout=layout), 0):
+                want = _outcome(case)
+                for name, mode in modes.items():
+                    status, what = _judged(want, _outcome(case, mode))
+                    counts[status] += 1
+                    if what:
+                        yield Failure(full_name(info), name, layout, what)
+
+
+def _outcome(case: Case, *modes: Any) -> Observed | Exception:
+    try:
+        return observe(case.function, case.arguments, modes)
+    except Exception as error:  # what is raised is the outcome
+        return error
+
+
+def _judged(want: Observed | Exception, got: Observed | Exception) -> tuple[str, str]:
+    if isinstance(got, UnsupportedOpError):  # of an op that may have written some of its arguments
+        return "unsupported", ""
+    if isinstance(got, Exception):
+        if type(got) is type(want):
+            return "eager's error", ""
+        return "failed", f"{type(got).__name__}: {' '.join(str(got).split())[:300]}"
+    if isinstance(want, Exception):
+        return "failed", f"no error; eager raised {type(want).__name__}: {want}"
+    found = differences(want, got)
+    return ("passed", "") if not found or only_values(found) else ("failed", "; ".join(found)[:300])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--ops", nargs="+", choices=list(SETS), default=list(SETS), help="the op sets")
+    parser.add_argument("--match", default="", metavar="REGEX", help="only OpInfos whose name it finds")
+    parser.add_argument("--samples", type=int, default=2, help="samples of each OpInfo")
+    parser.add_argument("--part", default="0/1", metavar="I/N", help="every N-th OpInfo, from the I-th")
+    options = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    first, step = map(int, options.part.split("/"))
+    counts: Counter[str] = Counter()
+    for failure in failures(opinfos(options.match)[first::step], options.ops, samples=options.samples, counts=counts):
+        print(failure, flush=True)
+    print(", ".join(f"{count} {status}" for status, count in counts.most_common()))
+    return int(counts["failed"] > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
