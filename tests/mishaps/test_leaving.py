@@ -18,6 +18,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 from moments import in_another_thread, state  # noqa: E402
 from on_core import CORE  # noqa: E402
 from opaque import OPAQUE, by_shape  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
 from eagerdecomp import keeping  # noqa: E402
@@ -107,6 +108,50 @@ def test_modes_left_in_either_order_are_all_left(same: bool, order: str) -> None
         right()
         (second if order == "first" else first).__exit__(None, None, None)
         assert not keeping._installed
+
+
+def test_a_mode_left_before_one_that_was_entered_later_is_the_one_that_is_left() -> None:
+    first, second = mode(), mode()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    before = counted(first), counted(second)
+    right()
+    assert counted(first) == before[0]
+    assert counted(second) > before[1]
+    second.__exit__(None, None, None)
+
+
+class _Counting(TorchDispatchMode):
+    """A mode of torch's that counts the calls that it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_mode_left_before_one_of_torch_s_leaves_that_entered() -> None:
+    one, other = mode(), _Counting()
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    before = counted(one)
+    torch.sigmoid(X)
+    assert (counted(one), other.calls) == (before, 1)
+    other.__exit__(None, None, None)
+
+
+def test_a_mode_that_one_of_torch_s_left_in_its_place_says_so() -> None:
+    other, one = _Counting(), mode()
+    other.__enter__()
+    one.__enter__()
+    other.__exit__(None, None, None)  # leaves `one`, which was entered last
+    with pytest.warns(UserWarning, match="EagerDecompMode was not entered any more .* the _Counting that was entered last"):
+        one.__exit__(None, None, None)
 
 
 def test_generators_that_take_turns_leave_what_they_entered() -> None:

@@ -1,0 +1,1 @@
+"""The process and its outputs; no operator is known here."""

@@ -1,0 +1,26 @@
+"""Whether data loading code is running: code of `torch.utils.data`, or code that it called."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+__all__ = ["in_data_loading"]
+
+_PACKAGE = "torch.utils.data"
+
+
+def in_data_loading() -> bool:
+    """Return whether a frame of `torch.utils.data` is on the stack of this thread.
+
+    It is there while a `DataLoader`, a sampler or `random_split` runs, and while they call a user's dataset, sampler, collate
+    function or worker: on every device that code runs on the host. The walk costs about 0.1 us for each frame.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    below = f"{_PACKAGE}."
+    while frame is not None:
+        name = frame.f_globals.get("__name__")
+        if isinstance(name, str) and (name == _PACKAGE or name.startswith(below)):
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,258 @@
+"""`host_random="native"`: a seed gives eager's order of data, and the random calls that are not eager's are reported."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, TensorDataset, WeightedRandomSampler, random_split
+
+import eagerdecomp as ed
+from eagerdecomp.cli import main
+from eagerdecomp.host.data_loading import in_data_loading
+
+ITEMS = TensorDataset(torch.arange(60))
+WEIGHTS = [1.0, 2.0, 0.5] * 20
+
+
+class Augmented(Dataset[Tensor]):
+    """A dataset that draws integers for each item, as crops of images do."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, place: int) -> Tensor:
+        return place * 1000 + torch.randint(0, 1000, (2,))
+
+
+class Own(Sampler[int]):
+    """A user's sampler."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from torch.empty(8, dtype=torch.int64).random_(60).tolist()
+
+    def __len__(self) -> int:
+        return 8
+
+
+def visited(loader: DataLoader[Any]) -> list[int]:
+    found: list[int] = []
+    for batch in loader:
+        found += (batch[0] if isinstance(batch, list) else batch).flatten().tolist()
+    return found
+
+
+LOADINGS: dict[str, Callable[[int], list[int]]] = {
+    "shuffle": lambda workers: visited(DataLoader(ITEMS, 4, shuffle=True, num_workers=workers)),
+    "shuffle by a generator": lambda workers: visited(
+        DataLoader(ITEMS, 4, shuffle=True, num_workers=workers, generator=torch.Generator().manual_seed(7))
+    ),
+    "replacement": lambda workers: visited(
+        DataLoader(ITEMS, 4, sampler=RandomSampler(ITEMS, replacement=True, num_samples=70), num_workers=workers)
+    ),
+    "weighted": lambda workers: visited(DataLoader(ITEMS, 4, sampler=WeightedRandomSampler(WEIGHTS, 40), num_workers=workers)),
+    "weighted, without replacement": lambda workers: visited(
+        DataLoader(ITEMS, 4, sampler=WeightedRandomSampler(WEIGHTS, 40, replacement=False), num_workers=workers)
+    ),
+    "augmented": lambda workers: visited(DataLoader(Augmented(), 4, shuffle=True, num_workers=workers)),
+    "a user's sampler": lambda workers: visited(DataLoader(ITEMS, 4, sampler=Own(), num_workers=workers)),
+    "split": lambda workers: list(random_split(ITEMS, [20, 40])[0].indices),
+}
+
+# What decomposed calls reproduce without the option: they draw by `rand` and `randperm` alone.
+EXACT_ANYWAY = {"split"}
+
+
+def seeded(loading: Callable[[int], list[int]], workers: int) -> tuple[list[int], Tensor]:
+    torch.manual_seed(0)
+    return loading(workers), torch.rand(3)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", LOADINGS)
+def test_a_seed_gives_eagers_data_and_the_stream_goes_on_as_eagers(name: str, workers: int) -> None:
+    mode = ed.EagerDecompMode(ed.core_aten(), host_random="native")
+    want, want_next = seeded(LOADINGS[name], workers)
+    with mode:
+        got, got_next = seeded(LOADINGS[name], workers)
+    assert got == want
+    assert torch.equal(got_next, want_next)
+    stats = mode.stats()
+    assert stats.total.host_random >= 1
+    assert stats.other_numbers == {}
+    assert stats.total.calls == stats.total.direct + stats.total.decomposed + stats.total.host_random
+
+
+@pytest.mark.parametrize("name", sorted(set(LOADINGS) - EXACT_ANYWAY))
+def test_by_default_they_are_decomposed_and_counted_as_other_numbers(name: str) -> None:
+    mode = ed.EagerDecompMode(ed.core_aten())
+    want, want_next = seeded(LOADINGS[name], 0)
+    with mode:
+        got, got_next = seeded(LOADINGS[name], 0)
+    assert (got, got_next.tolist()) != (want, want_next.tolist())
+    assert mode.stats().host_random == {}
+    assert sum(mode.stats().other_numbers.values()) >= 1
+
+
+def test_random_split_moves_the_default_generator_on_in_the_mode_as_in_eager() -> None:
+    want = seeded(LOADINGS["split"], 0)
+    with ed.EagerDecompMode(ed.core_aten()):
+        got = seeded(LOADINGS["split"], 0)
+        again = torch.randperm(60, generator=torch.default_generator)
+    assert got[0] == want[0]
+    assert torch.equal(got[1], want[1])
+    assert again.tolist()[:20] != got[0]
+
+
+def test_a_training_run_over_a_shuffled_loader_is_eagers_run() -> None:
+    def train() -> list[float]:
+        torch.manual_seed(0)
+        x = torch.randn(40, 6)
+        net = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Dropout(0.3), torch.nn.Linear(16, 1))
+        optimizer, losses = torch.optim.SGD(net.parameters(), 0.1), []
+        for _ in range(2):
+            for batch, target in DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), 8, shuffle=True):
+                loss = (net(batch) - target).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+        return losses
+
+    want = train()
+    mode = ed.EagerDecompMode(ed.core_aten(), host_random="native")
+    with mode:
+        got = train()
+    assert got == pytest.approx(want, rel=1e-5)
+    assert mode.stats().other_numbers == {}
+
+
+def test_random_calls_of_the_program_itself_stay_decomposed() -> None:
+    mode = ed.EagerDecompMode(ed.core_aten(), host_random="native")
+    with ed.BackendRecorder() as seen, mode:
+        torch.randint(2**20, (5,))
+        torch.empty((), dtype=torch.int64).random_()
+    assert mode.stats().host_random == {}
+    assert mode.stats().other_numbers == {"aten.randint.default": 1, "aten.random_.default": 1}
+    assert not seen.outside(ed.core_aten())
+
+
+def test_tensors_of_another_device_stay_decomposed() -> None:
+    class OnMeta(Dataset[int]):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, place: int) -> int:
+            torch.empty(3, device="meta").random_()
+            return place
+
+    mode = ed.EagerDecompMode(ed.core_aten(), host_random="native")
+    with mode:
+        visited(DataLoader(OnMeta()))
+    assert mode.stats()["aten.random_.default"].host_random == 1  # the seed of the loader
+    assert mode.stats()["aten.random_.default"].decomposed == 2
+
+
+def test_a_set_without_a_route_loads_data_natively() -> None:
+    small = ed.core_aten() - ["aten.rand", "aten.randn", "aten.native_dropout"]
+    with ed.EagerDecompMode(small), pytest.raises(ed.UnsupportedOpError, match=r"aten\.random_"):
+        LOADINGS["shuffle"](0)
+    torch.manual_seed(0)
+    want = LOADINGS["shuffle"](0)
+    torch.manual_seed(0)
+    with ed.EagerDecompMode(small, host_random="native"):
+        assert LOADINGS["shuffle"](0) == want
+
+
+def test_data_loading_is_seen_from_the_code_that_it_calls_and_from_nowhere_else() -> None:
+    found: list[bool] = []
+
+    def collate(batch: list[Any]) -> list[Any]:
+        found.append(in_data_loading())
+        return batch
+
+    assert not in_data_loading()
+    list(DataLoader(ITEMS, 30, collate_fn=collate))
+    assert found == [True, True]
+    assert not in_data_loading()
+
+
+def test_another_word_is_refused() -> None:
+    with pytest.raises(ValueError, match="host_random"):
+        ed.EagerDecompMode(ed.core_aten(), host_random="eager")  # type: ignore[arg-type]
+
+
+def test_a_recording_mode_takes_them_for_direct_calls() -> None:
+    mode = ed.RecordingMode(ed.core_aten(), host_random="native")
+    with mode:
+        seeded(LOADINGS["replacement"], 0)
+    sites = [site for site in mode.record().sites if site.op.startswith("aten.randint.")]
+    assert sum(site.calls for site in sites) >= 1
+    assert [site.direct for site in sites] == [site.calls for site in sites]
+
+
+# -- the command ----------------------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import sys, torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+items = TensorDataset(torch.arange(20))
+for batch, in DataLoader(items, 5, shuffle=True, num_workers=int(sys.argv[1])):
+    print(*batch.tolist())
+print(torch.rand(1).item())
+if len(sys.argv) > 2:
+    torch.zeros(3).exponential_(), torch.zeros(3).random_(), torch.zeros(3).random_(9)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT, encoding="utf-8")
+    return path
+
+
+def ran(capfd: pytest.CaptureFixture[str], tmp_path: Path, *words: str) -> tuple[str, dict[str, Any]]:
+    target = tmp_path / "facts.json"
+    assert main(["run", "--json", str(target), *words]) == 0
+    return capfd.readouterr().out, json.loads(target.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_run_loads_eagers_data_and_reports_what_ran_natively(
+    workers: str, script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = compile(SCRIPT, "script.py", "exec")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["script.py", workers])
+        exec(code, {"__name__": "__main__"})
+    want = capfd.readouterr().out
+    out, facts = ran(capfd, tmp_path, str(script), workers)
+    assert out.startswith(want)
+    assert facts["random"]["other_numbers"] == {}
+    assert facts["random"]["host_random"] == {"aten.random_.default": 2, "aten.randperm.generator": 2}
+    assert facts["ops_outside"] == 0
+    assert "random calls of data loading, run natively  4 (aten.random_ 2, aten.randperm 2)" in out
+    assert "random calls with other numbers than eager  0\n" in out
+
+
+def test_run_reports_the_random_calls_that_are_not_eagers(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out, facts = ran(capfd, tmp_path, str(script), "0", "more")
+    assert "random calls with other numbers than eager  3 (aten.random_ 2, aten.exponential_ 1)" in out
+    other = {"aten.exponential_.default": 1, "aten.random_.default": 1, "aten.random_.to": 1}
+    assert facts["random"]["other_numbers"] == other
+
+
+def test_run_decomposes_data_loading_where_asked(script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    native, _ = ran(capfd, tmp_path, str(script), "0")
+    out, facts = ran(capfd, tmp_path, "--host-random", "decomposed", str(script), "0")
+    assert out.splitlines()[:4] != native.splitlines()[:4]
+    assert facts["random"] == {"host_random": {}, "other_numbers": {"aten.random_.default": 2}}
+    assert "run natively" not in out

@@ -1,0 +1,169 @@
+"""What a script prints, copied by file descriptor, and two outputs side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagerdecomp.cli import main
+from eagerdecomp.host import outputs
+from eagerdecomp.host.outputs import Difference, Outputs, decoded
+
+OURS = "step 1\nloss 2.0\ndone\nextra\n"
+PLAIN = "step 1\nloss 1.0\ndone\n"
+
+
+def test_equal_outputs_are_called_the_same() -> None:
+    both = Outputs(PLAIN, PLAIN)
+    assert (both.same, both.summary(), both.listing(100)) == (True, "same output", [])
+
+
+def test_differences_have_the_numbers_of_their_lines() -> None:
+    both = Outputs(OURS, PLAIN)
+    assert both.differences() == [Difference(2, ("loss 2.0",), 2, ("loss 1.0",)), Difference(4, ("extra",), 4, ())]
+    assert both.summary() == "2 lines differ"
+    assert Outputs("a\n", "b\n").summary() == "1 line differs"
+    assert both.to_json() == {
+        "same": False,
+        "ours": OURS,
+        "plain": PLAIN,
+        "differences": [
+            {"line": 2, "ours": ["loss 2.0"], "plain_line": 2, "plain": ["loss 1.0"]},
+            {"line": 4, "ours": ["extra"], "plain_line": 4, "plain": []},
+        ],
+    }
+
+
+def test_an_output_without_its_last_line_end_is_not_the_same() -> None:
+    both = Outputs("done", "done\n")
+    assert (both.same, both.summary(), both.listing(100)) == (False, "the same lines, other line ends", [])
+
+
+def test_a_wide_terminal_gets_two_columns_that_fit() -> None:
+    assert Outputs(OURS, PLAIN).listing(80) == [
+        "  under the mode                       |   plain eager",
+        "2 loss 2.0                             | 2 loss 1.0",
+        "4 extra                                |",
+    ]
+    long = Outputs("x" * 300 + "\n", "y" * 300 + "\n").listing(101)
+    assert [len(row) for row in long[1:]] == [101]
+    assert long[1] == f"1 {'x' * 44}... | 1 {'y' * 44}..."
+
+
+def test_a_narrow_terminal_gets_one_column() -> None:
+    assert Outputs(OURS, PLAIN).listing(79) == [
+        "+ under the mode, - plain eager",
+        "+2 loss 2.0",
+        "-2 loss 1.0",
+        "+4 extra",
+    ]
+
+
+def test_a_long_listing_is_cut_and_says_so() -> None:
+    rows = Outputs("".join(f"a{n}\n" for n in range(100)), "".join(f"b{n}\n" for n in range(100))).listing(100)
+    assert len(rows) == 42
+    assert rows[-1] == "... 60 more; --json FILE has both outputs"
+
+
+def test_very_long_outputs_are_compared_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "_PAIRS", 0)
+    assert Outputs(OURS, PLAIN).differences() == [Difference(2, ("loss 2.0",), 2, ("loss 1.0",)), Difference(4, ("extra",), 4, ())]
+
+
+def test_an_output_is_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "KEPT", 4)
+    assert decoded(b"abcdef") == "abcd\n(output cut after 4 bytes)\n"
+    assert decoded(b"ab\r\n") == "ab\n"
+
+
+COPIED = """
+import os, subprocess, sys
+from eagerdecomp.host.outputs import copied_stdout
+try:
+    with copied_stdout() as copy:
+        print("by print")
+        sys.stdout.flush()
+        os.write(1, b"by number\\n")
+        subprocess.run([sys.executable, "-c", "print('by a child')"], check=True)
+        if os.fork() == 0:
+            sys.exit()
+        os.wait()
+        print("unflushed")
+        raise KeyError
+except KeyError:
+    print("afterwards")
+    sys.stderr.buffer.write(copy)
+"""
+
+
+def test_stdout_is_copied_and_passed_on_that_of_children_too_and_put_back_after_an_error() -> None:
+    done = subprocess.run([sys.executable, "-c", COPIED], capture_output=True, text=True, check=True)
+    assert done.stderr == "by print\nby number\nby a child\nunflushed\n"
+    assert done.stdout == f"{done.stderr}afterwards\n"
+
+
+def ran(tmp_path: Path, text: str, *options: str) -> tuple[int, str, dict[str, Any]]:
+    script, target = tmp_path / "script.py", tmp_path / "facts.json"
+    script.write_text(text, encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "eagerdecomp",
+        "run",
+        "--baseline",
+        "--no-record",
+        "--json",
+        str(target),
+        *options,
+        str(script),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "120"})
+    return done.returncode, done.stdout, json.loads(target.read_text(encoding="utf-8"))
+
+
+DRAWS = (
+    "import torch\ntorch.manual_seed(0)\nprint('start')\n"
+    "print(torch.zeros(3, dtype=torch.int64).random_(9).tolist())\nprint('end')\n"
+)
+
+
+def test_baseline_shows_outputs_that_differ_side_by_side(tmp_path: Path) -> None:
+    code, out, facts = ran(tmp_path, DRAWS)
+    plain = subprocess.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, check=True).stdout
+    assert code == 0
+    assert facts["output"]["plain"] == plain
+    assert facts["output"]["ours"] != plain
+    assert out.startswith(facts["output"]["ours"])
+    (one,) = facts["output"]["differences"]
+    assert (one["line"], one["plain_line"]) == (2, 2)
+    assert "output, beside plain eager                  1 line differs" in out
+    (row,) = [line for line in out.splitlines() if " | 2 [" in line]
+    assert row.split(" | ")[0].strip() == f"2 {one['ours'][0]}"
+    assert row.split(" | ")[1].strip() == f"2 {one['plain'][0]}"
+
+
+def test_baseline_says_where_the_output_is_the_same(tmp_path: Path) -> None:
+    _, out, facts = ran(tmp_path, "import torch\ntorch.manual_seed(0)\nprint(torch.rand(3).tolist())\n")
+    assert "output, beside plain eager                  same output\n" in out
+    assert (facts["output"]["same"], facts["output"]["differences"]) == (True, [])
+
+
+def test_baseline_shows_what_a_run_printed_before_it_failed(tmp_path: Path) -> None:
+    code, _, facts = ran(tmp_path, DRAWS.replace("print('end')", "raise SystemExit(3)"), "--quiet")
+    assert code == 3
+    assert facts["plain_seconds"] is None
+    assert facts["output"]["plain"].startswith("start\n[")
+
+
+def test_without_baseline_nothing_is_said_of_outputs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script, target = tmp_path / "script.py", tmp_path / "facts.json"
+    script.write_text("print('here')\n", encoding="utf-8")
+    assert main(["run", "--json", str(target), str(script)]) == 0
+    assert "beside plain eager" not in capfd.readouterr().out
+    assert json.loads(target.read_text(encoding="utf-8"))["output"] is None
