@@ -1,0 +1,1 @@
+"""Eager's behaviour around the arithmetic: what its kernels check, refuse and warn of."""

@@ -1,0 +1,176 @@
+"""Facts about decomposed random ops: for which calls they draw eager's own numbers.
+
+Two draws are the same if they start from the same generator state, give the same values up to rounding, and leave the same state
+behind. The facts were measured on the CPU against plain eager; `tests/test_random_numbers.py` measures them again. An op without a
+fact here is not known to draw eager's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.precision import HALF
+from eagerdecomp.schema import arguments_of, facts_of
+from eagerdecomp.strides import memory_order
+
+__all__ = ["RandomCall", "SameNumbers", "same_numbers"]
+
+aten = torch.ops.aten
+
+#: Whether a call draws eager's numbers; takes its arguments.
+_Where: TypeAlias = Callable[..., bool]
+
+#: Whether a call of an op draws eager's numbers; takes its arguments, its keyword arguments and its result.
+SameNumbers: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any], Any], bool]
+
+# Eager draws normal variates in blocks of this many, and fewer than that one by one.
+_BLOCK = 16
+
+
+@dataclass(frozen=True)
+class RandomCall:
+    """The fact about one random op.
+
+    Attributes:
+        draws_by: the op whose kernel draws the numbers.
+        where: for which calls they are eager's; None for all.
+    """
+
+    draws_by: OpOverload
+    where: _Where | None = None
+
+
+def _in_order(like: Tensor, memory_format: torch.memory_format | None = None) -> bool:
+    """Whether a result in the layout of `like` is contiguous."""
+    return all(place == dim for place, dim in enumerate(memory_order(like, memory_format)))
+
+
+def _normal_in_place(self: Tensor, *parameters: Any, **options: Any) -> bool:
+    """Eager fills contiguous tensors by blocks; others, and small ones, one by one, which ours does for small ones alone."""
+    return self.numel() * (1 + self.is_complex()) < _BLOCK or self.is_contiguous()
+
+
+def _normal_like(
+    self: Tensor, *parameters: Any, memory_format: torch.memory_format | None = None, dtype: Any = None, **options: Any
+) -> bool:
+    complex_valued = (dtype or self.dtype).is_complex
+    return self.numel() * (1 + complex_valued) < _BLOCK or _in_order(self, memory_format)
+
+
+def _normal_by_tensors(first: Any, second: Any = 1.0, *rest: Any, **options: Any) -> bool:
+    """Eager draws the remainder behind the last block once more, in the type of the tensor: another count for float16, bfloat16."""
+    given = [one for one in (first, second) if isinstance(one, Tensor)]
+    if not any(one.dtype in HALF for one in given):
+        return True
+    count = int(torch.broadcast_shapes(*(one.shape for one in given)).numel())  # type: ignore[no-untyped-call]
+    return count < _BLOCK or count % _BLOCK == 0
+
+
+def _few(self: Tensor, *parameters: Any, **options: Any) -> bool:
+    return self.numel() < _BLOCK
+
+
+def _in_float64(self: Tensor, *parameters: Any, **options: Any) -> bool:
+    return self.dtype is torch.float64
+
+
+_RAND, _RANDN, _RANDPERM = aten.rand.default, aten.randn.default, aten.randperm.default
+_MASK, _BERNOULLI = aten.native_dropout.default, aten.bernoulli_.float
+
+_UNIFORM = ("uniform", "uniform_", "rand", "rand_like", "geometric", "geometric_", "cauchy", "cauchy_")
+_DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
+_WITH_DROPOUT = (
+    *(name for one in _DROPOUTS for name in (one, f"{one}_")),
+    *("lstm", "gru", "rnn_relu", "rnn_tanh"),
+    *("scaled_dot_product_attention", "_scaled_dot_product_attention_math"),
+)
+
+
+def _facts() -> Iterator[tuple[str, RandomCall]]:
+    yield from ((name, RandomCall(_RAND)) for name in _UNIFORM)
+    yield from ((name, RandomCall(_RAND)) for name in ("bernoulli", "bernoulli_"))
+    yield from ((name, RandomCall(_MASK)) for name in ("bernoulli.p", "bernoulli_.float"))
+    yield from ((name, RandomCall(_BERNOULLI)) for name in _WITH_DROPOUT)
+    yield "randn", RandomCall(_RANDN)
+    yield "randperm", RandomCall(_RANDPERM)
+    yield "normal_", RandomCall(_RANDN, _normal_in_place)
+    yield from ((name, RandomCall(_RANDN, _normal_like)) for name in ("normal_functional", "randn_like"))
+    yield "normal", RandomCall(_RANDN, _normal_by_tensors)
+    yield from ((name, RandomCall(_RANDN)) for name in ("normal.float_float", "normal.float_float_out"))
+    yield from ((name, RandomCall(_RANDN, _few)) for name in ("log_normal", "log_normal_"))
+    yield from ((name, RandomCall(_RAND, _in_float64)) for name in ("exponential", "exponential_"))
+    # float32 weights: with replacement, a rounding of the cumulative sum picks another index; without, it draws by `exponential_`.
+    yield "multinomial", RandomCall(_RAND, _in_float64)
+
+
+# Arguments by which a call draws nothing: where they are False, or 0 if that is marked.
+_IDLE = {"train": False, "training": False, "dropout": True, "dropout_p": True}
+
+#: By packet, or by overload where its overloads differ.
+FACTS: Mapping[str, RandomCall] = dict(_facts())
+
+
+def fact_of(op: OpOverload) -> RandomCall | None:
+    """Return the fact about a random op, or None if its numbers are not known to be eager's."""
+    namespace, _, packet = op._schema.name.partition("::")
+    if namespace != "aten":
+        return None
+    return FACTS.get(f"{packet}.{op._overloadname}") or FACTS.get(packet)
+
+
+def same_numbers(op: OpOverload, in_set: Callable[[OpOverload], bool], by_user: Callable[[OpOverload], bool]) -> SameNumbers | None:
+    """Return a function that decides for each call of a decomposed random op whether it draws eager's numbers; None if all do.
+
+    Args:
+        op: the random op.
+        in_set: whether a kernel of the set runs every call of an op.
+        by_user: whether a user's rule decomposes an op.
+    """
+    known = fact_of(op) if _draws_by_the_set(op, in_set, by_user) else None
+    if known is not None and known.where is None and not facts_of(op).is_out:
+        return None
+    where = known.where if known is not None else None
+    facts = facts_of(op)
+    idle = [(place, _IDLE[one.name]) for place, one in enumerate(facts.arguments) if one.name in _IDLE]
+
+    def same(args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> bool:
+        if not any(map(Tensor.numel, _tensors(result))):
+            return True
+        if idle:
+            values = arguments_of(op, args, kwargs)
+            if any(values[place] is False or (where_zero and values[place] == 0) for place, where_zero in idle):
+                return True
+        if known is None:
+            return False
+        if facts.is_out:
+            # Eager draws in the memory order of `out`.
+            kwargs = dict(kwargs)
+            if not kwargs.pop("out").is_contiguous():
+                return False
+        return where is None or where(*args, **kwargs)
+
+    return same
+
+
+def _draws_by_the_set(op: OpOverload, in_set: Callable[[OpOverload], bool], by_user: Callable[[OpOverload], bool]) -> bool:
+    """Whether an op is decomposed by rules of the library down to a kernel of the set that draws."""
+    known = fact_of(op)
+    if known is None or by_user(op):
+        return False
+    if in_set(known.draws_by):
+        return True
+    return known.draws_by is not op and _draws_by_the_set(known.draws_by, in_set, by_user)
+
+
+def _tensors(result: Any) -> Iterator[Tensor]:
+    if isinstance(result, Tensor):
+        yield result
+    elif isinstance(result, (list, tuple)):
+        for one in result:
+            yield from _tensors(one)

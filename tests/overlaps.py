@@ -1,0 +1,193 @@
+"""Calls of in-place and ``out=`` ops whose written tensor shares memory with an argument, or with itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from compare import outcome
+from torch import Tensor
+
+from eagerdecomp._torch import OpOverload
+from eagerdecomp.calltext import parse_call, tensor_like
+from eagerdecomp.conformance.anyop import examples_of
+from eagerdecomp.schema import facts_of, functional_twin
+
+__all__ = ["SHARINGS", "Sharing", "refusal", "sharings", "writing_ops"]
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """A call, with one written tensor and perhaps one argument replaced.
+
+    Attributes:
+        text: arguments of the op, or of its functional variant where `of_twin`, as text.
+        integers: tensors of floats and bools are made int64, so that an index can be the written tensor.
+        how: a name in `SHARINGS`.
+        written: position of the written tensor, and of the tensor in its list.
+        other: the same of the argument that shares its memory.
+    """
+
+    op: OpOverload
+    text: str
+    of_twin: bool
+    integers: bool
+    how: str
+    written: tuple[int, int | None]
+    other: tuple[int, int | None] | None
+
+    def prepare(self) -> Callable[[], Any]:
+        """Make new tensors, and return the call with them."""
+        values = _arguments(self.op, self.text, self.of_twin, self.integers)
+        SHARINGS[self.how](values, self.written, self.other)
+        return lambda: _call(self.op, values)
+
+    def __str__(self) -> str:
+        return f"{self.op}({self.text}) {self.how} {self.written} {self.other}{' int64' if self.integers else ''}"
+
+
+def writing_ops() -> list[OpOverload]:
+    """In-place and ``out=`` overloads of ATen with a functional variant."""
+    packets = (getattr(torch.ops.aten, name) for name in dir(torch.ops.aten))
+    ops = (getattr(packet, name) for packet in packets if hasattr(packet, "overloads") for name in packet.overloads())
+    return [op for op in ops if facts_of(op).mutated and functional_twin(op) is not None]
+
+
+def sharings(op: OpOverload, calls: int = 2) -> Iterator[Sharing]:
+    """Calls of the op that eager takes when nothing shares memory, with each way to share it."""
+    facts, seen = facts_of(op), set()
+    for text, of_twin in _texts(op, calls):
+        for integers in (False, True):
+            kind, values = outcome(lambda: _arguments(op, text, of_twin, integers))  # noqa: B023 - called at once
+            if kind == "error" or outcome(lambda: _call(op, values))[0] == "error":  # noqa: B023
+                continue
+            values = _arguments(op, text, of_twin, integers)
+            found = {place: _at(values, place) for place in _places(values)}
+            key = str([(place, tensor.shape, tensor.dtype) for place, tensor in found.items()])
+            if key in seen:
+                continue
+            seen.add(key)
+            for written, target in found.items():
+                if written[0] not in facts.mutated:
+                    continue
+                if any(size > 1 for size in target.shape):
+                    yield Sharing(op, text, of_twin, integers, "expanded", written, None)
+                if facts.is_out:
+                    yield Sharing(op, text, of_twin, integers, "expanded, of another shape", written, None)
+                for other, tensor in found.items():
+                    if other == written or tensor.dtype is not target.dtype:
+                        continue
+                    for how in ("same", "view") if tensor.shape == target.shape else ():
+                        yield Sharing(op, text, of_twin, integers, how, written, other)
+                    if target.numel() > 1 and tensor.numel() > 1:
+                        yield Sharing(op, text, of_twin, integers, "partial", written, other)
+
+
+def refusal(run: Callable[[], Any]) -> tuple[str, str]:
+    """The type and the message of a call's error; empty where there is none."""
+    kind, value = outcome(run)
+    return (type(value).__name__, str(value)) if kind == "error" else ("", "")
+
+
+def _texts(op: OpOverload, calls: int) -> Iterator[tuple[str, bool]]:
+    own = examples_of(op)[:calls]
+    yield from ((text, False) for text in own)
+    twin = functional_twin(op)
+    if twin is not None and (facts_of(op).is_out or not own):
+        yield from ((text, True) for text in examples_of(twin)[:calls])
+
+
+def _arguments(op: OpOverload, text: str, of_twin: bool, integers: bool) -> list[Any]:
+    """The arguments in the schema's order; those of a functional variant with an `out` like its result."""
+
+    def make(sizes: tuple[int, ...], strides: tuple[int, ...] | None, dtype: torch.dtype) -> Tensor:
+        changed = integers and (dtype.is_floating_point or dtype is torch.bool)
+        return tensor_like(sizes, strides, torch.int64 if changed else dtype)
+
+    facts, twin = facts_of(op), functional_twin(op)
+    args, kwargs = parse_call(text, make)
+    names = [facts.arguments[position].name for position in facts.mutated]
+    if of_twin and facts.is_out and twin is not None:
+        results = twin(*args, **kwargs)
+        made = [_blank(one) for one in (results if isinstance(results, (list, tuple)) else [results])]
+        kwargs |= {names[0]: made} if facts.arguments[facts.mutated[0]].is_list else dict(zip(names, made, strict=True))
+    return [
+        args[position] if position < len(args) else kwargs.get(argument.name, _ABSENT)
+        for position, argument in enumerate(facts.arguments)
+    ]
+
+
+def _blank(result: Tensor) -> Tensor:
+    return torch.empty_strided(result.shape, result.stride(), dtype=result.dtype).zero_()
+
+
+def _call(op: OpOverload, values: list[Any]) -> Any:
+    torch.manual_seed(0)
+    named = [(argument, value) for argument, value in zip(facts_of(op).arguments, values, strict=True) if value is not _ABSENT]
+    args = [value for argument, value in named if not argument.kwarg_only]
+    return op(*args, **{argument.name: value for argument, value in named if argument.kwarg_only})
+
+
+def _places(values: list[Any]) -> Iterator[tuple[int, int | None]]:
+    for position, value in enumerate(values):
+        if isinstance(value, Tensor):
+            yield position, None
+        elif isinstance(value, (list, tuple)):
+            yield from ((position, item) for item, one in enumerate(value) if isinstance(one, Tensor))
+
+
+def _at(values: list[Any], place: tuple[int, int | None]) -> Tensor:
+    position, item = place
+    return values[position] if item is None else values[position][item]  # type: ignore[no-any-return]
+
+
+def _put(values: list[Any], place: tuple[int, int | None], tensor: Tensor) -> None:
+    position, item = place
+    if item is None:
+        values[position] = tensor
+    else:
+        values[position] = [tensor if number == item else one for number, one in enumerate(values[position])]
+
+
+def _same(values: list[Any], written: tuple[int, int | None], other: Any) -> None:
+    _put(values, written, _at(values, other))
+
+
+def _view(values: list[Any], written: tuple[int, int | None], other: Any) -> None:
+    tensor = _at(values, other)
+    _put(values, written, tensor.as_strided(tensor.shape, tensor.stride()))
+
+
+def _partial(values: list[Any], written: tuple[int, int | None], other: Any) -> None:
+    """The argument begins an element behind the written tensor."""
+    target, tensor = _at(values, written), _at(values, other)
+    buffer = torch.zeros(max(target.numel(), tensor.numel() + 1), dtype=tensor.dtype)
+    shifted = buffer[1 : 1 + tensor.numel()].view(tensor.shape)
+    shifted.copy_(tensor)
+    _put(values, other, shifted)
+    _put(values, written, buffer[: target.numel()].view(target.shape))
+
+
+def _expanded(values: list[Any], written: tuple[int, int | None], other: Any) -> None:
+    target = _at(values, written)
+    dim = next(dim for dim, size in enumerate(target.shape) if size > 1)
+    _put(values, written, target.narrow(dim, 0, 1).clone().expand(target.shape))
+
+
+def _expanded_otherwise(values: list[Any], written: tuple[int, int | None], other: Any) -> None:
+    target = _at(values, written)
+    _put(values, written, torch.zeros(1, dtype=target.dtype).expand(target.numel() + 2))
+
+
+#: How memory is shared -> a function that makes it so in the arguments.
+SHARINGS: dict[str, Callable[[list[Any], tuple[int, int | None], Any], None]] = {
+    "same": _same,
+    "view": _view,
+    "partial": _partial,
+    "expanded": _expanded,
+    "expanded, of another shape": _expanded_otherwise,
+}

@@ -1,0 +1,149 @@
+"""`torch.use_deterministic_algorithms`: the same alerts as eager, and the same filling of uninitialized memory."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compare import outcome
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+SETS = {"core": ed.core_aten(), "prims": ed.prims()}
+
+
+@pytest.fixture(autouse=True)
+def switch_off_afterwards() -> Iterator[None]:
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def _unpool(dims: int, indices: torch.dtype = torch.int64) -> Callable[[], Any]:
+    unpool = getattr(F, f"max_unpool{dims}d")
+    shape = (1, 1, *(2,) * dims)
+    return lambda: unpool(torch.ones(shape), torch.zeros(shape, dtype=indices), 2)
+
+
+def _zero(places: int = 2) -> torch.Tensor:
+    return torch.zeros(places, dtype=torch.int64)
+
+
+#: Calls that eager refuses while deterministic algorithms are on, and calls close to them that it takes.
+CALLS: dict[str, Callable[[], Any]] = {
+    "put": lambda: torch.zeros(4).put(_zero(), torch.ones(2)),
+    "put_": lambda: torch.zeros(4).put_(_zero(), torch.ones(2)),
+    "put_ of another dtype": lambda: torch.zeros(4).put_(_zero().int(), torch.ones(2)),
+    "put_ into an expanded tensor": lambda: torch.zeros(4).expand(2, 4).put_(_zero(), torch.ones(2)),
+    "put_ without elements": lambda: torch.zeros(4).put_(_zero(0), torch.ones(0)),
+    "put accumulated": lambda: torch.zeros(4).put(_zero(), torch.ones(2), accumulate=True),
+    "put_ accumulated": lambda: torch.zeros(4).put_(_zero(), torch.ones(2), accumulate=True),
+    "put.out": lambda: aten.put.out(torch.zeros(4), _zero(), torch.ones(2), out=torch.zeros(4)),
+    "max_unpool1d": _unpool(1),
+    "max_unpool2d": _unpool(2),
+    "max_unpool2d, int32 indices": _unpool(2, torch.int32),
+    "max_unpool2d.out": lambda: aten.max_unpool2d.out(torch.ones(1, 2, 2), _zero(4).view(1, 2, 2), [4, 4], out=torch.ones(0)),
+    "max_unpool3d": _unpool(3),
+    "index_put_": lambda: torch.zeros(4).index_put_((_zero(),), torch.ones(2)),
+    "scatter": lambda: torch.zeros(4).scatter(0, _zero(), torch.ones(2)),
+    "index_add": lambda: torch.zeros(4).index_add(0, _zero(), torch.ones(2)),
+    "kthvalue": lambda: torch.arange(3.0).kthvalue(1),
+    "histc": lambda: torch.histc(torch.ones(3), 2),
+}
+
+
+def _seen(run: Callable[[], Any]) -> tuple[Any, ...]:
+    """The result or the error of a call, and its warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kind, value = outcome(run)
+    told = [(one.category, str(one.message).split(" (Triggered")[0]) for one in caught]
+    if kind == "error":
+        return kind, type(value), str(value), told
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return kind, [one.tolist() for one in values], told
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("warn_only", [False, True], ids=["raise", "warn"])
+@pytest.mark.parametrize("call", CALLS)
+def test_an_alert_is_eager_s(call: str, warn_only: bool, name: str) -> None:
+    run, ops, cache = CALLS[call], SETS[name], ed.ProgramCache()
+    with ed.EagerDecompMode(ops, cache=cache):  # a program made while the switch is off must not serve while it is on
+        outcome(run)
+        outcome(run)
+    torch.use_deterministic_algorithms(True, warn_only=warn_only)
+    want = _seen(run)
+    mode = ed.EagerDecompMode(ops, cache=cache)
+    for _ in range(3):
+        with mode:
+            got = _seen(run)
+        assert got == want
+    torch.use_deterministic_algorithms(False)
+    with mode:
+        assert _seen(run) == _seen(run)
+        assert _seen(run)[-1] == []
+
+
+def test_only_the_ops_of_the_table_alert() -> None:
+    """Every call on record of every ATen op: eager's alerts are those of the table."""
+    from eagerdecomp.calls import load_calls
+    from eagerdecomp.calltext import parse_call
+    from eagerdecomp.conformance.anyop import examples_of
+    from eagerdecomp.eager.determinism import NONDETERMINISTIC
+
+    torch.use_deterministic_algorithms(True)
+    alerted = set()
+    for name in load_calls():
+        namespace, packet, overload = name.split(".")
+        op = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
+        if op is None or any(argument.alias_info for argument in op._schema.arguments):
+            continue
+        for text in examples_of(op)[:3]:
+            args, kwargs = parse_call(text)
+            _, error = outcome(lambda: op(*args, **kwargs))  # noqa: B023 - called at once
+            if isinstance(error, RuntimeError) and "does not have a deterministic implementation" in str(error):
+                alerted.add((name, str(error).split(" ")[0]))
+    assert alerted == {(name, kernel) for name, (kernel, _) in NONDETERMINISTIC.items()}
+
+
+FILLED: dict[str, Callable[[torch.dtype], torch.Tensor]] = {
+    "empty": lambda dtype: torch.empty(10, 9, dtype=dtype),
+    "empty.out": lambda dtype: torch.empty(10, 9, out=torch.zeros(1, dtype=dtype)),
+    "empty_like": lambda dtype: torch.empty_like(torch.zeros(4, 3, dtype=dtype).t()),
+    "empty_like, channels_last": lambda dtype: torch.empty_like(
+        torch.zeros(2, 3, 4, 5, dtype=dtype), memory_format=torch.channels_last
+    ),
+    "empty_strided": lambda dtype: torch.empty_strided((3, 2), (10, 1), dtype=dtype),
+    "empty_permuted": lambda dtype: torch.empty_permuted((2, 3, 5), (1, 0, 2), dtype=dtype),
+    "new_empty": lambda dtype: torch.zeros(2, dtype=dtype).new_empty(3),
+    "new_empty_strided": lambda dtype: torch.zeros(2, dtype=dtype).new_empty_strided((3, 2), (1, 3)),
+    "resize_": lambda dtype: torch.zeros(2, 3, 4, dtype=dtype).resize_(3, 4, 5),
+    "resize_, channels_last": lambda dtype: torch.zeros(1, 2, 1, 1, dtype=dtype).resize_(
+        3, 4, 5, 6, memory_format=torch.channels_last
+    ),
+    "resize_ to less and to more": lambda dtype: torch.zeros(9, dtype=dtype).resize_(3).resize_(30),
+    "resize_as_": lambda dtype: torch.zeros(2, dtype=dtype).resize_as_(torch.zeros(5)),
+    "resize": lambda dtype: aten.resize(torch.zeros(2, dtype=dtype), [5]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.uint16, torch.bool], ids=str)
+@pytest.mark.parametrize("made", FILLED)
+def test_uninitialized_memory_is_filled_as_in_eager(made: str, dtype: torch.dtype) -> None:
+    def numbers(ops: ed.OpSet | None) -> list[int]:
+        if ops is None:
+            tensor = FILLED[made](dtype)
+        else:
+            with ed.EagerDecompMode(ops):
+                tensor = FILLED[made](dtype)
+        return tensor.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).tolist()  # type: ignore[no-any-return]
+
+    torch.use_deterministic_algorithms(True)
+    want = numbers(None)
+    for ops in SETS.values():
+        assert numbers(ops) == want

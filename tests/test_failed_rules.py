@@ -1,0 +1,207 @@
+"""Errors raised inside rules: one that eager raises propagates; one that eager does not raise is a failed route."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from on_core import CORE, check
+from torch import Tensor
+
+import eagerdecomp as ed
+from eagerdecomp.eager.acceptance import eager_accepts
+from eagerdecomp.rules import Rule, linked, own
+
+aten = torch.ops.aten
+
+NO_GROUP_NORM = CORE - ["aten.native_group_norm.default", "aten.view.default"]
+
+
+def channels_last() -> Tensor:
+    return torch.randn(2, 6, 4, 4).to(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("ops", [ed.infra(), NO_GROUP_NORM], ids=["infra", "core less view"])
+def test_a_rule_that_cannot_view_its_input_is_a_failed_route(ops: ed.OpSet) -> None:
+    x = channels_last()
+    with ed.EagerDecompMode(ops), pytest.raises(ed.UnsupportedOpError) as caught:
+        F.group_norm(x, 3)
+    assert caught.value.op == "aten.native_group_norm.default"
+    reasons = [one.reason for one in caught.value.tried if one.op == "aten.native_group_norm.default"]
+    assert any(reason.startswith("raised RuntimeError, which eager does not: view size is not compatible") for reason in reasons)
+
+
+@pytest.mark.parametrize("ops", [ed.infra(), NO_GROUP_NORM], ids=["infra", "core less view"])
+def test_a_failed_rule_falls_back(ops: ed.OpSet) -> None:
+    x = channels_last()
+    want = F.group_norm(x, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        with ed.EagerDecompMode(ops, on_unsupported="fallback") as mode:
+            got = F.group_norm(x, 3)
+    assert torch.equal(got, want)
+    assert got.stride() == want.stride()
+    assert mode.stats()["aten.native_group_norm.default"].fell_back == 1
+
+
+def test_explain_lists_the_failed_rule() -> None:
+    found = ed.explain("aten.native_group_norm", channels_last(), None, None, 2, 6, 16, 3, 1e-5, supported_ops=NO_GROUP_NORM)
+    assert found.verdict.startswith("no route")
+    assert any(way.verdict.startswith("raised RuntimeError, which eager does not") for way in found.rules)
+
+
+# -- rules made for these tests, in place of the library's -------------------------------------------------------------------------
+
+SILU = aten.silu.default
+
+
+def view_badly(x: Tensor) -> Tensor:
+    return aten.mul.Tensor(x, aten.view.default(x, [-1]))
+
+
+def in_sigmoids(x: Tensor) -> Tensor:
+    return aten.mul.Tensor(x, aten.sigmoid.default(x))
+
+
+def linked_badly(call: Callable[[Any], Callable[..., Any]]) -> Callable[..., Tensor]:
+    view, mul = call(aten.view.default), call(aten.mul.Tensor)
+    return lambda x: mul(x, view(x, [-1]))
+
+
+def writes_first(x: Tensor) -> Tensor:
+    aten.add_.Tensor(x, 1)
+    return aten.view.default(x, [-1])
+
+
+def picks(x: Tensor) -> Tensor:
+    return aten.index_select.default(x, 0, torch.tensor([7]))
+
+
+def with_rules(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
+    """Let these be the only rules of silu."""
+    monkeypatch.setattr("eagerdecomp.planner.Planner._rules", lambda self, op, name: rules if op is SILU else RULES(self, op, name))
+
+
+RULES = ed.EagerDecompMode(CORE)._engine.planner.__class__._rules
+
+TRANSPOSED = torch.randn(3, 4).t()
+
+VIEWS = CORE | ["aten.add_.Tensor"]
+
+
+def in_mode(run: Callable[[], Any], ops: Any = VIEWS, **options: Any) -> tuple[Any, ed.EagerDecompMode]:
+    with ed.EagerDecompMode(ops, cache=ed.ProgramCache(), **options) as mode:
+        return run(), mode
+
+
+@pytest.mark.parametrize("first", [own(SILU, view_badly), linked(SILU, linked_badly)], ids=["recorded", "linked"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_the_next_rule_is_tried(first: Rule, grad: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_rules(monkeypatch, first, own(SILU, in_sigmoids))
+    x = TRANSPOSED.clone(memory_format=torch.preserve_format).requires_grad_(grad)
+    for _ in range(3):
+        got, _ = in_mode(lambda: F.silu(x))
+        torch.testing.assert_close(got, F.silu(x))
+
+
+@pytest.mark.parametrize("bits", [False, True], ids=["", "unrecorded"])
+def test_a_rule_within_a_rule_fails_alone(bits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_rules(monkeypatch, linked(SILU, linked_badly), own(SILU, in_sigmoids))
+
+    @ed.register_decomposition("aten.mish.default", effects=bits)
+    def mish(x: Tensor) -> Tensor:
+        return aten.silu.default(x)
+
+    got, _ = in_mode(lambda: F.mish(TRANSPOSED), rules=[mish])
+    torch.testing.assert_close(got, F.silu(TRANSPOSED))
+
+
+def test_a_rule_that_has_written_is_not_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_rules(monkeypatch, own(SILU, writes_first), own(SILU, in_sigmoids))
+    x = TRANSPOSED.clone(memory_format=torch.preserve_format)
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        in_mode(lambda: F.silu(x))
+    torch.testing.assert_close(x, TRANSPOSED + 1)
+
+
+def test_an_error_that_follows_from_data_propagates(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_rules(monkeypatch, own(SILU, picks), own(SILU, in_sigmoids))
+    with pytest.raises(IndexError, match="index out of range"):
+        in_mode(lambda: F.silu(TRANSPOSED))
+
+
+def failing(*args: Any) -> Tensor:
+    FAILED.append(args)
+    raise RuntimeError("out of work")
+
+
+FAILED: list[Any] = []
+
+
+@pytest.mark.parametrize("first", [own(SILU, in_sigmoids), linked(SILU, lambda call: call(aten.sigmoid.default))])
+@pytest.mark.parametrize("on_unsupported", ["error", "fallback"])
+def test_an_error_of_a_kernel_propagates(first: Rule, on_unsupported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_rules(monkeypatch, first, own(SILU, lambda x: aten.exp.default(x)))
+    FAILED.clear()
+    backend = ed.Backend("failing", CORE, {"aten.sigmoid.default": failing})
+    with pytest.raises(RuntimeError, match="out of work"):
+        in_mode(lambda: F.silu(TRANSPOSED), backend, on_unsupported=on_unsupported)
+    assert len(FAILED) == 1
+
+
+def test_an_error_of_a_users_rule_propagates() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def silu(x: Tensor) -> Tensor:
+        return x.view(-1)
+
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        in_mode(lambda: F.silu(TRANSPOSED), rules=[silu])
+
+
+def test_memory_and_interrupts_propagate(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (MemoryError, torch.OutOfMemoryError, KeyboardInterrupt):
+
+        def raising(x: Tensor, error: Any = error) -> Tensor:
+            raise error("enough")
+
+        with monkeypatch.context() as patch:
+            with_rules(patch, own(SILU, raising), own(SILU, in_sigmoids))
+            with pytest.raises(error, match="enough"):
+                in_mode(lambda: F.silu(TRANSPOSED))
+
+
+def test_what_eager_rejects_stays_eagers_error() -> None:
+    check(F.group_norm, torch.randn(2, 6, 4, 4), 4, ops=ed.infra())
+    check(torch.Tensor.view, TRANSPOSED, [12], ops=NO_GROUP_NORM)
+    check(torch.take_along_dim, TRANSPOSED, torch.tensor([[9]]), 1)
+    check(F.nll_loss, torch.rand(2, 3), torch.tensor([1, 7]))
+    check(F.silu, torch.ones(2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "accepted"),
+    [
+        (aten.view.default, (TRANSPOSED, [12]), False),
+        (aten.view.default, (TRANSPOSED, [4, 3]), True),
+        (aten.view_copy.default, (TRANSPOSED, [12]), True),
+        (aten._unsafe_view.default, (TRANSPOSED, [12]), False),
+        (aten.native_group_norm.default, (channels_last(), None, None, 2, 6, 16, 3, 1e-5), True),
+        (aten.mm.default, (torch.ones(2, 3), torch.ones(2, 3)), False),
+        (aten.nonzero.default, (TRANSPOSED,), False),
+    ],
+)
+def test_what_eager_accepts_is_asked_of_fake_tensors(op: Any, args: Any, accepted: bool) -> None:
+    assert eager_accepts(op, args, {}) is accepted
+
+
+def test_asking_whether_eager_accepts_a_call_warns_of_nothing() -> None:
+    x = torch.arange(16.0).view(4, 4)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with ed.EagerDecompMode(CORE), pytest.raises(RuntimeError, match="refer to a single memory location"):
+            torch.add(x[:2], 1, out=x)
+    assert not seen
