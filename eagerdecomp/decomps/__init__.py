@@ -71,10 +71,12 @@ from eagerdecomp.decomps import (
     sharding,
     softmaxes,
     sorting,
+    sparse_indices,
     special,
     spectra,
     views,
 )
+from eagerdecomp.eager.determinism import warns
 from eagerdecomp.held import HELD, holding
 from eagerdecomp.refusals import refusing
 from eagerdecomp.rules import Call, Rule, index_rules
@@ -101,6 +103,7 @@ FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("polynomials", polynomials.RULES),
     ("error_functions", error_functions.RULES),
     ("indexing", indexing.RULES),
+    ("sparse_indices", sparse_indices.RULES),
     ("views", views.RULES),
     ("fourier", fourier.RULES),
     ("linalg", linalg.RULES),
@@ -154,7 +157,7 @@ def _by_op() -> Mapping[OpOverload, Rule]:
 @functools.cache
 def _usual() -> Mapping[OpOverload, Rule]:
     """Linked rules of usual calls, which leave the others, or what is left to do, to the rule of a family or to torch's."""
-    return index_rules((*lengths.RULES, *segments.CHECKED, *sorting.CHECKED))
+    return index_rules((*lengths.RULES, *segments.CHECKED, *sorting.CHECKED, *elementwise.REAL))
 
 
 @functools.cache
@@ -173,7 +176,7 @@ def _refusing(rule: Rule) -> Rule:
         fn = refusing(name, fn)
     elif name in HELD:
         fn = _linked_holding(name, fn)
-    return rule if fn is rule.fn else replace(rule, fn=fn)
+    return rule if fn is rule.fn else replace(rule, fn=fn, effects=rule.effects or warns(name))
 
 
 def _linked_holding(name: str, link: Callable[[Call], Callable[..., Any]]) -> Callable[[Call], Callable[..., Any]]:

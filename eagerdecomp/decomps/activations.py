@@ -14,10 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.held import held_number
 from eagerdecomp.linking import formula, kept_number, kept_numbers, relaid
 from eagerdecomp.precision import HALF
+from eagerdecomp.promotion import computed_in, promoted
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import not_implemented, scalar_type_name
+from eagerdecomp.shape_checks import broadcast_shapes
+from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name
+from eagerdecomp.writeback import out_writer
 
 __all__ = ["RULES"]
 
@@ -178,7 +182,7 @@ def _silu_backward(call: Call) -> Callable[..., Any]:
 
 
 _NEGATIVE_SLOPE = (
-    "In-place elu backward calculation is triggered with a negative slope which is not supported. This is caused by calling "
+    "In-place {} backward calculation is triggered with a negative slope which is not supported. This is caused by calling "
     "in-place forward function with a negative slope, please call out-of-place version instead."
 )
 
@@ -208,7 +212,7 @@ def _elu_backward(call: Call) -> Callable[..., Any]:
         factor, start = alpha * scale, self_or_result
         if is_result:
             if not alpha >= 0:  # nor NaN
-                raise RuntimeError(_NEGATIVE_SLOPE)
+                raise RuntimeError(_NEGATIVE_SLOPE.format("elu"))
             slope, factor = add(start, factor), input_scale
         else:
             slope = exp(start if input_scale == 1 else scale_by(start, input_scale))
@@ -318,6 +322,11 @@ def _leaky_relu_backward(call: Call) -> Callable[..., Any]:
     gt, where, scale = call(aten.gt.Scalar), call(aten.where.self), call(aten.mul.Scalar)
 
     def leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: float, self_is_result: bool) -> Any:
+        if self_is_result and not negative_slope >= 0:  # nor NaN: the sign of the input is lost
+            raise RuntimeError(
+                _NEGATIVE_SLOPE.format("leakyReLu") + " File an issue at https://github.com/pytorch/pytorch if you do require "
+                "supporting in-place leakRelu backward calculation with negative slope"
+            )
         return where(gt(self, 0), grad_output, scale(grad_output, negative_slope))
 
     return leaky_relu_backward
@@ -455,7 +464,47 @@ def _threshold_of_integers(self: Tensor, threshold: Any, value: Any) -> Any:
     return aten.where.self(met, aten.full.default([], found, dtype=self.dtype, device=self.device), self)
 
 
+#: The dtypes of `self` that `_add_relu` takes, whose largest number also bounds the result.
+_BOUNDED = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64})
+
+
+def _add_relu(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
+    """``clamp(self + alpha * other, 0, the largest number of self's dtype)``, in the dtype that both promote to.
+
+    Eager keeps a NaN in its vectorized loop and makes it 0 in the scalar one; here it is kept.
+    """
+    if isinstance(other, Tensor):
+        broadcast_shapes(self.shape, other.shape)
+        computed = promoted((self, other))
+    else:
+        computed = computed_in((self, other)) or self.dtype
+    if self.dtype not in _BOUNDED:
+        raise RuntimeError(f"Unsupported datatype for add_relu:{cpp_name(self.dtype)}")
+    if computed not in _BOUNDED and computed is not torch.uint8:
+        raise not_implemented("add_clamp_cpu", computed)
+    most = torch.finfo(self.dtype).max if self.dtype.is_floating_point else torch.iinfo(self.dtype).max
+    alpha, most = held_number(+alpha, computed), held_number(most, computed)  # a bool is a number
+    added = (aten.add.Tensor if isinstance(other, Tensor) else aten.add.Scalar)(self, other, alpha=alpha)
+    return aten.clamp.default(added, 0, most)
+
+
+def _add_relu_number(self: Tensor, other: Any, alpha: Any = 1) -> Any:
+    return _add_relu(self, other, alpha=alpha)
+
+
+def _rrelu_with_noise_out(call: Call) -> Callable[..., Any]:
+    functional, write = call(aten.rrelu_with_noise.default), out_writer(call)
+
+    def run(*args: Any, out: Tensor, **options: Any) -> Tensor:
+        return write(out, functional(*args, **options), args)
+
+    return run
+
+
 RULES: tuple[Rule, ...] = (
+    linked(aten.rrelu_with_noise.out, _rrelu_with_noise_out),
+    own(aten._add_relu.Tensor, _add_relu),
+    own(aten._add_relu.Scalar, _add_relu_number),
     own(aten.threshold.default, _threshold_of_integers),
     formula(aten.mish.default, _mish),
     formula(aten.softplus.default, _softplus),

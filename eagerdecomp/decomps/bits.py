@@ -11,10 +11,10 @@ from torch import Tensor
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.layouts import as_operands, laid_out
 from eagerdecomp.picking import FLOAT8
-from eagerdecomp.precision import in_type
+from eagerdecomp.precision import HALF, in_type
 from eagerdecomp.promotion import WIDE_UNSIGNED, number_like, promoted
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import not_implemented
+from eagerdecomp.spelling import dimension_error, not_implemented
 from eagerdecomp.strides import is_dense, is_expanded, reach
 
 __all__ = ["RULES"]
@@ -166,42 +166,61 @@ def _scatter(view: OpOverload) -> Callable[[Call], Callable[..., Any]]:
     return linker
 
 
-def _hash_of_nothing(self: Tensor, dim: Sequence[int], keepdim: bool) -> Any:
+_HASHED = frozenset(
+    {*HALF, torch.float32, torch.float64, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+)
+
+
+def _hashed_dims(self: Tensor, dim: Sequence[int]) -> list[int]:
+    """The dimensions to reduce, checked as ATen checks them; none given are all of them."""
+    rank = max(self.dim(), 1)
     if not dim:
-        raise RuntimeError(
-            "hash_tensor: Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim'"
-            " argument."
-        )
-    at = dim[0] + self.dim() * (dim[0] < 0)
-    if not self.size(dim[0]):
-        raise IndexError(f"hash_tensor: Expected reduction dim {at} to have non-zero size.")
-    shape = [1 if here == at else count for here, count in enumerate(self.shape) if keepdim or here != at]
-    return aten.full.default(shape, 0, dtype=torch.uint64, device=self.device)
+        if not self.numel():
+            raise RuntimeError(
+                "hash_tensor: Expected reduction dim to be specified for input.numel() == 0. "
+                "Specify the reduction dim with the 'dim' argument."
+            )
+        return list(range(self.dim()))
+    for one in () if self.numel() else dim:
+        if not -rank <= one < rank:
+            raise dimension_error(one, rank)
+        if not self.size(one):
+            raise IndexError(f"hash_tensor: Expected reduction dim {one} to have non-zero size.")
+    dims: list[int] = []
+    for one in dim:
+        if not -rank <= one < rank:
+            raise dimension_error(one, rank)
+        if one % rank in dims:
+            raise RuntimeError(f"dim {one % rank} appears multiple times in the list of dims")
+        dims.append(one % rank)
+    return dims if self.dim() else []
 
 
 def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0) -> Any:
-    """The bits of all elements, as integers or as float64, under exclusive or; halves are put on each other until one is left."""
-    if mode != 0 or self.dtype.is_complex or len(dim) > 1:
-        return NotImplemented
+    """Reduce the bits of all elements, as int64 or float64, by exclusive or: fold halves until one element is left."""
+    dims = _hashed_dims(self, dim)
+    if mode != 0:
+        raise RuntimeError(f"Unknown hash_tensor mode: {mode}")
+    shape = [1 if at in dims else count for at, count in enumerate(self.shape) if keepdim or at not in dims]
     if not self.numel():
-        return _hash_of_nothing(self, dim, keepdim)
+        return aten.full.default(shape, 0, dtype=torch.uint64, device=self.device)
+    if self.dtype not in _HASHED:
+        raise not_implemented("xor_sum_cpu", self.dtype)
     if self.dtype.is_floating_point:
         bits = aten.view.dtype(in_type(self, torch.float64), torch.int64)
     else:
         bits = in_type(self, torch.int64)
-    rank = self.dim()
-    if dim and rank:
-        at = dim[0] % rank
-        shape = [1 if here == at else count for here, count in enumerate(self.shape)]
-    else:
-        at, shape = 0, [1] * rank
+    at = dims[0] if len(dims) == 1 else 0
+    if len(dims) == self.dim():
         bits = aten.reshape.default(bits, [-1])
+    elif len(dims) > 1:
+        kept = [here for here in range(self.dim()) if here not in dims]
+        bits = aten.permute.default(bits, [*dims, *kept])
+        bits = aten.reshape.default(bits, [-1, *(self.size(here) for here in kept)])
     while (count := bits.size(at)) > 1:
         half = count // 2
         mixed = aten.bitwise_xor.Tensor(aten.slice.Tensor(bits, at, 0, half), aten.slice.Tensor(bits, at, half, 2 * half))
         bits = aten.cat.default([mixed, aten.slice.Tensor(bits, at, 2 * half, count)], at) if count % 2 else mixed
-    if not keepdim:
-        shape = [count for here, count in enumerate(shape) if here != at] if dim and rank else []
     return aten.view.dtype(
         aten.clone.default(aten.reshape.default(bits, shape), memory_format=torch.contiguous_format), torch.uint64
     )

@@ -414,6 +414,22 @@ def _over_time(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Any:
     return aten.clone.default(aten.permute.default(result, [2, 0, 1]), memory_format=torch.contiguous_format)
 
 
+def _nnpack(input: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequence[int], stride: Sequence[int] = (1, 1)) -> Any:
+    """NNPACK's checks, in its order. Where the processor is not one of NNPACK's, eager refuses every other call too."""
+    for name, one, sizes in (("input", input, "N,C,H,W"), ("weight", weight, "oC,iC,kH,kW")):
+        if one.dim() != 4:
+            raise RuntimeError(f"NNPack convolutionOutput expects 4D {name} Tensor {sizes}")
+    if input.size(1) != weight.size(1):
+        raise RuntimeError(
+            f"Mismatch between number of input channels in input Tensor ({input.size(1)}) and weight Tensor ({weight.size(1)}) in "
+            "NNPack convolutionOutput"
+        )
+    if any(one is not None and one.dtype is not torch.float32 for one in (input, weight, bias)):
+        raise RuntimeError("Mismatched Tensor types in NNPack convolutionOutput")
+    result = aten.convolution.default(input, weight, bias, _per_dim(stride, 2), _per_dim(padding, 2), [1, 1], False, [0, 0], 1)
+    return _laid_out(result, torch.contiguous_format)
+
+
 RULES: tuple[Rule, ...] = (
     own(aten.convolution.default, convolution),
     own(aten.convolution_backward.default, convolution_backward),
@@ -428,4 +444,5 @@ RULES: tuple[Rule, ...] = (
     own(aten.slow_conv_transpose2d.default, _slow_transposed),
     own(aten.slow_conv_transpose3d.default, _slow_transposed),
     own(aten.conv_tbc.default, _over_time),
+    own(aten._nnpack_spatial_convolution.default, _nnpack),
 )

@@ -14,12 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.layouts import LAYOUTS, laid_out
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import dimension_error, not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
+from eagerdecomp.shape_checks import broadcast_shapes
 
 aten = torch.ops.aten
 
@@ -45,7 +47,7 @@ def _cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -
         raise not_implemented("cdist", x1.dtype)
     if x2.dtype is not x1.dtype:
         raise RuntimeError("expected both distances' inputs to have one scalar type")
-    batch = list(torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]))  # type: ignore[no-untyped-call]
+    batch = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     shape = [*batch, x1.size(-2), x2.size(-2)]
     if not x1.size(-1) or not math.prod(shape):
         return aten.full.default(shape, 0.0, dtype=x1.dtype, device=x1.device)
@@ -120,7 +122,7 @@ def _moved(factors: Tensor, differences: Tensor, distances: Tensor, p: float, sh
 
 
 def _cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) -> Any:
-    batch = list(torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2]))  # type: ignore[no-untyped-call]
+    batch = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     rows, width, others = x1.size(-2), x1.size(-1), x2.size(-2)
     if not math.prod([*batch, rows, width, others]):
         return aten.zeros_like.default(x1)
@@ -240,9 +242,11 @@ def _logcumsumexp(self: Tensor, dim: int) -> Any:
     if not self.is_contiguous():  # the result is row-major
         self = aten.clone.default(self, memory_format=torch.contiguous_format)
     given = sums = aten.clone.default(self) if wide is self.dtype else aten._to_copy.default(self, dtype=wide)
-    if self.dtype.is_complex:  # the logarithm of nothing has no angle
-        nothing = aten.eq.Scalar(aten.select.int(aten.view_as_real.default(given), -1, 0), -math.inf)
-        given = sums = aten.where.self(nothing, number_like(given, -math.inf), given)
+    if self.dtype.is_complex:  # the logarithm of nothing has no angle, and a NaN in one part is one in both
+        size, angle = _parts(given)
+        nothing = aten.logical_and.default(aten.eq.Scalar(size, -math.inf), aten.eq.Tensor(angle, angle))
+        given = aten.where.self(nothing, number_like(given, -math.inf), given)
+        given = sums = aten.where.self(aten.eq.Tensor(given, given), given, number_like(given, complex(math.nan, math.nan)))
     zero = None if self.dtype.is_complex else aten.full.default([], 0.0, dtype=sums.dtype, device=sums.device)
     step = 1
     while step < length:
@@ -282,6 +286,48 @@ def _turned(sums: Tensor, given: Tensor, dim: int) -> Tensor:
     return aten.add.Tensor(sums, aten._to_copy.default(on, dtype=sums.dtype), alpha=2j * math.pi)  # type: ignore[no-any-return]
 
 
+def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
+    pairs = aten.view_as_real.default(x)
+    return aten.select.int(pairs, -1, 0), aten.select.int(pairs, -1, 1)
+
+
+def _log_add_exp(self: Tensor, other: Tensor) -> Any:
+    """Complex `logaddexp` by the cases of ATen's `_log_add_exp_helper`.
+
+    The exponentials of two +inf are added by hand: kernels of complex `exp` return NaN there, where `std::exp` returns infinities.
+    """
+    if not (self.dtype.is_complex and self.dtype is other.dtype) or self.dtype is torch.complex32:
+        return NotImplemented
+    (size, angle), (others_size, others_angle) = _parts(self), _parts(other)
+    is_larger = aten.ge.Tensor(size, others_size)
+    high, low = aten.where.self(is_larger, self, other), aten.where.self(is_larger, other, self)
+    finite = aten.add.Tensor(high, aten.log1p.default(aten.exp.default(aten.sub.Tensor(low, high))))
+    zero, infinity = number_like(size, 0.0), number_like(size, math.inf)
+    sums = []
+    for turn in (aten.cos.default, aten.sin.default):
+        exponentials = []
+        for one in (angle, others_angle):
+            turned = turn(one)
+            scaled = aten.where.self(aten.eq.Scalar(turned, 0.0), zero, aten.mul.Scalar(turned, math.inf))
+            if turn is aten.cos.default:  # as `std::exp` of an infinite angle: (inf, NaN)
+                scaled = aten.where.self(aten.eq.Scalar(aten.abs.default(one), math.inf), infinity, scaled)
+            exponentials.append(scaled)
+        sums.append(aten.add.Tensor(*exponentials))
+    is_infinite = aten.logical_or.default(*(aten.eq.Scalar(aten.abs.default(one), math.inf) for one in sums))
+    nan = number_like(size, math.nan)
+    added = aten.complex.default(aten.where.self(is_infinite, infinity, nan), aten.atan2.default(sums[1], sums[0]))
+    alike = aten.eq.Tensor(size, others_size)
+    both = [aten.logical_and.default(alike, aten.eq.Scalar(size, value)) for value in (math.inf, -math.inf)]
+    # The exponential of the lower one is 0 beside the higher one: kernels of complex `exp` return NaN for -inf with some angles.
+    is_all = aten.logical_or.default(
+        aten.eq.Scalar(aten.maximum.default(size, others_size), math.inf),
+        aten.eq.Scalar(aten.minimum.default(size, others_size), -math.inf),
+    )
+    result = aten.where.self(both[0], added, aten.where.self(both[1], low, aten.where.self(is_all, high, finite)))
+    whole = aten.logical_and.default(aten.eq.Tensor(self, self), aten.eq.Tensor(other, other))
+    return aten.where.self(whole, result, number_like(result, complex(math.nan, math.nan)))
+
+
 def _added(left: Tensor, right: Tensor, zero: Tensor) -> Tensor:
     """``log(exp(left) + exp(right))``; two equal infinities are 0 apart, not NaN."""
     high = aten.maximum.default(left, right)
@@ -296,4 +342,5 @@ RULES: tuple[Rule, ...] = (
     own(aten._pdist_backward.default, _pdist_backward),
     own(aten._trilinear.default, _trilinear),
     own(aten._logcumsumexp.default, _logcumsumexp),
+    own(aten.logaddexp.default, laid_out(_log_add_exp, LAYOUTS["aten.logaddexp.default"])),
 )

@@ -19,6 +19,7 @@ from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
+from eagerdecomp.shape_checks import broadcast_shapes
 
 aten = torch.ops.aten
 
@@ -218,7 +219,7 @@ def _elementwise(formula: Callable[..., Term], kernel: str) -> Callable[..., Any
                 raise RuntimeError(f"Found dtype {scalar_type_name(one.dtype)} but expected {scalar_type_name(dtype)}")
         if dtype not in (torch.float32, torch.float64):
             raise not_implemented(kernel, dtype)
-        shape = list(torch.broadcast_shapes(*(one.shape for one in given)))  # type: ignore[no-untyped-call]
+        shape = broadcast_shapes(*(one.shape for one in given))
         terms = []
         for one in given:
             full = one if list(one.shape) == shape else aten.expand.default(one, shape)

@@ -23,6 +23,7 @@ from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
+from eagerdecomp.shape_checks import broadcast_shapes
 
 aten = torch.ops.aten
 
@@ -259,7 +260,7 @@ def _binomial(count: Tensor, prob: Tensor, generator: torch.Generator | None = N
         raise RuntimeError(f"Found dtype {scalar_type_name(prob.dtype)} but expected {scalar_type_name(count.dtype)}")
     if count.dtype not in (torch.float32, torch.float64):
         raise not_implemented("binomial_cpu", count.dtype)
-    shape = list(torch.broadcast_shapes(count.shape, prob.shape))  # type: ignore[no-untyped-call]
+    shape = broadcast_shapes(count.shape, prob.shape)
     full = [one if list(one.shape) == shape else aten.expand.default(one, shape) for one in (count, prob)]
     given, chance = Term(_flat(full[0])), Term(_flat(full[1]))
     flip = chance > 0.5

@@ -19,7 +19,8 @@ from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import cpp_name, not_implemented
 from eagerdecomp.writeback import inplace_by
 
-__all__ = ["RULES"]
+__all__ = ["REAL", "RULES"]
+from eagerdecomp.shape_checks import broadcast_shapes
 
 aten = torch.ops.aten
 
@@ -77,7 +78,7 @@ def _nextafter(self: Tensor, other: Tensor) -> Any:
     if bits is None:
         raise not_implemented("nextafter_cpu", dtype)
     self, other = (one if one.dtype is dtype else aten._to_copy.default(one, dtype=dtype) for one in (self, other))
-    shape = torch.broadcast_shapes(self.shape, other.shape)  # type: ignore[no-untyped-call]
+    shape = broadcast_shapes(self.shape, other.shape)
     start, end = aten.expand.default(self, shape), aten.expand.default(other, shape)
     # Away from zero the bits of a magnitude count up, towards it down.
     outwards = aten.eq.Tensor(aten.lt.Tensor(start, end), aten.gt.Scalar(start, 0))
@@ -459,13 +460,15 @@ def _frac(call: Call) -> Callable[..., Any]:
     return lambda self: sub(self, trunc(self))
 
 
+#: Rules of real operands for ops whose complex operands have a rule of another family.
+REAL: tuple[Rule, ...] = (formula(aten.logaddexp.default, _log_add_exp, operands=(0, 1)),)
+
 RULES: tuple[Rule, ...] = (
     linked(aten.mul_.Scalar, _mul_scalar_),
     linked(aten.rsub.Scalar, _rsub),
     formula(aten.frac.default, _frac, stepwise=True),
     formula(aten.xlogy.Tensor, _times_log(aten.log.default), operands=(0, 1), stepwise=True, promotes=True),
     formula(aten.special_xlog1py.default, _times_log(aten.log1p.default), operands=(0, 1), stepwise=True, promotes=True),
-    formula(aten.logaddexp.default, _log_add_exp, operands=(0, 1)),
     formula(aten.heaviside.default, _heaviside, operands=(0, 1), stepwise=True),
     linked(aten.nan_to_num.default, _nan_to_num),
     formula(aten.sinc.default, _sinc),

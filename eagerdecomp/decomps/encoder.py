@@ -15,7 +15,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.precision import in_type, widened
+from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.spelling import dimension_error, not_implemented, not_true, shape_text
+from eagerdecomp.strides import in_order, memory_order
 
 __all__ = ["RULES"]
 
@@ -25,6 +28,8 @@ aten = torch.ops.aten
 Kernels: TypeAlias = Any
 
 _KERNELS = {
+    "copy": aten.copy_.default,
+    "empty": aten.empty_strided.default,
     "view": aten.view.default,
     "clone": aten.clone.default,
     "addmm": aten.addmm.default,
@@ -63,20 +68,56 @@ def _bound(rule: Callable[..., Any], op: OpOverload) -> Rule:
 # The meanings of `mask_type`.
 _OF_ATTENTION, _OF_PADDING, _OF_BOTH = 0, 1, 2
 
+_SOFTENED = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+
 
 def masked_softmax(k: Kernels, self: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> Tensor:
-    """Softmax over the entries of ``[B, H, L, S]`` that the mask leaves (true masks out); a row without any is NaN."""
+    """Softmax over the entries that the mask leaves (true masks out); a row without any is NaN.
+
+    A mask of two dimensions for an input of four is expanded as its type says; any other must have the input's shape. The checks
+    come in the order of ATen's `masked_softmax_cpu`. That kernel scrambles the result of an input that is not contiguous.
+    """
     if mask.dtype is not torch.bool:
-        raise RuntimeError(f"Mask should be a boolean tensor, not {mask.dtype}")
-    if mask_type is None:
-        raise RuntimeError("Mask Type should be defined - 0 for L x L src_mask, 1 for B x L src_key_padding_mask, or 2 for general")
+        raise RuntimeError("Mask should be a boolean tensor")
+    if mask.dim() != 2 or self.dim() != 4:
+        mask_type = _OF_BOTH
+    if mask_type == _OF_BOTH and self.shape != mask.shape:
+        raise RuntimeError("For mask_type == 2 mask shape should match input shape")
     wide = mask
     if mask_type == _OF_PADDING:
-        wide = k.view(mask, [mask.size(0), 1, 1, mask.size(1)])
+        if mask.shape != (self.size(0), self.size(2)):
+            raise RuntimeError("For mask_type == 1 mask shape should be (B, L)")
+        wide = _expandable(k, mask, [self.size(0), 1, 1, self.size(2)], self)
+    if mask_type == _OF_ATTENTION:
+        if mask.shape != (self.size(2), self.size(2)):
+            raise RuntimeError("For mask_type == 0 mask shape should be (L, L)")
+        wide = _expandable(k, mask, [1, 1, self.size(2), self.size(2)], self)
+    rank = max(1, self.dim())
+    dim = rank - 1 if dim is None else dim
+    if not -rank <= dim < rank:
+        raise dimension_error(dim, self.dim())
+    if self.dtype not in _SOFTENED:
+        raise not_implemented("masked_softmax", self.dtype)
+    if mask_type is None:
+        raise RuntimeError("Mask Type should be defined")
+    if mask_type not in (_OF_ATTENTION, _OF_PADDING, _OF_BOTH):
+        raise RuntimeError("Mask Type should be 0 (src_mask) or 1 (src_key_padding_mask), or 2 (default_mask)")
     minus_infinity = k.scalar(-math.inf, dtype=self.dtype, device=self.device)
-    scores = k.where(wide, minus_infinity, self)
-    softened: Tensor = k.softmax(scores, self.dim() - 1 if dim is None else dim, False)
-    return softened
+    softened: Tensor = k.softmax(k.where(wide, minus_infinity, self), dim, False)
+    strides = in_order(self.shape, memory_order(self))
+    if not softened.numel() or list(softened.stride()) == strides:
+        return softened
+    return k.copy(k.empty(self.shape, strides, dtype=self.dtype, device=self.device), softened)  # type: ignore[no-any-return]
+
+
+def _expandable(k: Kernels, mask: Tensor, shape: list[int], self: Tensor) -> Tensor:
+    """The mask as a view of four dimensions; raise eager's error where it does not expand to the input."""
+    if shape[3] not in (1, self.size(3)):
+        raise RuntimeError(
+            f"The expanded size of the tensor ({self.size(3)}) must match the existing size ({shape[3]}) "
+            f"at non-singleton dimension 3.  Target sizes: {list(self.shape)}.  Tensor sizes: {shape}"
+        )
+    return k.view(mask if mask.is_contiguous() else k.clone(mask, memory_format=torch.contiguous_format), shape)  # type: ignore[no-any-return]
 
 
 def multi_head_attention(
@@ -216,8 +257,46 @@ def encoder_layer(
     return k.view(rows, [batch, length, embed_dim])
 
 
+def _transform_bias_rescale_qkv(qkv: Tensor, qkv_bias: Tensor, num_heads: int) -> Any:
+    """``[B, L, 3 * E]`` plus a bias, as ``[B, H, L, E / H]`` for query, key and value, in one storage; the query is scaled."""
+    if qkv.is_nested:
+        return NotImplemented
+    batch, length, columns = qkv.size(0), qkv.size(1), qkv.size(2)
+    if num_heads == 0 or qkv.dim() > 3:
+        return NotImplemented  # eager divides by zero, or leaves memory as it was
+    if (columns // 3) % num_heads:
+        raise not_true("D % num_head == 0")
+    if columns % 3:
+        raise not_true("_3D % 3 == 0")
+    width = columns // 3 // num_heads
+    shape = [3, batch, num_heads, length, width]
+    negative = next((size for size in shape if size < 0), None)
+    if negative is not None:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {negative}: {shape_text(shape)}")
+    if not qkv.dtype.is_floating_point:
+        raise not_implemented("transform_bias_rescale_qkv", qkv.dtype)
+    if qkv_bias.dtype is not qkv.dtype or qkv_bias.numel() < columns:
+        return NotImplemented  # eager reads its memory as if it were of that dtype, and past its end
+    bias = aten.reshape.default(qkv_bias, [qkv_bias.numel()])
+    if qkv_bias.numel() > columns:
+        bias = aten.slice.Tensor(bias, 0, 0, columns)
+    # float16 and bfloat16 are rounded once, at the end.
+    added = aten.add.Tensor(widened(_contiguous(qkv)), widened(bias))
+    split = aten.view.default(added, [batch, length, 3, num_heads, width])
+    apart = aten.clone.default(aten.permute.default(split, [2, 0, 3, 1, 4]), memory_format=torch.contiguous_format)
+    scale = 1 / math.sqrt(width) if width else 1.0
+    each = [aten.full.default([size], value, dtype=apart.dtype, device=qkv.device) for size, value in ((1, scale), (2, 1))]
+    scaled = in_type(aten.mul.Tensor(apart, aten.view.default(aten.cat.default(each), [3, 1, 1, 1, 1])), qkv.dtype)
+    return tuple(aten.select.int(scaled, 0, at) for at in range(3))
+
+
+def _contiguous(x: Tensor) -> Any:
+    return x if x.is_contiguous() else aten.clone.default(x, memory_format=torch.contiguous_format)
+
+
 RULES: tuple[Rule, ...] = (
     _bound(masked_softmax, aten._masked_softmax.default),
     _bound(multi_head_attention, aten._native_multi_head_attention.default),
     _bound(encoder_layer, aten._transformer_encoder_layer_fwd.default),
+    own(aten._transform_bias_rescale_qkv.default, _transform_bias_rescale_qkv),
 )

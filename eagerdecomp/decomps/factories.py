@@ -6,6 +6,7 @@ the device of the tensor that the new one is made after.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,8 +14,11 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.strides import in_order, memory_order
+from eagerdecomp.held import held_number
+from eagerdecomp.precision import HALF, in_type
+from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.spelling import cpp_name, not_implemented
+from eagerdecomp.strides import in_order, like_strides
 
 __all__ = ["RULES"]
 
@@ -90,15 +94,168 @@ def _empty_like(call: Call) -> Callable[..., Any]:
         if (keeps or memory_format is torch.contiguous_format) and self.layout is torch.strided and layout in (None, torch.strided):
             shape = list(self.shape)
             dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
-            if not keeps or self.is_contiguous():
+            if not keeps:
                 return empty(shape, dtype=dtype, device=device, pin_memory=pin_memory)
-            return strided(shape, in_order(shape, memory_order(self)), dtype=dtype, device=device, pin_memory=pin_memory)
+            return strided(shape, like_strides(self), dtype=dtype, device=device, pin_memory=pin_memory)
         return others(self, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory, memory_format=memory_format)
 
     return run
 
 
+def _new_zeros_with_same_feature_meta(call: Call) -> Callable[..., Any]:
+    """Zeros with the sizes, strides and storage of `other`, behind the batch dimensions of `self`.
+
+    Forward-mode AD copies the tangent `self` to them. They are made of `self`, not by a factory: `torch.func.linearize` traces
+    below the mode and keeps what depends on no tangent as a constant of its graph. Every call would then write to that constant,
+    and `vmap` cannot write a batch to it. No `full_like` or `constant_pad_nd` is called: sets without them make such a constant.
+    """
+    full, to_copy, write, view, cat, cut = (
+        call(op)
+        for op in (
+            aten.full.default,
+            aten._to_copy.default,
+            aten.copy_.default,
+            aten.view.default,
+            aten.cat.default,
+            aten.slice.Tensor,
+        )
+    )
+    clone, strided, others = (
+        call(aten.clone.default),
+        call(aten.as_strided.default),
+        call(aten._new_zeros_with_same_feature_meta.default),
+    )
+
+    def run(self: Tensor, other: Tensor, *, self_num_batch_dims: int = 0) -> Any:
+        batch = list(self.shape[:self_num_batch_dims])
+        plain = all(one.layout is torch.strided and not one.is_nested for one in (self, other))
+        if not plain or self.shape[self_num_batch_dims:] != other.shape:
+            return others(self, other, self_num_batch_dims=self_num_batch_dims)
+        stored = other.untyped_storage().nbytes() // other.element_size()
+        form = {"dtype": other.dtype, "device": other.device}
+        zeros = write(to_copy(self, memory_format=torch.contiguous_format, **form), full([], 0, **form))
+        if other.is_contiguous() and stored == other.numel():
+            return zeros
+        count = stored * math.prod(batch)
+        flat, missing = view(zeros, [zeros.numel()]), count - zeros.numel()
+        if missing > 0:
+            flat = cat([flat, full([missing], 0, **form)])
+        elif missing < 0:
+            flat = clone(cut(flat, 0, 0, count))
+        strides = [stored * step for step in in_order(batch, range(len(batch)))]
+        return strided(flat, [*batch, *other.shape], [*strides, *other.stride()], other.storage_offset())
+
+    return run
+
+
+# -- ranges that hold their end, and Kaiser's window ---------------------------------------------------------------------------
+
+_RANGED = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float64, torch.float32}) | HALF
+
+
+def _range(
+    start: Any, end: Any, step: Any = 1, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Any:
+    """``start + i * step`` as long as it does not pass `end`.
+
+    As in eager, integers are computed in int64, float32 in float64, float16 and bfloat16 in float32.
+    """
+    if layout not in (None, torch.strided):
+        return NotImplemented
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if dtype not in _RANGED:
+        raise not_implemented("range_cpu", dtype)
+    computed = torch.float32 if dtype in HALF else torch.float64 if dtype.is_floating_point else torch.int64
+    start, end, step = (held_number(+value, computed) for value in (start, end, step))
+    if not (step > 0 or step < 0):
+        raise RuntimeError("step must be nonzero")
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f"unsupported range: {start:g} -> {end:g}")
+    if (end < start) if step > 0 else (end > start):
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    count = int((end - start) / step + 1) if computed.is_floating_point else abs(end - start) // abs(step) + 1
+    values = aten.arange.start_step(0, count, 1, dtype=computed, device=device, pin_memory=pin_memory)
+    if step != 1:
+        values = aten.mul.Scalar(values, step)
+    if start != 0:
+        values = aten.add.Scalar(values, start)
+    return in_type(values, dtype)
+
+
+def _kaiser_window(
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> Any:
+    """``i0(beta * sqrt(1 - ((i - a) / a) ** 2)) / i0(beta)``, where ``a`` is half the last index.
+
+    float16 and bfloat16 are computed in float32 and rounded once.
+    """
+    if layout not in (None, torch.strided):
+        return NotImplemented
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    _check_window("kaiser_window", window_length, dtype, layout, device, pin_memory)
+    if window_length < 2:
+        return aten.full.default([window_length], 1, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+    if dtype.is_complex:
+        raise not_implemented("arange_cpu", dtype)
+    computed, count = torch.float32 if dtype in HALF else dtype, window_length + bool(periodic)
+    middle = (count - 1) / 2
+    index = aten.arange.start_step(0, count, 1, dtype=computed, device=device, pin_memory=pin_memory)
+    away = aten.div.Scalar(aten.sub.Scalar(index, middle), middle)
+    root = aten.sqrt.default(aten.add.Scalar(aten.neg.default(aten.mul.Tensor(away, away)), 1))
+    most = aten.i0.default(aten.full.default([], beta, dtype=computed, device=device))
+    window = in_type(aten.div.Tensor(aten.i0.default(aten.mul.Scalar(root, beta)), most), dtype)
+    return aten.slice.Tensor(window, 0, 0, window_length) if periodic else window
+
+
+def _hann_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> Any:
+    """Hamming's window with other coefficients. PyTorch's decomposition does not check the dtype and the length."""
+    if layout not in (None, torch.strided):
+        return NotImplemented
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    _check_window("hann_window", window_length, dtype, layout, device, pin_memory)
+    return aten.hamming_window.periodic_alpha_beta(
+        window_length, periodic, 0.5, 0.5, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory
+    )
+
+
+def _check_window(name: str, window_length: int, dtype: torch.dtype, layout: Any, device: Any, pin_memory: Any) -> None:
+    """ATen's `window_function_checks`."""
+    if not (dtype.is_floating_point or dtype.is_complex):
+        raise RuntimeError(f"{name} expects floating point dtypes, got: {_options(dtype, layout, device, pin_memory)}")
+    if window_length < 0:
+        raise RuntimeError(f"{name} requires non-negative window_length, got window_length={window_length}")
+
+
+def _options(dtype: torch.dtype, layout: Any, device: Any, pin_memory: Any) -> str:
+    """The options of a factory as C++ prints them."""
+
+    def one(value: Any, default: str) -> str:
+        return f"{default} (default)" if value is None else str(value)
+
+    pinned = one(None if pin_memory is None else str(bool(pin_memory)).lower(), "false")
+    return (
+        f"TensorOptions(dtype={cpp_name(dtype)}, device={one(device, 'cpu')}, layout={one(layout and 'Strided', 'Strided')}, "
+        f"requires_grad=false (default), pinned_memory={pinned}, memory_format=(nullopt))"
+    )
+
+
 RULES: tuple[Rule, ...] = (
+    linked(aten._new_zeros_with_same_feature_meta.default, _new_zeros_with_same_feature_meta),
     _filled_like(aten.zeros_like.default, 0),
     _filled_like(aten.ones_like.default, 1),
     linked(aten.empty_like.default, _empty_like),
@@ -109,4 +266,11 @@ RULES: tuple[Rule, ...] = (
     _after(aten.new_full.default, aten.full.default),
     _after(aten.new_empty.default, aten.empty.memory_format),
     _after(aten.new_empty_strided.default, aten.empty_strided.default),
+    own(aten.range.default, _range),
+    own(aten.range.step, _range),
+    own(aten.hann_window.default, _hann_window),
+    own(aten.hann_window.periodic, _hann_window),
+    own(aten.kaiser_window.default, _kaiser_window),
+    own(aten.kaiser_window.periodic, _kaiser_window),
+    own(aten.kaiser_window.beta, _kaiser_window),
 )

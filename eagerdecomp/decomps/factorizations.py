@@ -34,7 +34,7 @@ from eagerdecomp.matrices import (
     unfolded,
 )
 from eagerdecomp.promotion import number_like
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules import Rule, own, own_if_present
 
 __all__ = ["RULES"]
 
@@ -318,7 +318,7 @@ def _ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool = True, tran
 
 RULES: tuple[Rule, ...] = (
     own(aten.linalg_cholesky_ex.default, _linalg_cholesky_ex),
-    own(aten.cholesky.default, _cholesky),
+    *own_if_present("aten::cholesky", _cholesky),  # torch 2.14 removed it
     own(aten.cholesky_inverse.default, _cholesky_inverse),
     own(aten._cholesky_solve_helper.default, _cholesky_solve_helper),
     own(aten.geqrf.default, _geqrf),

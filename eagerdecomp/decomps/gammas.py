@@ -16,13 +16,13 @@ from torch import Tensor
 
 from eagerdecomp.formulas import Term, choose, polynomial
 from eagerdecomp.layouts import as_operands, laid_out
-from eagerdecomp.matrices import broadcast
 from eagerdecomp.precision import HALF, wide_type
 from eagerdecomp.promotion import floating, promoted
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import not_implemented
 
 __all__ = ["RULES"]
+from eagerdecomp.shape_checks import broadcast_shapes
 
 aten = torch.ops.aten
 
@@ -122,7 +122,7 @@ def _zeta(self: Tensor, other: Tensor) -> Any:
 
 
 def _broadcast(left: Term, right: Term) -> tuple[Term, Term]:
-    shape = broadcast(left.tensor.shape, right.tensor.shape)
+    shape = broadcast_shapes(left.tensor.shape, right.tensor.shape)
     return Term(aten.expand.default(left.tensor, shape)), Term(aten.expand.default(right.tensor, shape))
 
 

@@ -1,4 +1,4 @@
-"""Sampling at the places of a grid, forward and backward, for planes and volumes alike.
+"""Sampling at the places of a grid, forward and backward, for planes and volumes alike; and the grid of an affine map.
 
 Everything is computed for all dimensions and all taps at once: coordinates [N, P, D], taps [N, P, D, T], and one index into the
 flattened input [N, P, T ** D], where P counts the places, D the dimensions and T the taps of one dimension (two for linear
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.precision import HALF, in_type, widened
-from eagerdecomp.promotion import number_like
+from eagerdecomp.promotion import WIDE_UNSIGNED, number_like
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 
@@ -34,16 +34,23 @@ _CUBIC = -0.75
 
 @dataclass(frozen=True)
 class _Sampling:
-    """How a call samples: the sizes of the input in the grid's order, and the operator's options."""
+    """How a call samples: the sizes of the input in the grid's order, the operator's options, and whether it is that of planes with
+    vectorized kernels, which round and treat NaN unlike the others."""
 
     sizes: tuple[int, ...]
     mode: int
     padding: int
     align_corners: bool
+    vectorized: bool
 
     @property
     def dims(self) -> int:
         return len(self.sizes)
+
+    @property
+    def skips(self) -> bool:
+        """Whether taps outside the input are left out, where others multiply zeros by their weights, which may be NaN."""
+        return not self.vectorized and self.mode != _BICUBIC
 
     def vector(self, values: Sequence[float], like: Tensor) -> Tensor:
         """A number for each dimension, [D]; one without dimensions where all are equal."""
@@ -63,7 +70,7 @@ def _unnormalized(grid: Tensor, how: _Sampling) -> Tensor:
     """Coordinates in elements of the input, rounded as the kernels round: planes and volumes differ in the last bit."""
     moved = aten.add.Scalar(grid, 1)
     spans = [size - 1 if how.align_corners else size for size in how.sizes]
-    if how.dims == 2:
+    if how.vectorized:
         scaled = aten.mul.Tensor(moved, how.vector([span / 2 for span in spans], grid))
         return scaled if how.align_corners else aten.sub.Scalar(scaled, 0.5)  # type: ignore[no-any-return]
     if how.align_corners:
@@ -74,7 +81,7 @@ def _unnormalized(grid: Tensor, how: _Sampling) -> Tensor:
 def _clipped(x: Tensor, how: _Sampling) -> Tensor:
     """Into the input; NaN, as the kernels have it, to the first element of a plane and the last of a volume."""
     last = _over_taps(how.vector([size - 1 for size in how.sizes], x), x)
-    if how.dims == 2:
+    if how.vectorized:
         return aten.minimum.default(aten.where.self(aten.gt.Scalar(x, 0), x, number_like(x, 0)), last)  # type: ignore[no-any-return]
     return aten.clamp.default(aten.where.self(aten.lt.Tensor(x, last), x, last), 0)  # type: ignore[no-any-return]
 
@@ -226,8 +233,7 @@ def _product(factors: Sequence[Tensor], taps: _Taps, how: _Sampling) -> Tensor:
     for factor in factors[1:]:
         product = aten.mul.Tensor(product, factor)
     product = _joined(product, how)
-    # Of volumes the kernels skip what lies outside; of planes they multiply zeros with its weights, which may be NaN.
-    return product if how.dims == 2 else aten.where.self(taps.inside, product, number_like(product, 0))
+    return aten.where.self(taps.inside, product, number_like(product, 0)) if how.skips else product
 
 
 # -- the operators ------------------------------------------------------------------------------------------------
@@ -260,7 +266,7 @@ def _stepwise(values: Tensor, taps: _Taps, how: _Sampling) -> Tensor:
     return total
 
 
-def _sampler(dims: int) -> Callable[..., Any]:
+def _sampler(dims: int, *, vectorized: bool) -> Callable[..., Any]:
     def run(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
         _check(input, grid, interpolation_mode, dims)
         if interpolation_mode not in _TAPS or padding_mode not in (_ZEROS, _BORDER, _REFLECTION):
@@ -268,7 +274,7 @@ def _sampler(dims: int) -> Callable[..., Any]:
         shape = [*input.shape[:2], *grid.shape[1:-1]]
         if not math.prod(shape):
             return aten.full.default(shape, 0, dtype=input.dtype, device=input.device)
-        how = _Sampling(tuple(input.shape[:1:-1]), interpolation_mode, padding_mode, bool(align_corners))
+        how = _Sampling(tuple(input.shape[:1:-1]), interpolation_mode, padding_mode, bool(align_corners), vectorized)
         taps = _taps(_listed(grid), how)
         values = _values(input, taps)
         values = aten.where.self(aten.unsqueeze.default(taps.inside, 1), values, number_like(values, 0))
@@ -283,7 +289,7 @@ def _sampler(dims: int) -> Callable[..., Any]:
     return run
 
 
-def _sampler_backward(dims: int) -> Callable[..., Any]:
+def _sampler_backward(dims: int, *, vectorized: bool) -> Callable[..., Any]:
     def run(
         grad_output: Tensor,
         input: Tensor,
@@ -298,7 +304,7 @@ def _sampler_backward(dims: int) -> Callable[..., Any]:
             return NotImplemented
         if list(grad_output.shape) != [*input.shape[:2], *grid.shape[1:-1]]:
             return NotImplemented  # eager reads past the end of it
-        how = _Sampling(tuple(input.shape[:1:-1]), interpolation_mode, padding_mode, bool(align_corners))
+        how = _Sampling(tuple(input.shape[:1:-1]), interpolation_mode, padding_mode, bool(align_corners), vectorized)
         if not grad_output.numel():
             grad_input = aten.full.default(list(input.shape), 0, dtype=input.dtype, device=input.device)
             return (grad_input if output_mask[0] else None), _no_grid_gradient(grid)
@@ -313,10 +319,10 @@ def _sampler_backward(dims: int) -> Callable[..., Any]:
             return grad_input, _no_grid_gradient(grid)
         # What each tap is worth, over all channels; then by how much its weight grows along each dimension.
         values = _values(input, taps)
-        if dims == 2:  # the kernel of planes multiplies zeros by the gradient, which may be NaN
+        if not how.skips:
             values = aten.where.self(aten.unsqueeze.default(taps.inside, 1), values, number_like(values, 0))
         worth = aten.sum.dim_IntList(aten.mul.Tensor(grad, widened(values)), [1])
-        if dims == 3:
+        if how.skips:
             worth = aten.where.self(taps.inside, worth, number_like(worth, 0))
         growth = _growth(worth, offset, taps, how)
         grad_grid = aten.mul.Tensor(growth, widened(_slope(listed, how)))
@@ -341,7 +347,7 @@ def _growth(worth: Tensor, offset: Tensor, taps: _Taps, how: _Sampling) -> Tenso
         product = factor if product is None else aten.mul.Tensor(product, factor)
     joined = aten.reshape.default(product, [batch, places, dims, count**dims])
     grown = aten.mul.Tensor(joined, aten.unsqueeze.default(worth, 2))
-    if how.dims == 3:
+    if how.skips:
         grown = aten.where.self(aten.unsqueeze.default(taps.inside, 2), grown, number_like(grown, 0))
     return aten.sum.dim_IntList(grown, [3])  # type: ignore[no-any-return]
 
@@ -368,6 +374,15 @@ def _listed(grid: Tensor) -> Tensor:
 
 def _check(input: Tensor, grid: Tensor, mode: int, dims: int) -> None:
     """The operator's own checks, in its order."""
+    _check_shapes(input, grid, mode, dims)
+    if not input.dtype.is_floating_point:
+        raise not_implemented("grid_sampler_2d_cpu_kernel_impl" if dims == 2 else "grid_sampler3d_cpu", input.dtype)
+    if input.dtype is not grid.dtype:
+        want, got = scalar_type_name(input.dtype), scalar_type_name(grid.dtype)
+        raise RuntimeError(f"expected scalar type {want} but found {got}")
+
+
+def _check_shapes(input: Tensor, grid: Tensor, mode: int, dims: int) -> None:
     name, sizes = "grid_sampler()", list(input.shape)
     if not input.dim() or not grid.dim():
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
@@ -393,16 +408,83 @@ def _check(input: Tensor, grid: Tensor, mode: int, dims: int) -> None:
         )
     if dims == 3 and mode == _BICUBIC:
         raise RuntimeError(f"{name}: bicubic interpolation only supports 4D input")
-    if not input.dtype.is_floating_point:
-        raise not_implemented("grid_sampler_2d_cpu_kernel_impl" if dims == 2 else "grid_sampler3d_cpu", input.dtype)
-    if input.dtype is not grid.dtype:
-        want, got = scalar_type_name(input.dtype), scalar_type_name(grid.dtype)
-        raise RuntimeError(f"expected scalar type {want} but found {got}")
+
+
+_SCALAR_SAMPLER, _SCALAR_SAMPLER_BACKWARD = _sampler(2, vectorized=False), _sampler_backward(2, vectorized=False)
+
+
+def _fallback(input: Tensor, grid: Tensor, *options: Any) -> Any:
+    """The scalar kernel of planes, which computes like that of volumes and takes float32 only."""
+    _check_shapes(input, grid, options[0], 2)
+    shape = [*input.shape[:2], *grid.shape[1:-1]]
+    if not math.prod(shape):
+        return aten.full.default(shape, 0, dtype=input.dtype, device=input.device)
+    _check_single(input, grid)
+    return _SCALAR_SAMPLER(input, grid, *options)
+
+
+def _fallback_backward(grad_output: Tensor, input: Tensor, grid: Tensor, *options: Any) -> Any:
+    _check_shapes(input, grid, options[0], 2)
+    if not grad_output.numel():
+        shapes = ((input, input.shape), (grid, grid.shape))
+        return tuple(aten.full.default(list(shape), 0, dtype=one.dtype, device=one.device) for one, shape in shapes)
+    _check_single(input, grid, grad_output)
+    return _SCALAR_SAMPLER_BACKWARD(grad_output, input, grid, *options, [True, True])
+
+
+def _check_single(*tensors: Tensor) -> None:
+    for one in tensors:
+        if one.dtype is not torch.float32:
+            raise RuntimeError(f"expected scalar type Float but found {scalar_type_name(one.dtype)}")
+
+
+# -- affine grids -------------------------------------------------------------------------------------------------
+
+#: Dtypes of which ATen makes no tensor from a list of numbers: `affine_grid` refuses them where a size is 0 or 1.
+_NOT_FROM_NUMBERS = HALF | WIDE_UNSIGNED | {torch.bool, torch.complex32}
+_NO_LINSPACE = WIDE_UNSIGNED | {torch.bool, torch.complex32}
+
+
+def _from_minus_one(theta: Tensor, steps: int, align_corners: bool) -> Tensor:
+    """Coordinates of `steps` pixels between -1 and 1; with `align_corners` the first and the last lie on the ends."""
+    if steps <= 1:
+        if theta.dtype in _NOT_FROM_NUMBERS:
+            raise not_implemented("tensor_cpu", theta.dtype)
+        return aten.full.default([steps], 0, dtype=theta.dtype, device=theta.device)  # type: ignore[no-any-return]
+    if theta.dtype in _NO_LINSPACE:
+        raise not_implemented("linspace_cpu", theta.dtype)
+    between = aten.linspace.default(-1, 1, steps, dtype=theta.dtype, device=theta.device)
+    if align_corners:
+        return between  # type: ignore[no-any-return]
+    return in_type(aten.div.Scalar(aten.mul.Scalar(between, steps - 1), steps), theta.dtype)
+
+
+def _affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool) -> Any:
+    """The homogeneous coordinates of all pixels, [N, pixels, dimensions + 1], times the transposed maps: ATen's two steps."""
+    if len(size) not in (4, 5):
+        raise RuntimeError("AffineGridGenerator needs 4d (spatial) or 5d (volumetric) inputs.")
+    batch, spatial = size[0], list(size[2:])
+    dims, shape = len(spatial), [batch, *spatial, 1]
+    if min(shape) < 0:
+        wrong = next(one for one in shape if one < 0)
+        raise RuntimeError(f"Trying to create tensor with negative dimension {wrong}: {[*shape[:-1], dims + 1]}")
+    columns = []
+    for at in reversed(range(dims)):
+        along = _from_minus_one(theta, spatial[at], align_corners)
+        along = aten.view.default(along, [1, *(spatial[at] if here == at else 1 for here in range(dims)), 1])
+        columns.append(aten.expand.default(along, shape))
+    columns.append(aten.full.default(shape, 1, dtype=theta.dtype, device=theta.device))
+    points = aten.view.default(aten.cat.default(columns, -1), [batch, math.prod(spatial), dims + 1])
+    mapped = aten.bmm.default(points, aten.transpose.int(theta, 1, 2))
+    return aten.view.default(mapped, [batch, *spatial, dims])
 
 
 RULES: tuple[Rule, ...] = (
-    own(aten.grid_sampler_2d.default, _sampler(2)),
-    own(aten.grid_sampler_3d.default, _sampler(3)),
-    own(aten.grid_sampler_2d_backward.default, _sampler_backward(2)),
-    own(aten.grid_sampler_3d_backward.default, _sampler_backward(3)),
+    own(aten.affine_grid_generator.default, _affine_grid),
+    own(aten.grid_sampler_2d.default, _sampler(2, vectorized=True)),
+    own(aten.grid_sampler_3d.default, _sampler(3, vectorized=False)),
+    own(aten.grid_sampler_2d_backward.default, _sampler_backward(2, vectorized=True)),
+    own(aten.grid_sampler_3d_backward.default, _sampler_backward(3, vectorized=False)),
+    own(aten._grid_sampler_2d_cpu_fallback.default, _fallback),
+    own(aten._grid_sampler_2d_cpu_fallback_backward.default, _fallback_backward),
 )

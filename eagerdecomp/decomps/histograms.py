@@ -21,9 +21,13 @@ __all__ = ["RULES"]
 aten = torch.ops.aten
 
 
-def _check_points(points: Tensor, dims: int) -> None:
+def _check_rank(points: Tensor) -> None:
     if points.dim() < 2:
         raise RuntimeError("torch.histogramdd: input tensor should have at least 2 dimensions")
+
+
+def _check_points(points: Tensor, dims: int) -> None:
+    _check_rank(points)
     if points.size(-1) != dims:
         raise RuntimeError("histogramdd: The size of bins must be equal to the innermost dimension of the input.")
 
@@ -92,6 +96,9 @@ def _counted(points: Tensor, edges: Sequence[Tensor], weight: Tensor | None, den
     if not points.dtype.is_floating_point:
         raise not_implemented("histogram_cpu", points.dtype)
     dims, counts = len(edges), [edge.numel() - 1 for edge in edges]
+    if not dims:  # one bin that counts nothing
+        empty = aten.full.default([], 0, dtype=points.dtype, device=points.device)
+        return aten.div.Tensor(empty, empty) if density else empty  # type: ignore[no-any-return]
     columns = aten.reshape.default(points, [-1, dims])
     place = inside = None
     for dim, (edge, count) in enumerate(zip(edges, counts, strict=True)):
@@ -118,6 +125,12 @@ def _counted(points: Tensor, edges: Sequence[Tensor], weight: Tensor | None, den
 
 
 def _check_edges(points: Tensor, edges: Sequence[Tensor]) -> None:
+    _check_rank(points)
+    dims = points.size(-1)
+    if len(edges) != dims:
+        raise RuntimeError(
+            f"torch.histogramdd: expected {dims} sequences of bin edges for a {dims}-dimensional histogram but got {len(edges)}"
+        )
     for dim, edge in enumerate(edges):
         if edge.dtype is not points.dtype:
             raise RuntimeError(

@@ -24,12 +24,12 @@ from torch import Tensor
 from eagerdecomp import ratios
 from eagerdecomp.formulas import Term, choose, ratio
 from eagerdecomp.layouts import as_operands, laid_out
-from eagerdecomp.matrices import broadcast
 from eagerdecomp.promotion import floating, promoted
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import not_implemented
 
 __all__ = ["RULES"]
+from eagerdecomp.shape_checks import broadcast_shapes
 
 aten = torch.ops.aten
 
@@ -152,7 +152,7 @@ def _incomplete(above: bool, kernel: str) -> Callable[[Tensor, Tensor], Any]:
         dtype = floating(promoted((self, other)))
         if dtype.is_complex:
             raise not_implemented(kernel, dtype)
-        shape = broadcast(self.shape, other.shape)
+        shape = broadcast_shapes(self.shape, other.shape)
         a, x = (Term(aten.expand.default(operand, shape)).to(dtype).to(torch.float64) for operand in (self, other))
         value = _shares(a, x, _DOUBLE if dtype is torch.float64 else _SINGLE)[above]
         # In eager's order, the last one first.

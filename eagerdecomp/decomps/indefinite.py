@@ -16,7 +16,6 @@ from eagerdecomp.matrices import (
     adjoint,
     arange,
     batch_shape,
-    broadcast,
     check_floating,
     check_kernel,
     check_square,
@@ -37,6 +36,7 @@ from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import scalar_type_name
 
 __all__ = ["RULES"]
+from eagerdecomp.shape_checks import broadcast_shapes
 
 aten = torch.ops.aten
 
@@ -248,7 +248,7 @@ def _linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool 
     check_floating(name, LD, half=False)
     _check_solve(name, LD, pivots, B)
     check_kernel("ldl_solve_kernel_cpu", LD)
-    batch = broadcast(batch_shape(B), batch_shape(LD))
+    batch = broadcast_shapes(batch_shape(B), batch_shape(LD))
     right = folded(B, batch)
     if not right.numel() or not LD.numel():
         shape = [right.size(0), *right.shape[1:]]

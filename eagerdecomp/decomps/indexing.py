@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.picking import RARE
+from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import WIDE_UNSIGNED
 from eagerdecomp.rules import Call, NoRoute, Rule, linked, own
 from eagerdecomp.spelling import not_held, not_implemented, scalar_type_name
 from eagerdecomp.strides import inverse, memory_order
 
 __all__ = ["RULES"]
+from eagerdecomp.shape_checks import broadcast_shapes
 
 aten = torch.ops.aten
 
@@ -26,7 +28,7 @@ def _masked_select(call: Call) -> Callable[..., Any]:
     def run(self: Tensor, mask: Tensor) -> Any:
         if mask.dtype is not torch.bool:
             raise RuntimeError("masked_select: expected BoolTensor for mask")
-        shape = list(torch.broadcast_shapes(self.shape, mask.shape)) or [1]  # type: ignore[no-untyped-call]
+        shape = broadcast_shapes(mask.shape, self.shape) or [1]
         found = index(expand(self, shape), [expand(mask, shape)])
         if self.dtype in WIDE_UNSIGNED and found.numel():
             raise not_implemented("masked_select", self.dtype)
@@ -329,10 +331,36 @@ def _scattering(call: Call, op: Any) -> Callable[..., Tensor]:
     return run
 
 
+def _added_in_steps(call: Call) -> Callable[..., Any]:
+    """``add(self, dim, index, source, alpha)``, rounded at each element."""
+    arange, select, put = call(aten.arange.start_step), call(aten.index_select.default), call(aten.index_put.default)
+    mul, full, clone = call(aten.mul.Tensor), call(aten.full.default), call(aten.clone.default)
+
+    def add(self: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any) -> Any:
+        if alpha != 1:  # rounded to the dtype first, as a tensor is
+            source = mul(source, full([], alpha, dtype=source.dtype, device=source.device))
+        # `index_select` refuses the negative indices that `index_put` would count from the end.
+        places = select(arange(0, self.size(dim), 1, device=self.device), 0, index)
+        if not self.is_contiguous():  # `index_put` would keep its strides
+            self = clone(self, memory_format=torch.contiguous_format)
+        return put(self, [*[None] * (dim % self.dim()), places], source, True)
+
+    return add
+
+
 def _index_add(call: Call) -> Callable[..., Any]:
-    """By `scatter_add`, which like the operator refuses an index below zero; the shipped entry counts it from the end."""
+    """By `scatter_add`, which like the operator refuses an index below zero; the shipped entry counts it from the end.
+
+    ATen's kernel calls `scatter_add` too, for the first and the last of several dimensions, int64 indices and `alpha=1`. All
+    other calls round the sum at each element, where `scatter_add` may sum float16 and bfloat16 in float32 and round once; so these
+    dtypes go by `index_put`, which accumulates as the operator does.
+    """
     rows, scatter_add, scale = _rows(call), _scattering(call, aten.scatter_add.default), call(aten.mul.Scalar)
     others, above, to = call(aten.index_add.default), call(aten.gt.Scalar), call(aten._to_copy.default)
+    try:
+        in_steps: Callable[..., Any] | None = _added_in_steps(call)
+    except NoRoute:
+        in_steps = None
 
     def run(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Any:
         found = rows(self, dim, index, source)
@@ -341,12 +369,19 @@ def _index_add(call: Call) -> Callable[..., Any]:
             return others(self, dim, index, source if alpha else above(source, 1))
         if found is None or self.dtype is torch.bool:
             return others(self, dim, index, source, alpha=alpha)
-        if not self.numel() and self.dim() > 1:  # no row is looked for
+        rank = self.dim()
+        if not self.numel() and rank > 1:  # no row is looked for
             return to(self, dtype=self.dtype)
+        scatters = rank > 1 and dim in (0, -rank, rank - 1, -1) and alpha == 1 and index.dtype is torch.int64
+        if in_steps is not None and not scatters and self.dtype in HALF and rank:
+            try:
+                return in_steps(self, dim, index, source, alpha)
+            except NoRoute:  # a set without `index_put`, where the sum is rounded as `scatter_add` does it
+                pass
         try:
             return scatter_add(self, dim, found, source if alpha == 1 else scale(source, alpha))
         except RuntimeError as error:
-            if "out of bounds for dimension" in str(error) and (self.dim() < 2 or index.dtype is torch.int32):
+            if "out of bounds for dimension" in str(error) and not scatters:
                 raise IndexError("index out of range in self") from None
             raise
 

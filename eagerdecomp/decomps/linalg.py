@@ -15,7 +15,6 @@ from torch import Tensor
 from eagerdecomp.matrices import (
     arange,
     batch_shape,
-    broadcast,
     check_floating,
     check_kernel,
     check_square,
@@ -36,6 +35,7 @@ from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import scalar_type_name
 
 __all__ = ["RULES"]
+from eagerdecomp.shape_checks import broadcast_shapes
 
 aten = torch.ops.aten
 
@@ -53,7 +53,7 @@ def _linalg_solve_triangular(self: Tensor, B: Tensor, *, upper: bool, left: bool
     check_kernel("triangular_solve_cpu", self)
     if B.dtype is not self.dtype:
         B = aten._to_copy.default(B, dtype=self.dtype)
-    batch = broadcast(batch_shape(B), batch_shape(self))
+    batch = broadcast_shapes(batch_shape(B), batch_shape(self))
     # For a matrix like that eager lays the result row by row, and transposes the equation.
     by_rows = self.is_conj() and transposed(aten.expand.default(self, [*batch, *self.shape[-2:]])).is_contiguous()
     matrix, right = folded(self, batch), folded(B, batch)
@@ -85,7 +85,7 @@ def _triangular_solve(
             f" but each b matrix is {self.size(-2)} by {self.size(-1)}"
         )
     check_kernel("triangular_solve_cpu", A)
-    batch = broadcast(batch_shape(A), batch_shape(self))
+    batch = broadcast_shapes(batch_shape(A), batch_shape(self))
     matrix = folded(A, batch)
     turned = transposed(matrix) if transpose else matrix
     found = solve_triangular(turned, folded(self, batch), upper=upper is not transpose, unit=unitriangular)
@@ -323,7 +323,7 @@ def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True
         raise RuntimeError(f"{name}: Number of pivots per batch should be same as the dimension of the matrix")
     if B.numel():
         check_kernel("lu_solve_cpu", LU)
-    batch = broadcast(batch_shape(B), batch_shape(LU))
+    batch = broadcast_shapes(batch_shape(B), batch_shape(LU))
     rows = LU.size(-1)
     own = batch_shape(LU)
     order = _order_of(aten.reshape.default(pivots, [math.prod(own), rows]), rows)
@@ -360,7 +360,7 @@ def _linalg_solve_ex(
     factors, pivots, info, order = _factor_call(A)
     if check_errors:
         aten._linalg_check_errors.default(info, "torch.linalg.solve_ex", is_matrix=A.dim() == 2)
-    batch = broadcast(batch_shape(right), batch_shape(A))
+    batch = broadcast_shapes(batch_shape(right), batch_shape(A))
     result = _answer(factors, unfolded(order, batch_shape(A)), right, batch, left=left)
     if vector:
         result = aten.squeeze.dim(result, -1)

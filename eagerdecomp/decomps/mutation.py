@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload, has_kernel
+from eagerdecomp._torch import OpOverload
 from eagerdecomp.argument_checks import OUT_WORDS
+from eagerdecomp.eager.overlap import filled_mask, is_generated, is_pointwise, overlap_checks
 from eagerdecomp.layouts import iterator_strides
 from eagerdecomp.promotion import computed_in as type_of_operands
 from eagerdecomp.promotion import floating, holds_magnitudes
 from eagerdecomp.refusals import CHECKS, EXACT_OUT
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.schema import facts_of, functional_twin, is_composite, settled_by_out
-from eagerdecomp.spelling import cpp_name, scalar_type_name
+from eagerdecomp.spelling import cpp_name, scalar_type_name, type_name
 from eagerdecomp.strides import lies_in_lines
 from eagerdecomp.writeback import (
     by_a_kernel,
@@ -41,7 +42,9 @@ _ROW_MAJOR = frozenset({"aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c", "a
 _COMPUTED_IN = frozenset({"aten::geqrf", "aten::linalg_eig", "aten::linalg_lstsq"})
 
 # Composite ops that leave `out` as it was where a mode hears their parts: what they write is their functional twin's result.
-_UNWRITTEN = frozenset({"aten.linalg_matrix_rank.atol_rtol_tensor_out"})
+_UNWRITTEN = frozenset(
+    f"aten.linalg_matrix_rank.{form}" for form in ("atol_rtol_float_out", "atol_rtol_tensor_out", "out", "out_tol_tensor")
+)
 
 # Ops that lay `out` out as their result even where it has the right shape.
 _LAID_OUT_ANEW = frozenset(
@@ -55,29 +58,7 @@ _LAID_OUT_ANEW = frozenset(
 # Ops that join tensors, whose error is of a type of its own where `out` cannot hold the result.
 _JOINS = frozenset({"aten::cat", "aten::stack"})
 
-# Ops whose `out` may share no memory with an input, not even be one, as that of an elementwise op may.
-_APART = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("cat", "stack", "_chunk_cat"),
-        *("gather", "index", "index_select", "kthvalue", "masked_select", "take", "linalg_cross"),
-    )
-)
-
-# Ops, beside those that torch generates, whose `out` may share memory with an input in any way: eager does not ask.
-_SHARES = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("all", "any", "amax", "amin", "argmax", "argmin", "histc", "mean", "nansum", "norm", "prod", "std", "sum"),
-        *("var", "linalg_vector_norm", "logsumexp", "log_softmax", "softmax", "bmm", "dot", "mv", "vdot", "tril", "triu"),
-    )
-)
-
-# Ops that look at how `out` lies before they resize it, beside the elementwise ones.
-_LOOKS_FIRST = frozenset(f"aten::{name}" for name in ("index_select", "masked_select", "nonzero", "scatter_add", "take"))
-
-# Elementwise ops that are not tagged as such, and those of which any type of result fits, so that eager asks for none first.
-_POINTWISE_TOO = frozenset({"aten::floor_divide", "aten::floor_divide_"})
+# Pointwise ops that write any dtype, so that eager does not ask first whether the result can be cast to the written tensor's.
 _FIT = frozenset(
     f"aten::{name}{end}" for name in ("lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor") for end in ("", "_")
 )
@@ -95,6 +76,9 @@ _CAST_TO_OUT = frozenset({"aten.std.correction_out", "aten.var.correction_out"})
 
 # Losses of elements that are summed up in the type of `out`.
 _SUMMED_IN_OUT = frozenset({"aten.huber_loss.out", "aten.mse_loss.out", "aten.smooth_l1_loss.out"})
+
+# Factories whose kernels call `arange_out`, which warns before it resizes.
+_BY_ARANGE = frozenset({"aten::arange", "aten::fft_fftfreq", "aten::fft_rfftfreq"})
 
 # Factories that fill an `out` of the right number of elements whatever its shape.
 _KEEPS_SHAPE = frozenset({"aten::arange", "aten::linspace", "aten::logspace", "aten::range"})
@@ -123,13 +107,18 @@ def _inplace_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callab
     places = [place for place, argument in enumerate(facts_of(op).arguments) if place and argument.holds_tensors]
     operands = len(places) if places in ([], [1]) else 2
     pointwise = torch.Tag.pointwise in (*op.tags, *twin.tags) and not facts_of(twin).is_random
-    write, casts = _EXPANDED.get(op._schema.name), (pointwise or op._schema.name in _POINTWISE_TOO) and op._schema.name not in _FIT
+    write, casts = _EXPANDED.get(op._schema.name), is_pointwise(op, twin) and op._schema.name not in _FIT
+    checks = overlap_checks(op, twin)
+    apart = checks.apart[0]
 
     def link(call: Call) -> Callable[..., Any]:
         expanded = None if write is None else _into_expanded(call(twin), call, write)
         settle = _SETTLED.get(op._schema.name)
         functional = settle(call(twin)) if settle is not None else _with_defaults(op, twin, call(twin))
-        return inplace_by(functional, call, operands=operands, pointwise=pointwise, expanded=expanded, casts=casts)
+        if apart:
+            functional = _apart_from(op, apart, functional)
+        shares = not checks.first
+        return inplace_by(functional, call, operands=operands, pointwise=pointwise, expanded=expanded, casts=casts, shares=shares)
 
     return link
 
@@ -161,12 +150,24 @@ def _in_own_type(cumulated: Callable[..., Tensor], self: Tensor, dim: int, *, dt
     return cumulated(self, dim, dtype=self.dtype)
 
 
-def _apart_from_others(indexed: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _apart_from(op: OpOverload, positions: tuple[int, ...], functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The functional op, then ATen's check that `self` shares no memory with the arguments at these positions."""
+    mask_of = filled_mask if op in (aten.index_put_.default, aten._index_put_impl_.default) else None
+
     def run(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        check_apart(self, args)
-        return indexed(self, *args, **kwargs)
+        result = functional(self, *args, **kwargs)
+        mask = None if mask_of is None else mask_of(self, *args, **kwargs)
+        if mask is None:
+            check_apart(self, _at(positions, (self, *args)))
+        elif not expanded_dims(self):
+            check_overlap(self, [mask])
+        return result
 
     return run
+
+
+def _at(positions: tuple[int, ...], args: Sequence[Any]) -> list[Any]:
+    return [args[position] for position in positions if position < len(args)]
 
 
 #: What the functional op does more where it is called in place.
@@ -174,26 +175,23 @@ _SETTLED: dict[str, Callable[[Callable[..., Tensor]], Callable[..., Tensor]]] = 
     "aten::abs_": _real_abs,
     "aten::cumprod_": lambda cumprod: lambda *args, **named: _in_own_type(cumprod, *args, **named),
     "aten::cumsum_": lambda cumsum: lambda *args, **named: _in_own_type(cumsum, *args, **named),
-    "aten::index_add_": _apart_from_others,
-    "aten::index_copy_": _apart_from_others,
-    "aten::index_reduce_": _apart_from_others,
     "aten::ldexp_": _castable_ldexp,
 }
 
 
-def _with_defaults(op: OpOverload, twin: OpOverload, functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The twin, given what alone the in-place op has a default for: `p` of `bernoulli_`."""
+def _with_defaults(op: OpOverload, twin: OpOverload, functional: Callable[..., Any]) -> Callable[..., Any]:
+    """The twin, given what it has no default for, unlike the op that writes: `p` of `bernoulli_` and `bernoulli.float_out`."""
     pairs = zip(op._schema.arguments, twin._schema.arguments, strict=False)
     lacking = [
-        (place, one.name, one.default_value)
+        (place, one.default_value)
         for place, (one, other) in enumerate(pairs)
         if one.name == other.name and one.has_default_value() and not other.has_default_value()
     ]
     if not lacking:
         return functional
 
-    def run(*args: Any, **kwargs: Any) -> Tensor:
-        return functional(*args, **{name: value for place, name, value in lacking if place >= len(args)}, **kwargs)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return functional(*args, *(value for place, value in lacking if place >= len(args)), **kwargs)
 
     return run
 
@@ -302,34 +300,28 @@ _EXPANDED: dict[str, _Write] = {
 }
 
 
-def _is_copied_to(op: OpOverload) -> bool:
-    """Whether eager's kernel is one that torch generates: the functional op, and a copy to `out`, resized beforehand to row-major
-    strides. Those written by hand pass `out` on, and leave its strides and what it may share memory with to another op."""
-    return has_kernel(op, "CompositeExplicitAutograd") and torch.Tag.generated in op.tags
-
-
 def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
     facts = facts_of(op)
     names = tuple(facts.arguments[position].name for position in facts.mutated)
 
-    row_major = op._schema.name in _ROW_MAJOR or _is_copied_to(op)
-    apart, typed = op._schema.name in _APART, str(op) in _TYPED_BY_OUT
+    row_major = op._schema.name in _ROW_MAJOR or is_generated(op)
+    checks, typed = overlap_checks(op, twin), str(op) in _TYPED_BY_OUT
     exact = torch.Tag.generated in op.tags or str(op) in EXACT_OUT
     check = CHECKS.get(str(op))
     decides, unfolds = op._schema.name in ("aten::all", "aten::any"), op._schema.name in ("aten::im2col", "aten::col2im")
     anew, joins = op._schema.name in _LAID_OUT_ANEW, op._schema.name in _JOINS
     computed_in, cast = op._schema.name in _COMPUTED_IN, str(op) in _CAST_TO_OUT
     words = OUT_WORDS.get(str(op), "Expected out tensor to have dtype {cpp_result}, but got {cpp_out} instead")
-    pointwise = torch.Tag.pointwise in twin.tags or op._schema.name in _POINTWISE_TOO
+    each_words = words if isinstance(words, tuple) else (words,) * len(names)
+    words = each_words[0]
+    pointwise = is_pointwise(op, twin)
     casts, scales = pointwise and op._schema.name not in _FIT, op._schema.name == "aten::ldexp"
     summed = str(op) in _SUMMED_IN_OUT
     typed_first = exact and (pointwise or op is aten.polar.out)
-    looks_first = op._schema.name in _LOOKS_FIRST or pointwise
     magnitudes, solves = op is aten.abs.out, op is aten.linalg_solve_triangular.out
-    shares = _is_copied_to(op) or (op._schema.name in _SHARES and not pointwise)
 
     def out(call: Call) -> Callable[..., Any]:
-        functional = _summed_in(call, call(twin)) if summed else call(twin)
+        functional = _with_defaults(op, twin, _summed_in(call, call(twin)) if summed else call(twin))
         write = out_writer(call, row_major=row_major, anew=anew, computed_in=computed_in)
         kept, by_rows = out_writer(call), out_writer(call, row_major=True)
         flat = out_writer(call, anew=True) if op is aten.linear.out else None
@@ -340,10 +332,8 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
             target = kwargs.pop(names[0])
             if scales:
                 _check_ldexp(args[0], target)
-            if apart:
-                check_apart(target, args)
-            if looks_first and not target.is_contiguous():
-                check_overlap(target, ())
+            if checks.first:
+                check_overlap(target, args)
             if typed and kwargs.get("dtype") is None:
                 kwargs["dtype"] = target.dtype
             if cast and args[0].dtype is not target.dtype and args[0].dtype.is_floating_point and target.dtype.is_floating_point:
@@ -359,6 +349,8 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
                 if casts:
                     refuse_cast_first(refused, target, args)
                 raise
+            if checks.apart[0]:
+                check_apart(target, _at(checks.apart[0], args))
             if solves and target.shape == result.shape and not lies_in_lines(target):
                 return call(aten.copy_.default)(target, result)  # solved beside it, and copied there whatever its type
             if (exact or typed) and not (magnitudes and holds_magnitudes(target, args[0])):
@@ -373,17 +365,22 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
             unwritten = (unfolds and not result.numel()) or (op is aten.pow.Scalar_out and args[0] == 1 and args[0] is not True)
             if unwritten and result.dtype is not target.dtype:
                 result = call(aten._to_copy.default)(result, dtype=target.dtype)
+            partial = _at(checks.partial[0], args) if checks.partial[0] else ()
             if flat is not None and args[0].dim() == 1:  # eager makes a matrix of it, and of `out` in between
-                return flat(target, result, args)
-            return write(target, result, () if shares else args)
+                return flat(target, result, partial)
+            return write(target, result, partial)
 
         def run_many(*args: Any, **kwargs: Any) -> Any:
+            if check is not None:
+                check(*args, **kwargs)
             targets = [kwargs.pop(name) for name in names]
-            for target in targets if apart else ():
-                check_apart(target, args)
+            for target in targets if checks.first else ():
+                check_overlap(target, args)
             results = functional(*args, **kwargs)
-            for target, result in zip(targets, results, strict=True) if exact else ():
-                _check_dtype(target, result.dtype, words)
+            for target, positions in zip(targets, checks.apart, strict=True):
+                check_apart(target, _at(positions, args))
+            for target, result, wording in zip(targets, results, each_words, strict=True) if exact else ():
+                _check_dtype(target, result.dtype, wording)
             if op is aten.geqrf.a and (
                 any(
                     one.dtype is not made.dtype or (one.numel() and one.shape != made.shape)
@@ -391,12 +388,14 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
                 )
                 or not targets[1].is_contiguous()
             ):
-                return tuple(by_rows(target, result, args) for target, result in zip(targets, results, strict=True))
+                return tuple(by_rows(target, result, ()) for target, result in zip(targets, results, strict=True))
             if pointwise:
                 results = _laid_by_one_iterator(call, targets, results, args)
             into = kept if anew and args[0].dim() == 4 else write  # of `max_pool3d_with_indices` with no batch, which alone is here
-            beside = () if shares else args
-            return tuple(into(target, result, beside) for target, result in zip(targets, results, strict=True))
+            return tuple(
+                into(target, result, _at(positions, args))
+                for target, result, positions in zip(targets, results, checks.partial, strict=True)
+            )
 
         return run_one if len(names) == 1 else run_many
 
@@ -434,7 +433,9 @@ def _laid_by_one_iterator(call: Call, targets: list[Tensor], results: Any, args:
 def _check_dtype(target: Tensor, wanted: torch.dtype, words: str) -> None:
     if target.dtype is not wanted:
         names = {"result": scalar_type_name(wanted), "out": scalar_type_name(target.dtype)}
-        raise RuntimeError(words.format(**names, cpp_result=cpp_name(wanted), cpp_out=cpp_name(target.dtype)))
+        names |= {"out_int32": str(wanted is torch.int32)}
+        names |= {"cpp_result": cpp_name(wanted), "cpp_out": cpp_name(target.dtype)}
+        raise RuntimeError(words.format(**names, result_type=type_name(wanted), out_type=type_name(target.dtype)))
 
 
 def _list_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
@@ -442,6 +443,7 @@ def _list_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[
     facts = facts_of(op)
     name = facts.arguments[facts.mutated[0]].name
     called = f"{op._schema.name.partition('::')[2]}_{op._overloadname}"
+    (positions,) = overlap_checks(op, twin).partial
 
     def out(call: Call) -> Callable[..., Any]:
         functional, write = call(twin), out_writer(call)
@@ -452,7 +454,7 @@ def _list_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[
             if len(targets) != len(results):
                 raise RuntimeError(f"{called} expected an out= argument of size {len(results)}, got size {len(targets)}")
             for target, result in zip(targets, results, strict=True):
-                write(target, result, args)
+                write(target, result, _at(positions, args))
 
         return run
 
@@ -464,7 +466,7 @@ def _factory_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callab
     facts = facts_of(op)
     name = facts.arguments[facts.mutated[0]].name
     settled = settled_by_out(op, twin)
-    row_major = op._schema.name in _ROW_MAJOR or _is_copied_to(op)
+    row_major = op._schema.name in _ROW_MAJOR or is_generated(op)
     keeps_shape = op._schema.name in _KEEPS_SHAPE
     quiet = keeps_shape or not any(arg.holds_tensors for arg in facts_of(twin).arguments)
 
@@ -478,10 +480,10 @@ def _factory_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callab
                 if keeps_shape and result.numel() == target.numel():
                     result = call(aten.view.default)(result, target.shape)
                 elif quiet:
-                    if target.numel() and op._schema.name == "aten::arange":
+                    if target.numel() and op._schema.name in _BY_ARANGE:
                         _warn_of_arange(target, result)
                     call(aten.resize_.default)(target, result.shape)
-            return write(target, result, args)
+            return write(target, result, ())
 
         return run
 

@@ -18,13 +18,13 @@ from torch import Tensor
 from eagerdecomp.compensated import product
 from eagerdecomp.formulas import Term, choose
 from eagerdecomp.layouts import as_operands, laid_out
-from eagerdecomp.matrices import broadcast
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import floating, promoted
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import not_implemented
 
 __all__ = ["RULES"]
+from eagerdecomp.shape_checks import broadcast_shapes
 
 aten = torch.ops.aten
 
@@ -192,7 +192,7 @@ def _rules(name: str, formula: Formula) -> tuple[Rule, ...]:
         if dtype.is_complex or dtype in HALF:
             raise not_implemented(f"{name}_cpu", dtype)
         arguments, orders = Term(x).to(dtype).tensor, Term(n).to(dtype).tensor
-        shape = broadcast(x.shape, n.shape)
+        shape = broadcast_shapes(x.shape, n.shape)
         order = aten._to_copy.default(aten.expand.default(orders, shape), dtype=torch.int64)
         return formula(Term(aten.expand.default(arguments, shape)), order, top).tensor
 

@@ -16,11 +16,13 @@ from torch import Tensor
 from eagerdecomp.layouts import in_format_of
 from eagerdecomp.precision import HALF
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import not_implemented, scalar_type_name
+from eagerdecomp.spelling import dimension_error, not_implemented, scalar_type_name
 from eagerdecomp.windows import (
     adaptive_extents,
     adaptive_places,
+    check_max_pooled_volumes,
     check_pool,
+    check_pool_options,
     check_pooled,
     each_dimension,
     flat_places,
@@ -128,20 +130,21 @@ def _adaptive_max_pool(dims: int, kernel: str) -> Callable[..., Any]:
     return run
 
 
-def _adaptive_max_pool_backward(dims: int, label: str, name: str) -> Callable[..., Any]:
+def _adaptive_max_pool_backward(dims: int, label: str, words: str) -> Callable[..., Any]:
+    name = f"adaptive_max_pool{dims}d_backward"
+
     def run(grad_output: Tensor, self: Tensor, indices: Tensor) -> Any:
         if grad_output.dim() not in (dims + 1, dims + 2):
-            raise RuntimeError(
-                f"adaptive_max_pooling{dims}d_backward(): Expected {dims + 1}D or {dims + 2}D {label}, "
-                f"but got: {list(grad_output.shape)}"
-            )
-        _check_size(f"adaptive_max_pool{dims}d_backward()", label, grad_output, 1)
+            raise RuntimeError(f"{words}(): Expected {dims + 1}D or {dims + 2}D {label}, but got: {list(grad_output.shape)}")
+        _check_size(f"{name}()", "grad_output", grad_output, 1)
+        if indices.dim() != self.dim():
+            raise RuntimeError(f"expected dimensions {self.dim()} for `indices` but got dimensions {indices.dim()}")
         _check_type(label, grad_output, self)
-        _check_indices(indices)
         if grad_output.shape != indices.shape:
             raise RuntimeError(f"expected sizes {list(indices.shape)} for `{label}` but got sizes {list(grad_output.shape)}")
         if not grad_output.dtype.is_floating_point:
             raise not_implemented(name, grad_output.dtype)
+        _check_indices(indices)
         grad = _gradient_by_places(grad_output, self, indices, dims)
         return in_format_of(grad, self) if dims == 2 else grad
 
@@ -180,6 +183,7 @@ def _max_pool(dims: int) -> Callable[..., Any]:
         dilation: list[int] = (1,),  # type: ignore[assignment]
         ceil_mode: bool = False,
     ) -> Any:
+        check_pool_options(dims, kernel_size, stride, padding, dilation)
         kernel = each_dimension(kernel_size, dims, ())
         windows = list(
             zip(
@@ -227,12 +231,22 @@ def _max_pool_backward(dims: int) -> Callable[..., Any]:
         ceil_mode: bool,
         indices: Tensor,
     ) -> Any:
+        check_pool_options(dims, kernel_size, stride, padding, dilation)
         _check_type("gradOutput" if dims == 3 else "grad_output", grad_output, self)
-        _check_indices(indices)
+        if dims == 3:
+            kernel = each_dimension(kernel_size, 3, ())
+            steps, pads, dilations = (
+                each_dimension(stride, 3, kernel),
+                each_dimension(padding, 3, ()),
+                each_dimension(dilation, 3, ()),
+            )
+            check_max_pooled_volumes(grad_output, indices, self, kernel, steps, pads, dilations)
+        else:
+            for tensor in (grad_output, indices):
+                check_pooled(tensor, self, 2, kernel_size, stride, padding, dilation, ceil_mode)
         if not grad_output.dtype.is_floating_point:
             raise not_implemented(f"max_pool{dims}d_backward", grad_output.dtype)
-        for tensor in (grad_output, indices):
-            check_pooled(tensor, self, dims, kernel_size, stride, padding, dilation, ceil_mode)
+        _check_indices(indices)
         batch = self if self.dim() == dims + 2 else None
         return in_format_of(_gradient_by_places(grad_output, self, indices, dims), batch)
 
@@ -306,18 +320,45 @@ def _check_samples(samples: Tensor, self: Tensor, dims: int) -> None:
 
 def _fractional_max_pool_backward(dims: int) -> Callable[..., Any]:
     def run(grad_output: Tensor, self: Tensor, kernel_size: list[int], output_size: list[int], indices: Tensor) -> Any:
-        shape = [*self.shape[:-dims], *output_size]
-        if list(grad_output.shape) != shape:
-            raise RuntimeError(f"fractional_max_pool{dims}d_backward(): gradOutput sizes unexpected")
+        (_check_fraction_planes if dims == 2 else _check_fraction_volumes)(grad_output, self, output_size, indices)
+        if not grad_output.dtype.is_floating_point and grad_output.dtype is self.dtype:
+            raise not_implemented(f"fractional_max_pool{dims}d_backward_out_frame", grad_output.dtype)
+        if dims == 3:  # ATen reads the indices first
+            _check_indices(indices)
         if grad_output.dtype is not self.dtype:
             want, got = scalar_type_name(self.dtype), scalar_type_name(grad_output.dtype)
             raise RuntimeError(f"expected scalar type {want} but found {got}")
         _check_indices(indices)
-        if not grad_output.dtype.is_floating_point:
-            raise not_implemented(f"fractional_max_pool{dims}d_backward_out_frame", grad_output.dtype)
+        for label, given in (("gradOutput", grad_output), ("indices", indices)):  # ATen's kernel reads memory beside such volumes
+            if given.shape[:-dims] != self.shape[:-dims] or given.shape[-dims:] != grad_output.shape[-dims:]:
+                raise RuntimeError(f"fractional_max_pool{dims}d_backward(): {label} sizes unexpected")
         return _gradient_by_places(grad_output, self, indices, dims)
 
     return run
+
+
+def _check_fraction_planes(grad: Tensor, self: Tensor, output_size: Sequence[int], indices: Tensor) -> None:
+    if self.dim() < 3:
+        raise dimension_error(2, self.dim())
+    wanted = [*self.shape[:-2], *output_size]
+    for label, given in (("gradOutput", grad), ("indices", indices)):
+        if list(given.shape) != wanted:
+            raise RuntimeError(f"fractional_max_pool2d_backward(): {label} sizes unexpected")
+
+
+def _check_fraction_volumes(grad: Tensor, self: Tensor, output_size: Sequence[int], indices: Tensor) -> None:
+    first = 2 if self.dim() == 5 else 1
+    if len(output_size) != 3:
+        raise RuntimeError("fractional_max_pool3d_backward_out(): gradOutput width unexpected")
+    axes = range(first, first + 3)
+    for dim in axes:
+        if dim >= self.dim():
+            raise dimension_error(dim, self.dim())
+    for dim, axis, count in zip(axes, _AXES[3], output_size, strict=True):
+        if dim >= grad.dim():
+            raise dimension_error(dim, grad.dim())
+        if grad.size(dim) != count:
+            raise RuntimeError(f"fractional_max_pool3d_backward_out(): gradOutput {axis} unexpected")
 
 
 # -- averages -----------------------------------------------------------------------------------------------------
@@ -465,7 +506,7 @@ RULES: tuple[Rule, ...] = (
     own(aten.adaptive_max_pool3d.default, _adaptive_max_pool(3, "adaptive_max_pool3d_cpu")),
     own(
         aten.adaptive_max_pool2d_backward.default,
-        _adaptive_max_pool_backward(2, "grad_output", "adaptive_max_pool2d_backward"),
+        _adaptive_max_pool_backward(2, "grad_output", "adaptive_max_pooling2d_backward"),
     ),
     own(
         aten.adaptive_max_pool3d_backward.default,

@@ -21,6 +21,7 @@ from eagerdecomp.spelling import not_implemented, scalar_type_name
 from eagerdecomp.strides import in_order, memory_order
 
 __all__ = ["RULES"]
+from eagerdecomp.shape_checks import broadcast_shapes
 
 aten = torch.ops.aten
 
@@ -266,7 +267,7 @@ class _Indexed:
         self.dims = [dim for dim, given in enumerate(spelled) if given is not None]
         given = [one for one in spelled if one is not None]
         try:
-            self.shape = list(torch.broadcast_shapes(*(one.shape for one in given)))  # type: ignore[no-untyped-call]
+            self.shape = broadcast_shapes(*(one.shape for one in given))
         except RuntimeError:
             shapes = ", ".join(str(list(one.shape)) for one in given)
             raise IndexError(f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}") from None
@@ -449,7 +450,7 @@ def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Any:
         )
     if mask.dtype is not torch.bool:
         raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {scalar_type_name(mask.dtype)}")
-    shape = list(torch.broadcast_shapes(self.shape, mask.shape))  # type: ignore[no-untyped-call]
+    shape = broadcast_shapes(self.shape, mask.shape)
     target = self if list(self.shape) == shape else aten.clone.default(aten.expand.default(self, shape))
     if not target.numel():
         return aten.clone.default(target)

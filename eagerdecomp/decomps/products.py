@@ -1,7 +1,8 @@
-"""Matrix products to which something is added, by the products of the set."""
+"""Matrix products with a summand, of bytes, and of rows of tensors, by the products of the set; the cross product of vectors."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,11 +11,12 @@ from torch import Tensor
 
 from eagerdecomp.held import held_number
 from eagerdecomp.linking import kept_numbers
-from eagerdecomp.precision import HALF
+from eagerdecomp.precision import HALF, in_type
 from eagerdecomp.product_checks import check_addmv, check_baddbmm
 from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import cpp_name
+from eagerdecomp.shape_checks import broadcast_shapes
+from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 
@@ -153,10 +155,147 @@ def _addr(call: Call) -> Callable[..., Any]:
     return run
 
 
+def _linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Any:
+    """Two products and their difference, each rounded to the operands' dtype as in ATen's kernel.
+
+    PyTorch's own decomposition computes float16 and bfloat16 in float32 and rounds once.
+    """
+    rank = self.dim()
+    if rank != other.dim() or not -rank <= dim < rank or self.size(dim) != 3 or other.size(dim) != 3:
+        return NotImplemented
+    after, before = (aten.remainder.Scalar(aten.arange.start_step(start, start + 3, 1, device=self.device), 3) for start in (1, 2))
+    first = aten.mul.Tensor(aten.index_select.default(self, dim, after), aten.index_select.default(other, dim, before))
+    second = aten.mul.Tensor(aten.index_select.default(self, dim, before), aten.index_select.default(other, dim, after))
+    return aten.sub.Tensor(first, second)
+
+
+def _of_two_conj_views(self: Tensor, other: Tensor) -> bool:
+    """Whether both vectors are conj views for which torch's reference calls its own op again, which no route may do."""
+    alike = self.dtype is other.dtype and self.dim() == other.dim() == 1 and self.shape == other.shape
+    return alike and self.is_conj() and other.is_conj()
+
+
+def _dot(self: Tensor, other: Tensor) -> Any:
+    """Multiply the vectors without their conj bits, and set the bit on the result as eager does."""
+    if not _of_two_conj_views(self, other):
+        return NotImplemented
+    product = aten.mul.Tensor(aten._conj.default(self), aten._conj.default(other))
+    return aten._conj.default(aten.sum.default(product))
+
+
+def _vdot(self: Tensor, other: Tensor) -> Any:
+    if not _of_two_conj_views(self, other):
+        return NotImplemented
+    return aten.sum.default(aten.mul.Tensor(aten._conj.default(self), other))
+
+
+def _int_mm(self: Tensor, mat2: Tensor) -> Tensor:
+    """Bytes are multiplied and summed in int32. `product_checks` refuses other operands."""
+    left, right = (aten._to_copy.default(one, dtype=torch.int32) for one in (self, mat2))
+    return aten.mm.default(left, right)  # type: ignore[no-any-return]
+
+
+def _weight_int8pack_mm(self: Tensor, mat2: Tensor, scales: Tensor) -> Tensor:
+    """``[m, k]`` times the transpose of int8 ``[n, k]``, each column by its scale: in float32, rounded once."""
+    self.size(0), mat2.size(0), self.size(1)
+    if self.dtype not in HALF and self.dtype is not torch.float32:
+        _refuse_packed("expect A to be either 32-bit or 16-bit float tensor.")
+    if self.stride(-1) != 1:
+        _refuse_packed("A must be contiguous on the last dimension.")
+    if self.dim() != 2:
+        _refuse_packed("expect A to be 2D tensor.")
+    if mat2.dtype is not torch.int8:
+        _refuse_packed("expect B to be int8 tensor.")
+    if not mat2.is_contiguous():
+        _refuse_packed("expect B to be contiguous.")
+    if mat2.size(1) != self.size(1):
+        _refuse_packed(f"expect B.size(1) == {self.size(1)}")
+    if scales.dim() != 1 or scales.size(0) != mat2.size(0):
+        _refuse_packed(f"expect scales to be 1d tensor with size {mat2.size(0)}")
+    if scales.dtype is not self.dtype:
+        wanted, found = scalar_type_name(self.dtype), scalar_type_name(scales.dtype)
+        raise RuntimeError(f"expected scalar type {wanted} but found {found}")
+    weight = aten.permute.default(aten._to_copy.default(mat2, dtype=torch.float32), [1, 0])
+    product = aten.mm.default(in_type(self, torch.float32), weight)
+    return in_type(aten.mul.Tensor(product, in_type(scales, torch.float32)), self.dtype)
+
+
+def _refuse_packed(words: str) -> None:
+    raise RuntimeError(f"_weight_int8pack_mm_cpu : {words}")
+
+
+def _combined(input: Tensor, coefficients: Tensor) -> Any:
+    """``[n, ...]`` and ``[m, n]`` -> ``[m, ...]``."""
+    if coefficients.dim() != 2 or input.dim() == 0 or input.size(0) < coefficients.size(1):
+        return NotImplemented  # eager reads past the end of them
+    if coefficients.dtype is not input.dtype.to_real():
+        return NotImplemented  # eager reads the memory of the coefficients as if it were of that dtype
+    dtype, (outputs, count) = input.dtype, coefficients.shape
+    if input.size(0) > count:
+        input = aten.slice.Tensor(input, 0, 0, count)
+    parts = aten.view_as_real.default(input) if dtype.is_complex else input
+    shape = [outputs, *parts.shape[1:]]
+    if not parts.numel() or not outputs:
+        return aten.full.default([outputs, *input.shape[1:]], 0, dtype=dtype, device=input.device)
+    if dtype in HALF:
+        return _summed_stepwise(input, coefficients, shape)
+    computed = torch.int32 if dtype is torch.bool else parts.dtype
+    factors, terms = in_type(coefficients, computed), in_type(parts, computed)
+    summed = aten.mm.default(factors, aten.reshape.default(terms, [count, math.prod(parts.shape[1:])]))
+    summed = aten.view.default(aten.ne.Scalar(summed, 0) if dtype is torch.bool else in_type(summed, parts.dtype), shape)
+    return aten.view_as_complex.default(summed) if dtype.is_complex else summed
+
+
+def _summed_stepwise(input: Tensor, coefficients: Tensor, shape: Sequence[int]) -> Tensor:
+    """Term by term: eager rounds each product and each sum to float16 or bfloat16."""
+    total: Tensor = aten.full.default(shape, 0, dtype=input.dtype, device=input.device)
+    for at in range(coefficients.size(1)):
+        column = aten.reshape.default(aten.select.int(coefficients, 1, at), [shape[0], *[1] * (len(shape) - 1)])
+        total = aten.add.Tensor(total, aten.mul.Tensor(column, aten.select.int(input, 0, at)))
+    return total
+
+
+_UNCOMBINED = frozenset({torch.complex32, torch.uint16, torch.uint32, torch.uint64})
+
+
+def _compute_linear_combination(input: Tensor, coefficients: Tensor) -> Any:
+    if not input.dim() or not input.numel():
+        raise RuntimeError("Empty tensor not supported")
+    coefficients.size(0), coefficients.size(1)
+    if input.dtype in _UNCOMBINED:
+        raise not_implemented("_compute_linear_combination_cpu", input.dtype)
+    return _combined(input, coefficients)
+
+
+def _compute_linear_combination_out(input: Tensor, coefficients: Tensor, *, out: Tensor) -> Any:
+    """Eager adds to what `out` holds, and never resizes it."""
+    outputs, _ = coefficients.size(0), coefficients.size(1)
+    if not input.dim() or not out.dim() or out.dtype is not input.dtype:
+        return NotImplemented
+    target = [out.size(0), 1, *out.shape[1:]]
+    together = broadcast_shapes(target, [1, 1, *input.shape[1:]], [outputs] + [1] * input.dim())
+    if target != together:
+        raise RuntimeError(f"output with shape {target} doesn't match the broadcast shape {together}")
+    if input.dtype in _UNCOMBINED:
+        raise not_implemented("_compute_linear_combination_cpu", input.dtype)
+    combined = _combined(input, coefficients)
+    if combined is NotImplemented:
+        return combined
+    add = aten.logical_or.default if out.dtype is torch.bool else aten.add.Tensor
+    return aten.copy_.default(out, add(out, combined))
+
+
 RULES: tuple[Rule, ...] = (
+    own(aten.dot.default, _dot),
+    own(aten.vdot.default, _vdot),
     own(aten.addmm.default, _addmm),
     own(aten.addbmm.default, _addbmm),
     linked(aten.baddbmm.default, _baddbmm),
     linked(aten.addmv.default, _addmv),
     linked(aten.addr.default, _addr),
+    own(aten.linalg_cross.default, _linalg_cross),
+    own(aten._int_mm.default, _int_mm),
+    own(aten._weight_int8pack_mm.default, _weight_int8pack_mm),
+    own(aten._compute_linear_combination.default, _compute_linear_combination),
+    own(aten._compute_linear_combination.out, _compute_linear_combination_out),
 )

@@ -1,16 +1,12 @@
 """Random ops by their laws, drawn from `rand`, `randn` and `native_dropout`: the in-place laws, their functional twins, the makers.
 
-Each law draws in the order in which its result lies in memory, as eager does. Where the kernels of the set draw as eager's, so that
-a seed gives eager's very numbers and leaves the generator where eager leaves it:
+Each law draws in the order in which its result lies in memory, as eager does. Which calls draw eager's very numbers and leave the
+generator where eager leaves it, by the kernels of Core ATen, is a table: `eagerdecomp.eager.random_numbers`. Others follow the law
+alone: `random_` and `randint` (32 raw bits a number, which `rand` does not show), `exponential_` in float32 (MKL's stream), normal
+numbers in permuted tensors, and most of `log_normal_`.
 
-* `uniform_`, `rand`, `rand_like`, `bernoulli_`, `bernoulli` and hence every dropout, `geometric_`, and `cauchy_` to a last bit;
-* `normal_`, `randn`, `randn_like`: for fewer than 16 elements, and for row-major ones (half types: if 16 divides their number;
-  otherwise all but rounding is eager's); eager draws permuted ones by another method;
-* `log_normal_`: for fewer than 16 elements, to a last bit.
-
-`exponential_` (MKL's stream), `random_`, `randint` (32 raw bits a number, which `rand` does not show) and the rest of `log_normal_`
-follow the law. A ``generator=`` is honoured by lending its state to the device's default generator while the kernels draw: such
-calls have effects and are part of no program.
+A ``generator=`` is honoured by lending its state to the device's default generator while the kernels draw: such calls have effects
+and are part of no program.
 """
 
 from __future__ import annotations
@@ -37,9 +33,10 @@ from eagerdecomp.random_checks import (
     check_random,
     check_uniform,
     last_by_default,
+    may_warn,
 )
 from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.strides import inverse, memory_order
+from eagerdecomp.strides import inverse, like_strides, memory_order
 from eagerdecomp.writeback import check_overlap
 
 __all__ = ["RULES"]
@@ -65,6 +62,10 @@ def _drawn(op: OpOverload, link: Callable[[Call], Callable[..., Any]]) -> Rule:
     return linked(op, link, effects=takes_generator)
 
 
+def _drawn_integers(op: OpOverload, link: Callable[[Call], Callable[..., Any]]) -> Rule:
+    return linked(op, link, effects=lambda *args, **kwargs: takes_generator(*args, **kwargs) or may_warn(*args, **kwargs))
+
+
 # -- laws -----------------------------------------------------------------------------------------------------------------
 
 
@@ -73,14 +74,16 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
-def _affine(call: Call) -> Callable[[Tensor, float, float], Any]:
+def _affine(call: Call) -> Callable[[Tensor, float, complex], Any]:
     """``affine(noise, scale, shift)``, rounded once: ATen's addition with `alpha` is a fused multiply-add, as in its samplers."""
     multiply, shift_by, add, full = call(aten.mul.Scalar), call(aten.add.Scalar), call(aten.add.Tensor), call(aten.full.default)
 
-    def affine(noise: Tensor, scale: float, shift: float) -> Any:
+    def affine(noise: Tensor, scale: float, shift: complex) -> Any:
         if not (abs(scale) <= _LARGE and abs(shift) <= _LARGE):
             real = noise.dtype.to_real()
-            scale, shift = cast_number(scale, real), cast_number(shift, real)
+            scale = cast_number(scale, real)
+            parts = [cast_number(part, real) for part in (shift.real, shift.imag)]
+            shift = complex(*parts) if isinstance(shift, complex) else parts[0]
         if shift == 0:
             return noise if scale == 1 else multiply(noise, scale)
         if scale == 1:
@@ -98,6 +101,8 @@ def _uniform(call: Call) -> _Draw:
     def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, low: float = 0.0, high: float = 1.0) -> Any:
         real = REAL_OF.get(dtype)
         if real is not None:
+            if dtype is torch.complex32:
+                full([0], 0, dtype=dtype, device=device)  # warns of ComplexHalf as eager's allocation does; the views below do not
             return as_complex(affine(rand([*shape, 2], dtype=real, device=device), high - low, low))
         if dtype not in HALF or (low == 0 and high == 1):
             return affine(rand(shape, dtype=dtype, device=device), high - low, low)
@@ -127,7 +132,8 @@ def _normal(call: Call) -> _Draw:
         noise = randn(shape, dtype=wide, device=device)
         if wide in HALF:
             noise = to(noise, dtype=torch.float32)
-        return affine(noise, std, mean)
+        # Eager draws real and imaginary parts alike: each has the mean.
+        return affine(noise, std, complex(mean, mean) if dtype.is_complex else mean)
 
     return draw
 
@@ -151,8 +157,10 @@ def _exponential(call: Call) -> _Draw:
 
     def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, rate: float = 1.0) -> Tensor:
         wide = _wide(dtype)
-        # A draw of exactly 0 would give 0, outside the law's support: half of the smallest step stands for it.
-        level = clamp(rand(shape, dtype=wide, device=device), torch.finfo(wide).eps / 4)
+        # A sample of exactly 0 would give 0, which the distribution excludes: half of the smallest step stands for it, or what
+        # float16 does not round to 0.
+        least = 2.0**-24 if dtype is torch.float16 else torch.finfo(wide).eps / 4
+        level = clamp(rand(shape, dtype=wide, device=device), least)
         drawn: Tensor = multiply(log1p(negate(level)), -1.0 / rate)
         return drawn
 
@@ -328,6 +336,7 @@ def _like(
 
     def link(call: Call) -> Callable[..., Any]:
         to, full, draw = call(aten._to_copy.default), call(aten.full.default), _laid_out(call, law(call))
+        as_strided = call(aten.as_strided.default)
 
         def run(
             self: Tensor,
@@ -347,7 +356,10 @@ def _like(
             order = list(range(self.dim())) if contiguous else memory_order(self, memory_format)
             with drawing_from(generator, device):
                 drawn = draw(self, order, dtype, device, *parameters)
-            return drawn if drawn.dtype is dtype else to(drawn, dtype=dtype)
+            drawn = drawn if drawn.dtype is dtype else to(drawn, dtype=dtype)
+            if not contiguous and memory_format in (None, torch.preserve_format) and drawn.stride() != (want := like_strides(self)):
+                return as_strided(drawn, list(drawn.shape), list(want))  # other strides of dimensions of size 1
+            return drawn
 
         return run
 
@@ -358,7 +370,7 @@ def _sized(law: _Law, check: _Check, reorder: _Reorder = _as_given) -> Callable[
     """A new tensor of the law: the parameters, then the size, then the options of a maker of tensors."""
 
     def link(call: Call) -> Callable[..., Any]:
-        to, draw = call(aten._to_copy.default), law(call)
+        to, full, draw = call(aten._to_copy.default), call(aten.full.default), law(call)
 
         def run(
             *given: Any,
@@ -374,7 +386,7 @@ def _sized(law: _Law, check: _Check, reorder: _Reorder = _as_given) -> Callable[
             dtype = dtype or (torch.int64 if law is _integers else torch.get_default_dtype())
             check(dtype, 0 in size, *parameters)
             with drawing_from(generator, device):
-                drawn = draw(size, dtype, device, *parameters)
+                drawn = draw(size, dtype, device, *parameters) if 0 not in size else full(list(size), 0, dtype=dtype, device=device)
             return drawn if drawn.dtype is dtype else to(drawn, dtype=dtype)
 
         return run
@@ -400,23 +412,23 @@ def _rules() -> Iterator[Rule]:
     yield _drawn(aten.bernoulli_.float, _bernoulli_)
     yield _drawn(aten.bernoulli.p, _like(_bernoulli, check_bernoulli, contiguous=True))
     for overload, reorder in (("default", _as_given), ("from", _as_given), ("to", _up_to)):
-        yield _drawn(getattr(aten.random_, overload), _in_place(_integers, check_random, reorder))
-        yield _drawn(getattr(aten.random, overload), _like(_integers, check_random, reorder))
+        yield _drawn_integers(getattr(aten.random_, overload), _in_place(_integers, check_random, reorder))
+        yield _drawn_integers(getattr(aten.random, overload), _like(_integers, check_random, reorder))
     yield _drawn(aten.rand.generator, _sized(_uniform, check_uniform))
     yield _drawn(aten.randn.generator, _sized(_normal, check_normal))
     yield _drawn(aten.normal.float_float, _sized(_normal, check_normal))
     for op in (aten.randint.default, aten.randint.generator):
-        yield _drawn(op, _sized(_integers, check_random, _up_to))
+        yield _drawn_integers(op, _sized(_integers, check_random, _up_to))
     for op in (aten.randint.low, aten.randint.low_generator):
-        yield _drawn(op, _sized(_integers, check_random))
+        yield _drawn_integers(op, _sized(_integers, check_random))
     for op in (aten.rand_like.default, aten.rand_like.generator):
         yield _drawn(op, _like(_uniform, check_uniform))
     for op in (aten.randn_like.default, aten.randn_like.generator):
         yield _drawn(op, _like(_normal, check_normal))
     for op in (aten.randint_like.default, aten.randint_like.generator):
-        yield _drawn(op, _like(_integers, check_random, _up_to))
+        yield _drawn_integers(op, _like(_integers, check_random, _up_to))
     for op in (aten.randint_like.low_dtype, aten.randint_like.low_generator_dtype):
-        yield _drawn(op, _like(_integers, check_random))
+        yield _drawn_integers(op, _like(_integers, check_random))
 
 
 RULES: tuple[Rule, ...] = tuple(_rules())

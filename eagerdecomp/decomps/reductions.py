@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -199,10 +200,22 @@ def _std(call: Call) -> Callable[..., Any]:
     return run
 
 
+def _complex_var_mean(call: Call, self: Tensor, dim: Sequence[int] | None, correction: float | None, keepdim: bool) -> Any:
+    """Reduce real and imaginary parts separately, as ATen does: a NaN or infinity in one part leaves the other's mean alone."""
+    var, mean, unsqueeze = call(aten.var.correction), call(aten.mean.dim), call(aten.unsqueeze.default)
+    both = call(aten.view_as_real.default)(self)
+    parts = [call(aten.select.int)(both, -1, part) for part in (0, 1)]
+    variances = [var(part, dim, correction=correction, keepdim=keepdim) for part in parts]
+    means = [unsqueeze(mean(part, dim, keepdim), -1) for part in parts]
+    return call(aten.add.Tensor)(*variances), call(aten.view_as_complex.default)(call(aten.cat.default)(means, -1))
+
+
 def _var_mean(call: Call) -> Callable[..., Any]:
     var, mean, behind = call(aten.var.correction), call(aten.mean.dim), call(aten.var_mean.correction)
 
     def run(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+        if self.dtype.is_complex:
+            return _complex_var_mean(call, self, dim, correction, keepdim)
         if not self.dtype.is_floating_point:
             return behind(self, dim, correction=correction, keepdim=keepdim)
         return var(self, dim, correction=correction, keepdim=keepdim), mean(self, dim, keepdim)
@@ -213,14 +226,11 @@ def _var_mean(call: Call) -> Callable[..., Any]:
 def _std_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
     """The shipped entry answers a named tuple where eager answers a plain one."""
     if self.dtype.is_complex:
-        parts = [aten.select.int(aten.view_as_real.default(self), -1, part) for part in (0, 1)]
-        spread = [aten.var.correction(part, dim, correction=correction, keepdim=keepdim) for part in parts]
-        std = aten.sqrt.default(aten.add.Tensor(*spread))
-    elif self.dtype.is_floating_point:
-        std = aten.std.correction(self, dim, correction=correction, keepdim=keepdim)
-    else:
+        variance, mean = _complex_var_mean(lambda op: op, self, dim, correction, keepdim)
+        return aten.sqrt.default(variance), mean
+    if not self.dtype.is_floating_point:
         raise RuntimeError("std_mean only support floating point and complex dtypes")
-    return std, aten.mean.dim(self, dim, keepdim)
+    return aten.std.correction(self, dim, correction=correction, keepdim=keepdim), aten.mean.dim(self, dim, keepdim)
 
 
 def _prod(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -237,7 +247,25 @@ def _all(op: OpOverload) -> Callable[..., Any]:
     return run
 
 
+def _older_aminmax(call: Call) -> Callable[..., Any]:
+    """`_aminmax`, the older name of `aminmax`. Linked, so that every call warns; Python filters what is shown."""
+    aminmax = call(aten.aminmax.default)
+
+    def run(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+        warnings.warn(
+            "_aminmax is deprecated as of PyTorch 1.11 and will be removed in a future release. Use aminmax instead. This warning "
+            "will only appear once per process.",
+            UserWarning,
+            stacklevel=2,
+        )
+        return aminmax(self, dim=dim, keepdim=keepdim)
+
+    return run
+
+
 RULES: tuple[Rule, ...] = (
+    linked(aten._aminmax.default, _older_aminmax),
+    linked(aten._aminmax.dim, _older_aminmax),
     *(own(op, _all(op)) for op in (aten.all.default, aten.all.dim, aten.all.dims)),
     linked(aten.max.default, _extreme("max", aten.amax.default)),
     linked(aten.min.default, _extreme("min", aten.amin.default)),

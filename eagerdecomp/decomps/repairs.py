@@ -198,7 +198,48 @@ def _linspace(
     return aten._to_copy.default(_from_both_ends(first, last, step, steps, torch.float64, device), dtype=dtype)
 
 
+def _logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, layout: Any = None, **options: Any
+) -> Any:
+    """Powers of the base in the requested dtype.
+
+    torch's reference uses the default complex dtype for complex ends, and truncates the start of a single step to an integer.
+    """
+    is_complex = isinstance(start, complex) or isinstance(end, complex)
+    dtype = dtype or (torch.get_default_dtype().to_complex() if is_complex else torch.get_default_dtype())
+    if layout not in (None, torch.strided):
+        return NotImplemented
+    device = options.get("device")
+    if steps == 1 and not dtype.is_floating_point:
+        # As `std::pow` does, of which ATen fills the result: without the error of Python's `**` beyond the range of a float.
+        power = aten.pow.Scalar(base, aten.full.default([], start, dtype=torch.complex128 if is_complex else torch.float64))
+        return aten._to_copy.default(aten.expand.default(power, [1]), dtype=dtype, device=device)
+    if not is_complex:
+        return NotImplemented
+    if steps == 0:
+        return aten.full.default([0], 0, dtype=dtype, device=device)
+    return aten.pow.Scalar(base, aten.linspace.default(start, end, steps, dtype=dtype, device=device))
+
+
+def _of_complex_tensors(scalars: OpOverload) -> Callable[..., Any]:
+    """Ends read as complex scalars, as eager reads them; torch's reference drops their imaginary parts."""
+
+    def steps(start: Any, end: Any, *more: Any, **options: Any) -> Any:
+        if not any(x.dtype.is_complex if isinstance(x, Tensor) else isinstance(x, complex) for x in (start, end)):
+            return NotImplemented
+        ends = (aten._local_scalar_dense.default(x) if isinstance(x, Tensor) else x for x in (start, end))
+        return scalars(*ends, *more, **options)
+
+    return steps
+
+
 RULES: tuple[Rule, ...] = (
+    own(aten.logspace.default, _logspace),
+    *(
+        own(getattr(packet, sides), _of_complex_tensors(packet.default))
+        for packet in (aten.linspace, aten.logspace)
+        for sides in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
+    ),
     *(own(getattr(aten, name).Scalar, _compared(getattr(aten, name).Tensor)) for name in ("eq", "ne", "lt", "le", "gt", "ge")),
     own(aten.add.Tensor, _add),
     own(aten.pow.Tensor_Scalar, _pow),

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.generators import drawing_from, takes_generator
-from eagerdecomp.matrices import broadcast
 from eagerdecomp.picking import RARE
 from eagerdecomp.precision import HALF, wide_type
 from eagerdecomp.rules import Call, Rule, linked, own
@@ -22,6 +21,7 @@ from eagerdecomp.strides import inverse, memory_order
 from eagerdecomp.writeback import can_cast, check_overlap, out_writer
 
 __all__ = ["RULES"]
+from eagerdecomp.shape_checks import broadcast_shapes
 
 aten = torch.ops.aten
 
@@ -165,7 +165,7 @@ def _normal_of_tensors(call: Call) -> Callable[..., Any]:
         if std.dtype.is_floating_point and not (mean.dtype.is_floating_point or mean.dtype.is_complex) and not mean.numel():
             wanted = f"{scalar_type_name(std.dtype)} can't be cast to the desired output type {scalar_type_name(mean.dtype)}"
             raise RuntimeError(f"result type {wanted}")
-        shape = torch.broadcast_shapes(mean.shape, std.shape)  # type: ignore[no-untyped-call]
+        shape = broadcast_shapes(mean.shape, std.shape)
         return rounded(add(multiply(noise(mean, shape, generator), std), mean), mean.dtype)
 
     return run
@@ -206,7 +206,7 @@ def _normal_out(call: Call) -> Callable[..., Any]:
             check(std)
         elif not std >= 0:
             raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
-        shape = broadcast(mean.shape if isinstance(mean, Tensor) else [], (std if isinstance(std, Tensor) else out).shape)
+        shape = broadcast_shapes(mean.shape if isinstance(mean, Tensor) else [], (std if isinstance(std, Tensor) else out).shape)
         drawn = noise(out, shape, generator)
         if isinstance(std, Tensor):
             drawn = multiply(drawn, std)

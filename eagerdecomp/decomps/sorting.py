@@ -13,7 +13,7 @@ from eagerdecomp.linking import READ
 from eagerdecomp.precision import in_type
 from eagerdecomp.promotion import computed_in
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import not_implemented
+from eagerdecomp.spelling import not_implemented, scalar_type_name
 from eagerdecomp.strides import inverse, memory_order
 
 __all__ = ["CHECKED", "RULES"]
@@ -358,15 +358,25 @@ def _check_sorter(row: Tensor, values: Any, sorter: Tensor | None) -> None:
         raise RuntimeError("torch.searchsorted(): boundaries and input value tensors should have same device type")
     if sorter is not None:
         if sorter.shape != row.shape:
-            raise RuntimeError("torch.searchsorted(): boundary and sorter must have the same size")
+            raise RuntimeError(
+                "torch.searchsorted(): boundary and sorter must have the same size, but got boundary tensor "
+                f"{list(row.shape)}and got sorter tensor {list(sorter.shape)}"
+            )
         if sorter.dtype is not torch.int64:
-            raise RuntimeError("torch.searchsorted(): sorter must be a tensor of long dtype")
+            raise RuntimeError(
+                f"torch.searchsorted(): sorter must be a tensor of long dtype but got dtype {scalar_type_name(sorter.dtype)}"
+            )
 
 
 def _check_search(row: Tensor, values: Tensor, sorter: Tensor | None) -> None:
     _check_sorter(row, values, sorter)
+    if values.dim() == 0 and row.dim() != 1:
+        raise RuntimeError(
+            "torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1, but we got boundaries "
+            f"tensor dim({row.dim()}) and input value's dim(0) numel(1)"
+        )
     if row.dim() == 0:
-        raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1")
+        raise RuntimeError("torch.searchsorted(): boundaries tensor should have positive dimension, but got 0 dimension")
     if row.dim() != 1 and (row.dim() != values.dim() or row.shape[:-1] != values.shape[:-1]):
         raise RuntimeError(
             "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and "

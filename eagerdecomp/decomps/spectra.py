@@ -40,7 +40,7 @@ from eagerdecomp.matrices import (
     unfolded,
 )
 from eagerdecomp.promotion import number_like
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules import Rule, own, own_if_present
 from eagerdecomp.spelling import scalar_type_name, shape_text
 
 __all__ = ["RULES"]
@@ -379,9 +379,54 @@ def _by_qr(matrix: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     return aten.bmm.default(unitary, solve_triangular(adjoint(upper), right, upper=False)), info
 
 
+# -- functions of matrices that torch 2.14 added ---------------------------------------------------------------------
+
+
+def _averaged(matrix: Tensor) -> Tensor:
+    """The average of each matrix and its adjoint, which makes it exactly Hermitian, contiguous."""
+    summed = aten.add.Tensor(aten.clone.default(matrix, memory_format=torch.contiguous_format), adjoint(matrix))
+    return aten.mul.Scalar(summed, 0.5)  # type: ignore[no-any-return]
+
+
+def _linalg_matrix_sqrth(self: Tensor) -> Tensor:
+    """Square root of a Hermitian matrix by its eigenvalues; like eager, negative eigenvalues count as zero."""
+    name = "linalg.matrix_sqrth"
+    check_square(name, self)
+    check_floating(name, self, half=True)
+    if not self.numel():
+        return aten.clone.default(self)  # type: ignore[no-any-return]
+    batch = batch_shape(self)
+    values, vectors = aten._linalg_eigh.default(folded(self))
+    roots = aten.unsqueeze.default(aten.sqrt.default(aten.clamp.default(values, 0)), 1)
+    root = aten.bmm.default(aten.mul.Tensor(vectors, lifted(roots, vectors)), adjoint(vectors))
+    return unfolded(_averaged(root), batch)
+
+
+def _linalg_polar(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Polar decomposition by singular values: ``A = (U Vh) (Vh^H S Vh)``."""
+    name = "linalg.polar"
+    if A.dim() < 2:
+        raise RuntimeError(f"{name}: The input tensor A must have at least 2 dimensions.")
+    check_floating(name, A, half=False)
+    batch = batch_shape(A)
+    rows, columns = A.shape[-2:]
+    if rows < columns:
+        raise RuntimeError(f"{name}: input must have at least as many rows as columns, but got {rows} by {columns} matrices")
+    if not A.numel():
+        shapes = ([*batch, rows, columns], [*batch, columns, columns])
+        unitary, positive = (aten.full.default(shape, 0, dtype=A.dtype, device=A.device) for shape in shapes)
+        return unitary, positive
+    left, values, right = aten._linalg_svd.default(folded(A))
+    scaled = aten.mul.Tensor(right, lifted(aten.unsqueeze.default(values, 2), right))
+    unitary, positive = aten.bmm.default(left, right), _averaged(aten.bmm.default(adjoint(right), scaled))
+    return unfolded(unitary, batch), unfolded(positive, batch)
+
+
 RULES: tuple[Rule, ...] = (
     own(aten._linalg_eigh.default, _linalg_eigh),
     own(aten._linalg_svd.default, _linalg_svd),
     own(aten.linalg_pinv.atol_rtol_tensor, _linalg_pinv),
     own(aten.linalg_lstsq.default, _linalg_lstsq),
+    *own_if_present("aten::linalg_matrix_sqrth", _linalg_matrix_sqrth),
+    *own_if_present("aten::linalg_polar", _linalg_polar),
 )

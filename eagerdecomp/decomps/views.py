@@ -375,6 +375,7 @@ def _copied(view: OpOverload) -> Callable[[Call], Callable[..., Any]]:
 
 #: Of the ops that functionalization puts in the place of views, those that torch's tables lack.
 _COPIES = {
+    aten._reshape_alias_copy.default: aten.as_strided.default,
     aten.select_copy.int: aten.select.int,
     aten.slice_copy.Tensor: aten.slice.Tensor,
     aten.split_copy.Tensor: aten.split.Tensor,
@@ -386,7 +387,26 @@ _COPIES = {
 }
 
 
+def _lazy_clone(call: Call) -> Callable[..., Any]:
+    """A copy of the whole storage, seen with the same strides and offset, as eager makes one when either tensor is written.
+
+    Whole, since the size of a storage is not part of a program's key.
+    """
+    clone, strided, others = call(aten.clone.default), call(aten.as_strided.default), call(aten._lazy_clone.default)
+
+    def run(self: Tensor) -> Any:
+        if self.layout is not torch.strided:
+            return others(self)
+        held = self.untyped_storage().nbytes() // self.element_size()
+        if self.is_conj() or self.is_neg() or (held == self.numel() and self.is_contiguous()):
+            return clone(self)  # eager resolves conjugates and negatives before it
+        return strided(clone(strided(self, [held], [1], 0)), list(self.shape), list(self.stride()), self.storage_offset())
+
+    return run
+
+
 RULES: tuple[Rule, ...] = (
+    linked(aten._lazy_clone.default, _lazy_clone, whole=True),
     linked(aten.unbind.int, _unbind, keeps_lazy_bits=True),
     linked(aten.split.Tensor, _split, keeps_lazy_bits=True),
     linked(aten.unfold.default, _unfold, keeps_lazy_bits=True),

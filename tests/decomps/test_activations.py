@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from on_core import CORE, check, kernel_calls, on_core
+from on_core import CORE, check, check_words, kernel_calls, on_core
 from torch import Tensor
 
 aten = torch.ops.aten
@@ -281,3 +281,11 @@ def test_logit_rounds_at_every_step_in_half_types(dtype: torch.dtype, eps: float
     check(aten.logit.default, x, eps, exact=True)
     x = x[~x.isnan()]  # there eager's vector and scalar loops differ
     check(aten.logit_backward.default, torch.ones_like(x), x, eps, exact=True)
+
+
+@pytest.mark.parametrize("slope", [-0.1, float("nan")])
+@pytest.mark.parametrize("name", ["leaky_relu_", "elu_", "celu_", "rrelu_"])
+def test_the_gradient_of_an_in_place_activation_with_a_negative_slope_is_refused(name: str, slope: float) -> None:
+    x = torch.randn(4, requires_grad=True)
+    slopes = (slope, slope) if name == "rrelu_" else (slope,)
+    check_words(lambda: getattr(torch.nn.functional, name)(x.clone(), *slopes).sum().backward())

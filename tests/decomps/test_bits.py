@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -190,3 +191,30 @@ def test_kernel_calls() -> None:
 def test_the_hash_of_nothing(keepdim: bool, dim: tuple[int, ...], shape: tuple[int, ...]) -> None:
     check(torch.hash_tensor, torch.empty(shape), *dim, keepdim=keepdim)
     check(torch.hash_tensor, torch.empty(shape, dtype=torch.int32), *dim, keepdim=keepdim)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", [(0, 1), (1, -1), (-1, 0), (0, 1, 2), (2, 1)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_the_hash_over_several_dimensions(dtype: torch.dtype, dim: tuple[int, ...], keepdim: bool) -> None:
+    x = torch.arange(-7, 53).mul(3).to(dtype).view(5, 4, 3)
+    for y in (x, x.permute(2, 0, 1), x[::2, 1:, :1]):
+        check(torch.hash_tensor, y, dim, keepdim=keepdim, exact=True)
+        check(lambda y: torch.hash_tensor(y, dim, keepdim=keepdim, out=torch.empty(0, dtype=torch.uint64)), y, exact=True)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.complex32, torch.uint16, torch.float8_e4m3fn], ids=str)
+def test_hashes_that_eager_refuses(dtype: torch.dtype) -> None:
+    for shape in ((), (3,), (2, 3), (0,), (0, 3), (3, 0), (2, 0, 3)):
+        x = torch.zeros(shape, dtype=dtype)
+        for dim in ((), 0, 1, -1, 3, (0, 1), (0, 0), (1, -1), (0, 5)):
+            for mode in (0, 1):
+
+                def run(x: torch.Tensor = x, dim: Any = dim, mode: int = mode) -> torch.Tensor:
+                    return torch.hash_tensor(x, dim, mode=mode)
+
+                if outcome(run)[0] == "error":
+                    check_words(run)
+                else:
+                    check(run, exact=True)

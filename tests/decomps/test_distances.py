@@ -204,3 +204,31 @@ def test_stays_short() -> None:
     assert kernel_calls(lambda: aten._cdist_backward(between, x, y, 2.0, between)) <= 12
     assert kernel_calls(lambda: aten._pdist_backward(within, x, 2.0, within)) <= 24
     assert kernel_calls(lambda: aten.logcumsumexp(x, 1)) <= 40
+
+
+_ENDS = (math.inf, -math.inf, math.nan, 0.5, -800.0)
+_ANGLES = (0.0, 0.785, -2.0, math.inf, math.nan, 3.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("op", ["logaddexp", "logcumsumexp"])
+def test_exponentials_of_complex_infinities_are_added_as_in_eager(op: str, dtype: torch.dtype) -> None:
+    values = torch.tensor([complex(end, angle) for end in _ENDS for angle in _ANGLES], dtype=dtype)
+    x, y = (one.flatten() for one in torch.meshgrid(values, values, indexing="ij"))
+    if op == "logaddexp":
+        check(lambda x, y: torch.view_as_real(torch.logaddexp(x, y)), x, y)
+    else:
+        check(lambda x: torch.view_as_real(torch.logcumsumexp(x, 1)), torch.stack([x, y], 1))
+
+
+def test_logcumsumexp_of_several_infinities_keeps_the_angle_of_their_sum() -> None:
+    x = torch.tensor([1 + 1j, complex(math.inf, 0.785), complex(math.inf, 0.5), 3, complex(math.inf, 1.2), 2j])
+    check(lambda x: torch.view_as_real(torch.logcumsumexp(x, 0)), x)
+    assert on_core(lambda: torch.logcumsumexp(x, 0))[-1].imag.item() == pytest.approx(math.pi / 4)
+
+
+def test_logaddexp_of_complex_operands_has_eagers_strides() -> None:
+    x, y = torch.randn(3, 4, dtype=torch.complex64), torch.randn(4, 3, dtype=torch.complex64).t()
+    check(torch.logaddexp, x, y)
+    check(torch.logaddexp, y, y)
+    check(torch.logaddexp, x.conj(), y[:1])

@@ -20,6 +20,80 @@ def test_masked_softmax(mask_type: int) -> None:
     check(aten._masked_softmax.default, torch.randn(2, 3, 5, 5), mask, 3, mask_type)
 
 
+@pytest.mark.parametrize("mask_type", [0, 1, 2, None, 3])
+@pytest.mark.parametrize("shape", [(), (5,), (4, 5), (3, 4, 5), (2, 3, 4, 5), (2, 2, 3, 4, 5)], ids=str)
+def test_masked_softmax_with_a_mask_of_the_inputs_shape_ignores_the_type(shape: tuple[int, ...], mask_type: int | None) -> None:
+    mask = torch.rand(shape, generator=torch.Generator().manual_seed(0)) > 0.6
+    for dim in (None, *{0, -1, len(shape) // 2}):
+        check(aten._masked_softmax.default, torch.randn(shape), mask, dim, mask_type)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dim", [None, 0, 1, 2, 3, -1, -3])
+@pytest.mark.parametrize(("mask_type", "shape"), [(0, (5, 5)), (1, (2, 5)), (2, (2, 3, 5, 5))])
+def test_masked_softmax_along_any_dimension(mask_type: int, shape: tuple[int, ...], dim: int | None, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    mask = torch.rand(shape, generator=generator) > 0.5
+    x = torch.randn(2, 3, 5, 5, generator=generator).to(dtype)
+    check(aten._masked_softmax.default, x, mask, dim, mask_type)
+    check(aten._masked_softmax.default, x, mask.mT.contiguous().mT, dim, mask_type)
+    # Eager's kernel writes the results of such inputs as if they were contiguous: its values are those of other elements.
+    for strided in (x.to(memory_format=torch.channels_last), x.transpose(2, 3).contiguous().transpose(2, 3)):
+        got = on_core(lambda: aten._masked_softmax(strided, mask, dim, mask_type))  # noqa: B023 - called at once
+        assert got.stride() == aten._masked_softmax(strided, mask, dim, mask_type).stride()
+        torch.testing.assert_close(got, aten._masked_softmax(x, mask, dim, mask_type), equal_nan=True, check_stride=False)
+
+
+def test_masked_softmax_of_float16_is_eagers_but_for_its_sums_in_float16() -> None:
+    x, mask = torch.randn(4, 5).half(), torch.arange(20).view(4, 5) % 3 == 0
+    want = aten._masked_softmax(x, mask, 0, 1)
+    got = on_core(lambda: aten._masked_softmax(x, mask, 0, 1))
+    torch.testing.assert_close(got, want, atol=1e-3, rtol=4e-3)
+
+
+@pytest.mark.parametrize("mask_type", [0, 1, 2])
+def test_the_gradient_of_masked_softmax_goes_to_the_unmasked(mask_type: int) -> None:
+    mask = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(0)) > 0.5
+    mask[..., 0] = False
+
+    def run(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        leaf = x.clone().requires_grad_()
+        return torch.autograd.grad((aten._masked_softmax(leaf, mask, 3, mask_type) * weights).sum(), leaf)[0]
+
+    check(run, torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 5))
+
+
+BOOL = torch.bool
+MISFITS = {
+    "another shape": ((4, 5), (5,), BOOL, None, 1),
+    "one that broadcasts": ((2, 3, 5, 5), (2, 1, 1, 5), BOOL, None, 0),
+    "of attention, too wide": ((2, 3, 5, 5), (5, 4), BOOL, 3, 0),
+    "of attention to other keys": ((2, 3, 4, 5), (4, 4), BOOL, None, 0),
+    "of padding, another batch": ((2, 3, 5, 5), (3, 5), BOOL, 3, 1),
+    "of padding to other keys": ((2, 3, 4, 5), (2, 4), BOOL, 0, 1),
+    "of both, two dimensions": ((2, 3, 5, 5), (5, 5), BOOL, 3, 2),
+    "no type": ((2, 3, 5, 5), (5, 5), BOOL, 3, None),
+    "an unknown type": ((2, 3, 5, 5), (5, 5), BOOL, 3, 3),
+    "floats": ((2, 3, 5, 5), (5, 5), torch.float32, 3, None),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_masks_that_do_not_fit_are_refused_as_in_eager(name: str) -> None:
+    shape, of_mask, dtype, dim, mask_type = MISFITS[name]
+    x, mask = torch.randn(shape), torch.zeros(of_mask, dtype=dtype)
+    check_words(lambda: aten._masked_softmax(x, mask, dim, mask_type))
+
+
+def test_masked_softmax_refuses_dimensions_and_dtypes_as_eager_does() -> None:
+    mask = torch.zeros(4, 5, dtype=torch.bool)
+    for dim in (2, -3):
+        check(aten._masked_softmax.default, torch.randn(4, 5), mask, dim, 2)
+    for dtype in (torch.int64, torch.complex64, torch.bool):
+        x = torch.ones(4, 5).to(dtype)
+        check_words(lambda: aten._masked_softmax(x, mask, 1, 2))  # noqa: B023 - called at once
+
+
 @pytest.mark.parametrize("weights", [None, "mean", "per head"])
 @pytest.mark.parametrize("mask", [None, "causal", "padding", "both"])
 def test_multi_head_attention(mask: str | None, weights: str | None) -> None:

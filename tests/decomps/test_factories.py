@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from on_core import CORE, check, kernel_calls, on
+from on_core import CORE, check, check_words, kernel_calls, on, on_core
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import eagerdecomp as ed
@@ -209,3 +209,31 @@ def test_kernel_calls() -> None:
     assert kernel_calls(lambda: torch.zeros(3)) == 1
     assert kernel_calls(lambda: F.pixel_shuffle(torch.ones(4, 2, 2), 2)) <= 5
     assert kernel_calls(lambda: torch.ones(2).new_full([3], 2.0)) <= 2
+
+
+@pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
+@pytest.mark.parametrize("name", ["empty_like", "zeros_like", "rand_like", "randn_like", "randint_like"])
+def test_like_keeps_the_strides_of_dimensions_of_size_1(name: str, ops: ed.OpSet) -> None:
+    parameters = (3,) if name == "randint_like" else ()
+    for like in (
+        torch.zeros(8, 1, 3, 3).to(memory_format=torch.channels_last),
+        torch.zeros(4, 1, 3, 1).as_strided((4, 1, 3, 1), (3, 7, 1, 9)),
+        torch.zeros(24)[::2].view(4, 1, 3),
+        torch.zeros(1, 3).expand(4, 3),
+    ):
+        made = on_core(lambda like=like: getattr(torch, name)(like, *parameters), ops)
+        assert made.stride() == getattr(torch, name)(like, *parameters).stride()
+
+
+@pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
+@pytest.mark.parametrize(("length", "dtype"), [(4, torch.int32), (0, torch.bool), (-1, torch.float32), (-1, torch.complex64)])
+def test_hann_window_checks_its_dtype_and_length(length: int, dtype: torch.dtype, ops: ed.OpSet) -> None:
+    for options in ((), (False,)):
+        check_words(lambda: torch.hann_window(length, *options, dtype=dtype), ops)  # noqa: B023 - called at once
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float64, torch.float16])
+@pytest.mark.parametrize("length", [0, 1, 2, 9])
+def test_hann_window_is_eagers(length: int, dtype: torch.dtype | None) -> None:
+    for options in ((), (False,)):
+        check(lambda *given: torch.hann_window(length, *given, dtype=dtype), *options)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from compare import outcome
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from on_core import CORE, check, kernel_calls, on_core
+from on_core import CORE, check, check_words, kernel_calls, on_core
 
 aten = torch.ops.aten
 SAMPLERS = {2: aten.grid_sampler_2d, 3: aten.grid_sampler_3d}
@@ -162,6 +163,36 @@ def test_affine_grids(size: tuple[int, ...], corners: bool) -> None:
         return torch.autograd.grad((grid**2).sum(), leaf)[0]
 
     check(gradient, theta)
+
+
+#: Without, with one and with two pixels in a dimension.
+AFFINE_SIZES = [
+    (batch, 1, *spatial)
+    for batch in (0, 1)
+    for spatial in [(2, 2), (1, 2), (2, 1), (0, 2), (2, 0), (2, 2, 2), (1, 2, 2), (2, 1, 3), (2, 2, 1), (0, 2, 2), (2, 2, 0)]
+]
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.uint8, torch.bool, torch.uint16, torch.complex32])
+def test_affine_grids_of_every_dtype_and_size(dtype: torch.dtype, corners: bool) -> None:
+    for size in AFFINE_SIZES:
+        dims = len(size) - 2
+        theta = torch.arange(size[0] * dims * (dims + 1)).view(size[0], dims, dims + 1).to(dtype)
+
+        def run(theta: torch.Tensor = theta, size: tuple[int, ...] = size) -> torch.Tensor:
+            return torch.ops.aten.affine_grid_generator(theta, list(size), corners)
+
+        if outcome(run)[0] == "error":
+            check_words(run)
+        else:
+            check(run, theta)
+
+
+@pytest.mark.parametrize("size", [[1, 1, -1, 2], [-1, 1, 2, 2], [2, 1, 2, 2], [1, 1, 2], [1, 1, 2, 2, 2]], ids=str)
+def test_affine_grids_that_eager_refuses(size: list[int]) -> None:
+    check_words(lambda: torch.ops.aten.affine_grid_generator(torch.ones(1, 2, 3), size, False))
 
 
 @pytest.mark.parametrize(

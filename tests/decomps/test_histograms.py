@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from on_core import check, kernel_calls
+from on_core import check, check_words, kernel_calls
 
 histogram = torch.histogram
 edges_of, from_counts = torch.ops.aten._histogramdd_bin_edges, torch.ops.aten._histogramdd_from_bin_cts
@@ -73,3 +73,21 @@ def test_kernel_calls() -> None:
     x, edges = torch.rand(9), torch.tensor(EDGES)
     runs = (lambda: histogram(x, 4), lambda: histogram(x, 4, range=(0.0, 1.0)), lambda: histogram(x, edges))
     assert [kernel_calls(run) for run in runs] == [58, 50, 37]
+
+
+@pytest.mark.parametrize("density", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_points_without_coordinates_count_nothing(dtype: torch.dtype, density: bool) -> None:
+    for shape in ((3, 0), (0, 0), (2, 3, 0)):
+        x = torch.empty(shape, dtype=dtype)
+        for weight in (None, torch.ones(shape[:-1], dtype=dtype)):
+            check(torch.histogramdd, x, [], weight=weight, density=density)
+            check(from_counts, x, [], weight=weight, density=density)
+            check(from_tensors, x, [], weight=weight, density=density)
+            check(edges_of, x, [], weight=weight, density=density)
+
+
+def test_too_many_and_too_few_edges_are_refused() -> None:
+    edges = [torch.tensor(EDGES)] * 2
+    for shape in ((3, 0), (3, 1), (3, 3), (3,)):
+        check_words(lambda: from_tensors(torch.zeros(shape), edges))  # noqa: B023 - called at once

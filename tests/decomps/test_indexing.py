@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from compare import outcome
-from on_core import check, kernel_calls, on_core
+from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -141,14 +141,49 @@ def test_index_add_and_index_copy(dtype: torch.dtype, shape: tuple[int, ...], di
     torch.manual_seed(0)
     x = (torch.randn(shape) * 3).to(dtype)
     size = x.size(dim)
-    # An index met twice is rounded twice, in half types by another path than eager's.
-    index = torch.arange(size) if dtype in (torch.float16, torch.bfloat16) else torch.tensor([1, 0, 1, size - 1])
+    index = torch.tensor([1, 0, 1, size - 1])
     source = (torch.randn([len(index) if at == dim % len(shape) else n for at, n in enumerate(shape)]) * 3).to(dtype)
     if permuted:
         x, source = (y.transpose(0, -1).contiguous().transpose(0, -1) for y in (x, source))
     check(torch.index_add, x, dim, index, source)
     check(torch.index_add, x, dim, index.int(), source)
     check(torch.index_copy, x, dim, torch.arange(size - 1, -1, -1), x.clone())
+
+
+@pytest.mark.parametrize("alpha", [1, 3, -0.3])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_index_add_of_one_dimension_rounds_at_each_element(dtype: torch.dtype, alpha: float) -> None:
+    torch.manual_seed(0)
+    x, index, source = torch.randn(5).to(dtype), torch.randint(0, 5, (500,)), torch.randn(500).to(dtype)
+    check(torch.index_add, x, 0, index, source, alpha=alpha, exact=True)
+    check(lambda x: x.index_add_(0, index.int(), source, alpha=alpha), x, exact=True)
+    check(lambda x: torch.index_add(x, 0, index, source, alpha=alpha, out=torch.empty(0, dtype=dtype)), x, exact=True)
+    if alpha == 1:
+        check(torch.index_add, x[:, None], 0, index, source[:, None], exact=True)
+
+
+@pytest.mark.parametrize("alpha", [1, 2])
+@pytest.mark.parametrize("index", [torch.int64, torch.int32])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize(("shape", "dim"), [((3,), 0), ((3, 2), 0), ((3, 2), -1), ((3, 2, 4), 1)])
+def test_index_add_refuses_indices_out_of_range(
+    shape: tuple[int, ...], dim: int, dtype: torch.dtype, index: torch.dtype, alpha: int
+) -> None:
+    x = torch.ones(shape, dtype=dtype)
+    for wrong in (-1, 4):
+        at = torch.tensor([0, wrong], dtype=index)
+
+        def run(at: Tensor = at) -> Tensor:
+            return torch.index_add(x, dim, at, x.narrow(dim, 0, 2), alpha=alpha)
+
+        (_, theirs), (_, ours) = outcome(run), outcome(lambda: on_core(run))
+        assert type(ours) is type(theirs)
+        assert str(ours) == str(theirs)
+
+
+def test_index_add_of_float16_on_a_set_without_index_put() -> None:
+    x, index = torch.tensor([1.0, 2.0], dtype=torch.float16), torch.tensor([1, 1])
+    check(torch.index_add, x, 0, index, torch.tensor([2.0, 4.0], dtype=torch.float16), ops=CORE - {"aten.index_put.default"})
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support")

@@ -439,3 +439,22 @@ def test_a_triangular_solution_is_copied_to_any_type_where_out_lies_neither_by_r
         row_major = torch.zeros(2, 3, 4, dtype=target)
         for out in (torch.zeros(2, 3, 8, dtype=target)[..., ::2], row_major, row_major.mT.contiguous().mT, row_major[0]):
             check(lambda a, b, out: torch.linalg.solve_triangular(a, b, upper=True, out=out), a, b, out)
+
+
+@pytest.mark.parametrize("name", ["fftfreq", "rfftfreq"])
+def test_frequencies_warn_of_an_out_that_they_resize(name: str) -> None:
+    factory, words = getattr(torch.fft, name), "number of elements in the out tensor of shape"
+    with pytest.warns(UserWarning, match=words) as theirs:
+        want = factory(5, out=torch.empty(2))
+    with pytest.warns(UserWarning, match=words) as ours:
+        got = on_core(lambda: factory(5, out=torch.empty(2)))
+    torch.testing.assert_close(got, want)
+    assert str(ours[0].message) == str(theirs[0].message).partition(" (Triggered")[0]
+
+
+def test_an_out_op_passes_on_its_default_that_the_functional_op_lacks() -> None:
+    with ed.EagerDecompMode(CORE):
+        torch.manual_seed(0)
+        got = torch.ops.aten.bernoulli.float_out(torch.zeros(64), out=torch.full((64,), 7.0))
+    torch.manual_seed(0)
+    assert torch.equal(got, torch.ops.aten.bernoulli.float_out(torch.zeros(64), out=torch.full((64,), 7.0)))

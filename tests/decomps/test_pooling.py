@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from on_core import CORE, check, kernel_calls, on_core
+from on_core import CORE, check, check_words, kernel_calls, on_core
 
 import eagerdecomp as ed
 
@@ -269,3 +270,95 @@ def test_out_of_max_pool3d_keeps_its_strides_without_a_batch(batch: tuple[int, .
     x = torch.randn(*batch, 2, 3, 4, 4)
     values, places = (torch.zeros(*x.shape[:-1], 8, dtype=dtype)[..., ::2] for dtype in (torch.float32, torch.int64))
     check(lambda x, out, indices: aten.max_pool3d_with_indices.out(x, [1, 1, 1], out=out, indices=indices), x, values, places)
+
+
+PLANES, VOLUMES = ((2, 3, 4, 5), (2, 3, 2, 2)), ((2, 3, 4, 5, 6), (2, 3, 2, 2, 3))
+LONG, INT, DOUBLE = torch.int64, torch.int32, torch.float64
+
+
+def _z(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.zeros(shape, dtype=dtype)
+
+
+def _wrong_gradients(x: tuple[int, ...], g: tuple[int, ...]) -> dict[str, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Gradient, input and indices that do not fit together."""
+    wide, none = (*g[:-1], g[-1] + 1), (*g[:-1], 0)
+    return {
+        "a gradient with more dimensions": (_z((1, 1, *g)), _z(x), _z(g, LONG)),
+        "a gradient with one dimension": (_z((3,)), _z(x), _z(g, LONG)),
+        "an empty gradient": (_z(none), _z(x), _z(g, LONG)),
+        "an empty gradient of another dtype": (_z(none, DOUBLE), _z(x), _z(g, LONG)),
+        "a wide gradient": (_z(wide), _z(x), _z(g, LONG)),
+        "a wide gradient of another dtype": (_z(wide, DOUBLE), _z(x), _z(g, LONG)),
+        "a gradient without batch": (_z(g[1:]), _z(x), _z(g, LONG)),
+        "a gradient of another dtype": (_z(g, DOUBLE), _z(x), _z(g, LONG)),
+        "another dtype, and int32 indices": (_z(g, DOUBLE), _z(x), _z(g, INT)),
+        "int32 indices": (_z(g), _z(x), _z(g, INT)),
+        "int32 indices, too few dimensions": (_z(g), _z(x), _z(g[1:], INT)),
+        "int32 indices, too wide": (_z((*g[:-1], 9)), _z(x), _z(wide, INT)),
+        "integers": (_z(g, LONG), _z(x, LONG), _z(g, LONG)),
+        "integers, and int32 indices": (_z(g, LONG), _z(x, LONG), _z(g, INT)),
+        "complex numbers": (_z(g, torch.complex64), _z(x, torch.complex64), _z(g, LONG)),
+        "an input without batch": (_z(g), _z(x[1:]), _z(g, LONG)),
+        "an input of two dimensions": (_z(g), _z((4, 5)), _z(g, LONG)),
+    }
+
+
+def _backwards(dims: int, g: tuple[int, ...]) -> dict[str, Callable[..., Any]]:
+    twos, ones, zeros = [2] * dims, [1] * dims, [0] * dims
+    fractional = getattr(torch.ops.aten, f"fractional_max_pool{dims}d_backward")
+    pooled = getattr(torch.ops.aten, f"max_pool{dims}d_with_indices_backward")
+    return {
+        "adaptive": getattr(torch.ops.aten, f"adaptive_max_pool{dims}d_backward"),
+        "fractional": lambda grad, x, indices: fractional(grad, x, twos, list(g[-dims:]), indices),
+        "max": lambda grad, x, indices: pooled(grad, x, twos, twos, zeros, ones, False, indices),
+    }
+
+
+@pytest.mark.parametrize("kind", ["adaptive", "fractional", "max"])
+@pytest.mark.parametrize(("x", "g"), [PLANES, VOLUMES], ids=["planes", "volumes"])
+def test_gradients_of_maxima_refuse_what_does_not_fit(x: tuple[int, ...], g: tuple[int, ...], kind: str) -> None:
+    run = _backwards(len(x) - 2, g)[kind]
+    for arguments in _wrong_gradients(x, g).values():
+        check_words(lambda: run(*arguments))  # noqa: B023 - called at once
+
+
+@pytest.mark.parametrize("indices", [(3, 2, 2), (2, 3, 2, 3), (5, 3, 2, 2)], ids=str)
+def test_gradients_of_fractional_maxima_refuse_indices_of_other_sizes(indices: tuple[int, ...]) -> None:
+    x, g = PLANES
+    check_words(lambda: torch.ops.aten.fractional_max_pool2d_backward(_z(g), _z(x), [2, 2], [2, 2], _z(indices, LONG)))
+
+
+@pytest.mark.parametrize("count", [(1, 1, 1), (2, 2, 2), (3, 4, 5)])
+def test_the_gradient_of_max_pool3d_takes_the_size_of_the_output_from_the_gradient(count: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    g, indices = torch.randn(2, 3, *count), torch.randint(0, 120, (2, 3, *count))
+    options = [2] * 3, [2] * 3, [0] * 3, [1] * 3, False
+    check(lambda g: torch.ops.aten.max_pool3d_with_indices_backward(g, _z(VOLUMES[0]), *options, indices), g)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "a kernel of nothing": {"kernel": [0, 2, 2]},
+    "no stride": {"stride": [0, 1, 1]},
+    "no dilation": {"dilation": [1, 0, 1]},
+    "much padding": {"padding": [2, 2, 1]},
+    "few kernel sizes": {"kernel": [2, 2]},
+    "few strides": {"stride": [2, 2]},
+    "few paddings": {"padding": [1, 1]},
+    "many dilations": {"dilation": [1, 1, 1, 1]},
+}
+
+
+@pytest.mark.parametrize("given", OPTIONS.values(), ids=OPTIONS)
+def test_options_that_max_pool3d_and_its_gradient_refuse(given: dict[str, Any]) -> None:
+    x, g = VOLUMES
+    options = {"kernel": [2] * 3, "stride": [2] * 3, "padding": [0] * 3, "dilation": [1] * 3, **given}
+    indices = _z(g, LONG)
+    check_words(lambda: torch.ops.aten.max_pool3d_with_indices_backward(_z(g), _z(x), *options.values(), False, indices))
+    if any(len(one) != 3 for one in options.values()):
+        check_words(lambda: torch.ops.aten.max_pool3d_with_indices(_z(x), *options.values()))
+
+
+@pytest.mark.parametrize("given", [([2] * 3,), ([2], [1] * 3), ([2], [1], [0] * 3), ([2], [1], [0], [1] * 3), ([],)], ids=str)
+def test_options_of_other_lengths_that_max_pool2d_refuses(given: tuple[list[int], ...]) -> None:
+    check_words(lambda: torch.ops.aten.max_pool2d_with_indices(_z(PLANES[0]), *given))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from on_core import check, kernel_calls
+from on_core import check, check_words, kernel_calls
 
 TYPES = (torch.float32, torch.float64, torch.complex64, torch.bfloat16, torch.int64)
 
@@ -82,3 +82,35 @@ def test_stays_short() -> None:
     assert kernel_calls(lambda: torch.baddbmm(torch.ones(2, 3, 5), torch.ones(2, 3, 4), torch.ones(2, 4, 5))) == 2 + 3
     vector, matrix = torch.ones(3), torch.ones(3, 3)
     assert kernel_calls(lambda: torch.addmv(vector, matrix, vector)) == 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.int64, torch.uint8])
+def test_cross_products_round_as_eager_does(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x, y = (torch.randn(4, 3, 50).mul(8).to(dtype) for _ in range(2))
+    exact = dtype not in (torch.float32, torch.complex64)  # where the compiler of ATen's kernel fuses a product and the difference
+    check(torch.linalg.cross, x, y, dim=1, exact=exact)
+    check(torch.linalg.cross, x, y[:1], dim=-2, exact=exact)
+    check(torch.linalg.cross, x.mT, y[..., :1].mT, exact=exact)
+    check(torch.linalg.cross, x[:, :, :0], y[:, :, :0], dim=1)
+    check(torch.cross, x.permute(1, 2, 0), y.permute(1, 2, 0), dim=0, exact=exact)
+    check(lambda x, y: torch.linalg.cross(x, y, dim=1, out=torch.empty_like(x)), x, y, exact=exact)
+    if dtype.is_floating_point:
+
+        def gradients(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            leaves = x.requires_grad_(), y.requires_grad_()
+            return torch.autograd.grad(torch.linalg.cross(*leaves, dim=1).sum(), leaves)
+
+        check(gradients, x, y, exact=exact)
+
+
+def test_cross_products_that_eager_refuses() -> None:
+    x = torch.ones(2, 3)
+    for run in (
+        lambda: torch.linalg.cross(x, x[0]),
+        lambda: torch.linalg.cross(x, x, dim=0),
+        lambda: torch.linalg.cross(x, torch.ones(4, 3)),
+        lambda: torch.linalg.cross(x, x.double()),
+        lambda: torch.linalg.cross(x.to(torch.uint16), x.to(torch.uint16)),
+    ):
+        check_words(run)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -402,3 +405,60 @@ def test_permutations_hold_each_number_once_differ_and_repeat_under_a_seed(ops: 
     for dtype, n in too_many.items():
         check(lambda n, t=dtype: torch.randperm(n, dtype=t), n, ops=ops)
     assert on_core(lambda: torch.randperm(256, dtype=torch.uint8), ops).long().sort()[0].equal(torch.arange(256))
+
+
+# -- warnings ---------------------------------------------------------------------------------------------------------------------
+
+
+def _warned(run: Callable[[], Any]) -> tuple[Any, list[str]]:
+    """The error of a call, or None, and what it warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kind, value = outcome(run)
+    error = (type(value), str(value)) if kind == "error" else None
+    return error, [str(one.message).split(" (Triggered")[0] for one in caught]
+
+
+BOUNDS = [(0, 100), (0, 257), (0, 258), (-300, 5), (0, 2050), (0, 2**24 + 2), (-(2**53) - 7, 5), (0, 2**53 + 3)]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.int16, torch.int8, torch.uint8, torch.uint16],
+    ids=str,
+)
+@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
+def test_integers_beyond_the_exact_range_of_a_dtype_warn_as_in_eager(bounds: tuple[int, int], dtype: torch.dtype) -> None:
+    calls: dict[str, Callable[[], Any]] = {
+        "random_.from": lambda: torch.ones(2, dtype=dtype).random_(*bounds),
+        "random_.to": lambda: torch.ones(2, dtype=dtype).random_(bounds[1]),
+        "randint": lambda: torch.randint(*bounds, (2,), dtype=dtype),
+        "randint_like": lambda: torch.randint_like(torch.ones(2, dtype=dtype), *bounds),
+    }
+    for name, run in calls.items():
+        want = _warned(run)
+        with ed.EagerDecompMode(CORE):
+            assert [_warned(run) for _ in range(2)] == [want, want], name
+
+
+@pytest.mark.parametrize("call", ["rand_like(torch.ones(2), dtype=half)", "rand(2, dtype=half, generator=torch.Generator())"])
+def test_complex_half_numbers_warn_as_in_eager(call: str) -> None:
+    """In a process of its own, since torch warns once for each process."""
+    script = (
+        "import torch, warnings, eagerdecomp as ed\n"
+        "half = torch.complex32\n"
+        "with warnings.catch_warnings(record=True) as caught, ed.EagerDecompMode(ed.core_aten()):\n"
+        "    warnings.simplefilter('always')\n"
+        f"    torch.{call}\n"
+        "print(*(str(one.message).split(' (Trig')[0] for one in caught if 'Half' in str(one.message)), sep='|')\n"
+    )
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "ComplexHalf support is experimental and many operators don't support it yet."
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_uniform_sample_of_0_gives_no_exponential_of_0(dtype: torch.dtype) -> None:
+    zeros = ed.Backend("zeros", CORE, kernels={"aten.rand.default": lambda size, **options: torch.zeros(size, **options)})
+    with ed.EagerDecompMode(zeros):
+        drawn = torch.empty(4, dtype=dtype).exponential_()
+    assert (drawn > 0).all()

@@ -152,3 +152,18 @@ def test_all_of_the_wide_unsigned_types(dtype: torch.dtype) -> None:
         check(torch.all, x)
         check(torch.all, x, 0)
         check(torch.all, x, (0, 1), True)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("run", [torch.std_mean, torch.var_mean])
+def test_parts_of_complex_deviations_and_means_stay_apart(run: Callable[..., Any], dtype: torch.dtype) -> None:
+    nan = float("nan")
+    rows = [[1 + 2j, complex(nan, 1), 2j], [1, complex(2, nan), 3j], [1, 2 + 5j, complex(nan, 3)], [1, 2j, 3]]
+    x = torch.tensor(rows, dtype=dtype)
+    for options in ({}, {"dim": 1}, {"dim": 0, "keepdim": True}, {"dim": (0, 1), "correction": 0}):
+        check(run, x, **options)
+        check(run, x.t(), **options)
+    check(run, x[:, :0], dim=1)
+    check(run, x[:0], dim=1)
+    check(run, x[3, 1])
+    check(lambda x: torch.autograd.grad([y.abs().sum() for y in run(x.requires_grad_(), dim=1)], x), x[3:])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
-from on_core import check
+from on_core import check, check_words, on_core
 
 import eagerdecomp as ed
 
@@ -114,3 +117,46 @@ def test_on_prims_views_of_numbers_with_lazy_bits_stay_views() -> None:
         check(lambda z: z.conj().view(shape), z, ops=ed.prims())  # noqa: B023
     check(lambda z: z.conj().imag.view(3, 2, 2), z, ops=ed.prims())
     check(lambda z: z.conj().view(3, 2, 2).mul_(2), z, ops=ed.prims())
+
+
+ENDS = {
+    "numbers": (0, 1j),
+    "numbers the other way": (1j, 2),
+    "complex tensors": (torch.tensor(1j), torch.tensor(2)),
+    "a complex tensor and a number": (torch.tensor(1j), 2),
+    "a number and a complex tensor": (0, torch.tensor(1j)),
+    "a tensor and a complex number": (torch.tensor(0.0), 1j),
+    "a complex number and a tensor": (1j, torch.tensor(2.0)),
+}
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+@pytest.mark.parametrize("dtype", [None, torch.complex64, torch.complex128])
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("run", [torch.linspace, torch.logspace], ids=["linspace", "logspace"])
+def test_steps_between_complex_ends(run: Callable[..., Any], ends: str, dtype: torch.dtype | None, steps: int) -> None:
+    check(run, *ENDS[ends], steps, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.bool])
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("run", [torch.linspace, torch.logspace], ids=["linspace", "logspace"])
+def test_steps_between_complex_ends_of_a_dtype_that_is_not_complex_are_refused(
+    run: Callable[..., Any], ends: str, dtype: torch.dtype
+) -> None:
+    for steps in (0, 1, 3):
+        check_words(lambda: run(*ENDS[ends], steps, dtype=dtype))  # noqa: B023 - called at once
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.complex32])
+@pytest.mark.parametrize("ends", [(0, 3), (torch.tensor(0), torch.tensor(3)), (0, torch.tensor(3)), (torch.tensor(0), 3)], ids=str)
+@pytest.mark.parametrize("run", [torch.linspace, torch.logspace], ids=["linspace", "logspace"])
+def test_steps_of_dtypes_without_a_kernel_are_refused(run: Callable[..., Any], ends: tuple[Any, Any], dtype: torch.dtype) -> None:
+    check_words(lambda: run(*ends, 3, dtype=dtype))
+    assert on_core(lambda: run(*ends, 1, dtype=dtype)).dtype is dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
+def test_logspace_of_one_integer_is_the_power_of_the_uncut_start(dtype: torch.dtype) -> None:
+    check(torch.logspace, 0.5, 3, 1, dtype=dtype, exact=True)
+    check(torch.logspace, 0.5, 3, 3, dtype=dtype, exact=True)

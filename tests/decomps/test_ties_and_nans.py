@@ -203,3 +203,72 @@ def test_what_scatter_refuses() -> None:
     check(lambda: torch.scatter(x, 0, index, torch.ones(2, dtype=torch.float64), reduce="add"))
     check(lambda: torch.scatter(x, 0, index + 2, torch.ones(2), reduce="add"))
     check(lambda: torch.scatter(x, 0, index, torch.ones(2), reduce="add", out=torch.empty(3)))
+
+
+ORDER_STATISTICS: dict[str, Callable[[Tensor], Any]] = {
+    "kthvalue": lambda x: torch.kthvalue(x, 1 + x.size(0) // 3, 0),
+    "median": lambda x: torch.median(x, 0),
+    "nanmedian": lambda x: torch.nanmedian(x, 0),
+}
+
+
+@pytest.mark.parametrize("nan", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3, 16, 17, 100])
+@pytest.mark.parametrize("name", ORDER_STATISTICS)
+def test_order_statistics_point_at_an_element_of_eagers_value(name: str, size: int, nan: bool) -> None:
+    """README's Limits: the value is eager's, and the index and the gradient go to an element that has it."""
+    torch.manual_seed(size)
+    run = ORDER_STATISTICS[name]
+    x = torch.randint(0, 3, (size, 40), dtype=torch.float64)
+    if nan:
+        x[torch.rand(size, 40) < 0.1] = NAN
+    leaf = x.clone().requires_grad_()
+
+    def step() -> tuple[Tensor, Tensor, Tensor]:
+        values, indices = run(leaf)
+        return values.detach(), indices, torch.autograd.grad(values.sum(), leaf)[0]
+
+    (want, places, _), (values, indices, gradient) = step(), on_core(step)
+    assert_same(values, want, exact=True)
+    assert_same(x.gather(0, indices[None])[0], want, exact=True)
+    assert_same(gradient, torch.zeros_like(x).scatter(0, indices[None], 1.0), exact=True)
+    if name != "kthvalue" and size <= 16:
+        assert torch.equal(indices, places)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 16, 17, 100])
+@pytest.mark.parametrize("name", ORDER_STATISTICS)
+def test_order_statistics_of_distinct_values_are_eagers(name: str, size: int) -> None:
+    torch.manual_seed(size)
+    x = torch.stack([torch.randperm(size) for _ in range(20)], 1).double()
+    check(ORDER_STATISTICS[name], x, exact=True)
+    check(lambda x: torch.autograd.grad(ORDER_STATISTICS[name](x.requires_grad_())[0].sum(), x)[0], x, exact=True)
+
+
+def test_medians_of_all_spread_their_gradient_over_equal_elements_as_in_eager() -> None:
+    torch.manual_seed(0)
+    for size in (16, 17, 100):
+        for run in (torch.median, torch.nanmedian):
+            check(lambda x: torch.autograd.grad(run(x.requires_grad_()), x)[0], torch.randint(0, 3, (size,)).double(), exact=True)  # noqa: B023
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_unique_slices_with_nan(dim: int) -> None:
+    """README's Limits: NaN last, each slice with one distinct, the others as eager has them without it."""
+    torch.manual_seed(0)
+    whole = torch.randint(0, 3, (20, 2)).double()
+    some = torch.tensor([[1.0, NAN], [NAN, 0.0], [1.0, NAN], [2.0, NAN]], dtype=torch.float64)
+    x = torch.cat([whole, some])[torch.randperm(24)]
+    x = x if dim == 0 else x.t().contiguous()
+    found, places, counts = on_core(lambda: torch.unique(x, dim=dim, return_inverse=True, return_counts=True))
+    want, want_counts = torch.unique(whole, dim=0, return_counts=True)
+    slices = found if dim == 0 else found.t()
+    clean = ~slices.isnan().any(1)
+    assert torch.equal(slices[clean], want)
+    assert torch.equal(counts[clean], want_counts)
+    assert slices[~clean].shape == some.shape
+    assert counts[~clean].eq(1).all()
+    assert_same(found.index_select(dim, places), x, exact=True, strides=False)
+    keys = torch.nan_to_num(slices, nan=9.0).mul(torch.tensor([100.0, 1.0], dtype=torch.float64)).sum(1)
+    assert torch.equal(keys, keys.sort().values)
+    check(lambda x: torch.unique_consecutive(x, dim=dim, return_inverse=True, return_counts=True), x, exact=True)

@@ -1,0 +1,91 @@
+"""Conversion of row indices between the COO and CSR formats, as dense integer tensors.
+
+Eager writes past its memory where a row index is out of range, reads strided row indices as if they were contiguous, and leaves
+memory as it was where row pointers do not end at the number of elements. These rules raise for the first, and read what is there.
+Row indices must be sorted, row pointers ascending.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.rules import Rule, own
+from eagerdecomp.spelling import not_implemented
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+_INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
+
+
+def _counted_up(rows: Tensor, size: int, dtype: torch.dtype) -> Tensor:
+    """For each row of ``[B, n]`` and each ``i`` below `size`, how many elements are at most ``i``."""
+    rows = rows if rows.dtype is torch.int64 else aten._to_copy.default(rows, dtype=torch.int64)
+    zeros = aten.full.default([rows.size(0), size], 0, dtype=torch.int64, device=rows.device)
+    ones = aten.full.default(list(rows.shape), 1, dtype=torch.int64, device=rows.device)
+    return aten.cumsum.default(aten.scatter_add.default(zeros, 1, rows, ones), 1, dtype=dtype)  # type: ignore[no-any-return]
+
+
+def _coo_to_csr(self: Tensor, size: int, *, out_int32: bool = False) -> Any:
+    if self.dim() > 1:
+        raise RuntimeError(f"Input is supposed to be a vector, but got {self.dim()} dimensional tensor.")
+    if size < -1:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {size + 1}: [{size + 1}]")
+    if self.dtype not in _INTEGERS:
+        raise not_implemented("convert_indices_from_coo_to_csr_cpu", self.dtype)
+    dtype = torch.int32 if out_int32 else torch.int64
+    if not self.numel():
+        return aten.full.default([size + 1], 0, dtype=dtype, device=self.device)
+    # An element of row i counts from pointer i + 1 on.
+    after = aten.add.Scalar(aten._to_copy.default(aten.reshape.default(self, [1, self.numel()]), dtype=torch.int64), 1)
+    return aten.view.default(_counted_up(after, size + 1, dtype), [size + 1])
+
+
+def _csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False, transpose: bool = False) -> Any:
+    if crow_indices.dim() != col_indices.dim():
+        rank = crow_indices.dim()  # which eager prints twice
+        raise RuntimeError(
+            f"crow_indices and col_indices are supposed to have the same dimensionality, but got {rank} and {rank} dimensional "
+            "tensors, respectively."
+        )
+    if not crow_indices.dim():
+        raise IndexError("Dimension specified as -1 but tensor has no dimensions")
+    batch, (nonzero, total) = list(crow_indices.shape[:-1]), (col_indices.size(-1), col_indices.numel())
+    batches = math.prod(batch)
+    if batch and batches * nonzero not in (1, total):
+        raise RuntimeError(
+            f"The size of tensor a ({total}) must match the size of tensor b ({batches * nonzero}) at non-singleton dimension 1"
+        )
+    if crow_indices.dtype not in _INTEGERS:
+        raise not_implemented("convert_indices_from_csr_to_coo_cpu", crow_indices.dtype)
+    dtype = torch.int32 if out_int32 else torch.int64
+    if not total:
+        return aten.full.default([len(batch) + 2, 0], 0, dtype=dtype, device=col_indices.device)
+    if batches * nonzero != total:
+        return NotImplemented  # eager reads past the end of the row pointers
+    ends = aten.slice.Tensor(aten.reshape.default(crow_indices, [batches, crow_indices.size(-1)]), 1, 1)
+    rows = aten.slice.Tensor(_counted_up(ends, nonzero + 1, dtype), 1, 0, nonzero)
+    columns = col_indices if col_indices.dtype is dtype else aten._to_copy.default(col_indices, dtype=dtype)
+    places = [*_batch_places(batch, nonzero, rows), *((columns, rows) if transpose else (rows, columns))]
+    return aten.cat.default([aten.reshape.default(one, [1, total]) for one in places])
+
+
+def _batch_places(batch: list[int], nonzero: int, like: Tensor) -> list[Tensor]:
+    """The index along each dimension of the batch, of each element."""
+    found = []
+    for dim, size in enumerate(batch):
+        index = aten.arange.start_step(0, size, 1, dtype=like.dtype, device=like.device)
+        shaped = aten.view.default(index, [size if at == dim else 1 for at in range(len(batch) + 1)])
+        found.append(aten.expand.default(shaped, [*batch, nonzero]))
+    return found
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten._convert_indices_from_coo_to_csr.default, _coo_to_csr),
+    own(aten._convert_indices_from_csr_to_coo.default, _csr_to_coo),
+)
