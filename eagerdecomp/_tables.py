@@ -15,7 +15,7 @@ import torch
 from torch._compile import _disable_dynamo
 from torch._ops import OpOverload
 
-__all__ = ["core_entry", "core_table", "full_table", "reference", "without_disabling"]
+__all__ = ["core_entry", "core_table", "full_table", "meta_is_decomposition", "reference", "without_disabling"]
 
 _DispatchKey = torch._C.DispatchKey
 
@@ -26,6 +26,13 @@ def full_table() -> Mapping[Any, Callable[..., Any]]:
     from torch._decomp import decomposition_table
 
     return decomposition_table
+
+
+def meta_is_decomposition(op: OpOverload) -> bool:
+    """Whether the op's kernel for fake and meta tensors is one of torch's decompositions, not a function of metadata alone."""
+    from torch._decomp import global_decomposition_table
+
+    return op not in global_decomposition_table["meta"] and op in full_table() and _DispatchKey.Meta in op.py_kernels
 
 
 #: The code of every wrapper that `torch._disable_dynamo` makes.

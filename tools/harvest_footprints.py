@@ -82,7 +82,8 @@ class Harvest:
 
     def rules(self, op: OpOverload) -> tuple[Rule, ...]:
         """Every rule there is for an op."""
-        return (*our_rules(op), *shipped_rules(op))
+        # Not the rules of the last resort: plans and `carrying_set` would count on them, at many calls for each op.
+        return tuple(rule for rule in (*our_rules(op), *shipped_rules(op)) if rule.source != "small")
 
     def met(
         self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], found: dict[str, tuple[tuple[str, int], ...]]
