@@ -10,6 +10,7 @@ import logging
 import math
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -47,10 +48,13 @@ __all__ = [
     "before_first_call",
     "builtin",
     "call_at_key",
+    "fake_mode_entered",
     "fake_tensor_log_off",
     "has_kernel",
     "inductor_prims",
     "has_tag",
+    "has_values",
+    "is_dense",
     "is_dispatched",
     "is_zero_tensor",
     "lazy_bit_guards",
@@ -228,11 +232,19 @@ _LAZY_BITS = {"Conjugate": "is_conj", "Negative": "is_neg", "ZeroTensor": "_is_z
 
 
 def lazy_bits_seen_by_kernels(op: OpOverload) -> tuple[str, ...]:
-    """The lazy bits with which inputs reach this op's kernels as they are, by the methods that ask for them.
+    """Return the `Tensor` methods of the lazy bits (conj, neg, zero-tensor) that reach this op's kernels unresolved.
 
-    Any other torch resolves before a mode sees the call. Only ops that see one need `lazy_bits_visible` when decomposed.
+    torch resolves every other bit before a mode sees the call. Its fallback resolves nothing for a view op: it passes the bit on.
+    Only ops that see a bit need `lazy_bits_visible` when decomposed.
     """
-    return tuple(method for key, method in _LAZY_BITS.items() if has_kernel(op, key))
+    is_view = _is_view_by_schema(op)
+    return tuple(method for key, method in _LAZY_BITS.items() if is_view or has_kernel(op, key))
+
+
+def _is_view_by_schema(op: OpOverload) -> bool:
+    """Whether torch's conj, neg and zero-tensor fallbacks take the op for a view: it aliases an argument and writes none."""
+    aliases = [argument.alias_info for argument in op._schema.arguments if argument.alias_info is not None]
+    return bool(aliases) and not any(alias.is_write for alias in aliases)
 
 
 def lazy_bit_guards() -> tuple[Any, Any, Any]:
@@ -253,6 +265,32 @@ def lazy_bits_visible() -> Iterator[None]:
 def is_zero_tensor(tensor: torch.Tensor) -> bool:
     """Whether a tensor is one of zeros that has no memory, as autograd makes them for what is not differentiated."""
     return bool(torch._is_zerotensor(tensor))
+
+
+def fake_mode_entered() -> bool:
+    """Whether a `FakeTensorMode` is entered in this thread. It runs below all other modes, whichever was entered first."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+
+
+def has_values(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has strides and elements that can be read: it `is_dense`, and not on the meta device."""
+    return tensor.device.type != "meta" and is_dense(tensor)
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one of plain strided memory, or would be if it were not on the meta device.
+
+    Fake, sparse, nested and quantized tensors, tensors inside a `torch.func` transform or functionalization, and subclasses with a
+    `__torch_dispatch__` are not.
+    """
+    return (
+        getattr(type(tensor), "__torch_dispatch__", None) is PLAIN_TORCH_DISPATCH
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and not tensor.is_quantized
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        and not torch._is_functional_tensor(tensor)
+    )
 
 
 #: Restores, in a mode's handler, what of the dispatcher was on when the op was called.
@@ -320,7 +358,33 @@ class DispatchMode(TorchDispatchMode):
             if torch.compiler.is_dynamo_compiling():
                 torch._dynamo.graph_break()
         finally:
-            pop_mode()
+            left = pop_mode()
+            if left is not self:
+                _leave_below(self, left)
+
+
+def _leave_below(mode: Any, left: Any) -> None:
+    """Leave a mode that others were entered after. `left` is the last of those, already off the stack; all of them stay entered.
+
+    torch's own modes leave whichever was entered last. Where one of them took this mode off the stack, `left` is the one to go.
+    """
+    others = [left]
+    while mode in mode_stack():
+        found = pop_mode()
+        if found is mode:
+            break
+        others.append(found)
+    else:
+        name, other = type(mode).__name__, type(left).__name__
+        warnings.warn(
+            f"{name} was not entered any more when it was left, and the {other} that was entered last is left instead; "
+            "leave modes in the reverse order in which they were entered",
+            UserWarning,
+            stacklevel=4,
+        )
+        return
+    for one in reversed(others):
+        push_mode(one)
 
 
 def suggested_memory_format(tensor: torch.Tensor) -> torch.memory_format:

@@ -105,6 +105,16 @@ def _complex(self: Tensor, other: Tensor) -> None:
 
 
 def _dot(self: Tensor, tensor: Tensor) -> None:
+    exchanged = tensor.is_conj() and not self.is_conj()  # as eager does, to multiply without the bit
+    _two_vectors(*((tensor, self) if exchanged else (self, tensor)))
+
+
+def _vdot(self: Tensor, other: Tensor) -> None:
+    exchanged = self.is_conj() and other.is_conj()
+    _two_vectors(*((other, self) if exchanged else (self, other)))
+
+
+def _two_vectors(self: Tensor, tensor: Tensor) -> None:
     if self.dim() != 1 or tensor.dim() != 1:
         return
     if self.dtype is not tensor.dtype:
@@ -119,11 +129,18 @@ def _dot(self: Tensor, tensor: Tensor) -> None:
 
 
 def _steps(name: str) -> Callable[..., None]:
-    def check(start: Any, end: Any, *more: Any, **options: Any) -> None:
+    def check(start: Any, end: Any, steps: int, *more: Any, dtype: torch.dtype | None = None, **options: Any) -> None:
         ranks = {side: x.dim() for side, x in (("start", start), ("end", end)) if isinstance(x, Tensor)}
         if any(ranks.values()):
             got = " and ".join(f"{side} with {rank} dimension(s)" for side, rank in ranks.items())
             raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors, but got {got}.")
+        if dtype is None or steps < 0:
+            return
+        if not dtype.is_complex and any(x.is_complex() if isinstance(x, Tensor) else isinstance(x, complex) for x in (start, end)):
+            inferred, given = cpp_name(torch.get_default_dtype().to_complex()), scalar_type_name(dtype)
+            raise RuntimeError(f"torch.{name}(): inferred dtype {inferred} can't be safely cast to passed dtype {given}")
+        if dtype in (torch.bool, torch.complex32) and steps > 1:
+            raise not_implemented(f"{name}_cpu", dtype)
 
     return check
 
@@ -278,11 +295,30 @@ def _masked_fill_kernel(self: Tensor) -> None:
 
 def _max_unpool(dims: int) -> Callable[..., None]:
     def check(self: Tensor, indices: Tensor, output_size: Sequence[int], *more: Any) -> None:
-        if indices.dtype is torch.int64 and len(output_size) == dims and indices.shape != self.shape:
+        if indices.dtype is not torch.int64:
+            raise RuntimeError(f"elements in indices should be type int64 but got: {scalar_type_name(indices.dtype)}")
+        if len(output_size) == dims and indices.shape != self.shape:
             raise RuntimeError(
                 f"Expected shape of indices to be same as that of the input tensor ({shape_text(self.shape)}) "
                 f"but got indices tensor with shape: {shape_text(indices.shape)}"
             )
+
+    return check
+
+
+def _histogram_out(self: Tensor, *more: Any, hist: Tensor, bin_edges: Tensor, **options: Any) -> None:
+    for name, out, where in (("hist", hist, ""), ("bin_edges", bin_edges, " for dimension 0")):
+        if out.dtype is not self.dtype:
+            raise RuntimeError(
+                f"torch.histogram: input tensor and {name} tensor should have the same dtype, but got input "
+                f"{cpp_name(self.dtype)} and {name} {cpp_name(out.dtype)}{where}"
+            )
+
+
+def _infinite(name: str) -> Callable[..., None]:
+    def check(self: Tensor) -> None:
+        if self.is_complex():
+            raise RuntimeError(f"{name} does not support complex inputs.")
 
     return check
 
@@ -356,11 +392,14 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten.div.Scalar_mode": _divided,
     "aten.div.Tensor_mode": _divided,
     "aten.dot.default": _dot,
-    "aten.hash_tensor.default": _dimensions,
     "aten.im2col.default": _im2col,
     "aten.index_add.default": _index_add,
     "aten.index_copy.default": _index_copy,
     "aten.index_reduce.default": _index_reduce,
+    "aten.histogram.bin_ct_out": _histogram_out,
+    "aten.histogram.bins_tensor_out": _histogram_out,
+    "aten.isneginf.default": _infinite("isneginf"),
+    "aten.isposinf.default": _infinite("isposinf"),
     "aten.linalg_cross.default": _linalg_cross,
     "aten.linalg_lstsq.default": _linalg_lstsq,
     "aten.masked_fill.Scalar": _masked_fill,
@@ -379,12 +418,12 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten.nansum.default": _nansum,
     "aten.relu.default": _relu,
     "aten.trace.default": _trace,
-    "aten.vdot.default": _dot,
+    "aten.vdot.default": _vdot,
     **dict.fromkeys(("aten.std.correction_out", "aten.var.correction_out"), _spread_out),
     **{
         f"aten.{name}.{sides}": _steps(name)
         for name in ("linspace", "logspace")
-        for sides in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
+        for sides in ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
     },
 }
 
@@ -393,17 +432,51 @@ _OF_EXTREMES = "Expected the dtype for input and out to match, but got {result} 
 
 _FOUND = "Found dtype {out} but expected {result}"
 
-#: op -> what eager says of an ``out=`` of another dtype than the result's, where it has words of its own.
-OUT_WORDS: dict[str, str] = {
+_OF_CUMULATED = "expected scalar_type {result} but found {out}"
+
+_OF_SEARCHES = (
+    "torch.searchsorted(): output tensor's dtype is wrong, it can only be Int(int32) or Long(int64) depending on whether out_int32 "
+    "flag is True, but we got output tensor's dtype {out} and out_int32 flag is {out_int32}"
+)
+
+_OF_MEDIANS = (
+    "Expected tensor for 'values' to have the same type as tensor for argument #2 'self'; but type {out_type} does not "
+    "equal {result_type} (while checking arguments for median)",
+    "Expected tensor for argument #1 'indices' to have scalar type Long; but got {out_type} instead "
+    "(while checking arguments for median)",
+)
+
+#: op -> eager's message for an ``out=`` of another dtype than the result's, where it is not the usual one; one for each of several.
+OUT_WORDS: dict[str, str | tuple[str, ...]] = {
     "aten.amax.out": _OF_EXTREMES,
     "aten.amin.out": _OF_EXTREMES,
+    "aten.bucketize.Tensor_out": _OF_SEARCHES,
     "aten.clamp.out": _FOUND,
     "aten.clamp_max.out": _FOUND,
     "aten.clamp_min.out": _FOUND,
     "aten.complex.out": _OF_PARTS,
+    "aten.cummax.out": (_OF_CUMULATED, _OF_CUMULATED),
+    "aten.cummin.out": (_OF_CUMULATED, _OF_CUMULATED),
+    "aten.frexp.Tensor_out": (
+        "torch.frexp() expects mantissa to have dtype {cpp_result} but got {cpp_out}",
+        "torch.frexp() expects exponent to have int dtype but got {cpp_out}",
+    ),
     "aten.index_select.out": "index_select(): self and result must have the same scalar type",
+    "aten.isneginf.out": "isneginf does not support non-boolean outputs.",
+    "aten.isposinf.out": "isposinf does not support non-boolean outputs.",
+    "aten._logcumsumexp.out": _OF_CUMULATED,
+    "aten.logcumsumexp.out": _OF_CUMULATED,
+    "aten.kthvalue.values": ("output values must be of same type as input", "output indices must be of scalar type Long"),
     "aten.lerp.Tensor_out": _FOUND,
+    "aten.median.dim_values": _OF_MEDIANS,
+    "aten.mode.values": (
+        "expected scalar type '{result}' but got '{out}' for values output",
+        "expected scalar type '{result}' but got '{out}' for indices output",
+    ),
+    "aten.nanmedian.dim_values": _OF_MEDIANS,
+    "aten.searchsorted.Tensor_out": _OF_SEARCHES,
     "aten.multinomial.out": "multinomial expects {result} tensor out, got: {out}",
+    "aten.nonzero.out": "nonzero: Expected out tensor to have scalar type {result} but got scalar type{out}",
     "aten.polar.out": _OF_PARTS,
     "aten.where.self_out": "Expected out type to be {result} but got {out}",
 }

@@ -80,6 +80,10 @@ class Backend:
         compile: CompileHook | None = None,
         device_type: str | None = None,
     ) -> None:
+        if not isinstance(name, str):
+            raise OpSetError(f"Backend(name=) must be a string, not {name!r}")
+        if device_type is not None and not isinstance(device_type, str):
+            raise OpSetError(f'backend {name!r}: device_type= must be the name of a device type such as "cpu", not {device_type!r}')
         op_set = as_op_set(ops)
         if compile is not None and not callable(compile):
             raise OpSetError(

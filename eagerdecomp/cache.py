@@ -196,8 +196,8 @@ class ProgramCache:
     """
 
     def __init__(self, limit_per_op: int = 256) -> None:
-        if limit_per_op < 1:
-            raise ValueError(f"ProgramCache(limit_per_op=) must be a number of programs from 1 on, not {limit_per_op}")
+        if type(limit_per_op) is not int or limit_per_op < 1:
+            raise ValueError(f"ProgramCache(limit_per_op=) must be a whole number of programs from 1 on, not {limit_per_op!r}")
         self._limit = limit_per_op
         self._lock = free_in_child(threading.RLock())
         self._spaces: dict[Hashable, dict[OpOverload, OpPrograms]] = {}
@@ -242,8 +242,9 @@ class ProgramCache:
             what was saved, and what was left out.
 
         Raises:
-            CacheError: where the path holds a file that is none of ours, or the library's sources changed since their import.
-            OSError: where the file cannot be written.
+            CacheError: where the path holds a file that is none of ours, a device or a pipe, or the library's sources changed since
+                their import.
+            OSError: where the file cannot be written; it names `path`, and nothing is left beside it.
         """
         owned: list[Owned] = []
         left_out: Counter[str] = Counter()

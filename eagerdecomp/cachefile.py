@@ -2,7 +2,7 @@
 
 A first line holds the format and the checksum of the rest, which is one line of JSON. A file is taken whole or not at all: what is
 damaged, or was made by another torch, Python, machine or version of the library, is refused. It is written beside its place and
-moved there, under a lock on ``.NAME.lock``, with all that was in it before.
+moved there, under a lock on ``.NAME.lock``, which is removed afterwards, with all that was in it before.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import hashlib
 import json
 import os
 import platform
+import stat
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -25,6 +26,7 @@ import torch
 
 from eagerdecomp._torch import OpOverload, no_current_modes, without_torch_function
 from eagerdecomp.errors import CacheError
+from eagerdecomp.host.atomic_file import check_writable, naming_path, write_bytes
 from eagerdecomp.key import Column
 from eagerdecomp.program import Program
 from eagerdecomp.written import (
@@ -44,6 +46,7 @@ __all__ = ["WHOLE", "Filed", "Owned", "Saved", "load", "owner_text", "save"]
 #: Ops that a program calls as one though no set need have them: those with a `whole` rule.
 WHOLE = frozenset(
     {
+        "aten._lazy_clone.default",
         "aten.nll_loss2d_backward.default",
         "aten.nll_loss2d_forward.default",
         "aten.nll_loss_backward.default",
@@ -161,6 +164,8 @@ def load(path: str | os.PathLike[str]) -> list[Owned]:
         OSError: where it cannot be read.
     """
     name = os.fspath(path)
+    if stat.S_ISCHR(os.stat(path).st_mode):  # /dev/full and /dev/zero have no end
+        raise CacheError(f"{name} is a device, not a file of programs of eagerdecomp; give another path")
     body = _opened(name, Path(path).read_bytes())
     try:
         with without_torch_function(), no_current_modes():
@@ -253,14 +258,17 @@ def save(path: str | os.PathLike[str], owners: Iterable[Owned], left_out: Counte
     """Add programs to a file, which is made where there is none. What it held and cannot be used any more is dropped.
 
     Raises:
-        CacheError: where the file is none of ours.
-        OSError: where it cannot be written.
+        CacheError: where the file is none of ours, or is a device or a pipe.
+        OSError: where it cannot be written; it names `path`.
     """
     saved = Saved(left_out=left_out)
     written = [_written(one, left_out) for one in owners]
     made_by = _made_by()
     place = Path(os.path.realpath(path))
-    with _locked(place):
+    if place.exists() and not place.is_file() and not place.is_dir():
+        raise CacheError(f"{os.fspath(path)} is not a regular file, so it cannot hold programs; give another path")
+    check_writable(path)  # before the lock is made beside it
+    with naming_path(path), _locked(place):
         before: list[Any] = []
         if place.exists():
             content = place.read_bytes()
@@ -273,7 +281,7 @@ def save(path: str | os.PathLike[str], owners: Iterable[Owned], left_out: Counte
         saved.programs = _count(merged)
         saved.added = saved.programs - _count(before)
         rest = json.dumps({"made by": made_by, "owners": merged}, separators=(",", ":")).encode() + b"\n"
-        _replace(place, _FIRST + b" " + hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest)
+        write_bytes(place, _FIRST + b" " + hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest)
     return saved
 
 
@@ -333,30 +341,32 @@ def _count(owners: Iterable[dict[str, Any]]) -> int:
     return sum(len(group["programs"]) for one in owners for groups in one["tables"].values() for group in groups)
 
 
-def _replace(place: Path, content: bytes) -> None:
-    """Put content in a file's place at once: whoever reads meanwhile has the old or the new one."""
-    beside = place.with_name(f".{place.name}.{os.getpid()}.tmp")
-    try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, place)
-    except BaseException:
-        with suppress(OSError):
-            beside.unlink()
-        raise
-
-
 @contextmanager
 def _locked(place: Path) -> Iterator[None]:
-    """While one process, or thread, writes to a file, others wait. A process that dies leaves no lock behind."""
-    with place.with_name(f".{place.name}.lock").open("ab") as file:
-        _lock(file)
-        try:
-            yield
-        finally:
-            _unlock(file)  # a process forked meanwhile has the file open too: closing it would not unlock it
+    """While one process, or thread, writes to a file, others wait. A process that dies leaves no lock held; its lock file stays."""
+    lock = place.with_name(f".{place.name}.lock")
+    while True:
+        with lock.open("ab") as file:
+            _lock(file)
+            try:
+                if not _is_at(file, lock):
+                    continue  # whoever held it before has removed it
+                try:
+                    yield
+                finally:
+                    if sys.platform != "win32":  # which removes no file that is open
+                        lock.unlink(missing_ok=True)
+                return
+            finally:
+                _unlock(file)  # a process forked meanwhile has the file open too: closing it would not unlock it
+
+
+def _is_at(file: IO[bytes], path: Path) -> bool:
+    """Whether an open file is still the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _lock(file: IO[bytes]) -> None:

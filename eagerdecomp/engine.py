@@ -22,9 +22,10 @@ from eagerdecomp.stats import Stats
 from eagerdecomp.unsupported import unsupported_error
 from eagerdecomp.zeros import MAKER, Zeros
 
-__all__ = ["Engine", "OnUnsupported"]
+__all__ = ["Engine", "HostRandom", "OnUnsupported"]
 
 OnUnsupported: TypeAlias = Literal["error", "fallback"]
+HostRandom: TypeAlias = Literal["decomposed", "native"]
 
 #: Kinds of calls without a route, of one op, that are remembered at most.
 _REMEMBERED = 256
@@ -55,6 +56,7 @@ class Engine:
         cache: where programs are kept; None for the one that equal backends and rules share.
         on_unsupported: ``"error"`` or ``"fallback"``.
         watch: what is to stand around the handler of an op that the user's program calls.
+        host_random: ``"decomposed"`` or ``"native"``.
 
     Attributes:
         heard: if set, is told of each call that is about to run natively, with what the search for a route left behind.
@@ -72,9 +74,14 @@ class Engine:
         cache: ProgramCache | None = None,
         on_unsupported: OnUnsupported = "error",
         watch: Watch | None = None,
+        host_random: HostRandom = "decomposed",
     ) -> None:
+        if host_random not in ("decomposed", "native"):
+            raise ValueError(f'host_random must be "decomposed" or "native", not {host_random!r}')
         if on_unsupported not in ("error", "fallback"):
             raise ValueError(f'on_unsupported must be "error" or "fallback", not {on_unsupported!r}')
+        if cache is not None and not isinstance(cache, ProgramCache):
+            raise ValueError(f"cache must be an eagerdecomp.ProgramCache or None, not {cache!r}")
         user = index_rules(rules)
         owner = Owner(backend.ops, frozenset(backend.kernels.items()), backend.compile, frozenset(user.values()))
         self.backend = backend
@@ -83,7 +90,7 @@ class Engine:
         self.planner = planner_of(backend, user.values())
         self._watch = watch
         self._zeros = Zeros(self._swap, lambda op: self.runtime.nested(op).run)
-        self.runtime = Runtime(self.planner, self.cache, owner, self._watched)
+        self.runtime = Runtime(self.planner, self.cache, owner, self._watched, host_random=host_random == "native")
         self._warned: set[OpOverload] = set()
         self._vain: dict[OpOverload, dict[Any, NoRoute]] = {}
         self.heard: Callable[[Entry, Sequence[Any], dict[str, Any], NoRoute], None] | None = None
@@ -162,6 +169,8 @@ class Engine:
     def _why_none(self, entry: Entry) -> str:
         counts = entry.stats()
         if not counts.decomposed:
+            if counts.host_random:
+                return "data loading code called it, and it ran natively"
             return "it ran natively, without a route" if counts.fell_back else "its kernel runs it"
         if counts.bypassed:
             return f"it runs anew each time, {counts.why_bypassed}"

@@ -376,6 +376,12 @@ class _Telling(Recorder):
                 step.steps = []
         return answer
 
+    def _failed(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception) -> str:
+        reason = super()._failed(rule, args, kwargs, start, error)
+        if reason:
+            self._open[-1].ways[-1] = Way(str(rule), _kind(rule), reason)
+        return reason
+
     def _note(self, op: OpOverload, kernel: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         step = _step(op, args, kwargs)
         step.kernel = True

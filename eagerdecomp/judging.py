@@ -4,6 +4,9 @@ Dtypes, shapes, strides, what is a view of what and what was written must be eag
 element may be off by some units of its dtype, by a few units of the tensor's largest element in the precision that is computed in,
 by what rounding the inputs would change, and by as much as eager itself is off. The last two, which want the op computed in
 float64, are only asked of a call whose values are not near eager's anyway.
+
+Of a tensor without values (see `has_values`: meta, fake, sparse, nested, quantized) only dtype, layout, device and shape are
+compared.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch import OpOverload, has_values
 from eagerdecomp.observing import Observed, copied, leaves_of, mapped, observe, resolved
 from eagerdecomp.schema import arguments_of, facts_of
 from eagerdecomp.spelling import tensor_text
@@ -185,6 +188,8 @@ def difference(
         if found is not None:
             return found
         one, other = (want.same[number], want.shares[number]), (have.same[number], have.shares[number])
+        if not (_comparable(expected) and _comparable(got)):
+            one, other = (want.same[number], ()), (have.same[number], ())  # where one has no memory, nothing is known of views
         if one != other and isinstance(expected, Tensor):
             return Difference("aliasing", what, _alias_text(*one, named), _alias_text(*other, named))
     for number, (expected, got) in enumerate(zip(want.inputs, have.inputs, strict=True)):
@@ -248,17 +253,26 @@ def _leaf(
     for kind in ("dtype", "layout", "device"):
         if getattr(want, kind) != getattr(have, kind):
             return Difference(kind, what, getattr(want, kind), getattr(have, kind))
+    if want.is_nested:  # a rule may stand a padded tensor and its mask for it, as no op set has nested tensors
+        return None
+    if have.is_nested:
+        return Difference("layout", what, want.layout, "nested")
     if want.shape != have.shape:
         return Difference("shape", what, list(want.shape), list(have.shape))
-    if want.layout is not torch.strided:
+    # The strides of a meta or fake result are those of torch's meta kernel, which differ from the CPU kernel's for some ops.
+    if not (has_values(want) and has_values(have)):
         return None
     if _strides(want) != _strides(have):
         return Difference("strides", what, f"{list(want.stride())} of shape {list(want.shape)}", list(have.stride()))
-    if not compared or not want.numel() or want.device.type == "meta":
+    if not compared or not want.numel():
         return None
     if not values:
         return _values(what, torch.zeros_like(have), torch.where(have.isnan(), have, 0), exact) if _new_nan(want, have) else None
     return _values(what, resolved(want), resolved(have), exact, coarse, loose)
+
+
+def _comparable(leaf: Any) -> bool:
+    return not isinstance(leaf, Tensor) or has_values(leaf)
 
 
 def _strides(tensor: Tensor) -> tuple[int, ...]:
@@ -398,6 +412,8 @@ def _ulps(one: Tensor, other: Tensor) -> int | None:
 def _is_tie(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], number: int, want: Observed, have: Observed) -> bool:
     """Whether the places that a search answers are others than eager's, and hold equal values."""
     if op._schema.name not in _FINDERS or number != 1 or len(want.leaves) != 2:
+        return False
+    if not all(map(_comparable, (*want.leaves, *have.leaves))):
         return False
     given = dict(zip((one.name for one in facts_of(op).arguments), arguments_of(op, args, kwargs), strict=True))
     source, dim, places = given.get("self"), given.get("dim"), have.leaves[1]

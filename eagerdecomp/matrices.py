@@ -20,7 +20,6 @@ __all__ = [
     "adjoint",
     "arange",
     "batch_shape",
-    "broadcast",
     "check_floating",
     "check_kernel",
     "check_square",
@@ -312,13 +311,3 @@ def check_system(name: str, matrix: Tensor, right: Tensor, left: bool) -> None:
             f"{name}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'}"
             f" ({matrix.size(-2)}x{matrix.size(-1)} and {right.size(-2)}x{right.size(-1)})"
         )
-
-
-def broadcast(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    """The shape that both expand to, or ATen's refusal."""
-    rank = max(len(one), len(other))
-    left, right = ([1] * (rank - len(shape)) + list(shape) for shape in (one, other))
-    for dim, (a, b) in enumerate(zip(left, right, strict=True)):
-        if a != b and 1 not in (a, b):
-            raise RuntimeError(f"The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {dim}")
-    return [b if a == 1 else a for a, b in zip(left, right, strict=True)]

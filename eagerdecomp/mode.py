@@ -10,13 +10,12 @@ from eagerdecomp._higher_order import run_higher_order
 from eagerdecomp._torch import HigherOrderOperator
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache
-from eagerdecomp.engine import Engine, OnUnsupported
+from eagerdecomp.engine import Engine, HostRandom, OnUnsupported
 from eagerdecomp.explanation import Explanation
 from eagerdecomp.keeping import KeepingMode, kept_of
 from eagerdecomp.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.preflight import Preflight
-from eagerdecomp.registering import tensor_places, without_numbers
-from eagerdecomp.rules import NoRoute, Rule
+from eagerdecomp.rules import NoRoute, Rule, index_rules
 from eagerdecomp.stats import Stats
 from eagerdecomp.tracer import desugars_first
 from eagerdecomp.verified import Verified, Verify, as_verify
@@ -50,6 +49,12 @@ class EagerDecompMode(KeepingMode):
         verify: hold calls to native eager on the CPU while the program runs: ``"cpu"``, or a `Verify` that says which calls, and
             what becomes of a difference. Checked are rules, programs and the backend's kernels, torch's own on the CPU aside; for
             a backend with another `device_type`, that device's own kernels too. `verified` has the counts. See below.
+        host_random: what happens to random calls that data loading code makes on CPU tensors, of ops outside the set. ``"native"``
+            runs them by torch's kernel and counts them (`OpStats.host_random`), so that a seed gives eager's order of data;
+            ``"decomposed"`` decomposes them like all others. Data loading code is what `torch.utils.data` runs: samplers,
+            `random_split`, a `DataLoader`'s seeds and workers, and the datasets and functions that they call. On every device that
+            code runs on the host. Other random calls stay decomposed; `OpStats.other_numbers` counts those that draw other numbers
+            than eager.
 
     A kept op's gradient is that of PyTorch's composition, which backward runs anew, on ops of the set: it can be differentiated as
     often. Random ops draw their numbers again; a kernel that draws others than the composition does by the same generator raises in
@@ -59,14 +64,15 @@ class EagerDecompMode(KeepingMode):
 
     A checked call is made natively, on copies of its arguments, and then as ever; what both leave behind is compared: values within
     rounding, NaN, dtype, shape, strides, what is a view of what, what was written, errors. Of ops that draw random numbers values
-    are not compared; the program's generators, gradients and tensors are as they would be without. A mode that verifies a backend
-    with kernels of its own shares no programs with others.
+    are not compared; the program's generators, gradients and tensors are as they would be without. Of meta, fake, sparse, nested
+    and quantized tensors at most dtype, layout, device and shape are compared; `verified.skipped` counts such calls. A mode that
+    verifies a backend with kernels of its own shares no programs with others.
 
     Raises:
         OpSetError: for an unknown op name, a kernel for an op outside the set, or an op that cannot be kept.
         RuleError: for two rules for one op.
-        ValueError: for `preflight` with ``on_unsupported="fallback"``, by which every gradient can be computed; for a `verify`
-            that is neither of the two.
+        ValueError: for `preflight` with ``on_unsupported="fallback"``, by which every gradient can be computed; for an argument
+            that has none of the values above.
 
     A mode can be entered again, nested, and used from several threads at once (each enters it for itself).
 
@@ -95,19 +101,24 @@ class EagerDecompMode(KeepingMode):
         keep: Iterable[OpLike] = (),
         preflight: bool = False,
         verify: Verify | Literal["cpu"] | None = None,
+        host_random: HostRandom = "decomposed",
     ) -> None:
         super().__init__()
         if preflight and on_unsupported == "fallback":
             raise ValueError('preflight=True refuses what on_unsupported="fallback" would run natively: ask for one of them')
+        if not isinstance(preflight, bool):
+            raise ValueError(f"preflight must be True or False, not {preflight!r}")
         keep = resolve_ops(keep)
-        backend, rules = as_backend(supported_ops, kernels, keep), tuple(rules)
+        backend, rules = as_backend(supported_ops, kernels, keep), tuple(index_rules(rules).values())
         spec = as_verify(verify)
         verifying = self._verifying = Verifying(backend, rules, spec) if spec is not None else None
         watch = watch_of(Preflight(backend, rules).watch if preflight else None, verifying)
-        self._engine = Engine(backend if verifying is None else verifying.kernels(), rules, cache, on_unsupported, watch)
+        kernels_of = backend if verifying is None else verifying.kernels()
+        self._engine = Engine(kernels_of, rules, cache, on_unsupported, watch, host_random)
         self.backend = backend
         self.cache = self._engine.cache
         self.on_unsupported = on_unsupported
+        self.host_random = host_random
         self.kept = kept_of(backend, keep, tracing=self._tracing)
         self._runtime = self._engine.runtime
         self._entries = self._runtime.entries
@@ -146,14 +157,13 @@ class EagerDecompMode(KeepingMode):
             return entry.run(*args, **kwargs) if kwargs else entry.run(*args)
         except NoRoute as caught:
             failure = caught.without_frames()
-        except (TypeError, AttributeError, RuntimeError) as error:
-            # A tensor that stands for a number reaches a mode as the number, which torch's functions do not take everywhere, nor
-            # rules as what they work on. Other errors are the call's own.
-            given = tuple(args)
-            tensors = without_numbers(tensor_places(entry.op), given)
-            if tensors is given or (tensors[0] is given[0] and not isinstance(error, TypeError)):
+        except Exception as error:
+            if not self._runtime.failed(entry, args, kwargs or {}, error):
                 raise
-            return self.__torch_dispatch__(func, types, tensors, kwargs)
+            try:
+                return self._runtime.by_all_rules(entry, args, kwargs or {}, error)
+            except NoRoute as caught:
+                failure = caught.without_frames()
         return self._engine.unsupported(entry, args, kwargs or {}, failure, entry.op)
 
     def __repr__(self) -> str:

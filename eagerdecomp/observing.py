@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import is_zero_tensor
+from eagerdecomp._torch import has_values, is_dense, is_zero_tensor
 
 __all__ = ["Caught", "Observed", "copied", "is_plain", "leaves_of", "mapped", "observe", "observed", "resolved"]
 
@@ -91,7 +91,7 @@ def _shared(leaf: Tensor, inputs: Sequence[Tensor]) -> Iterator[tuple[int, int]]
 
 
 def _has_memory(tensor: Tensor) -> bool:
-    return tensor.layout is torch.strided and tensor.numel() > 0 and tensor.device.type != "meta"
+    return has_values(tensor) and tensor.numel() > 0
 
 
 def _nesting(value: Any) -> Any:
@@ -115,9 +115,8 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor is memory with strides, so that it can be copied and compared."""
-    kind = type(tensor) in (Tensor, torch.nn.Parameter)
-    return kind and tensor.layout is torch.strided and not tensor.is_quantized and not is_zero_tensor(tensor)
+    """Whether a call can be made again on a copy of this tensor, which may be on the meta device."""
+    return type(tensor) in (Tensor, torch.nn.Parameter) and is_dense(tensor) and not is_zero_tensor(tensor)
 
 
 def copied(schema: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, home: bool = False) -> tuple[list[Any], dict[str, Any]]:

@@ -74,6 +74,8 @@ class OpSet:
     __slots__ = ("_label", "_ops", "_predicates", "_sorted")
 
     def __init__(self, ops: Iterable[OpLike] = (), *, label: str = "") -> None:
+        if not isinstance(label, str):
+            raise OpSetError(f"OpSet(label=) must be a string, not {label!r}")
         self._ops: frozenset[OpOverload] = frozenset(resolve_ops(ops))
         self._sorted: tuple[OpOverload, ...] = tuple(sorted(self._ops, key=str))
         self._predicates: dict[OpOverload, Predicate] = {}

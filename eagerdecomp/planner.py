@@ -19,6 +19,7 @@ from eagerdecomp.search import Costs
 __all__ = [
     "COLLECTIVE_NAMESPACES",
     "Decision",
+    "HOST_OPS",
     "PLUMBING_NAMESPACES",
     "PLUMBING_OPS",
     "Planner",
@@ -40,6 +41,7 @@ PLUMBING_OPS = frozenset(
         "aten.sym_constrain_range.default",
         "aten.sym_constrain_range_for_size.default",
         "aten._has_same_storage_numel.default",
+        "aten.is_set_to.default",
         "aten.sym_size.default",
         "aten.sym_stride.default",
         "aten.is_contiguous.default",
@@ -60,6 +62,9 @@ PLUMBING_OPS = frozenset(
         "aten.promote_types.default",
     }
 )
+
+#: ATen ops that need a resource of the host: `from_file` maps a file into memory. No set of ops can replace them. They pass.
+HOST_OPS = frozenset({"aten.from_file.default"})
 
 #: Backward ops that read a workspace which their forward op's kernel alone knows how to write. A set that holds one without its
 #: forward op cannot use it: ours would hand it another workspace, and it crashes.
@@ -149,6 +154,15 @@ class Planner:
     def has_user_rules(self) -> bool:
         """Whether rules came from outside the library."""
         return bool(self._user)
+
+    @property
+    def user_functions(self) -> list[Callable[..., Any]]:
+        """The functions of the rules that came from outside the library."""
+        return [rule.fn for rule in self._user.values()]
+
+    def has_user_rule(self, op: OpOverload) -> bool:
+        """Return whether a user's rule decomposes an op."""
+        return op in self._user
 
     def has_rules_of(self, other: Planner) -> bool:
         """Whether the same rules came to both from outside the library."""
@@ -240,4 +254,4 @@ def shipped_costs(ops: OpSet) -> Costs:
 
 def is_plumbing_name(name: str) -> bool:
     """Whether an op, by its name (``"aten.add.Tensor"``), carries no computation, so that it passes whatever the set."""
-    return name.partition(".")[0] in PLUMBING_NAMESPACES or name in PLUMBING_OPS
+    return name.partition(".")[0] in PLUMBING_NAMESPACES or name in PLUMBING_OPS or name in HOST_OPS

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from eagerdecomp._torch import DispatchMode, FakeTensorMode, OpOverload, above_autograd, fake_tensor_log_off
 from eagerdecomp.backend import Backend
@@ -262,14 +263,15 @@ def _judgeable(values: Sequence[Any]) -> bool:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    return tensor.layout is torch.strided and not tensor.is_nested
+    """Whether a tensor has a shape and strides; the uninitialized parameter of a lazy module does not."""
+    return tensor.layout is torch.strided and not tensor.is_nested and not is_lazy(tensor)
 
 
 def _kind(value: Any, exact: bool) -> Any:
     """What a gradient may go by, coarsely."""
     if isinstance(value, Tensor):
         if not _is_dense(value):
-            return value.dtype, value.layout, value.requires_grad
+            return value.dtype, value.layout, value.requires_grad, is_lazy(value)
         sizes = value.shape if exact else tuple([size if type(size) is int and size < 2 else 2 for size in value.shape])
         return value.dtype, value.device, value.requires_grad, sizes, value.is_contiguous()
     if isinstance(value, (list, tuple)):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from eagerdecomp.spelling import scalar_type_name, shape_text
+from eagerdecomp.spelling import cpp_name, scalar_type_name, shape_text
 
 __all__ = ["PRODUCT_CHECKS", "check_addmv", "check_baddbmm"]
 
@@ -85,8 +86,40 @@ def _mv(self: Tensor, vec: Tensor) -> None:
         raise RuntimeError(f"addmv input tensors must have the same dtype, but got {first}, {second}, and {first}")
 
 
+def _int_mm(self: Tensor, mat2: Tensor) -> None:
+    self.size(0), mat2.size(1)
+    _int_operands(self, mat2)
+
+
+def _int_operands(self: Tensor, mat2: Tensor) -> None:
+    for name, one in (("self", self), ("mat2", mat2)):
+        if one.dim() != 2:
+            raise RuntimeError(f"int_mm_out_cpu: Expected {name} to be of dimension 2 but got {one.dim()}")
+    if self.size(1) != mat2.size(0):
+        raise RuntimeError(f"int_mm_out_cpu: self.size(1) needs to match mat2.size(0) but got {self.size(1)} and {mat2.size(0)}")
+    if self.dtype not in (torch.int8, torch.uint8):
+        raise RuntimeError(f"int_mm_out_cpu: Expected self dtype to be int8 or uint8 but got {cpp_name(self.dtype)}")
+    if mat2.dtype is not torch.int8:
+        raise RuntimeError(f"int_mm_out_cpu: Expected mat2 dtype to be of type int8 but got {cpp_name(mat2.dtype)}")
+
+
+def _int_mm_out(self: Tensor, mat2: Tensor, *, out: Tensor) -> None:
+    _int_operands(self, mat2)
+    if out.dtype is not torch.int32:
+        raise RuntimeError(f"int_mm_out_cpu: Expected result dtype to be of type kInt but got {cpp_name(out.dtype)}")
+    for dim, size in enumerate((self.size(0), mat2.size(1))):
+        if out.size(dim) != size:
+            raise RuntimeError(f"int_mm_out_cpu: Expected result.size({dim}) to be {size} but got {out.size(dim)}")
+    if out.dim() != 2:
+        raise RuntimeError(f"int_mm_out_cpu: Expected result to be of dimension 2 but got {out.dim()}")
+    if not out.is_contiguous():
+        raise RuntimeError("int_mm_out_cpu: Expected result to be contiguous.")
+
+
 #: op -> a function of its arguments that raises eager's error.
 PRODUCT_CHECKS: dict[str, Callable[..., None]] = {
+    "aten._int_mm.default": _int_mm,
+    "aten._int_mm.out": _int_mm_out,
     "aten.addbmm.default": _addbmm,
     "aten.addmm.default": _addmm,
     "aten.addmv.default": check_addmv,

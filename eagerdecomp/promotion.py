@@ -80,7 +80,7 @@ def _promote(left: torch.dtype, right: torch.dtype) -> torch.dtype:
     return left if left.itemsize > right.itemsize else right
 
 
-def number_like(like: Tensor, value: float) -> Tensor:
+def number_like(like: Tensor, value: complex) -> Tensor:
     """A number as a tensor without dimensions, of the type and on the device of `like`, which promotes nothing."""
     return torch.ops.aten.full.default([], value, dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 import torch
 
 from eagerdecomp.promotion import WIDE_UNSIGNED
-from eagerdecomp.spelling import not_implemented, scalar_type_name
+from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name
 
 __all__ = [
     "REAL_OF",
@@ -18,21 +21,10 @@ __all__ = [
     "check_random",
     "check_uniform",
     "last_by_default",
+    "may_warn",
 ]
 
 REAL_OF = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
-_CPP_NAMES = {
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.float16: "c10::Half",
-    torch.bfloat16: "c10::BFloat16",
-    torch.uint8: "unsigned char",
-    torch.int8: "signed char",
-    torch.int16: "short",
-    torch.int32: "int",
-    torch.int64: "long int",
-    torch.bool: "bool",
-}
 #: Up to here a floating type holds every integer.
 _WHOLE_UP_TO = {torch.float32: 2**24, torch.float64: 2**53, torch.float16: 2**11, torch.bfloat16: 2**8}
 
@@ -46,7 +38,7 @@ def check_uniform(dtype: torch.dtype, empty: bool, low: float = 0.0, high: float
     largest = torch.finfo(real).max
     for name, bound in (("from", low), ("to", high)):
         if not -largest <= bound <= largest:
-            raise RuntimeError(f"{name} is out of bounds for {_CPP_NAMES[real]}")
+            raise RuntimeError(f"{name} is out of bounds for {cpp_name(real)}")
     if not low <= high:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
     if not high - low <= largest:
@@ -93,7 +85,7 @@ def check_cauchy(dtype: torch.dtype, empty: bool, median: float = 0.0, sigma: fl
     if not dtype.is_floating_point:
         raise RuntimeError(
             "Cauchy distribution is a continuous probability distribution. dtype must be a floating point but you specified "
-            + _CPP_NAMES.get(dtype, scalar_type_name(dtype))
+            + cpp_name(dtype)
         )
 
 
@@ -128,7 +120,25 @@ def check_random(dtype: torch.dtype, empty: bool, low: int | None = None, high: 
     lowest, highest = _range_of(dtype)
     for name, bound in (("from", first), ("to - 1", last)):
         if not lowest <= bound <= highest:
-            raise RuntimeError(f"{name} is out of bounds for {_CPP_NAMES.get(dtype, scalar_type_name(dtype))}")
+            raise RuntimeError(f"{name} is out of bounds for {cpp_name(dtype)}")
+    whole = _WHOLE_UP_TO.get(dtype)
+    for name, bound in (("from", first), ("to - 1", last)):
+        if whole is not None and abs(bound) > whole:
+            digits = whole.bit_length() - 1
+            warnings.warn(
+                f"{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations {cpp_name(dtype)} can support "
+                "discrete uniform distribution only within this range. This warning will become an error in version 1.7 release, "
+                "please fix the code in advance",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+def may_warn(*args: Any, dtype: torch.dtype | None = None, **options: Any) -> bool:
+    """Whether integers of this call of `random_`, `randint` or a variant may lie outside the floating dtype's exact range."""
+    dtype = dtype or (args[0].dtype if isinstance(args[0], torch.Tensor) else torch.int64)
+    whole = _WHOLE_UP_TO.get(dtype)
+    return whole is not None and any(isinstance(bound, int) and abs(bound) > whole for bound in args)
 
 
 def last_by_default(dtype: torch.dtype) -> int:

@@ -78,6 +78,8 @@ class RecordingMode(EagerDecompMode):
         timeline: int = 20_000,
         **options: Any,
     ) -> None:
+        if type(timeline) is not int or timeline < 0:
+            raise ValueError(f"RecordingMode(timeline=) must be a whole number of calls from 0 on, not {timeline!r}")
         self._notes = notes = _Notes(timeline)
         super().__init__(notes.timed(as_backend(supported_ops, kernels)), **options)
         self._watch = _Watch(notes)
@@ -126,7 +128,7 @@ class RecordingMode(EagerDecompMode):
             return super().__torch_dispatch__(func, types, args, kwargs)
         call = tally.call = Call(func)
         outcome = _FAILED
-        before: tuple[int | None, int, int] = (None, 0, 0)
+        before: tuple[int | None, int, int, int] = (None, 0, 0, 0)
         started = now()
         try:
             call.line = tally.line_of(sys._getframe().f_back)  # None in a thread of autograd's
@@ -156,7 +158,7 @@ class RecordingMode(EagerDecompMode):
     def _outcome(
         self,
         call: Call,
-        before: tuple[int | None, int, int],
+        before: tuple[int | None, int, int, int],
         tally: Tally,
         taken: int,
         at: int,
@@ -167,7 +169,9 @@ class RecordingMode(EagerDecompMode):
         if call.fell_back:
             return _FELL_BACK
         entry = self._entries[builtin(call.op)]
-        seen, misses, declined = _marks(entry, tally.ident)
+        seen, misses, declined, host_random = _marks(entry, tally.ident)
+        if host_random != before[3]:
+            return _DIRECT
         if seen == before[0]:
             return _DIRECT if entry.direct and declined == before[2] else _HIT
         if misses == before[1]:
@@ -379,9 +383,9 @@ def _quiet(call: Call | None) -> Iterator[None]:
         call.quiet = False
 
 
-def _marks(entry: Entry | None, thread: int) -> tuple[int | None, int, int]:
+def _marks(entry: Entry | None, thread: int) -> tuple[int | None, int, int, int]:
     """What tells, seen before and after a call, what became of it: the first differs if this thread's call was no hit."""
-    return (None, 0, 0) if entry is None else (entry.seen.get(thread), entry.misses, entry.declined)
+    return (None, 0, 0, 0) if entry is None else (entry.seen.get(thread), entry.misses, entry.declined, entry.host_random)
 
 
 def _told(call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> str:

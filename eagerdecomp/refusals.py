@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.argument_checks import ARGUMENT_CHECKS
+from eagerdecomp.eager.determinism import alerts
 from eagerdecomp.held import held_number, holding
 from eagerdecomp.norm_checks import NORM_CHECKS
 from eagerdecomp.picking import RARE
@@ -80,7 +81,6 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.hardswish.default": ("hardswish_cpu", _INTEGRAL),
     "aten.hardswish_backward.default": ("hardswish_backward_cpu", _INTEGRAL),
     "aten.hardtanh_backward.default": ("hardshrink_backward_cpu", _INTEGRAL),
-    "aten.hash_tensor.default": ("xor_sum_cpu", WIDE_UNSIGNED),
     "aten.huber_loss.default": ("huber_cpu", _INTEGRAL | _COMPLEX),
     "aten.huber_loss_backward.default": ("huber_backward_cpu_out", _INTEGRAL),
     "aten.igamma.default": ("igamma_cpu", _INTEGRAL),
@@ -157,13 +157,14 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
 
 _EXACT = {
     "out": (
+        "_convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo "
         "_log_softmax _log_softmax_backward_data _softmax _softmax_backward_data _upsample_nearest_exact1d abs "
         "adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d addbmm addmm addmv amax amin "
         "aminmax argmax argmin avg_pool2d avg_pool3d baddbmm binary_cross_entropy bitwise_not bmm ceil clamp "
         "clamp_max clamp_min complex conj_physical cummax cummin dot elu floor frac gather gelu "
         "hardshrink hardsigmoid hardswish hardtanh hash_tensor heaviside histc huber_loss_backward index_add "
         "index_copy index_reduce index_select isneginf isposinf leaky_relu linalg_cross linalg_ldl_factor_ex "
-        "linalg_lu linalg_lu_factor_ex linalg_qr linalg_solve_triangular linalg_vector_norm linear logcumsumexp "
+        "linalg_polar linalg_lu linalg_lu_factor_ex linalg_qr linalg_solve_triangular linalg_vector_norm linear logcumsumexp "
         "masked_select max_pool2d_with_indices max_pool3d_with_indices max_unpool2d max_unpool3d mish mm "
         "multi_margin_loss multinomial mv nan_to_num narrow_copy native_batch_norm neg nonzero nonzero_static norm "
         "ormqr polar reflection_pad1d renorm replication_pad1d replication_pad2d round scatter_add sgn sign signbit "
@@ -359,14 +360,6 @@ def _arange(*ends: Any, dtype: torch.dtype | None = None, **options: Any) -> Non
         raise not_implemented("arange_cpu", dtype)
 
 
-def _steps_of_bools(kernel: str) -> Check:
-    def check(start: Any, end: Any, steps: int, *more: Any, dtype: torch.dtype | None = None, **options: Any) -> None:
-        if dtype is torch.bool and steps > 1:
-            raise not_implemented(kernel, dtype)
-
-    return check
-
-
 def _heaviside(self: Tensor, values: Tensor, *, out: Tensor | None = None) -> None:
     dtypes = {one.dtype for one in (self, values, out) if one is not None}
     if any(dtype.is_complex for dtype in dtypes):
@@ -417,8 +410,6 @@ CHECKS: dict[str, Check] = {
     "aten.lerp.Tensor": _lerp,
     "aten.logsumexp.default": _logsumexp,
     "aten.linalg__powsum.default": _powsum,
-    "aten.linspace.default": _steps_of_bools("linspace_cpu"),
-    "aten.logspace.default": _steps_of_bools("logspace_cpu"),
     "aten.round.decimals": _round,
     **{f"aten.{name}.default": _shuffled(name) for name in ("channel_shuffle", "pixel_shuffle", "pixel_unshuffle")},
     "aten.smooth_l1_loss.default": _smooth_l1,
@@ -463,7 +454,7 @@ def refusing(op: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     check = CHECKS.get(op)
     promotes = op in _PROMOTING and bool(dtypes)
     if not dtypes and check is None:
-        return fn
+        return alerts(op, fn)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)] if dtypes else ()
@@ -474,4 +465,4 @@ def refusing(op: str, fn: Callable[..., Any]) -> Callable[..., Any]:
             check(*args, **kwargs)
         return fn(*args, **kwargs)
 
-    return run
+    return alerts(op, run)

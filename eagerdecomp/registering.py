@@ -9,11 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._dispatcher import close_library, forget_dispatch, has_computed_kernel, overriding_in_silence
+from eagerdecomp._dispatcher import close_library, forget_dispatch, has_computed_kernel, overriding_in_silence, takes_numbers
 from eagerdecomp._torch import OpOverload, has_kernel, is_dispatched, op_names, overload
 from eagerdecomp.schema import facts_of
 
-__all__ = ["DeviceKernels", "tensor_places", "without_numbers"]
+__all__ = ["DeviceKernels", "number_places", "taking_numbers", "tensor_places", "without_numbers"]
+
+#: Ops whose tensors PyTorch itself gives as numbers though Python may not: `torch.func.vmap` expands wrapped numbers.
+_GIVEN_NUMBERS = {"aten::expand": (0,)}
+
+_NUMBERS = frozenset({bool, int, float, complex})
+
+#: Dtypes of tensors made of numbers, by the number's type, the default dtype, and of each other tensor its dtype and whether it has
+#: dimensions.
+_dtypes: dict[Any, torch.dtype] = {}
 
 
 class DeviceKernels:
@@ -97,30 +106,77 @@ def tensor_places(op: OpOverload) -> tuple[int, ...]:
     return tuple(number for number, one in enumerate(arguments) if one.kind == "Tensor" and not (one.is_list or one.kwarg_only))
 
 
-def without_numbers(places: Sequence[int], args: tuple[Any, ...]) -> tuple[Any, ...]:
+def number_places(op: OpOverload, *, kernel: bool, of_user: bool) -> tuple[int, ...]:
+    """The places of tensors at which a mode's handler of an op must make tensors of numbers.
+
+    A tensor that stands for a number (a wrapped number) reaches a mode as the number. torch's kernels of the ops for which it does
+    take numbers. Rules of the library do too, but not for the argument that they work on. Code of the user may take tensors alone.
+
+    Args:
+        kernel: a kernel runs the op, not rules.
+        of_user: the kernel, or a rule, is code of the user.
+    """
+    if not takes_numbers(op):
+        return _GIVEN_NUMBERS.get(op._schema.name, ())
+    places = tensor_places(op)
+    # prims take numbers at each place, and 0-dim tensors of the other tensor's dtype alone
+    takes_all = kernel or op.namespace == "prims"
+    return places if of_user else () if takes_all else tuple(place for place in places if place == 0)
+
+
+def taking_numbers(run: Callable[..., Any], places: tuple[int, ...], make: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a handler that also takes numbers at these places of tensors, which it makes tensors.
+
+    Args:
+        make: `aten.scalar_tensor` as the backend runs it.
+    """
+    if not places:
+        return run
+    count = places[-1] + 1
+
+    def handler(*args: Any, **kwargs: Any) -> Any:
+        for one in args[:count]:
+            if one.__class__ in _NUMBERS:
+                return run(*without_numbers(places, args, make), **kwargs)
+        return run(*args, **kwargs)
+
+    return handler
+
+
+def without_numbers(
+    places: Sequence[int], args: tuple[Any, ...], make: Callable[..., Any] = torch.scalar_tensor
+) -> tuple[Any, ...]:
     """The arguments with numbers in tensors' places made tensors.
 
     C++ hands over a number as a tensor that says it stands for one, and the dispatcher makes a number of that for Python.
     """
     for place in places:
         if place < len(args) and isinstance(args[place], (int, float, complex)):
-            return tuple([_tensor_of(one, args) if number in places else one for number, one in enumerate(args)])
+            return tuple([_tensor_of(one, args, make) if number in places else one for number, one in enumerate(args)])
     return args
 
 
-def _tensor_of(value: Any, args: Sequence[Any]) -> Any:
+def _tensor_of(value: Any, args: Sequence[Any], make: Callable[..., Any]) -> Any:
     """A number as a tensor that takes part in promotion as the number would."""
     if isinstance(value, Tensor) or value is None:
         return value
     tensors = [one for one in args if isinstance(one, Tensor)]
+    kind = value.__class__, torch.get_default_dtype(), *[(one.dtype, bool(one.dim())) for one in tensors]
+    dtype = _dtypes.get(kind)
+    if dtype is None:
+        dtype = _dtypes[kind] = _dtype_of(value, tensors)
+    return make(value, dtype=dtype)
+
+
+def _dtype_of(value: Any, tensors: Sequence[Tensor]) -> torch.dtype:
     wide = torch.complex128 if isinstance(value, complex) else torch.float64 if isinstance(value, float) else torch.int64
     if isinstance(value, bool):
         wide = torch.bool
     if not tensors:
-        return torch.scalar_tensor(value, dtype=wide)
+        return wide
     common = functools.reduce(torch.promote_types, [torch.result_type(one, value) for one in tensors])
     kept = any(one.dim() and one.dtype is common for one in tensors)
-    return torch.scalar_tensor(value, dtype=wide if kept and _category(wide) <= _category(common) else common)
+    return wide if kept and _category(wide) <= _category(common) else common
 
 
 def _category(dtype: torch.dtype) -> int:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from eagerdecomp._torch import OpOverload, builtin, lazy_bits_visible, no_current_modes, without_torch_function
+from eagerdecomp._torch import OpOverload, builtin, fake_mode_entered, lazy_bits_visible, no_current_modes, without_torch_function
 from eagerdecomp.blamed import Culprit
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.judging import Difference, difference
@@ -142,9 +142,11 @@ def why_not_compared(planner: Planner, op: OpOverload, args: Sequence[Any], kwar
     """Why a call of an op cannot be held to eager; "" where it can."""
     if op._schema.name in WORKSPACE_OF and planner.decide(op).kernel is None:
         return "reads a workspace that the forward op's own kernel alone knows how to write"
+    if fake_mode_entered():  # its results have no values, whatever the arguments are; and it refuses tensors that eager takes
+        return "a FakeTensorMode is entered"
     tensors = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, torch.Tensor)]
     if not all(map(is_plain, tensors)):
-        return "sparse, quantized, fake or subclassed tensors, or zeros without memory"
+        return "sparse, nested, quantized, fake or subclassed tensors, or zeros without memory"
     return ""
 
 

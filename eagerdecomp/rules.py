@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch import OpOverload, overload
 from eagerdecomp.errors import RuleError
 from eagerdecomp.opset import OpLike, resolve_ops
 from eagerdecomp.spelling import describe_call
@@ -22,6 +22,7 @@ __all__ = [
     "linked",
     "on_prims",
     "own",
+    "own_if_present",
     "place_of",
     "register_decomposition",
     "to_be_fused",
@@ -131,12 +132,19 @@ class NoRoute(Exception):
 
 
 def first_answer(
-    op: OpOverload, rules: Iterable[Rule], apply: Callable[[Rule], Any], undo: Callable[[], None] | None = None
+    op: OpOverload,
+    rules: Iterable[Rule],
+    apply: Callable[[Rule], Any],
+    undo: Callable[[], None] | None = None,
+    failed: Callable[[Rule, Exception], str] | None = None,
 ) -> Any:
-    """What the first rule that covers the call answers; after one that does not, `undo` is called.
+    """Return the result of the first rule that covers the call; after one that does not, `undo` is called.
+
+    Args:
+        failed: why an exception of a rule is a failed route, so that the next rule is tried; "" for one that propagates.
 
     Raises:
-        NoRoute: when none does. Any other exception of a rule is the user's error and goes on.
+        NoRoute: when no rule covers the call. Other exceptions of a rule are the user's errors and propagate.
     """
     attempts: list[tuple[Rule, str, NoRoute | None]] = []
     for rule in rules:
@@ -144,6 +152,11 @@ def first_answer(
             answer = apply(rule)
         except NoRoute as failure:
             attempts.append((rule, "", failure.without_frames()))
+        except Exception as error:
+            reason = failed(rule, error) if failed is not None else ""
+            if not reason:
+                raise
+            attempts.append((rule, reason, None))
         else:
             if answer is not NotImplemented:
                 return answer
@@ -169,6 +182,12 @@ def place_of(fn: Callable[..., Any]) -> str:
 def own(op: OpOverload, fn: Callable[..., Any], *, effects: bool | Callable[..., bool] = False) -> Rule:
     """A plain rule of the library's own tables."""
     return Rule(op, fn, "own", place_of(fn), effects=effects)
+
+
+def own_if_present(name: str, fn: Callable[..., Any]) -> tuple[Rule, ...]:
+    """`own` for an op that some versions of torch lack, by its dispatcher name (``"aten::linalg_polar"``): no rule without it."""
+    op = overload(name)
+    return () if op is None else (own(op, fn),)
 
 
 def on_prims(op: OpOverload, fn: Callable[..., Any], *, effects: bool | Callable[..., bool] = False) -> Rule:
@@ -249,6 +268,8 @@ def _check_signature(op: OpOverload, fn: Callable[..., Any]) -> None:
 def index_rules(rules: Iterable[Rule]) -> Mapping[OpOverload, Rule]:
     """The rules by op. A second rule for one overload is an error that names both places."""
     found: dict[OpOverload, Rule] = {}
+    if not isinstance(rules, Iterable):
+        raise RuleError(f"rules are a list of rules, not {rules!r}")
     for rule in rules:
         if not isinstance(rule, Rule):
             raise RuleError(f"not a rule: {rule!r}; make one with eagerdecomp.register_decomposition(op)(function)")

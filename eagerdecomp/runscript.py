@@ -6,6 +6,7 @@ import importlib.machinery
 import io
 import os
 import runpy
+import signal
 import sys
 import threading
 import time
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["Outcome", "Script", "ScriptNotFound", "run_script", "threads_entering"]
+__all__ = ["Outcome", "Script", "ScriptNotFound", "Terminated", "run_script", "stopping_on_sigterm", "threads_entering"]
 
 Entering: TypeAlias = "Callable[[], AbstractContextManager[object]]"
 
@@ -49,6 +50,7 @@ class Outcome:
         interrupted: whether Ctrl-C ended it.
         in_child: whether this process is one that the script forked, and that left it by ``sys.exit``: not the one that ran it.
         raised: the exception that ended it and was reported, Ctrl-C apart.
+        terminated: whether SIGTERM ended it, inside `stopping_on_sigterm`.
     """
 
     exit_code: int
@@ -56,6 +58,41 @@ class Outcome:
     interrupted: bool = False
     in_child: bool = False
     raised: BaseException | None = None
+    terminated: bool = False
+
+
+class Terminated(SystemExit):
+    """SIGTERM, raised in the script."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
+
+
+@contextmanager
+def stopping_on_sigterm() -> Iterator[None]:
+    """Make SIGTERM end the script as Ctrl-C does, so that what is known of the run can be written; a second one ends the process.
+
+    A handler that the script or its caller has set is left alone, and forked children end as without this. Only the main thread can
+    set handlers: in others this does nothing.
+    """
+    owner = os.getpid()
+
+    def stop(number: int, frame: types.FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if os.getpid() != owner:
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise Terminated
+
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is stop:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def run_script(script: Script, entering: Entering, *, full_trace: bool = False) -> Outcome:
@@ -69,7 +106,7 @@ def run_script(script: Script, entering: Entering, *, full_trace: bool = False) 
     """
     if not script.is_module and not os.path.exists(script.name):
         raise ScriptNotFound(f"can't open {script.name!r}: no such file")
-    code, interrupted, process = 0, False, os.getpid()
+    code, interrupted, terminated, process = 0, False, False, os.getpid()
     raised: BaseException | None = None
     others = frozenset(threading.enumerate())
     started = time.perf_counter()
@@ -78,7 +115,7 @@ def run_script(script: Script, entering: Entering, *, full_trace: bool = False) 
             with entering():
                 _execute(script)
         except SystemExit as leaving:
-            code = _exit_code(leaving)
+            code, terminated = _exit_code(leaving), isinstance(leaving, Terminated)
         except KeyboardInterrupt as error:
             code, interrupted = 130, True
             _report(error, full_trace)
@@ -89,8 +126,12 @@ def run_script(script: Script, entering: Entering, *, full_trace: bool = False) 
                 raise ScriptNotFound(str(error)) from None
             code, raised = 1, error
             _report(error, full_trace)
-        interrupted = _end_threads(others) or interrupted
-    return Outcome(130 if interrupted else code, time.perf_counter() - started, interrupted, os.getpid() != process, raised)
+        try:
+            interrupted = (not terminated and _end_threads(others)) or interrupted
+        except Terminated as leaving:
+            code, terminated = _exit_code(leaving), True
+    seconds = time.perf_counter() - started
+    return Outcome(130 if interrupted else code, seconds, interrupted, os.getpid() != process, raised, terminated)
 
 
 @contextmanager

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from types import CodeType, FunctionType
 from typing import Any, TypeAlias
 
 import torch
@@ -17,6 +19,7 @@ from eagerdecomp._torch import (
     builtin,
     lazy_bit_guards,
     lazy_bits_seen_by_kernels,
+    same_storage,
     without_torch_function,
 )
 from eagerdecomp.answers import held
@@ -25,8 +28,19 @@ from eagerdecomp.chain import Chain
 from eagerdecomp.collectives import Callbacks
 from eagerdecomp.compiler import install_program
 from eagerdecomp.direct import native
+from eagerdecomp.eager.acceptance import (
+    eager_accepts,
+    judge_kernel_error,
+    last_asked,
+    make_final,
+    may_be_failed_route,
+    reason_of_failure,
+)
+from eagerdecomp.eager.random_numbers import SameNumbers, same_numbers
 from eagerdecomp.forking import free_in_child
 from eagerdecomp.fusing import meet
+from eagerdecomp.generators import drawing_in_turn
+from eagerdecomp.host.data_loading import in_data_loading
 from eagerdecomp.key import (
     Column,
     column_values,
@@ -38,9 +52,11 @@ from eagerdecomp.key import (
     program_arguments,
 )
 from eagerdecomp.linking import READ, told
+from eagerdecomp.observing import Caught, leaves_of
 from eagerdecomp.planner import Decision, Planner
+from eagerdecomp.registering import number_places, taking_numbers
 from eagerdecomp.rules import Call, NoRoute, Rule, first_answer
-from eagerdecomp.schema import arguments_of, call_of, facts_of
+from eagerdecomp.schema import arguments_of, call_of, facts_of, writes_several
 from eagerdecomp.stats import OpStats
 from eagerdecomp.tracer import Recorder, desugars_first
 from eagerdecomp.writeback import counted
@@ -59,8 +75,8 @@ class Entry:
     """
 
     __slots__ = (
-        *("bypassed", "calls", "declined", "direct", "fell_back", "last_miss", "misses", "op", "others", "routeless", "run"),
-        *("seen", "why_bypassed"),
+        *("bypassed", "calls", "declined", "direct", "fell_back", "host_random", "last_miss", "misses", "op", "other_numbers"),
+        *("others", "routeless", "run", "same_numbers", "seen", "why_bypassed"),
     )
 
     def __init__(self, op: OpOverload) -> None:
@@ -68,6 +84,9 @@ class Entry:
         self.run: Callable[..., Any]
         self.calls = self.misses = self.bypassed = self.fell_back = 0
         self.declined = 0  # calls that a predicate left to the rules
+        self.host_random = 0  # random calls of data loading code, run natively
+        self.other_numbers = 0  # decomposed random calls whose numbers are not known to be eager's
+        self.same_numbers: SameNumbers | None = None  # whether a decomposed call draws eager's numbers; None where all do
         self.direct = False
         self.seen: dict[int, int] = {}  # per thread the call (by number) last counted, so that one call counts once
         self.why_bypassed = ""
@@ -87,6 +106,11 @@ class Entry:
         if self._first_of_call():
             self.bypassed += 1
 
+    def drew(self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        """Count a decomposed call of a random op if its numbers are not known to be eager's."""
+        if self.same_numbers is not None and not self.same_numbers(args, kwargs, result):
+            self.other_numbers += 1
+
     def _first_of_call(self) -> bool:
         thread = threading.get_ident()
         first = self.seen.get(thread) != self.calls
@@ -95,10 +119,23 @@ class Entry:
 
     def stats(self) -> OpStats:
         """The counts as a value."""
-        decomposed = self.declined if self.direct else self.calls - self.fell_back
-        hits = max(0, decomposed - self.misses - self.bypassed)
-        direct = self.calls - decomposed - self.fell_back
-        return OpStats(self.calls, direct, decomposed, hits, self.misses, self.bypassed, self.fell_back, self.why_bypassed)
+        native = self.fell_back + self.host_random
+        decomposed = self.declined if self.direct else self.calls - native
+        return OpStats(
+            calls=self.calls,
+            direct=self.calls - decomposed - native,
+            decomposed=decomposed,
+            hits=max(0, decomposed - self.misses - self.bypassed),
+            misses=self.misses,
+            bypassed=self.bypassed,
+            fell_back=self.fell_back,
+            why_bypassed=self.why_bypassed,
+            host_random=self.host_random,
+            other_numbers=self.other_numbers,
+        )
+
+
+_SCALAR_TENSOR: OpOverload = torch.ops.aten.scalar_tensor.default
 
 
 class _Running(threading.local):
@@ -107,6 +144,7 @@ class _Running(threading.local):
     def __init__(self) -> None:
         self.linking: list[OpOverload] = []
         self.chain = Chain()
+        self.written: list[Any] = []  # the arguments of calls within rules that run unrecorded, of ops that write
 
 
 class _Nested(DispatchMode):
@@ -121,7 +159,23 @@ class _Nested(DispatchMode):
     ) -> Any:
         if types and desugars_first(types):
             return NotImplemented
-        return self._runtime.nested(func).run(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        entry = self._runtime.nested(func)
+        try:
+            result = entry.run(*args, **kwargs)
+        except NoRoute:
+            raise
+        except Exception as error:
+            if entry.direct:
+                judge_kernel_error(func, args, kwargs, error)
+            if not self._runtime.failed(entry, args, kwargs, error):
+                raise
+            return self._runtime.by_all_rules(entry, args, kwargs, error)
+        facts = facts_of(func)
+        if facts.mutated:
+            values = arguments_of(func, args, kwargs)
+            self._runtime.note_writes([values[place] for place in facts.mutated])
+        return result
 
 
 class Runtime:
@@ -132,6 +186,7 @@ class Runtime:
         cache: where recorded programs are kept.
         owner: what the programs depend on besides the call: the backend and the rules.
         watch: what is to stand around the handler of an op that the user's program calls.
+        host_random: whether random calls of data loading code, of ops outside the set, run natively.
     """
 
     def __init__(
@@ -140,9 +195,12 @@ class Runtime:
         cache: ProgramCache,
         owner: Hashable,
         watch: Watch | None = None,
+        *,
+        host_random: bool = False,
     ) -> None:
         self.planner = planner
         self._watch = watch
+        self._host_random = host_random
         self.cache = cache
         #: Whether calls of the user's program may be of other devices than the backend's.
         self.guarded = True
@@ -172,7 +230,11 @@ class Runtime:
                 entry = Entry(op)
                 entry.direct = self.planner.decide(op).kernel is not None or self.planner.decide(op).plumbing
                 run = self._handler(op, entry)
+                if entries is self.entries:
+                    run = taking_numbers(run, self._number_places(op), self._scalar_tensor)
                 entry.run = run if entries is self._nested else counted(op, run, direct=entry.direct)
+                if self._host_random and entries is self.entries and facts_of(op).is_random and not entry.direct:
+                    entry.run = _natively_in_data_loading(op, entry)
                 device = self.planner.backend.device_type
                 if device is not None and (self.guarded or entries is self._nested):
                     entry.run = _on_device(device, entry.run, builtin(op))
@@ -180,6 +242,18 @@ class Runtime:
                     entry.run = self._watch(op, entry.run)
                 entries[builtin(op)] = entry
             return entry
+
+    def _scalar_tensor(self, value: Any, *, dtype: torch.dtype) -> Any:
+        return self.nested(_SCALAR_TENSOR).run(value, dtype=dtype)
+
+    def _number_places(self, op: OpOverload) -> tuple[int, ...]:
+        decision = self.planner.decide(op)
+        if decision.plumbing:
+            return ()
+        first = next(iter(decision.rules), None)
+        kernel = self.planner.backend.kernels.get(op, op)
+        of_user = kernel not in (op, builtin(op)) or (first is not None and first.source == "user")
+        return number_places(op, kernel=decision.kernel is not None and decision.when is None, of_user=of_user)
 
     def _handler(self, op: OpOverload, entry: Entry) -> Callable[..., Any]:
         depth = len(self._running.linking)
@@ -210,9 +284,30 @@ class Runtime:
             decomposed = _raises(failure)
         finally:
             del self._running.linking[depth:]
+        if op is entry.op and facts_of(op).is_random:
+            decomposed = self._noting_numbers(entry, decomposed)
         if decision.kernel is None:
             return decomposed
         return _where(decision, decomposed, entry)
+
+    def _noting_numbers(self, entry: Entry, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap what decomposes a random op: count the calls whose numbers are not known to be eager's."""
+        decide = self.planner.decide
+
+        def in_set(op: OpOverload) -> bool:
+            decision = decide(op)
+            return decision.kernel is not None and decision.when is None
+
+        entry.same_numbers = same_numbers(entry.op, in_set, self.planner.has_user_rule)
+        if entry.same_numbers is None:
+            return run
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            result = run(*args, **kwargs)
+            entry.drew(args, kwargs, result)
+            return result
+
+        return noted
 
     def _linked(self, entry: Entry, behind: Callable[..., Any], own: OpOverload, op: OpOverload) -> Callable[..., Any]:
         """What a linked rule of `own` calls for an op."""
@@ -384,9 +479,21 @@ class Runtime:
             with chain.entered(rule, args, kwargs), self._nested_mode:
                 return held(rule, None, args, kwargs, rule(*args, **kwargs))
 
+        written = self._running.written
+        start = len(written)
+
+        def failed(rule: Rule, error: Exception) -> str:
+            if rule.source == "user" or _share_memory(written[start:], [*args, *kwargs.values()]):
+                make_final(error)
+            return reason_of_failure(rule, args, kwargs, error)
+
         conjugate, negative, zero = lazy_bit_guards()
-        with without_torch_function(), conjugate, negative, zero:
-            return chain.whole(lambda: first_answer(op, rules, apply))
+        try:
+            with without_torch_function(), conjugate, negative, zero:
+                return chain.whole(lambda: first_answer(op, rules, apply, failed=failed))
+        finally:
+            if not chain:
+                written.clear()
 
     def by_others(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """A call whose linked rule met an op without a route, by the op's other rules.
@@ -394,7 +501,69 @@ class Runtime:
         Raises:
             NoRoute: when none of them leads to the set either.
         """
-        return self._direct(entry.op, entry.others, entry, args, kwargs, "its linked rule has no route for this call")
+        result = self._direct(entry.op, entry.others, entry, args, kwargs, "its linked rule has no route for this call")
+        entry.drew(args, kwargs, result)
+        return result
+
+    # -- errors of linked rules and of programs ------------------------------------------------------------------------
+
+    def failed(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], error: Exception) -> bool:
+        """Whether an error of an op's handler is a failed route: eager accepts the call, and no code of the user raised it. An op
+        that writes several tensors may have written some of them, so that it cannot run again."""
+        op = entry.op
+        if entry.direct or not may_be_failed_route(error) or last_asked(error) is op or writes_several(op):
+            return False
+        return not self._is_of_user(error) and eager_accepts(op, args, kwargs)
+
+    def by_all_rules(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], error: Exception) -> Any:
+        """Run a call whose handler failed by the first of the op's rules that leads to the set, each level of them judged apart.
+
+        Raises:
+            NoRoute: when none does.
+        """
+        op = entry.op
+        entry.passed_by("its linked rule, or a kept program, failed for this call")
+        recorder = Recorder(
+            self.planner.decide,
+            op,
+            program_arguments(op, arguments_of(op, args, kwargs)),
+            chain=self._running.chain,
+            by_predicate=self._by_predicate,
+        )
+        rules = self.planner.decide(op).rules
+        conjugate, negative, zero = lazy_bit_guards()
+        with Caught() as caught, without_torch_function(), conjugate, negative, zero:
+            result = self._running.chain.whole(lambda: recorder.run(rules, args, kwargs))
+            entry.drew(args, kwargs, result)
+            return result
+        raise caught.error if isinstance(caught.error, NoRoute) else error
+
+    def note_writes(self, values: Sequence[Any]) -> None:
+        """Keep what a rule that runs unrecorded has written, for the case that it fails."""
+        if len(self._running.chain):
+            self._running.written.extend(leaves_of(values))
+
+    def _is_of_user(self, error: Exception) -> bool:
+        """Whether code of the user raised an error, or may have."""
+        codes = self._codes_of_user
+        if None in codes:
+            return True
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code in codes:
+                return True
+            trace = trace.tb_next
+        return False
+
+    @functools.cached_property
+    def _codes_of_user(self) -> frozenset[CodeType | None]:
+        """The code of the backend's kernels, of predicates, and of the user's rules; None for a function without Python code."""
+        backend = self.planner.backend
+        if backend.compile is not None:
+            return frozenset({None})  # what the hook made runs in place of programs
+        predicates = [backend.ops.predicate(op) for op in backend.ops] if backend.ops.has_predicates else []
+        kernels = [kernel for op, kernel in backend.kernels.items() if inspect.unwrap(kernel) not in (op, builtin(op))]
+        return frozenset(map(_code_of, [*kernels, *filter(None, predicates), *self.planner.user_functions]))
 
     def _with_bits(self, op: OpOverload, rule: Rule, entry: Entry) -> Callable[..., Any]:
         """What runs a call with conj, neg or zero-tensor bits: its linked rule, with the bits resolved."""
@@ -441,6 +610,23 @@ class _Handler:
         return self._made()(*args, **kwargs)
 
 
+def _code_of(function: Callable[..., Any]) -> CodeType | None:
+    """The code that a call of a function runs; None where it has none in Python."""
+    function = inspect.unwrap(function)
+    while isinstance(function, functools.partial):
+        function = inspect.unwrap(function.func)
+    for found in (function, getattr(function, "__func__", None), inspect.getattr_static(type(function), "__call__", None)):
+        if isinstance(found, FunctionType):
+            return found.__code__
+    return None
+
+
+def _share_memory(written: Iterable[Any], values: Iterable[Any]) -> bool:
+    """Whether one of the tensors that were written shares memory with one among the values."""
+    given = [one for one in leaves_of(list(values)) if isinstance(one, Tensor)]
+    return any(isinstance(one, Tensor) and any(same_storage(one, other) for other in given) for one in written)
+
+
 def _noting(bound: set[OpOverload], linked: Call) -> Call:
     """`linked`, which notes what it is asked for."""
 
@@ -482,6 +668,22 @@ def _where(decision: Decision, decomposed: Callable[..., Any], entry: Entry) -> 
             return kernel(*args, **kwargs)
         entry.declined += 1
         return decomposed(*args, **kwargs)
+
+    return chosen
+
+
+def _natively_in_data_loading(op: OpOverload, entry: Entry) -> Callable[..., Any]:
+    """The handler of a random op outside the set: torch's kernel for calls on the CPU that data loading code makes."""
+    handler, kernel = entry.run, counted(op, drawing_in_turn(builtin(op)), direct=True)
+
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        device = kwargs.get("device")
+        elsewhere = device is not None and torch.device(device).type != "cpu"
+        if elsewhere or _any_tensor((*args, *kwargs.values()), lambda tensor: tensor.device.type != "cpu") or not in_data_loading():
+            return handler(*args, **kwargs)
+        result = kernel(*args, **kwargs)
+        entry.host_random += 1
+        return result
 
     return chosen
 

@@ -17,6 +17,8 @@ from string import Template
 import torch
 from torch import Tensor
 
+from eagerdecomp.host.atomic_file import write_text
+
 __all__ = ["DEVICE_FILES", "FILES", "ScaffoldError", "requirement", "write_project"]
 
 #: What a project holds, and the template that each file is made of. ``${name}`` stands for the backend's name in both.
@@ -93,7 +95,7 @@ def write_project(name: str, folder: Path, device: str | None = None) -> list[Pa
             path = folder / Template(target).substitute(values)
             text = (templates / template).read_text(encoding="utf-8") if template else ""
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(Template(text).substitute(values), encoding="utf-8")
+            write_text(path, Template(text).substitute(values))
             written.append(path)
     except OSError as error:
         raise ScaffoldError(f"{error.filename or folder}: cannot be written: {error.strerror}") from None

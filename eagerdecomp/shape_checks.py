@@ -14,7 +14,27 @@ from torch import Tensor
 from eagerdecomp.spelling import dimension_error, shape_text
 from eagerdecomp.strides import can_be_viewed, reach
 
-__all__ = ["SHAPE_CHECKS", "check_few"]
+__all__ = ["SHAPE_CHECKS", "broadcast_shapes", "check_few"]
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> list[int]:
+    """Return the shape that all of these expand to.
+
+    Raises:
+        RuntimeError: with ATen's message (`infer_size_impl` in ExpandUtils.cpp); `torch.broadcast_shapes` has another one.
+    """
+    found: list[int] = []
+    for shape in shapes:
+        rank = max(len(found), len(shape))
+        left, right = ([1] * (rank - len(one)) + list(one) for one in (found, shape))
+        for dim in reversed(range(rank)):
+            a, b = left[dim], right[dim]
+            if a != b and 1 not in (a, b):
+                raise RuntimeError(
+                    f"The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {dim}"
+                )
+        found = [b if a == 1 else a for a, b in zip(left, right, strict=True)]
+    return found
 
 
 def _check_dimension(dim: int, rank: int) -> None:

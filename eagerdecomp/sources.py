@@ -10,6 +10,7 @@ import torch
 
 from eagerdecomp._tables import core_entry, full_table, without_disabling
 from eagerdecomp._torch import OpOverload, call_at_key, has_kernel
+from eagerdecomp.eager.determinism import warns
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.layouts import LAYOUTS, laid_out
 from eagerdecomp.outside import of_plain_tensors
@@ -88,4 +89,5 @@ def _table_rule(op: OpOverload, entry: Callable[..., Any], source: str) -> Rule:
     if op in (aten.add.Scalar, aten.sub.Scalar):
         entry = _with_alpha(entry)
     wanted = LAYOUTS.get(name)
-    return Rule(op, refusing(name, entry if wanted is None else laid_out(entry, wanted)), source, where)
+    fn = refusing(name, entry if wanted is None else laid_out(entry, wanted))
+    return Rule(op, fn, source, where, effects=warns(name))

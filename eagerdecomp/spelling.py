@@ -20,6 +20,7 @@ __all__ = [
     "scalar_type_name",
     "shape_text",
     "tensor_text",
+    "type_name",
     "value_text",
 ]
 
@@ -86,8 +87,20 @@ _CPP_NAMES = {
     torch.int16: "short int",
     torch.int8: "signed char",
     torch.uint8: "unsigned char",
+    torch.uint16: "short unsigned int",
+    torch.uint32: "unsigned int",
+    torch.uint64: "long unsigned int",
     torch.bool: "bool",
 }
+
+
+def type_name(dtype: torch.dtype) -> str:
+    """Return the name of the CPU's tensor type, ``torch.FloatTensor``, as older checks of ATen print it.
+
+    Types that the legacy constructors lack have the name of their C++ type.
+    """
+    name = scalar_type_name(dtype)
+    return f"torch.{name}Tensor" if hasattr(torch, f"{name}Tensor") else f"CPU{name}Type"
 
 
 def cpp_name(dtype: torch.dtype) -> str:

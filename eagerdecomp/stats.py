@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
-__all__ = ["OpStats", "Stats"]
+__all__ = ["HOST_RANDOM", "OTHER_NUMBERS", "OpStats", "Stats", "count_by_packet"]
+
+#: The labels of the two counts of random calls, in every table that has them.
+HOST_RANDOM = "random calls of data loading, run natively"
+OTHER_NUMBERS = "random calls with other numbers than eager"
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,10 @@ class OpStats:
         bypassed: decomposed calls that ran their rule anew: it reads data, has effects, or its shapes keep changing.
         fell_back: calls run natively although unsupported, under ``on_unsupported="fallback"``.
         why_bypassed: the reason of the last bypass, or "".
+        host_random: calls of a random op outside the set that data loading code made, and that ran natively, under
+            ``host_random="native"``.
+        other_numbers: decomposed calls of a random op whose numbers are not those that eager draws from the same generator state,
+            or are not known to be.
 
     Examples:
         >>> import torch
@@ -40,6 +48,8 @@ class OpStats:
     bypassed: int = 0
     fell_back: int = 0
     why_bypassed: str = ""
+    host_random: int = 0
+    other_numbers: int = 0
 
     def __add__(self, other: OpStats) -> OpStats:
         counts = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self) if f.name != "why_bypassed"}
@@ -82,6 +92,20 @@ class Stats(Mapping[str, OpStats]):
             total = total + one
         return total
 
+    @property
+    def host_random(self) -> dict[str, int]:
+        """Op -> random calls of data loading code that ran natively, the most first."""
+        return self._most_first("host_random")
+
+    @property
+    def other_numbers(self) -> dict[str, int]:
+        """Op -> random calls with other numbers than eager, the most first."""
+        return self._most_first("other_numbers")
+
+    def _most_first(self, count: str) -> dict[str, int]:
+        counts = {name: number for name, one in self.ops.items() if (number := getattr(one, count))}
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
     def __getitem__(self, op: object) -> OpStats:
         return self.ops[str(op)]
 
@@ -105,8 +129,21 @@ def table(stats: Stats) -> str:
     lines.insert(1, "-" * len(lines[0]))
     lines.insert(-1, "-" * len(lines[0]))
     lines.append(f"cache: {stats.programs} programs held, {stats.evictions} evicted")
+    for label, counts in ((HOST_RANDOM, stats.host_random), (OTHER_NUMBERS, stats.other_numbers)):
+        if counts:
+            lines.append(f"{label}: {count_by_packet(counts)}")
     reasons = sorted({f"{name}: {one.why_bypassed}" for name, one in rows if one.why_bypassed})
     if reasons:
         lines.append("bypassed the cache:")
         lines.extend(f"  {reason}" for reason in reasons)
     return "\n".join(lines)
+
+
+def count_by_packet(counts: Mapping[str, int]) -> str:
+    """Return the sum of counts by op, and each packet with its own: ``12 (aten.random_ 10, aten.multinomial 2)``."""
+    packets: dict[str, int] = {}
+    for name, count in counts.items():
+        packet = name.rpartition(".")[0]
+        packets[packet] = packets.get(packet, 0) + count
+    named = ", ".join(f"{packet} {count}" for packet, count in sorted(packets.items(), key=lambda item: (-item[1], item[0])))
+    return f"{sum(counts.values())} ({named})" if named else "0"

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["can_be_viewed", "in_order", "inverse", "is_dense", "is_expanded", "lies_in_lines", "memory_order", "reach"]
+__all__ = [
+    "can_be_viewed",
+    "in_order",
+    "inverse",
+    "is_dense",
+    "is_expanded",
+    "lies_in_lines",
+    "like_strides",
+    "memory_order",
+    "reach",
+]
 
 _CHANNELS_LAST = {4: [0, 2, 3, 1], 5: [0, 2, 3, 4, 1]}
 
@@ -75,6 +85,11 @@ def in_order(shape: Sequence[int], order: Sequence[int]) -> list[int]:
         strides[dim] = step
         step *= max(shape[dim], 1)
     return strides
+
+
+def like_strides(tensor: Tensor) -> Sequence[int]:
+    """Return the strides of ``empty_like(tensor)``: the tensor's own if it is dense, even for dimensions of size 1."""
+    return tensor.stride() if is_dense(tensor) else in_order(tensor.shape, memory_order(tensor))
 
 
 def inverse(order: Sequence[int]) -> list[int]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.host.outputs import Outputs
 from eagerdecomp.opset import OpSet
 from eagerdecomp.planner import is_plumbing_name
-from eagerdecomp.stats import OpStats, Stats
+from eagerdecomp.stats import HOST_RANDOM, OTHER_NUMBERS, OpStats, Stats, count_by_packet
 
 __all__ = ["RunFacts", "run_facts", "summary_json", "summary_table"]
 
@@ -33,6 +34,9 @@ class RunFacts:
         timed: what `seconds` is the time of.
         rows: label and text of lines that belong to this run alone; they come first.
         values: what those lines say, as plain values for JSON.
+        host_random: random op -> calls of data loading code that ran natively; they are not among those outside the set.
+        other_numbers: random op -> calls with other numbers than eager.
+        outputs: what the script printed under the mode and in plain eager; None where it ran once.
         notes: sentences under the table.
     """
 
@@ -48,6 +52,9 @@ class RunFacts:
     timed: str = "the whole run"
     rows: Sequence[tuple[str, str]] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
+    host_random: Mapping[str, int] = field(default_factory=dict)
+    other_numbers: Mapping[str, int] = field(default_factory=dict)
+    outputs: Outputs | None = None
     notes: Sequence[str] = ()
 
 
@@ -60,17 +67,26 @@ def run_facts(op_set: OpSet, stats: Stats, seen: BackendRecorder | None, *, seco
     outside: dict[str, int] | None = None
     if seen is not None:
         reached = {str(op): count for op, count in sorted(seen.ops.items(), key=_by_name) if op in op_set}
-        outside = {str(op): count for op, count in sorted(seen.outside(op_set).items(), key=_by_name)}
+        others = {str(op): count - stats.host_random.get(str(op), 0) for op, count in seen.outside(op_set).items()}
+        outside = {name: count for name, count in sorted(others.items()) if count > 0}
+    more |= {"host_random": stats.host_random, "other_numbers": stats.other_numbers}
     return RunFacts(repr(op_set), called, reached, outside, passed, stats.total, stats.programs, seconds, **more)
 
 
-def summary_table(facts: RunFacts) -> str:
-    """The closing table."""
-    rows = [*facts.rows, *_op_rows(facts), _cache_row(facts), _time_row(facts)]
-    width = max(len(label) for label, _ in rows)
-    lines = [f"{label.ljust(width)}  {value}" for label, value in rows]
+def summary_table(facts: RunFacts, width: int | None = None) -> str:
+    """The closing table, and beneath it the lines in which two outputs differ.
+
+    Args:
+        width: of the terminal; None to ask for it.
+    """
+    rows = [*facts.rows, *_op_rows(facts), *_random_rows(facts), _cache_row(facts), _time_row(facts), *_output_rows(facts)]
+    label_width = max(len(label) for label, _ in rows)
+    lines = [f"{label.ljust(label_width)}  {value}" for label, value in rows]
     rule = "-" * max(map(len, lines))
-    return "\n".join([f"eagerdecomp on {facts.op_set}", rule, *lines, rule, *facts.notes])
+    listing = facts.outputs.listing(width) if facts.outputs is not None else []
+    if listing:
+        listing.append(rule)
+    return "\n".join([f"eagerdecomp on {facts.op_set}", rule, *lines, rule, *listing, *facts.notes])
 
 
 def summary_json(facts: RunFacts) -> dict[str, Any]:
@@ -89,11 +105,13 @@ def summary_json(facts: RunFacts) -> dict[str, Any]:
             "plumbing": dict(facts.plumbing),
         },
         "fell_back": total.fell_back,
+        "random": {"host_random": dict(facts.host_random), "other_numbers": dict(facts.other_numbers)},
         "cache": {"hits": total.hits, "misses": total.misses, "bypassed": total.bypassed, "programs": facts.programs},
         "timed": facts.timed,
         "seconds": facts.seconds,
         "plain_seconds": facts.plain_seconds,
         "time_ratio": facts.seconds / facts.plain_seconds if facts.plain_seconds else None,
+        "output": facts.outputs.to_json() if facts.outputs is not None else None,
         "notes": list(facts.notes),
     }
 
@@ -110,6 +128,17 @@ def _op_rows(facts: RunFacts) -> Iterable[tuple[str, str]]:
     if facts.plumbing:
         spaces = sorted({name.partition(".")[0] for name in facts.plumbing})
         yield "ops without computation, passed", f"{len(facts.plumbing)} ({', '.join(spaces)})"
+
+
+def _random_rows(facts: RunFacts) -> Iterable[tuple[str, str]]:
+    if facts.host_random:
+        yield HOST_RANDOM, count_by_packet(facts.host_random)
+    yield OTHER_NUMBERS, count_by_packet(facts.other_numbers)
+
+
+def _output_rows(facts: RunFacts) -> Iterable[tuple[str, str]]:
+    if facts.outputs is not None:
+        yield "output, beside plain eager", facts.outputs.summary()
 
 
 def _cache_row(facts: RunFacts) -> tuple[str, str]:

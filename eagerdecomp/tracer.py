@@ -13,6 +13,7 @@ from torch import Tensor
 from eagerdecomp._torch import PLAIN_TORCH_DISPATCH, DispatchMode, FakeTensor, OpOverload
 from eagerdecomp.answers import expected_of, held
 from eagerdecomp.chain import Chain
+from eagerdecomp.eager.acceptance import judge_kernel_error, make_final, reason_of_failure
 from eagerdecomp.key import Column
 from eagerdecomp.planner import Decision
 from eagerdecomp.program import KernelCall, Program, Slot, slots_in
@@ -142,7 +143,7 @@ class Recorder(DispatchMode):
         """The op's result by the first of its rules that leads to supported ops for this call.
 
         Raises:
-            NoRoute: when none does; every other exception is the user's own error.
+            NoRoute: when none does; every other exception is an error of the user's program.
         """
         try:
             return self._expand(self._op, rules, args, kwargs)
@@ -223,7 +224,22 @@ class Recorder(DispatchMode):
             self._shared.slots = {key: slot for key, slot in self._shared.slots.items() if slot.number < made}
             self._why_not = why_not
 
-        return first_answer(op, rules, lambda rule: self._apply(rule, args, kwargs), undo)
+        def failed(rule: Rule, error: Exception) -> str:
+            return self._failed(rule, args, kwargs, calls, error)
+
+        return first_answer(op, rules, lambda rule: self._apply(rule, args, kwargs), undo, failed)
+
+    def _failed(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception) -> str:
+        """Why an error that a rule raised is a failed route; "" where it propagates: an error of a user's rule, one that may follow
+        from data that the rule read, and any error once the rule has written to an argument."""
+        args, kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
+        read = any(facts_of(call.op).reads_data and call.op._schema.name != "aten::index" for call in self._calls[start:])
+        if rule.source == "user" or read or self._written_since(start, args, kwargs):
+            make_final(error)
+        reason = reason_of_failure(rule, args, kwargs, error)
+        if reason and self._reads is not None:
+            self._reads.read_everything(f"{rule} {reason}")  # which facts it failed by is not known
+        return reason
 
     def _apply(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         start = len(self._calls)
@@ -340,7 +356,14 @@ class Recorder(DispatchMode):
     def _note(self, op: OpOverload, kernel: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         encoded = tuple([self._encode(arg) for arg in args])
         named = tuple([(name, self._encode(value)) for name, value in kwargs.items()])
-        answer = kernel(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
+        plain_args, plain_kwargs = [plain(arg) for arg in args], {name: plain(value) for name, value in kwargs.items()}
+        try:
+            answer = kernel(*plain_args, **plain_kwargs)
+        except NoRoute:
+            raise
+        except Exception as error:
+            judge_kernel_error(op, plain_args, plain_kwargs, error)
+            raise
         facts = facts_of(op)
         if self._reads is not None:
             if op._schema.name in _RESIZES or torch.Tag.inplace_view in op.tags:

@@ -50,7 +50,7 @@ class Verify:
                 raise ValueError(f"Verify({name}=) must be a whole number from {least} on, not {value!r}")
         if self.on_difference not in ("raise", "record"):
             raise ValueError(f'Verify(on_difference=) must be "raise" or "record", not {self.on_difference!r}')
-        if not isinstance(self.tolerance, (int, float)) or not 1.0 <= self.tolerance < float("inf"):
+        if type(self.tolerance) not in (int, float) or not 1.0 <= self.tolerance < float("inf"):
             raise ValueError(f"Verify(tolerance=) must be a finite number from 1 on, not {self.tolerance!r}")
 
 

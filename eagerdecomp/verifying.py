@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from eagerdecomp._torch import OpOverload, builtin, lazy_bits_visible, no_current_modes
+from eagerdecomp._torch import OpOverload, builtin, has_values, lazy_bits_visible, no_current_modes
 from eagerdecomp.backend import Backend, Kernel
 from eagerdecomp.blamed import Blame, Culprit
 from eagerdecomp.direct import native
@@ -187,9 +187,13 @@ class Verifying:
                 have = observed(answer, plain_args, plain_kwargs, caught.error)
                 drew = drew or draws.moved()
                 found = self._difference(call, want, have, drew)
+            why = self._not_verified(want, have)
             with self._lock:
-                self._checked[str(op)] += 1
-                self._drew += drew
+                if why:
+                    self._skipped[why] += 1
+                else:
+                    self._checked[str(op)] += 1
+                    self._drew += drew
         try:
             # What a kernel within did wrong is told already, as that kernel's.
             if found is not None and here.found == before:
@@ -221,16 +225,23 @@ class Verifying:
         return "" if here or not any(_device_type(one) for one in every) else _NONE_THERE
 
     def _difference(self, call: Call, want: Observed, have: Observed, drew: bool) -> Difference | None:
+        why = self._not_verified(want, have)
+        if why == _NO_KERNEL or (why and self._elsewhere):
+            return None
         if self._elsewhere:
-            if want.error is not None and have.error is None and _is_absent(want.error):
-                with self._lock:
-                    self._skipped[_REFUSED] += 1
-                return None
             strayed = _strayed(call, want, have, self._backend.device_type or "")
             if strayed is not None:
                 return strayed
             have = _home(have)
         return difference(call.op, *call.kept(), want, have, eager(call.op), values=not drew, loose=self._spec.tolerance)
+
+    def _not_verified(self, want: Observed, have: Observed) -> str:
+        """Why the values of a finished call cannot be compared with eager's; "" where they can."""
+        tensors = [one for one in (*want.leaves, *want.inputs, *have.leaves, *have.inputs) if isinstance(one, Tensor)]
+        other_device = self._elsewhere or any(one.is_meta for one in tensors)
+        if other_device and want.error is not None and have.error is None and _is_absent(want.error):
+            return _NO_KERNEL
+        return "" if all(map(has_values, tensors)) else _NO_VALUES
 
     # -- a difference ------------------------------------------------------------------------------------------------------
 
@@ -294,7 +305,8 @@ def watch_of(watch: Watch | None, verifying: Verifying | None) -> Watch | None:
 
 
 _NONE_THERE = "no tensor of the backend's device"
-_REFUSED = "eager has no kernel on the CPU for it"
+_NO_KERNEL = "eager has no kernel for it on the device that it is compared on"
+_NO_VALUES = "meta, sparse, nested, fake or subclassed tensors have no values: only dtype, layout, device and shape were compared"
 
 
 def _computes(op: OpOverload) -> bool:

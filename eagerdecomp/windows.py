@@ -8,10 +8,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from eagerdecomp.spelling import dimension_error
+
 __all__ = [
     "adaptive_extents",
     "adaptive_places",
     "check_pool",
+    "check_max_pooled_volumes",
+    "check_pool_options",
     "check_pooled",
     "each_dimension",
     "flat_places",
@@ -142,6 +146,64 @@ def check_pool(x: Tensor, name: str, windows: Sequence[tuple[int, int, int, int]
 
 def _each(letters: str, axes: str, numbers: Sequence[int]) -> str:
     return " ".join(f"{letters}{axis}: {number}" for axis, number in zip(axes, numbers, strict=True))
+
+
+_MANY = {2: "two", 3: "three"}
+
+
+def check_pool_options(
+    dims: int, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> None:
+    """Refuse options of `max_pool2d` and `max_pool3d` that are neither one int nor one for each dimension."""
+    for name, given, single in (
+        ("kernel_size", kernel_size, "must either be a single int"),
+        ("stride", stride, "must either be omitted, a single int"),
+        ("padding", padding, "must either be a single int"),
+        ("dilation", dilation, "must be either a single int"),
+    ):
+        if len(given) not in ((0, 1, dims) if name == "stride" else (1, dims)):
+            raise RuntimeError(f"max_pool{dims}d: {name} {single}, or a tuple of {_MANY[dims]} ints")
+
+
+def check_max_pooled_volumes(
+    grad: Tensor,
+    indices: Tensor,
+    self: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> None:
+    """Refuse what ATen's gradient of `max_pool3d` refuses. It takes the size of the output from the gradient."""
+    if self.dim() not in (4, 5):
+        raise RuntimeError("non-empty 4D or 5D (batch mode) tensor expected for input")
+    if not grad.dim():
+        raise IndexError("Dimension specified as -3 but tensor has no dimensions")
+    if grad.dim() < 3:
+        raise dimension_error(-3, grad.dim())
+    for words, letters, numbers in (("kernel size", "k", kernel), ("stride", "d", stride), ("dilation", "dilation", dilation)):
+        if min(numbers) <= 0:
+            raise RuntimeError(f"{words} should be greater than zero, but got {_each(letters, 'THW', numbers)}")
+    for dim in range(self.dim() - 4, self.dim()):
+        if not self.size(dim):
+            raise RuntimeError(
+                "max_pool3d_with_indices_backward_out_cpu_template(): Expected input's non-batch dimensions to have positive "
+                f"length, but input has a shape of {list(self.shape)} and non-batch dimension {self.size(dim)} has length zero!"
+            )
+    if any(size // 2 < pad for size, pad in zip(kernel, padding, strict=True)):
+        sides = " ".join(_each(letters, "TWH", [x[at] for at in (0, 2, 1)]) for letters, x in (("k", kernel), ("pad", padding)))
+        raise RuntimeError(f"pad should be smaller than or equal to half of kernel size, but got {sides}")
+    planes, counts, rank = self.size(-4), list(grad.shape[-3:]), self.dim()
+    if min(counts) < 1:
+        given, made = ("x".join(map(str, (planes, *one))) for one in (self.shape[-3:], counts))
+        raise RuntimeError(f"Given input size: ({given}). Calculated output size: ({made}). Output size is too small")
+    for tensor in (grad, indices):
+        for dim, wanted in enumerate((planes, *counts), rank - 4):
+            if tensor.dim() != rank or tensor.size(dim) != wanted:
+                raise RuntimeError(
+                    f"Expected a tensor of dimension {rank} and tensor.size[{dim}] == {wanted} "
+                    f"but got: dimension {tensor.dim()} and tensor.size[{dim}] = {tensor.size(dim)}"
+                )
 
 
 def check_pooled(

@@ -200,6 +200,7 @@ def inplace_by(
     pointwise: bool = False,
     casts: bool = False,
     expanded: Callable[..., bool] | None = None,
+    shares: bool = False,
 ) -> Callable[..., Tensor]:
     """An in-place op: `functional`, ATen's checks, a copy into `self`, which is answered; large tensors in blocks where the op is
     `pointwise`. One frame, since every step of every optimizer runs it.
@@ -207,13 +208,17 @@ def inplace_by(
     With `casts`, eager asks whether `self` could hold what operands promote to before its kernel refuses them.
     `operands` is how many of the arguments behind `self` may be tensors: none, the first alone (1), or any (more). Where eager
     writes into expanded tensors, `expanded` takes the op's arguments, does so, and says whether `self` was one.
+    Unless `shares`, `self` must not overlap the other arguments in part, which eager checks ahead of all else (`overlap_checks`).
     """
+    first = not shares and expanded is None
     copy_ = call(aten.copy_.default)
     cut = block_cutter(call) if pointwise else None
 
     def alone(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if cut is not None and self.numel() >= _LARGE and len(rows := cut((self, *args))) > 1:
             return by_blocks(self, rows, kwargs)
+        if first and not self.is_contiguous():
+            check_overlap(self, ())
         try:
             result = functional(self, *args, **kwargs)
         except NotImplementedError as refused:
@@ -221,7 +226,7 @@ def inplace_by(
             raise
         if result.dtype is not self.dtype or result.shape != self.shape:
             check_result(result, self)
-        if not self.is_contiguous():
+        if not first and not self.is_contiguous():
             if expanded is not None and expanded(self, *args, **kwargs):
                 return self
             check_overlap(self, ())
@@ -231,6 +236,8 @@ def inplace_by(
     def with_one(self: Tensor, other: Any, *args: Any, **kwargs: Any) -> Tensor:
         if cut is not None and self.numel() >= _LARGE and len(rows := cut((self, other, *args))) > 1:
             return by_blocks(self, rows, kwargs)
+        if first and (not self.is_contiguous() or (isinstance(other, Tensor) and same_storage(self, other))):
+            check_overlap(self, (other,))
         try:
             result = functional(self, other, *args, **kwargs) if args or kwargs else functional(self, other)
         except NotImplementedError as refused:
@@ -238,16 +245,18 @@ def inplace_by(
             raise
         if result.dtype is not self.dtype or result.shape != self.shape:
             check_result(result, self)
-        if not self.is_contiguous() or (isinstance(other, Tensor) and same_storage(self, other)):
+        if not first and (not self.is_contiguous() or (isinstance(other, Tensor) and same_storage(self, other))):
             if expanded is not None and expanded(self, other, *args, **kwargs):
                 return self
-            check_overlap(self, (other,))
+            check_overlap(self, () if shares else (other,))
         copy_(self, result)
         return self
 
     def with_more(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if cut is not None and self.numel() >= _LARGE and len(rows := cut((self, *args))) > 1:
             return by_blocks(self, rows, kwargs)
+        if first:
+            check_overlap(self, args)
         try:
             result = functional(self, *args, **kwargs)
         except NotImplementedError as refused:
@@ -255,9 +264,10 @@ def inplace_by(
             raise
         if result.dtype is not self.dtype or result.shape != self.shape:
             check_result(result, self)
-        if expanded is not None and expanded(self, *args, **kwargs):
-            return self
-        check_overlap(self, args)
+        if not first:
+            if expanded is not None and expanded(self, *args, **kwargs):
+                return self
+            check_overlap(self, () if shares else args)
         copy_(self, result)
         return self
 

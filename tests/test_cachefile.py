@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from eagerdecomp import cachefile
 from eagerdecomp._torch import op_names, overload
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.decomps import our_rules
+from eagerdecomp.errors import CacheError
 
 aten = torch.ops.aten
 
@@ -201,7 +203,7 @@ def test_threads_that_save_at_once_lose_nothing(tmp_path: Path) -> None:
     warm = ProgramCache()
     warm.load(tmp_path / "programs")
     assert calls(warm, *range(3, 15)).misses == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".programs.lock", "programs"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["programs"]
 
 
 def test_a_writer_that_fails_leaves_the_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +221,59 @@ def test_a_writer_that_fails_leaves_the_file_and_nothing_else(tmp_path: Path, mo
     with pytest.raises(OSError, match="No space"):
         cache.save(path)
     assert path.read_bytes() == before
-    assert sorted(one.name for one in tmp_path.iterdir()) == [".programs.lock", "programs"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["programs"]
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [("missing/programs", FileNotFoundError), ("folder", IsADirectoryError), ("a_file/programs", NotADirectoryError)],
+)
+def test_a_place_that_takes_no_file_is_named_as_it_was_given(tmp_path: Path, where: str, error: type[OSError]) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "a_file").write_text("", encoding="utf-8")
+    before = sorted(tmp_path.rglob("*"))
+    cache, path = ProgramCache(), tmp_path / where
+    calls(cache, 3)
+    with pytest.raises(error) as raised:
+        cache.save(path)
+    assert raised.value.filename == str(path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_a_device_or_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    cache, pipe = ProgramCache(), tmp_path / "pipe"
+    calls(cache, 3)
+    os.mkfifo(pipe)
+    for path in ("/dev/full", str(pipe)):
+        with pytest.raises(CacheError, match=f"^{path} is not a regular file"):
+            cache.save(path)
+    with pytest.raises(CacheError, match=r"^/dev/full is a device"):
+        cache.load("/dev/full")
+    assert [one.name for one in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="no limit on the size of files")
+def test_no_space_names_the_path_and_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "programs"
+    cache = ProgramCache()
+    calls(cache, 3)
+    cache.save(path)
+    before = path.read_bytes()
+    code = f"""
+import resource, torch
+import eagerdecomp as ed
+cache = ed.ProgramCache()
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+try:
+    cache.save({str(path)!r})
+except OSError as error:
+    print(error.filename)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stdout.splitlines() == [str(path)], ran.stderr
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["programs"]
 
 
 def test_a_file_holds_no_more_than_there_is_room_for_and_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

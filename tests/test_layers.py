@@ -16,7 +16,7 @@ PACKAGE = Path(eagerdecomp.__file__).parent
 #: Lowest first. A module imports from layers before its own, never from its own. `decomps.*` stands for every file of that folder
 #: that is not named by itself. ARCHITECTURE.md says in a line what each is.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("spelling",),
+    ("host.atomic_file", "spelling"),
     (
         "_dispatcher",
         "_tables",
@@ -33,6 +33,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "conformance.reports",
         "conformance.workers",
         "closing",
+        "eager",
+        "eager.determinism",
+        "host",
+        "host.data_loading",
+        "host.outputs",
         "errors",
         "explanation",
         "commands.colour",
@@ -91,10 +96,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "windows",
     ),
     (
+        "eager.overlap",
         "refusals",
         "bench.cases",
         "bench.chart",
         "rules",
+        "eager.random_numbers",
         "tying",
         "backends.numpy.arrays",
         "backend",
@@ -128,6 +135,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "conformance.drawing",
         "commands.command",
         "answers",
+        "eager.acceptance",
         "chain",
         "linking",
         "reads",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from on_core import CORE, gradient, on
+from on_core import CORE, check_words, gradient, on
 
 import eagerdecomp as ed
 
@@ -67,3 +67,61 @@ def mm_by_sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 @ed.register_decomposition("aten.bmm.default")
 def bmm_by_sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a.unsqueeze(-1) * b.unsqueeze(1)).sum(2)
+
+
+VECTORS = [x.flatten()[:5].clone() for x in COMPLEXES]
+
+#: Calls for which torch's fallback leaves conj and neg bits as they are: views, and ops with kernels of their own for such inputs.
+BITS_PASS: dict[str, tuple[Callable[..., Any], bool]] = {
+    "prims.real": (torch.ops.prims.real, True),
+    "prims.imag": (torch.ops.prims.imag, True),
+    "prims.conj": (torch.ops.prims.conj, True),
+    "prims.view_of": (torch.ops.prims.view_of, False),
+    "prims.transpose": (lambda x: torch.ops.prims.transpose(x, [1, 0]), False),
+    "prims.split_dim": (lambda x: torch.ops.prims.split_dim(x, 1, 2), False),
+    "prims.collapse_view": (lambda x: torch.ops.prims.collapse_view(x, 0, 1), False),
+    "prims.broadcast_in_dim": (lambda x: torch.ops.prims.broadcast_in_dim(x, [2, 4, 4], [1, 2]), False),
+    "squeeze.dim": (lambda x: aten.squeeze.dim(x[:1], 0), False),
+    "slice": (lambda x: aten.slice.Tensor(x, 0, 1, 3), False),
+    "_reshape_alias": (lambda x: aten._reshape_alias(x, [16], [1]), False),
+    "_neg_view": (aten._neg_view, False),
+}
+
+
+def facts(found: torch.Tensor) -> tuple[Any, ...]:
+    return found.shape, found.stride(), found.dtype, found.is_conj(), found.is_neg(), found.resolve_conj().resolve_neg().tolist()
+
+
+@pytest.mark.parametrize("op_set", [CORE, CORE - ["aten.slice", "aten.squeeze"], ed.prims()], ids=["core", "fewer", "prims"])
+@pytest.mark.parametrize("name", BITS_PASS)
+def test_a_program_of_a_plain_call_is_no_program_of_one_with_a_bit(name: str, op_set: ed.OpSet) -> None:
+    run, is_complex = BITS_PASS[name]
+    plain = COMPLEXES[0] if is_complex else COMPLEXES[0].real.clone()
+    calls = [plain, torch._neg_view(plain), *([plain.conj()] if is_complex else [COMPLEXES[0].conj().imag])]
+    want = [facts(run(x)) for x in calls]
+    for first in range(len(calls)):
+        with on(op_set, cache=ed.ProgramCache()):
+            run(calls[first])
+            for _ in range(2):
+                for x, expected in zip(calls, want, strict=True):
+                    assert facts(run(x)) == expected
+
+
+@pytest.mark.parametrize("run", [torch.dot, torch.vdot], ids=["dot", "vdot"])
+@pytest.mark.parametrize("bits", [(True, True), (True, False), (False, True), (False, False)], ids=str)
+def test_inner_products_of_conj_views(run: Callable[..., torch.Tensor], bits: tuple[bool, bool]) -> None:
+    x, y = (one.conj() if bit else one for one, bit in zip(VECTORS, bits, strict=True))
+    want = run(x, y)
+    with on(CORE, cache=ed.ProgramCache()):
+        for _ in range(2):
+            got = run(x, y)
+            torch.testing.assert_close(got.resolve_conj(), want.resolve_conj())
+            assert got.is_conj() == want.is_conj()
+
+
+@pytest.mark.parametrize("bits", [(True, True), (True, False), (False, True)], ids=str)
+def test_inner_products_of_unlike_conj_views_are_refused_as_in_eager(bits: tuple[bool, bool]) -> None:
+    for other in (VECTORS[1][:3], VECTORS[1].to(torch.complex128)):
+        x, y = (one.conj() if bit else one for one, bit in zip((VECTORS[0], other), bits, strict=True))
+        for run in (torch.dot, torch.vdot):
+            check_words(lambda: run(x, y))  # noqa: B023 - called at once

@@ -517,3 +517,50 @@ def test_tensors_are_made_filled_and_cut_on_prims(name: str) -> None:
         got = [PRIMS[name](x) for _ in range(3)]
     for one in got:
         assert_same(one, PRIMS[name](x))
+
+
+@pytest.mark.parametrize("error", [RuntimeError, TypeError, AttributeError])
+def test_a_kernel_that_fails_runs_once_and_counts_once(error: type[Exception]) -> None:
+    calls: list[Any] = []
+
+    def add(x: Any, y: Any, alpha: Any = 1) -> Any:
+        calls.append((x, y))
+        raise error("no")
+
+    for args in ((torch.ones(2), 2.0), (2.0, torch.ones(2))):
+        calls.clear()
+        mode = ed.EagerDecompMode(ed.Backend("failing", CORE, {"aten.add.Tensor": add}))
+        with mode, pytest.raises(error, match="no") as caught:
+            torch.add(*args)
+        assert caught.value.__context__ is None
+        assert len(calls) == 1
+        assert all(isinstance(one, torch.Tensor) for one in calls[0])
+        assert mode.stats()["aten.add.Tensor"].calls == 1
+
+
+@pytest.mark.parametrize("args", [(torch.ones(2), 2.5), (2.5, torch.ones(2)), (torch.arange(3), 2), (torch.arange(3), 2.5)])
+def test_code_of_users_is_given_tensors_for_numbers(args: Any) -> None:
+    def add(x: torch.Tensor, y: torch.Tensor, *, alpha: Any = 1) -> torch.Tensor:
+        return torch.ops.aten.sub.Tensor(x, y.neg(), alpha=alpha)  # which a number lacks
+
+    want = torch.add(*args)
+    for options in ({"rules": [ed.register_decomposition("aten.add.Tensor")(add)]}, {"kernels": {"aten.add.Tensor": add}}):
+        ops = CORE - ["aten.add.Tensor"] if "rules" in options else CORE
+        with ed.EagerDecompMode(ops, cache=ed.ProgramCache(), **options):  # type: ignore[arg-type]
+            for _ in range(3):
+                got = torch.add(*args)
+                assert got.dtype is want.dtype
+                assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("ops", [CORE, ed.prims(), ed.tiny()], ids=["core", "prims", "tiny"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_prims_take_numbers_first(dtype: torch.dtype, ops: ed.OpSet) -> None:
+    prims, x = torch.ops.prims, torch.arange(3).to(dtype)
+    for run in (prims.mul.default, prims.sub.default, prims.maximum.default):
+        for args in ((0.5, x), (x, 0.5)):
+            want = run(*args)
+            with ed.EagerDecompMode(ops):
+                got = run(*args)
+            assert got.dtype is want.dtype
+            assert torch.equal(got, want)

@@ -12,7 +12,7 @@ import torch
 import eagerdecomp as ed
 from eagerdecomp._torch import builtin, overload
 from eagerdecomp.footprints import Footprints
-from eagerdecomp.planner import PLUMBING_NAMESPACES, PLUMBING_OPS, Planner, is_plumbing_name, shipped_costs
+from eagerdecomp.planner import HOST_OPS, PLUMBING_NAMESPACES, PLUMBING_OPS, Planner, is_plumbing_name, shipped_costs
 from eagerdecomp.rules import Rule
 from eagerdecomp.search import Costs
 
@@ -114,6 +114,14 @@ def test_every_op_listed_as_plumbing_exists_and_computes_nothing() -> None:
         assert not any("Tensor" in one for one in returns), f"{name} answers a tensor"
         assert not op._schema.is_mutable, f"{name} writes"
     assert "aten" not in PLUMBING_NAMESPACES
+
+
+def test_ops_that_need_the_host_exist_and_read_no_tensor() -> None:
+    for name in HOST_OPS:
+        op = overload(name.replace(".", "::", 1).removesuffix(".default"))
+        assert op is not None, f"{name} is no operator"
+        assert not any("Tensor" in str(argument.real_type) for argument in op._schema.arguments), f"{name} reads a tensor"
+        assert is_plumbing_name(name)
 
 
 # -- the order of rules -------------------------------------------------------------------------------------------------------

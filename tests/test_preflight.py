@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 import eagerdecomp as ed
 from eagerdecomp import preflight
-from eagerdecomp._torch import FakeTensor
+from eagerdecomp._torch import FakeTensor, FakeTensorMode
 from eagerdecomp.tracer import tensors_in
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -446,6 +446,44 @@ def test_without_it_nothing_of_it_is_there(monkeypatch: pytest.MonkeyPatch) -> N
 def test_it_does_not_go_with_native_execution() -> None:
     with pytest.raises(ValueError, match="ask for one of them"):
         ed.EagerDecompMode(CORE, on_unsupported="fallback", preflight=True)
+
+
+def _lazy_net() -> torch.nn.Module:
+    nn = torch.nn
+    return nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.SiLU(), nn.Flatten(), nn.LazyLinear(3))
+
+
+def test_lazy_modules_train_as_without_preflight() -> None:
+    gradients = []
+    for asked in (False, True):
+        torch.manual_seed(0)
+        with ed.EagerDecompMode(CORE, preflight=asked):
+            net = _lazy_net()
+            net(torch.randn(2, 3, 8, 8)).square().mean().backward()
+        gradients.append([parameter.grad for parameter in net.parameters()])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=0)
+
+
+def test_a_gradient_without_a_route_is_refused_once_a_lazy_module_has_its_parameters() -> None:
+    lacking = [op for op in ed.core_aten() if not str(op).startswith(("aten.mm.", "aten.bmm."))]
+    net, x = torch.nn.LazyLinear(3), torch.randn(2, 4, requires_grad=True)
+    with pytest.raises(ed.UnsupportedGradientError, match="addmm"), ed.EagerDecompMode(lacking, preflight=True):
+        net(x)
+    assert net.weight.shape == (3, 4)
+
+
+class _Marked(torch.Tensor):
+    """A tensor subclass that changes nothing."""
+
+
+@pytest.mark.parametrize("kind", ["meta", "fake", "subclass"])
+def test_parameters_of_any_kind_train_as_without_preflight(kind: str) -> None:
+    with FakeTensorMode() if kind == "fake" else nullcontext(), ed.EagerDecompMode(CORE, preflight=True):
+        weight = torch.ones(3, device="meta" if kind == "meta" else "cpu")
+        parameter = torch.nn.Parameter(weight.as_subclass(_Marked) if kind == "subclass" else weight)
+        torch.nn.functional.silu(parameter).sum().backward()
+    assert parameter.grad is not None
+    assert parameter.grad.shape == (3,)
 
 
 def test_threads_are_judged_at_the_same_time() -> None:

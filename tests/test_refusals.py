@@ -357,3 +357,76 @@ def test_what_is_shaped_as_views_and_joins_ask_is_taken_on_prims() -> None:
     check(lambda x: x[:0].sum(0), HALVES, ops=prims)
     check(torch.clamp, B, 0, 1, ops=prims)
     check(lambda x: x.pow(0) + x.pow(1) + torch.pow(1, x), HALVES, ops=prims)
+
+
+# -- words for an `out=` of a wrong dtype -----------------------------------------------------------------------------------------
+
+
+def _blank(dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(0, dtype=dtype)
+
+
+_NUMBERS = torch.tensor([1.0, 0.0, 2.0])
+
+#: Calls that write an `out` of the dtype they are given, where only one of several outs is wrong.
+WRONG_OUT: dict[str, Callable[[torch.dtype], Any]] = {
+    "nonzero": lambda dtype: torch.nonzero(_NUMBERS, out=_blank(dtype)),
+    "cummax values": lambda dtype: torch.cummax(_NUMBERS, 0, out=(_blank(dtype), _blank(torch.int64))),
+    "cummax indices": lambda dtype: torch.cummax(_NUMBERS, 0, out=(_blank(torch.float32), _blank(dtype))),
+    "cummax both": lambda dtype: torch.cummax(_NUMBERS, 0, out=(_blank(dtype), _blank(dtype))),
+    "cummin values": lambda dtype: torch.cummin(_NUMBERS, 0, out=(_blank(dtype), _blank(torch.int64))),
+    "cummin indices": lambda dtype: torch.cummin(_NUMBERS.int(), 0, out=(_blank(torch.int32), _blank(dtype))),
+    "isposinf": lambda dtype: torch.isposinf(_NUMBERS, out=_blank(dtype)),
+    "isneginf": lambda dtype: torch.isneginf(_NUMBERS.int(), out=_blank(dtype)),
+    "isneginf of complex": lambda dtype: torch.isneginf(_NUMBERS.cfloat(), out=_blank(dtype)),
+    "frexp mantissa": lambda dtype: torch.frexp(_NUMBERS, out=(_blank(dtype), _blank(torch.int32))),
+    "frexp exponent": lambda dtype: torch.frexp(_NUMBERS.double(), out=(_blank(torch.float64), _blank(dtype))),
+    "logcumsumexp": lambda dtype: torch.logcumsumexp(_NUMBERS, 0, out=_blank(dtype)),
+    "searchsorted": lambda dtype: torch.searchsorted(_NUMBERS, _NUMBERS, out=_blank(dtype)),
+    "searchsorted in int32": lambda dtype: torch.searchsorted(_NUMBERS, _NUMBERS, out_int32=True, out=_blank(dtype)),
+    "bucketize": lambda dtype: torch.bucketize(_NUMBERS, _NUMBERS, out=_blank(dtype)),
+    "mode": lambda dtype: torch.mode(_NUMBERS, 0, out=(_blank(dtype), _blank(torch.int64))),
+    "mode's indices": lambda dtype: torch.mode(_NUMBERS, 0, out=(_blank(torch.float32), _blank(dtype))),
+    "kthvalue": lambda dtype: torch.kthvalue(_NUMBERS, 1, out=(_blank(dtype), _blank(torch.int64))),
+    "kthvalue's indices": lambda dtype: torch.kthvalue(_NUMBERS, 1, out=(_blank(torch.float32), _blank(dtype))),
+    "median": lambda dtype: torch.median(_NUMBERS, 0, out=(_blank(dtype), _blank(torch.int64))),
+    "median's indices": lambda dtype: torch.median(_NUMBERS, 0, out=(_blank(torch.float32), _blank(dtype))),
+    "nanmedian": lambda dtype: torch.nanmedian(_NUMBERS, 0, out=(_blank(dtype), _blank(torch.int64))),
+    "histogram": lambda dtype: torch.histogram(_NUMBERS, 3, out=(_blank(dtype), _blank(torch.float32))),
+    "histogram edges": lambda dtype: torch.histogram(_NUMBERS, 3, out=(_blank(torch.float32), _blank(dtype))),
+    "histogram by edges": lambda dtype: torch.histogram(_NUMBERS, torch.arange(3.0), out=(_blank(dtype), _blank(torch.float32))),
+    "histogram of integers": lambda dtype: torch.histogram(_NUMBERS.int(), 3, out=(_blank(dtype), _blank(torch.int32))),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int64, torch.uint8, torch.complex64], ids=str)
+@pytest.mark.parametrize("call", WRONG_OUT)
+def test_an_out_of_a_wrong_dtype_is_refused_in_eagers_words(call: str, dtype: torch.dtype) -> None:
+    kind, want = outcome(lambda: WRONG_OUT[call](dtype))
+    got_kind, got = outcome(lambda: on_core(lambda: WRONG_OUT[call](dtype)))
+    assert got_kind == kind
+    if kind == "error":
+        assert (type(got), str(got)) == (type(want), str(want))
+
+
+#: Calls whose operands do not fit each other.
+_A, _B = torch.rand(2, 3, 4), torch.rand(5)
+UNLIKE: dict[str, Callable[[], Any]] = {
+    "normal": lambda: torch.normal(_A, _B),
+    "normal of equally many": lambda: torch.normal(_A, torch.rand(24)),
+    "binomial": lambda: torch.binomial(_A, _B),
+    "masked_select": lambda: torch.masked_select(_A, _B > 0.5),
+    "nextafter": lambda: torch.nextafter(_A, _B),
+    "dirichlet gradient": lambda: torch._dirichlet_grad(_A, _B, _B),
+    "gamma gradient": lambda: torch._standard_gamma_grad(_A, _B),
+    "cdist": lambda: torch.cdist(_A, torch.rand(5, 3, 4)),
+    "searchsorted of a number in rows": lambda: torch.searchsorted(torch.rand(2, 3), 1.0),
+    "searchsorted in a scalar": lambda: torch.searchsorted(torch.tensor(1.0), _B),
+    "searchsorted with a short sorter": lambda: torch.searchsorted(torch.arange(3.0), _B, sorter=torch.tensor([0, 1])),
+    "searchsorted with a float sorter": lambda: torch.searchsorted(torch.arange(2.0), _B, sorter=torch.tensor([0.0, 1.0])),
+}
+
+
+@pytest.mark.parametrize("call", UNLIKE)
+def test_operands_that_do_not_fit_are_refused_with_eagers_message(call: str) -> None:
+    check_words(UNLIKE[call])

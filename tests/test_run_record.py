@@ -99,6 +99,65 @@ time.sleep(600)
     assert sum(site.calls for site in record.sites) > 0
 
 
+def _signalled(command: list[str], script: Path, source: str, number: int) -> int:
+    """The exit status of a command whose script is sent a signal once it has printed a line."""
+    script.write_text(STEP + source, encoding="utf-8")
+    line = [sys.executable, "-m", "eagerdecomp", *command, str(script)]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    return process.returncode
+
+
+WAITING = "import time\nprint('ready', flush=True)\ntime.sleep(600)\n"
+WITH_A_THREAD = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\n" + WAITING
+HANDLING = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n" + WAITING
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM cannot be handled")
+@pytest.mark.parametrize(
+    ("source", "status", "recorded"),
+    [(WAITING, -signal.SIGTERM, 143), (WITH_A_THREAD, -signal.SIGTERM, 143), (HANDLING, 5, 5)],
+    ids=["waiting", "with a thread", "handling"],
+)
+def test_sigterm_ends_the_run_and_leaves_the_record(script: Path, tmp_path: Path, source: str, status: int, recorded: int) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    target, table = folder / "run.json", folder / "table.json"
+    command = ["run", "--quiet", "--record", str(target), "--json", str(table)]
+    assert _signalled(command, script, source, signal.SIGTERM) == status
+    record = Record.from_json(target.read_text(encoding="utf-8"))
+    assert record.head.exit_code == recorded
+    assert sum(site.calls for site in record.sites) > 0
+    assert json.loads(table.read_text(encoding="utf-8"))["exit_code"] == recorded
+    assert sorted(folder.iterdir()) == [target, table]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+@pytest.mark.parametrize(
+    ("command", "number"), [(["run", "--record"], signal.SIGKILL), (["blame", "--json"], signal.SIGTERM)], ids=["killed", "blame"]
+)
+def test_a_killed_process_leaves_the_old_file_or_none(script: Path, tmp_path: Path, command: list[str], number: int) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    target = folder / "run.json"
+    assert _signalled([*command, str(target)], script, WAITING, number) == -number
+    assert list(folder.iterdir()) == []
+    target.write_text("the old one", encoding="utf-8")
+    assert _signalled([*command, str(target)], script, WAITING, number) == -number
+    assert target.read_text(encoding="utf-8") == "the old one"
+    assert list(folder.iterdir()) == [target]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_device_is_named_after_the_run(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--quiet", "--record", "/dev/full", str(script)]) == 1
+    assert capfd.readouterr().err == "eagerdecomp run: --record /dev/full: cannot be written: No space left on device\n"
+
+
 def test_calls_that_fell_back_are_in_the_record(script: Path, tmp_path: Path) -> None:
     ops, target = tmp_path / "ops.txt", tmp_path / "run.json"
     ops.write_text("@infra\naten.full\naten.sum\naten.expand\n", encoding="utf-8")

@@ -16,8 +16,3 @@ def test_the_source_passes(tool: str) -> None:
     paths = [] if tool == "mypy" else ["."]  # mypy's are in pyproject.toml
     done = subprocess.run([sys.executable, "-m", *tool.split(), *paths], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{tool}:\n{done.stdout}{done.stderr}"
-
-
-def test_modules_stay_short() -> None:
-    lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "eagerdecomp").rglob("*.py")}
-    assert {name: lines for name, lines in lengths.items() if lines >= 500} == {}

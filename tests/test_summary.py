@@ -70,6 +70,25 @@ def test_time_is_told_and_against_plain_eager_where_that_was_measured() -> None:
     assert line(facts, "time, median step") == "3.00 s, 6.00 times plain eager (500.0 ms)"
 
 
+def test_random_calls_are_named_by_packet_in_the_table_and_by_op_in_the_json() -> None:
+    assert line(FACTS, "random calls with other numbers than eager") == "0"
+    assert "run natively" not in summary_table(FACTS)
+    other = {"aten.random_.default": 9, "aten.multinomial.default": 2, "aten.random_.to": 1}
+    facts = replace(FACTS, other_numbers=other, host_random={"aten.randint.low": 3})
+    assert line(facts, "random calls with other numbers than eager") == "12 (aten.random_ 10, aten.multinomial 2)"
+    assert line(facts, "random calls of data loading, run natively") == "3 (aten.randint 3)"
+    assert summary_json(facts)["random"] == {"host_random": {"aten.randint.low": 3}, "other_numbers": other}
+
+
+def test_host_random_calls_are_not_among_those_outside_the_set() -> None:
+    seen = BackendRecorder()
+    seen.ops.update({aten.randint.low: 3, aten.exp.default: 1})
+    stats = Stats({"aten.randint.low": OpStats(calls=3, host_random=2), "aten.exp.default": OpStats(1, 1)})
+    facts = run_facts(ed.infra(), stats, seen, seconds=1.0)
+    assert facts.outside == {"aten.randint.low": 1, "aten.exp.default": 1}
+    assert facts.host_random == {"aten.randint.low": 2}
+
+
 def test_rows_of_the_run_come_first_and_notes_last() -> None:
     lines = summary_table(replace(FACTS, rows=[("loss", "1 -> 0")], notes=["as measured"])).splitlines()
     assert lines[2].split() == ["loss", "1", "->", "0"]
@@ -78,7 +97,7 @@ def test_rows_of_the_run_come_first_and_notes_last() -> None:
 
 def test_values_stand_in_one_column() -> None:
     body = summary_table(FACTS).splitlines()[2:-1]
-    label = len("distinct ops that reached the backend")
+    label = len("random calls with other numbers than eager")
     assert all(text[label : label + 2] == "  " and text[label + 2] != " " for text in body)
 
 

@@ -10,7 +10,7 @@ import pytest
 from eagerdecomp import decomps, faults, key, layouts, planner, refusals, tracer
 from eagerdecomp._tables import full_table
 from eagerdecomp._torch import op_names, overload
-from eagerdecomp.decomps import FAMILIES, ON_PRIMS, foreach, lengths, our_rules, segments, sorting
+from eagerdecomp.decomps import FAMILIES, ON_PRIMS, elementwise, foreach, lengths, our_rules, segments, sorting
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.opset import INFRA_NAMES, resolve_ops
 from eagerdecomp.rules import Rule
@@ -20,6 +20,7 @@ from eagerdecomp.schema import facts_of, functional_twin
 def rules() -> Iterator[tuple[str, Rule]]:
     yield from (("lengths", rule) for rule in lengths.RULES)
     yield from (("checks", rule) for rule in (*segments.CHECKED, *sorting.CHECKED))
+    yield from (("real", rule) for rule in elementwise.REAL)
     for family, members in FAMILIES:
         for rule in members:
             yield family, rule
@@ -60,7 +61,7 @@ def test_every_rule_is_for_an_operator_of_this_torch_and_is_the_librarys_own() -
 def test_no_operator_has_two_rules_of_ours() -> None:
     places: dict[str, list[str]] = {}
     for family, rule in rules():
-        if family not in ("lengths", "checks"):
+        if family not in ("lengths", "checks", "real"):
             places.setdefault(str(rule.op), []).append(f"{family}: {rule.where}")
     assert {op: where for op, where in places.items() if len(where) > 1} == {}
 

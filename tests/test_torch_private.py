@@ -14,7 +14,7 @@ import torch
 from seen import Seen
 
 from eagerdecomp import _dispatcher, _fake, _tables, _torch
-from eagerdecomp._tables import core_entry, core_table, full_table, reference, without_disabling
+from eagerdecomp._tables import core_entry, core_table, full_table, meta_is_decomposition, reference, without_disabling
 from eagerdecomp._torch import (
     FUNCTION_PLACES,
     HigherOrderOperator,
@@ -191,6 +191,11 @@ def test_without_disabling_a_reference_computes_the_same_and_torch_keeps_its_own
 
 def test_core_table_holds_functions_by_overload() -> None:
     assert callable(core_table()[aten.silu.default]), "torch has no table of Core ATen decompositions by overload any more"
+
+
+def test_meta_is_decomposition_where_torch_has_no_function_of_metadata() -> None:
+    assert meta_is_decomposition(aten.native_group_norm.default)
+    assert not meta_is_decomposition(aten.mm.default)
 
 
 def test_core_entry_is_what_torch_ships_for_core_aten_but_for_the_kernels_of_composite_ops() -> None:

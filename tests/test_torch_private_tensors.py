@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,8 +18,12 @@ from eagerdecomp._torch import (
     FakeTensor,
     FakeTensorMode,
     Sizes,
+    TorchDispatchMode,
     WeakTensor,
+    fake_mode_entered,
+    has_values,
     inductor_prims,
+    is_dense,
     is_zero_tensor,
     lazy_bit_guards,
     lazy_bits_seen_by_kernels,
@@ -108,6 +113,10 @@ class Handed(DispatchMode):
         (aten.silu.default, (CONJ,)),
         (aten.exp.default, (CONJ,)),
         (aten.cumsum.default, (CONJ, 0)),
+        (torch.ops.prims.real.default, (CONJ,)),
+        (torch.ops.prims.add.default, (CONJ, CONJ)),
+        (aten.slice.Tensor, (CONJ,)),
+        (aten.mul_.Tensor, (CONJ.clone(), CONJ)),
     ],
     ids=str,
 )
@@ -151,6 +160,54 @@ def test_lazy_bits_visible_lets_a_handler_compose_ops_on_a_conj_tensor() -> None
 def test_is_zero_tensor_tells_one_without_memory_from_one_that_holds_zeros() -> None:
     assert is_zero_tensor(torch._efficientzerotensor(3))
     assert not is_zero_tensor(torch.zeros(3))
+
+
+def _not_dense() -> list[torch.Tensor]:
+    class Wrapper(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return NotImplemented
+
+    x = torch.ones(2, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nested and quantized tensors are not stable or are deprecated
+        others = [torch.nested.nested_tensor([x]), torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), x.to_sparse(), x.to_mkldnn()]
+    return [*others, torch._to_functional_tensor(x), torch.Tensor._make_subclass(Wrapper, x), FakeTensorMode().from_tensor(x)]
+
+
+def test_is_dense_is_true_of_strided_memory_and_of_the_meta_device() -> None:
+    class Marked(torch.Tensor):
+        pass
+
+    inside = []
+    torch.func.vmap(lambda row: inside.append(is_dense(row)) or row)(torch.ones(2, 3))
+    assert inside == [False]
+    x = torch.ones(2, 3)
+    for one in (x, torch.nn.Parameter(x), x.as_subclass(Marked), x.t(), torch.ones(0), torch.ones(2, device="meta")):
+        assert is_dense(one)
+    assert not any(map(is_dense, _not_dense()))
+
+
+def test_has_values_is_true_of_dense_tensors_that_are_not_on_the_meta_device() -> None:
+    assert has_values(torch.ones(2, 3).t())
+    assert not has_values(torch.ones(2, device="meta"))
+    assert not any(map(has_values, _not_dense()))
+
+
+def test_fake_mode_entered_is_true_whichever_mode_was_entered_first() -> None:
+    seen = []
+
+    class Asking(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append((fake_mode_entered(), type(func(*args, **(kwargs or {})))))
+            return torch.ones(1)
+
+    assert not fake_mode_entered()
+    for modes in ((FakeTensorMode(), Asking()), (Asking(), FakeTensorMode())):
+        with modes[0], modes[1]:
+            torch.zeros(2)
+    # A `FakeTensorMode` is below all others: what their kernels return is fake.
+    assert {(entered, issubclass(kind, FakeTensor)) for entered, kind in seen} == {(True, True)}
 
 
 def test_same_storage_is_true_of_views_and_false_of_equal_copies() -> None:

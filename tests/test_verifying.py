@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
 import eagerdecomp as ed
 from conformance.cases import Selection, cases, differentiable, full_name, opinfos
@@ -361,6 +362,123 @@ def test_fake_tensors_are_left_alone() -> None:
     assert not mode.verified
     assert mode.verified.calls == 0
     assert sum(mode.verified.skipped.values()) == 1
+
+
+# -- tensors without values -----------------------------------------------------------------------------------------------------
+
+
+def _fake_tensors_inside() -> None:
+    with FakeTensorMode():
+        F.silu(torch.ones(3))
+        net = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.BatchNorm1d(4))
+        net(torch.randn(2, 3)).sum().backward()
+
+
+def _fake_tensors_beside_real_ones() -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        F.silu(torch.ones(3))
+
+
+def _training_on_meta() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.LayerNorm(4), nn.Dropout()).to("meta")
+    optimizer = torch.optim.AdamW(net.parameters())
+    for _ in range(2):
+        net(torch.randn(2, 3, device="meta")).mean().backward()
+        optimizer.step()
+    F.silu(torch.randn(3, device="meta", requires_grad=True)).sum().backward()
+    torch.randn(4, 4, device="meta", requires_grad=True).kthvalue(2)[0].sum().backward()
+
+
+def _padded_encoder() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    net = nn.TransformerEncoder(layer, 2).eval()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nested tensors are a prototype
+        net(torch.randn(2, 5, 8), src_key_padding_mask=torch.arange(5) > torch.tensor([[2], [3]]))
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (_fake_tensors_inside, "a FakeTensorMode is entered"),
+        (_fake_tensors_beside_real_ones, "a FakeTensorMode is entered"),
+        (_training_on_meta, "have no values"),
+        (_padded_encoder, "have no values"),
+    ],
+)
+def test_tensors_without_values_are_counted_as_not_compared(program: Callable[[], None], reason: str) -> None:
+    mode = ed.EagerDecompMode(CORE, verify=ALL)
+    with mode:
+        program()
+    assert not mode.verified
+    assert any(reason in why for why in mode.verified.skipped), mode.verified
+
+
+def test_a_fake_tensor_mode_leaves_the_errors_of_fake_tensors() -> None:
+    real = torch.ones(3)
+    mode = ed.EagerDecompMode(CORE, verify=ALL)
+    with pytest.raises(AssertionError, match="convert all Tensors to FakeTensors"), mode, FakeTensorMode():
+        F.silu(real)
+
+
+def test_what_metadata_a_meta_tensor_has_is_compared() -> None:
+    mode = mode_of({"aten.exp.default": lambda x: torch.empty_like(x, dtype=torch.float64)}, TELL)
+    with mode:
+        torch.exp(torch.ones(3, device="meta"))
+    (blame,) = mode.verified.found
+    assert (blame.difference.kind, blame.difference.expected) == ("dtype", torch.float32)
+    assert mode.verified.calls == 0
+
+
+def test_a_nested_result_where_eager_s_is_not_is_a_difference() -> None:
+    def nested(x: Tensor) -> Tensor:
+        return aten._nested_tensor_from_tensor_list([x, x])
+
+    with mode_of({"aten.exp.default": nested}, TELL) as mode:
+        torch.exp(torch.ones(3))
+    (blame,) = mode.verified.found
+    assert (blame.difference.kind, blame.difference.got) == ("layout", "nested")
+
+
+def _transforms() -> None:
+    x, net = torch.randn(3, 4), nn.Sequential(nn.Linear(4, 4), nn.GELU())
+    torch.func.vmap(lambda row: F.softmax(row, 0) + torch.rand(4), randomness="different")(x)
+    torch.func.vmap(torch.func.grad(lambda row: F.layer_norm(row, (4,)).sum()))(x)
+    torch.func.jvp(F.silu, (x,), (x,))
+    torch.func.hessian(lambda row: F.mish(row).sum())(x[0])
+    torch.func.functionalize(lambda row: F.silu(row).add_(1))(x)
+    torch.func.grad(lambda given: torch.func.functional_call(net, given, (x,)).sum())(dict(net.named_parameters()))
+
+
+def _recurrent_and_checkpointed() -> None:
+    nn.LSTM(4, 5, 2, bidirectional=True)(torch.randn(3, 2, 4))[0].sum().backward()
+    net = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Dropout())
+    with torch.autocast("cpu", torch.bfloat16):
+        checkpoint(net, torch.randn(3, 4, requires_grad=True), use_reentrant=False).sum().backward()
+
+
+def _compiled() -> None:
+    torch._dynamo.reset()
+    torch.compile(lambda x: F.silu(x).sum(), backend="aot_eager")(torch.randn(4, requires_grad=True)).backward()
+
+
+@pytest.mark.parametrize("program", [_transforms, _recurrent_and_checkpointed, _compiled])
+def test_modes_around_transforms_checkpoints_and_compiled_regions_differ_nowhere(program: Callable[[], None]) -> None:
+    mode = ed.EagerDecompMode(CORE, verify=ALL)
+    with mode:
+        program()
+    assert not mode.verified, mode.verified
+    assert mode.verified.calls > 0
+
+
+def test_a_quantized_tensor_passes_where_the_set_has_its_ops() -> None:
+    ops = ed.core_aten() | {"aten.quantize_per_tensor.default", "aten.dequantize.self"}
+    x = torch.linspace(-1, 1, 6)
+    with ed.EagerDecompMode(ops, verify=ALL) as mode:
+        got = F.silu(torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize())
+    torch.testing.assert_close(got, F.silu(torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize()))
+    assert not mode.verified, mode.verified
+    assert mode.verified.checked == {"aten.silu.default": 1}
 
 
 def test_a_tolerance_takes_more_for_rounding() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from eagerdecomp.backend import Backend
 from eagerdecomp.commands.colour import painted
 from eagerdecomp.errors import EagerDecompError
+from eagerdecomp.host.atomic_file import check_writable, write_text
 from eagerdecomp.opfile import op_set_from
 from eagerdecomp.opset import NAMED_SETS, OpSet, resolve_ops
 from eagerdecomp.rules import Rule
@@ -139,8 +140,8 @@ def positive(text: str) -> int:
 
 @contextmanager
 def output_file(option: str, name: str | None) -> Iterator[Callable[[str], None]]:
-    """A function that writes the file an option names; ``-`` is stdout. A path that cannot be written is told before the run, not
-    after it."""
+    """A function that writes the file an option names, whole or not at all; ``-`` is stdout. A path that cannot be written is an
+    error before the run, not after it."""
     if name is None:
         yield lambda text: None
         return
@@ -149,19 +150,17 @@ def output_file(option: str, name: str | None) -> Iterator[Callable[[str], None]
         return
     target = Path(name).absolute()  # the script may change the working directory
     try:
-        existed = target.exists()
-        target.open("a", encoding="utf-8").close()
+        check_writable(target)
     except OSError as error:
         raise UsageError(f"{option} {name}: cannot be written: {error.strerror}") from None
 
     def write(text: str) -> None:
-        target.write_text(text, encoding="utf-8")
+        try:
+            write_text(target, text)
+        except OSError as error:
+            raise UsageError(f"{option} {name}: cannot be written: {error.strerror}", FAILED) from None
 
-    try:
-        yield write
-    finally:
-        if not existed and target.exists() and not target.stat().st_size:
-            target.unlink()  # nothing was run
+    yield write
 
 
 def object_of(option: str, spec: str) -> Any:

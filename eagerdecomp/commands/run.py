@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from eagerdecomp.backend import Backend
 from eagerdecomp.commands.command import (
@@ -26,7 +29,8 @@ from eagerdecomp.commands.command import (
 )
 from eagerdecomp.commands.scripts import add_on_unsupported, add_script, own_words, print_last, script_of
 from eagerdecomp.errors import UnsupportedGradientError, UnsupportedOpError
-from eagerdecomp.runscript import Script, run_script
+from eagerdecomp.host.outputs import Outputs, copied_stdout, decoded
+from eagerdecomp.runscript import Script, run_script, stopping_on_sigterm
 from eagerdecomp.summary import run_facts, summary_json, summary_table
 
 __all__ = ["COMMAND"]
@@ -45,7 +49,18 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--record", metavar="FILE", help="write what the run did there, by op and source line; eagerdecomp report shows it"
     )
     parser.add_argument("--perfetto", metavar="FILE", help="write its timeline there, for ui.perfetto.dev and chrome://tracing")
-    parser.add_argument("--baseline", action="store_true", help="run the script once more, in plain eager, and tell both times")
+    parser.add_argument(
+        "--host-random",
+        choices=("native", "decomposed"),
+        default="native",
+        help="random calls that data loading code (torch.utils.data, and what it calls) makes on the CPU: run natively, so that a "
+        "seed gives eager's order of data, and count them; or decompose them like all others (default %(default)s)",
+    )
+    parser.add_argument(
+        "--baseline",
+        action="store_true",
+        help="run the script once more, in plain eager, and show both times, and both outputs side by side where they differ",
+    )
     parser.add_argument(
         "--no-record",
         action="store_true",
@@ -59,7 +74,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 # Options of `run` that take the next word: those in front of the script have to be told from the script's own.
 _RUN_VALUES = frozenset(
-    {"--ops", "--backend", "--keep", "--on-unsupported", "--record", "--perfetto", "--json", "--plain-seconds-to"}
+    {
+        *("--ops", "--backend", "--keep", "--on-unsupported", "--host-random", "--record", "--perfetto", "--json"),
+        "--plain-seconds-to",
+    }
 )
 
 # Calls and kernel calls on the timeline: of a record, and where a trace is asked for.
@@ -82,8 +100,13 @@ _EPILOG = f"""examples:
 Options go before the script; all after it is the script's own. The table goes to stdout, after the script's own output.
 Python threads that the script starts are brought to the set too, and so are forked children, which print no table of their
 own; spawned processes are not. --json - comes after the script's own output too: give a FILE to a program that reads it.
---baseline runs the script once more, later, in plain eager: output dropped, stdin empty, but its other effects happen twice.
---record and --perfetto write their files however the script ends, by an error or Ctrl-C too. They make a run up to twice as long,
+--baseline runs the script once more, later, in plain eager: stderr dropped, stdin empty, but its other effects happen twice.
+In both runs stdout is then no terminal. The table shows the lines of stdout that differ; --json has both outputs.
+Seeds: the table counts the random calls that drew other numbers than eager, by op. After the first of them a seed gives another run
+than eager's. An op that is added to the set (a line in the FILE of --ops) draws eager's numbers. --host-random native lets samplers
+and DataLoaders draw eager's, whatever the set.
+--record and --perfetto write their files however the script ends, by an error, Ctrl-C or SIGTERM too; a script that handles SIGTERM
+itself keeps its handler. Every file is written whole or not at all. They make a run up to twice as long,
 the smaller its tensors the more. What is kept is bounded, however long the run: the first {_TIMELINE:,} calls and kernel calls
 ({_LONG_TIMELINE:,} with --perfetto) one by one, all others as sums.
 
@@ -112,11 +135,16 @@ def _run(args: argparse.Namespace) -> int:
         if isinstance(ops, Backend) and ops.kernels:
             notes.append(f"of what reached the backend, its own kernels ({len(ops.kernels)}) are seen as the ops they call")
         mode: EagerDecompMode
+        options: dict[str, Any] = {
+            "on_unsupported": args.on_unsupported,
+            "preflight": args.preflight,
+            "keep": keep,
+            "host_random": args.host_random,
+        }
         if args.record is None and args.perfetto is None:
-            mode = EagerDecompMode(ops, on_unsupported=args.on_unsupported, preflight=args.preflight, keep=keep)
+            mode = EagerDecompMode(ops, **options)
         else:
-            room = _TIMELINE if args.perfetto is None else _LONG_TIMELINE
-            mode = RecordingMode(ops, on_unsupported=args.on_unsupported, preflight=args.preflight, keep=keep, timeline=room)
+            mode = RecordingMode(ops, **options, timeline=_TIMELINE if args.perfetto is None else _LONG_TIMELINE)
         seen = None if args.no_record else BackendRecorder()
 
         @contextmanager
@@ -124,13 +152,21 @@ def _run(args: argparse.Namespace) -> int:
             with nullcontext() if seen is None else seen, mode:
                 yield
 
-        outcome = run_script(script, inside, full_trace=args.full_trace)
+        files = [name for name in (args.json, args.record, args.perfetto) if name not in (None, "-")]
+        with (
+            copied_stdout() if args.baseline else nullcontext() as printed,
+            stopping_on_sigterm() if files else nullcontext(),
+        ):
+            outcome = run_script(script, inside, full_trace=args.full_trace)
         if outcome.in_child:
             return outcome.exit_code
         notes += _ways_on(outcome.raised)
         # After it: whoever comes first pays for what is not yet in memory.
-        plain, failed = _baseline(script) if args.baseline else (None, [])
-        notes += failed
+        plain, outputs = None, None
+        if printed is not None and not outcome.terminated:
+            plain, plain_output, failed = _baseline(script)
+            outputs = Outputs(decoded(bytes(printed)), plain_output)
+            notes += failed
         if args.baseline and seen is not None:
             notes.append("the time under the mode includes recording what reached the backend; --no-record leaves that out")
         if isinstance(mode, RecordingMode):
@@ -141,11 +177,14 @@ def _run(args: argparse.Namespace) -> int:
             if args.perfetto is not None:
                 write_trace(record.to_perfetto())
                 notes.append(f"timeline: {args.perfetto}; open it in https://ui.perfetto.dev")
-        facts = run_facts(mode.backend.ops, mode.stats(), seen, seconds=outcome.seconds, plain_seconds=plain, notes=notes)
+        more = {"plain_seconds": plain, "outputs": outputs, "notes": notes}
+        facts = run_facts(mode.backend.ops, mode.stats(), seen, seconds=outcome.seconds, **more)
         if not args.quiet and args.json != "-":
             print_last(summary_table(facts))
         about = {"script": script.name, "exit_code": outcome.exit_code}
         write(json.dumps({**about, **summary_json(facts)}, indent=2) + "\n")
+    if outcome.terminated:  # with its files written, it ends as it would have ended: whoever sent the signal sees it
+        os.kill(os.getpid(), signal.SIGTERM)
     return outcome.exit_code
 
 
@@ -158,10 +197,13 @@ def _ways_on(raised: BaseException | None) -> list[str]:
     return [f"no route: the names that the error lists go into a FILE for --ops; {other}"]
 
 
-def _baseline(script: Script) -> tuple[float | None, list[str]]:
-    """Seconds of the script in plain eager, in a process of its own; None with a note where it failed."""
+def _baseline(script: Script) -> tuple[float | None, str, list[str]]:
+    """Run the script in plain eager, in a process of its own; return its seconds, its stdout, and notes.
+
+    The seconds are None, with a note, where it failed.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder, "seconds")
+        told, printed = Path(folder, "seconds"), Path(folder, "stdout")
         command = [
             sys.executable,
             "-m",
@@ -172,10 +214,12 @@ def _baseline(script: Script) -> tuple[float | None, list[str]]:
             *(["-m"] if script.is_module else []),
         ]
         quiet = subprocess.DEVNULL
-        ended = subprocess.run([*command, script.name, *script.args], stdin=quiet, stdout=quiet, stderr=quiet, check=False)
+        with printed.open("wb") as stdout:
+            ended = subprocess.run([*command, script.name, *script.args], stdin=quiet, stdout=stdout, stderr=quiet, check=False)
+        output = decoded(printed.read_bytes())
         if ended.returncode == 0 and told.exists():
-            return float(told.read_text(encoding="utf-8")), []
-    return None, [f"the plain run ended with exit code {ended.returncode}, so its time says nothing"]
+            return float(told.read_text(encoding="utf-8")), output, []
+    return None, output, [f"the plain run ended with exit code {ended.returncode}, so its time says nothing"]
 
 
 COMMAND = Command("run", "run any script with every op brought to an op set", _configure, _run, _EPILOG, own_words(_RUN_VALUES))

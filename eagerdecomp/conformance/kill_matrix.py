@@ -19,7 +19,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 
@@ -27,6 +26,7 @@ from eagerdecomp.backend import Backend
 from eagerdecomp.conformance.mutants import MUTANTS, TWIN, TWINS, Mutant
 from eagerdecomp.conformance.results import Report, Verdict
 from eagerdecomp.conformance.suite import PROFILES, run_conformance
+from eagerdecomp.host.atomic_file import write_text
 from eagerdecomp.opset import core_aten
 from eagerdecomp.progress import Progress
 
@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(table(rows))
     print(f"\n{len(rows)} of {len(chosen)} kernels in {time.monotonic() - started:.0f} s ({options.profile}, seed {options.seed})")
     if options.json:
-        Path(options.json).write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+        write_text(options.json, json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     return 130 if interrupted else int(not all(row.right for row in rows))
 
 

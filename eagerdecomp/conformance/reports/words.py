@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from eagerdecomp.conformance.results import STATES, Consequence, Failure, Report, State, Verdict
+from eagerdecomp.host.atomic_file import write_text
 from eagerdecomp.htmlpages import duration_text
 
 __all__ = [
@@ -94,6 +95,6 @@ def write_scripts(report: Report, folder: str | Path) -> Mapping[tuple[str, str]
         if failure.reproducer and key not in written:
             Path(folder).mkdir(parents=True, exist_ok=True)
             path = Path(folder, re.sub(r"[^\w.]+", "_", ".".join(key)) + ".py")
-            path.write_text(failure.reproducer, encoding="utf-8", errors="backslashreplace")
+            write_text(path, failure.reproducer, errors="backslashreplace")
             written[key] = str(path)
     return written
