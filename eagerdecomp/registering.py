@@ -100,6 +100,7 @@ def _written_by_out() -> frozenset[OpOverload]:
     return frozenset(op for op in ops if has_kernel(op, "CompositeExplicitAutogradNonFunctional") and has_kernel(op, "CPU"))
 
 
+@functools.cache
 def tensor_places(op: OpOverload) -> tuple[int, ...]:
     """The places of an op's tensors, lists of tensors aside, among its positional arguments."""
     arguments = facts_of(op).arguments

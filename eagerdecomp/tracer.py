@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._dispatcher import takes_numbers
 from eagerdecomp._torch import PLAIN_TORCH_DISPATCH, DispatchMode, FakeTensor, OpOverload
 from eagerdecomp.answers import expected_of, held
 from eagerdecomp.chain import Chain
@@ -18,6 +19,7 @@ from eagerdecomp.key import Column
 from eagerdecomp.planner import Decision
 from eagerdecomp.program import KernelCall, Program, Slot, slots_in
 from eagerdecomp.reads import Reads, Values
+from eagerdecomp.registering import tensor_places, without_numbers
 from eagerdecomp.rules import NoRoute, Rule, first_answer
 from eagerdecomp.schema import facts_of, reads_data
 from eagerdecomp.sizes import Traced, plain
@@ -175,6 +177,8 @@ class Recorder(DispatchMode):
             return NotImplemented
         kwargs = kwargs or {}
         self._shared.arrived.append(func)
+        if not takes_numbers(func):  # a C++ composite calls ops with wrapped numbers, which reach Python as numbers
+            args = without_numbers(tensor_places(func), tuple(args), self._scalar_tensor)
         sized_args, sized_kwargs = self._with_sizes(args, kwargs)
         decision = self._decide(func)
         if self._by_predicate is not None and (decision.when is not None or self._is_whole(decision)):
@@ -189,6 +193,10 @@ class Recorder(DispatchMode):
                     self._reads.read_everything(f"asks {func}")
             return func(*args, **kwargs)
         return self._expand(func, decision.rules, sized_args, sized_kwargs)
+
+    def _scalar_tensor(self, value: Any, dtype: torch.dtype) -> Tensor:
+        with self:
+            return torch.scalar_tensor(value, dtype=dtype)
 
     def _is_whole(self, decision: Decision) -> bool:
         """Whether a program calls the op as one though it is not supported; one for a hook calls supported ops alone."""
