@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
+from eagerdecomp.observing import leaves_of
 from eagerdecomp.schema import arguments_of, facts_of
 
-__all__ = ["CRITERIA", "holds_singular", "is_right"]
+__all__ = ["CRITERIA", "holds_singular", "is_right", "matrices_of"]
 
 #: How many roundings of a matrix, for each of its rows, a factorization may miss it by; LAPACK's tests take 30.
 _ROUNDINGS = 64
@@ -77,6 +78,18 @@ def holds_singular(values: Iterable[Any]) -> bool:
         for one in matrices
         if one.dtype.is_floating_point or one.dtype.is_complex
     )
+
+
+def matrices_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """What a call factorizes: of some ops a tensor taken for a matrix."""
+    if name == "linalg_tensorinv":
+        ind = args[1] if len(args) > 1 else kwargs.get("ind", 2)
+        return [args[0].flatten(ind).flatten(0, ind - 1)]
+    if name == "linalg_tensorsolve":
+        dims = args[2] if len(args) > 2 else kwargs.get("dims")
+        moved = args[0] if dims is None else args[0].movedim(dims, list(range(-len(dims), 0)))
+        return [moved.reshape(args[1].numel(), -1)]
+    return list(leaves_of([*args, *kwargs.values()]))
 
 
 def _rounding(matrix: Tensor) -> float:
@@ -214,6 +227,13 @@ def _solved(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any],
     return bool(((solves & succeeded) | none).all())
 
 
+def _tensor_solved(tensor: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool:
+    right = given["other"]
+    (matrix,) = matrices_of("linalg_tensorsolve", [tensor, right], {"dims": given.get("dims")})
+    rounding *= matrix.size(-1) / max(tensor.shape[-2:])
+    return _solved(matrix, [results[0].flatten()], {"B": right.flatten()}, rounding)
+
+
 def _pseudo_inverse(matrix: Tensor, results: Sequence[Tensor], given: Mapping[str, Any], rounding: float) -> bool | None:
     """Where rounding alone decides which side of the tolerance a singular value is on, its inverse is there or is not."""
     if given.get("hermitian"):
@@ -349,7 +369,7 @@ def _symmetric_factors(matrix: Tensor, results: Sequence[Tensor], given: Mapping
 
 
 #: Criteria by which results that are not finite may be right too.
-_OF_ANY_RESULTS = (_condition, _solution, _solved, _pseudo_inverse)
+_OF_ANY_RESULTS = (_condition, _solution, _solved, _tensor_solved, _pseudo_inverse)
 
 CRITERIA: Mapping[str, Callable[..., bool | None]] = {
     "aten::linalg_eigvals": _eigenvalues,
@@ -360,6 +380,7 @@ CRITERIA: Mapping[str, Callable[..., bool | None]] = {
     "aten::linalg_cond": _condition,
     "aten::linalg_lstsq": _solution,
     **dict.fromkeys(("aten::linalg_solve", "aten::linalg_solve_ex"), _solved),
+    "aten::linalg_tensorsolve": _tensor_solved,
     **dict.fromkeys(("aten::linalg_inv", "aten::linalg_inv_ex", "aten::inverse"), _solved),
     **dict.fromkeys(("aten::linalg_pinv", "aten::pinverse"), _pseudo_inverse),
     "aten::linalg_qr": _orthogonal_factors,

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.fuzz_criteria import holds_singular, is_right
+from conformance.fuzz_criteria import holds_singular, is_right, matrices_of
 from conformance.fuzz_leaves import names as words
 from conformance.fuzz_leaves import wide_leaf, widened
 from conformance.fuzz_limits import FUSED, HIDDEN_DRAWS, NAN_BY_PLACE, NOT_FINITE, QUOTIENTS, SPREADS, SQUARED, THEIR_OWN, allowed
@@ -32,7 +32,6 @@ from conformance.fuzz_roundings import (
     is_reached,
     is_through_roundings,
     is_unfused,
-    matrices_of,
     narrowed,
     near,
     spelt_out,

@@ -81,8 +81,8 @@ NOT_FINITE = r"\w*(linalg|cholesky|inverse|solve|svd|qr|det|lstsq|pinv|matrix_|p
 SPREADS = r"fft_\w+|i?stft|(std|var)_mean|(native_)?(batch|group|instance|layer)_norm"
 
 #: Ops, as a pattern of their names, whose quotients of complex numbers by 0 are infinite, where those of eager's own `div` are NaN:
-#: they too are alike where neither is finite.
-QUOTIENTS = r"addcdiv_?"
+#: they too are alike where neither is finite. A solution of a triangular system is a chain of such quotients.
+QUOTIENTS = r"addcdiv_?|triangular_solve|linalg_solve_triangular"
 
 #: Ops, as a pattern of their names, that are the root of a sum of squares, which eager holds in float64 and a set's `var` in its
 #: own type: where it leaves the range of that, they are infinite or 0 (README, Limits).

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.fuzz_criteria import holds_singular, is_right
+from conformance.fuzz_criteria import holds_singular, is_right, matrices_of
 from conformance.fuzz_limits import FACTORED, NOT_FINITE, NUCLEAR, WRONG_IN_HALF
 from eagerdecomp import judging
 from eagerdecomp._torch import OpOverload
@@ -31,7 +31,6 @@ __all__ = [
     "is_reached",
     "is_through_roundings",
     "is_unfused",
-    "matrices_of",
     "narrowed",
     "near",
     "spelt_out",
@@ -65,7 +64,7 @@ def is_through_roundings(lines: Sequence[str], space: Mapping[str, Any]) -> bool
         if re.fullmatch(WRONG_IN_HALF, call[1]) and any(one.dtype in HALF for one in given if isinstance(one, Tensor)):
             return True
         sums = re.fullmatch(NUCLEAR, call[0].partition("= aten.")[2])
-        if (sums or re.fullmatch(FACTORED, call[1])) and holds_singular(given):
+        if (sums or re.fullmatch(FACTORED, call[1])) and holds_singular(matrices_of(call[1], args, kwargs)):
             return True
         if re.fullmatch(_PSEUDO, call[1]):  # which may cut off what is small
             op = getattr(getattr(aten, call[1]), call[2])
@@ -74,16 +73,6 @@ def is_through_roundings(lines: Sequence[str], space: Mapping[str, Any]) -> bool
             if twin is not None and is_right(twin, args, kwargs, [twin(*args, **kwargs).detach()]):
                 return True
     return False
-
-
-def matrices_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """What a call factorizes: of some ops a tensor taken for a matrix."""
-    if name == "linalg_tensorinv":
-        ind = args[1] if len(args) > 1 else kwargs.get("ind", 2)
-        return [args[0].flatten(ind).flatten(0, ind - 1)]
-    if name == "linalg_tensorsolve" and len(args) == 2:
-        return [args[0].reshape(args[1].numel(), -1)]
-    return list(leaves_of([*args, *kwargs.values()]))
 
 
 def takes_nan(ops: str, lines: Sequence[str], space: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from eagerdecomp.spelling import scalar_type_name
 
-__all__ = ["WIDE_UNSIGNED", "computed_in", "floating", "holds_magnitudes", "number_like", "promoted"]
+__all__ = ["WIDE_UNSIGNED", "computed_in", "floating", "holds_magnitudes", "number_like", "promote_types", "promoted"]
 
 
 #: Unsigned integers of which eager has few kernels, and which beside floats promote with nothing but themselves.
@@ -23,13 +23,13 @@ def promoted(operands: Sequence[Tensor]) -> torch.dtype:
     with_dims = [x.dtype for x in operands if x.dim()]
     without = [x.dtype for x in operands if not x.dim()]
     if not with_dims or not without:
-        return functools.reduce(_promote, with_dims or without)
-    higher, lower = functools.reduce(_promote, with_dims), functools.reduce(_promote, without)
+        return functools.reduce(promote_types, with_dims or without)
+    higher, lower = functools.reduce(promote_types, with_dims), functools.reduce(promote_types, without)
     if _kind(higher) >= _kind(lower) and _kind(higher):
         return higher
     if _kind(higher) == 2:
         return higher.to_complex()  # a complex number beside floats keeps their precision
-    return lower if _kind(lower) > 1 else _promote(higher, lower)
+    return lower if _kind(lower) > 1 else promote_types(higher, lower)
 
 
 def computed_in(operands: Iterable[Any]) -> torch.dtype | None:
@@ -57,7 +57,7 @@ def _kind(dtype: torch.dtype) -> int:
 
 
 @functools.cache
-def _promote(left: torch.dtype, right: torch.dtype) -> torch.dtype:
+def promote_types(left: torch.dtype, right: torch.dtype) -> torch.dtype:
     """`torch.promote_types`, which is itself an operator."""
     if left is not right and (left in WIDE_UNSIGNED or right in WIDE_UNSIGNED) and 2 not in (_kind(left), _kind(right)):
         raise RuntimeError(

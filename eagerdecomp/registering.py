@@ -11,6 +11,7 @@ from torch import Tensor
 
 from eagerdecomp._dispatcher import close_library, forget_dispatch, has_computed_kernel, overriding_in_silence, takes_numbers
 from eagerdecomp._torch import OpOverload, has_kernel, is_dispatched, op_names, overload
+from eagerdecomp.promotion import computed_in, promote_types
 from eagerdecomp.schema import facts_of
 
 __all__ = ["DeviceKernels", "number_places", "taking_numbers", "tensor_places", "without_numbers"]
@@ -175,7 +176,7 @@ def _dtype_of(value: Any, tensors: Sequence[Tensor]) -> torch.dtype:
         wide = torch.bool
     if not tensors:
         return wide
-    common = functools.reduce(torch.promote_types, [torch.result_type(one, value) for one in tensors])
+    common = functools.reduce(promote_types, filter(None, [computed_in([one, value]) for one in tensors]))
     kept = any(one.dim() and one.dtype is common for one in tensors)
     return wide if kept and _category(wide) <= _category(common) else common
 

@@ -26,6 +26,8 @@ _ROUNDS = 12
 _OTHERS = 3
 _OTHER_CHOICES = 8
 _THREADS = 2
+_YIELDS = 500
+_STRIDE = 101
 _TRACING = threading.Lock()
 
 
@@ -135,10 +137,22 @@ def _lies(tensor: Tensor) -> object:
     return tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype
 
 
-def _yielding(frame: FrameType, event: str, argument: Any) -> Any:
-    """A trace that lets another thread run before each line of Python."""
-    time.sleep(0)
-    return _yielding
+def _yielding() -> Any:
+    """Return a trace function that lets another thread run before each line of Python.
+
+    A change of threads costs tens of microseconds. A kernel that loops over its elements in Python has so many lines that, from
+    `_YIELDS` on, only every `_STRIDE`-th is a chance for other threads.
+    """
+    lines = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal lines
+        lines += 1
+        if lines <= _YIELDS or lines % _STRIDE == 0:
+            time.sleep(0)
+        return trace
+
+    return trace
 
 
 def _trace(heard: Any) -> None:
@@ -152,7 +166,7 @@ def _between_others(kernel: Kernel) -> Callable[..., Any]:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         before = sys.gettrace()
-        _trace(_yielding)
+        _trace(_yielding())
         try:
             return kernel.run(*args, **kwargs)
         finally:

@@ -168,6 +168,20 @@ NOT_COMPARED: dict[str, tuple[str, tuple[str, ...], str]] = {
         ("t1 = leaf('complex64', [5])", "t2 = leaf('complex64', [5], 'zeros')", "t3 = aten.addcdiv.default(t1, t1, t2)"),
         "core",
     ),
+    "a triangular system with zeros on its diagonal": (
+        "fuzz_judging.QUOTIENTS",
+        (
+            "t6 = leaf('float32', [5, 10, 5], 'small', 'contiguous', 986)",
+            "t7 = leaf('float32', [10, 5], 'normal', 'contiguous', 728)",
+            "t8 = aten.nextafter.default(t6, t7)",
+            "t11 = t7.reshape(-1)[0:][:6].view([2, 3])",
+            "t12 = aten.swapaxes.default(t11, 0, 1)",
+            "t23 = t12.to(torch.complex64).reshape(-1)[0:][:5].view([5, 1])",
+            "t24 = t8.to(torch.complex64).reshape(-1)[0:][:25].view([5, 5])",
+            "t25 = aten.triangular_solve.default(t23, t24)",
+        ),
+        "core",
+    ),
     "a deviation whose square is beyond the range": (
         "fuzz_judging.SQUARED",
         ("t1 = leaf('float32', [4, 5])", "t2 = t1 * 1e30", "t3 = aten.std.dim(t2, [1])"),

@@ -286,6 +286,17 @@ OPEN = {
         "t4 = t1.reshape(-1)[0:][:6].view([2, 3])",
         "t5 = aten.linalg_tensorsolve.default(t3, t4)",
     ),
+    "solution of tensors whose dims are moved": (
+        "t2 = leaf('float32', [5, 5, 5, 5], 'uniform', 'contiguous', 204)",
+        "t4 = leaf('float32', [5, 5, 5], 'ones', 'contiguous', 112)",
+        "t5 = aten.prod.int_out(t2, 0, out=t4)",
+        "t6 = t4.reshape(-1)[0:][:6].view([2, 3])",
+        "t7 = t4.reshape(-1)[0:][:6].view([3, 2])",
+        "t9 = leaf('float32', [6, 6], 'normal', 'contiguous', 88)",
+        "t10 = aten.kron.out(t6, t7, out=t9)",
+        "t13 = t9.reshape(-1)[0:][:36].view([2, 3, 6])",
+        "t14 = aten.linalg_tensorsolve.default(t13, t6, [0, 2])",
+    ),
     "solution of rank one": (
         "t1 = leaf('float32', [5, 5], 'normal', 'expanded', 718)",
         "t2 = leaf('float32', [5], 'normal', 'contiguous', 237)",
