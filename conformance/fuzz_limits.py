@@ -186,6 +186,17 @@ ALLOWED: tuple[Allowed, ...] = (
         ("t1 = leaf('float32', [3], 'normal', 'contiguous', 5)", "t2 = aten.binary_cross_entropy.default(t1, t1)"),
     ),
     Allowed(
+        r"multilabel_margin_loss_backward\.\w+|backward|gradient",
+        "'is_target' is out of range",
+        _VALUES,
+        (
+            "t1 = leaf('float32', [4, 5])",
+            "t2 = leaf('int64', [4, 5], 'zeros')",
+            "t3 = leaf('float32', [])",
+            "t4 = aten.multilabel_margin_loss_backward.default(t3, t1, t2, 1, t1)",
+        ),
+    ),
+    Allowed(
         r"segment_reduce\.\w+",
         "Expected segment_length >= 0",
         _VALUES,

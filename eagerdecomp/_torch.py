@@ -31,29 +31,30 @@ if TYPE_CHECKING:
 __all__ = [
     "BACKWARD_CODE",
     "DispatchMode",
+    "FUNCTION_PLACES",
     "FakeTensor",
     "FakeTensorMode",
-    "FUNCTION_PLACES",
     "HigherOrderOperator",
+    "NO_TORCH_FUNCTION",
     "OpOverload",
     "OpOverloadPacket",
+    "PLAIN_TORCH_DISPATCH",
     "Sizes",
     "TorchDispatchMode",
     "WeakTensor",
-    "NO_TORCH_FUNCTION",
-    "PLAIN_TORCH_DISPATCH",
     "above_autograd",
     "ambient_facts",
     "autograd_node",
     "before_first_call",
     "builtin",
     "call_at_key",
+    "desugars_first",
     "fake_mode_entered",
     "fake_tensor_log_off",
     "has_kernel",
-    "inductor_prims",
     "has_tag",
     "has_values",
+    "inductor_prims",
     "is_dense",
     "is_dispatched",
     "is_zero_tensor",
@@ -74,9 +75,10 @@ __all__ = [
     "push_mode",
     "python_kernels",
     "resolve_packet",
-    "sdp_facts",
     "same_storage",
+    "sdp_facts",
     "suggested_memory_format",
+    "torch_release",
     "tree_codegen",
     "tree_flatten",
     "with_torch_function",
@@ -561,3 +563,15 @@ class Sizes:
         """The symbol that a size was made; None for a number or an expression."""
         expression = size.node._expr if isinstance(size, torch.SymInt) else None
         return expression if expression is not None and expression.is_Symbol else None
+
+
+def torch_release() -> str:
+    """The release that footprints hold for: ``"2.13"`` of ``"2.13.0+cpu"``."""
+    return ".".join(torch.__version__.split(".")[:2])
+
+
+def desugars_first(types: Sequence[type]) -> bool:
+    """Whether a call holds a tensor subclass that takes operators apart itself: it goes first, and we see what it calls."""
+    return not all(
+        issubclass(kind, FakeTensor) or getattr(kind, "__torch_dispatch__", None) is PLAIN_TORCH_DISPATCH for kind in types
+    )

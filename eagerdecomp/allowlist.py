@@ -16,10 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch import OpOverload, torch_release
 from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.errors import PlanError
-from eagerdecomp.footprints import torch_release
 from eagerdecomp.plans import Plan
 
 __all__ = ["Allowlist", "allowlist_of", "opinfos"]

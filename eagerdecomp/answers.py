@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import FakeTensorMode, fake_tensor_log_off, no_current_modes, same_storage, without_torch_function
+from eagerdecomp.calltext import describe_call, value_text
 from eagerdecomp.errors import RuleError
 from eagerdecomp.forking import free_in_child
 from eagerdecomp.observing import Caught, leaves_of, mapped
 from eagerdecomp.rules import Rule
 from eagerdecomp.schema import arguments_of, facts_of
-from eagerdecomp.spelling import describe_call, value_text
 
 __all__ = ["expected_of", "held"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from eagerdecomp._higher_order import AmbientMode, run_higher_order
 from eagerdecomp._torch import HigherOrderOperator, OpOverload
 from eagerdecomp.opset import OpLike, OpSet, as_op_set
-from eagerdecomp.planner import is_plumbing_name
+from eagerdecomp.plumbing import is_plumbing_name
 
 __all__ = ["BackendRecorder"]
 

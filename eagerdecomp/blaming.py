@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from eagerdecomp._torch import HigherOrderOperator, OpOverload, builtin, no_current_modes
+from eagerdecomp._torch import HigherOrderOperator, OpOverload, builtin, desugars_first, no_current_modes
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.blamed import Blame, BlameReport, Culprit
 from eagerdecomp.cache import ProgramCache
@@ -22,13 +22,11 @@ from eagerdecomp.keeping import KeepingMode
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.observing import Caught
 from eagerdecomp.opset import OpLike, OpSet
-from eagerdecomp.recorded import Line
 from eagerdecomp.replaying import Call, Draws, Finding, answered_by, compared, culprit_of, replayed, why_not_compared
 from eagerdecomp.reproducer import Named, named_backend, reproducer
 from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules import Rule
-from eagerdecomp.tracer import desugars_first
-from eagerdecomp.userlines import ForwardLines, UserLines, places_in_words
+from eagerdecomp.userlines import ForwardLines, Line, UserLines, places_in_words
 
 __all__ = ["Blaming", "blame"]
 

@@ -16,10 +16,10 @@ from eagerdecomp._torch import OpOverload
 from eagerdecomp.cachefile import Filed, Owned, Saved, load, owner_text, save
 from eagerdecomp.forking import free_in_child
 from eagerdecomp.identities import NoIdentity, Owner, owner_identity
-from eagerdecomp.key import Column, key_labels, key_or_none
+from eagerdecomp.key import Column, key_labels, key_or_none, shown_fact
 from eagerdecomp.program import Program
 
-__all__ = ["CacheInfo", "OpPrograms", "ProgramCache", "shared_cache", "shown_fact"]
+__all__ = ["CacheInfo", "OpPrograms", "ProgramCache", "shared_cache"]
 
 # After so many recordings without a program, an op's rule is run directly.
 _VAIN_RECORDINGS = 3
@@ -337,13 +337,6 @@ def _differences(owner: Mapping[str, Any], others: Iterable[str]) -> str:
         "rules": "rules",
     }
     return f"it was made for another {', '.join(told[part] for part in differ)}"
-
-
-def shown_fact(fact: Any) -> str:
-    """A fact of a key for people: a scalar without its type, and one that is kept by its text as that."""
-    if isinstance(fact, tuple) and len(fact) == 2 and isinstance(fact[0], type):
-        return fact[1] if isinstance(fact[1], str) else repr(fact[1])
-    return repr(fact)
 
 
 _SHARED_LIMIT = 16

@@ -15,7 +15,8 @@ from typing import Any
 
 from torch import Tensor
 
-from eagerdecomp.footprints import Footprint, torch_release
+from eagerdecomp._torch import torch_release
+from eagerdecomp.footprints import Footprint
 
 __all__ = ["SeenCall", "SeenOp", "load_calls", "spelled"]
 

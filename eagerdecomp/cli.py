@@ -11,8 +11,9 @@ from typing import NoReturn
 from eagerdecomp._version import __version__
 from eagerdecomp.commands import COMMANDS
 from eagerdecomp.commands.colour import painted
-from eagerdecomp.commands.command import EXIT_CODES, FAILED, INTERRUPTED, USAGE_ERROR, Command, UsageError
+from eagerdecomp.commands.command import EXIT_CODES, FAILED, INTERRUPTED, Command
 from eagerdecomp.errors import EagerDecompError, OpSetError, PlanError
+from eagerdecomp.host.import_path import USAGE_ERROR, UsageError
 from eagerdecomp.runscript import ScriptNotFound
 
 __all__ = ["COMMANDS", "main"]

@@ -13,7 +13,7 @@ import torch
 from eagerdecomp._torch import DispatchMode, OpOverload, mode_stack
 from eagerdecomp.direct import native
 from eagerdecomp.forking import free_in_child
-from eagerdecomp.planner import COLLECTIVE_NAMESPACES
+from eagerdecomp.plumbing import COLLECTIVE_NAMESPACES
 
 __all__ = ["Callbacks", "with_modes_of_here"]
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import HigherOrderOperator, OpOverload, lazy_bits_visible, no_current_modes
+from eagerdecomp._torch import HigherOrderOperator, OpOverload, desugars_first, lazy_bits_visible, no_current_modes
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.comparison import Comparison, Divergence, Histogram, counted
@@ -28,7 +28,6 @@ from eagerdecomp.opset import OpLike, OpSet, core_aten
 from eagerdecomp.replaying import Call, Draws, eager, why_not_compared
 from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules import Rule
-from eagerdecomp.tracer import desugars_first
 from eagerdecomp.userlines import UserLines, places_in_words
 
 __all__ = ["Comparing", "Side", "compare"]

@@ -17,8 +17,8 @@ from eagerdecomp.errors import Attempt
 from eagerdecomp.key import program_arguments
 from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.rules import NoRoute
-from eagerdecomp.schema import arguments_of
-from eagerdecomp.tracer import Recorder, tensors_in
+from eagerdecomp.schema import arguments_of, tensors_in
+from eagerdecomp.tracer import Recorder
 
 __all__ = ["attempts", "ends", "failed_ops", "openers", "path"]
 

@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from eagerdecomp.htmlpages import count_text, duration_text
-from eagerdecomp.planner import is_plumbing_name
+from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.record import Record
-from eagerdecomp.recorded import Flow, Line, Site, Unsupported
+from eagerdecomp.recorded import Flow, Site, Unsupported
+from eagerdecomp.userlines import Line
 
 __all__ = ["Counts", "Digest", "LineRow", "OpRow", "Wanted", "file_name", "place_text"]
 

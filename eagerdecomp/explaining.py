@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -21,13 +21,13 @@ from eagerdecomp._torch import (
     without_torch_function,
 )
 from eagerdecomp.backend import Backend, as_backend
-from eagerdecomp.cache import OpPrograms, shown_fact
+from eagerdecomp.calltext import describe_call
 from eagerdecomp.codegen import source_of
 from eagerdecomp.direct import path_of
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.explanation import Explanation, Step, Way, count_text
 from eagerdecomp.keeping import kept_of
-from eagerdecomp.key import Column, column_values, exact_columns, key_labels, parameter_name, program_arguments
+from eagerdecomp.key import Column, column_values, exact_columns, key_labels, parameter_name, program_arguments, shown_fact
 from eagerdecomp.opset import OpLike, OpSet, core_aten, resolve_ops
 from eagerdecomp.passes import PIPELINE
 from eagerdecomp.planner import Planner, shipped_costs
@@ -36,7 +36,6 @@ from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.schema import arguments_of, facts_of, is_composite
 from eagerdecomp.sizes import plain
-from eagerdecomp.spelling import describe_call
 from eagerdecomp.tracer import Recorder
 from eagerdecomp.unsupported import unsupported_error
 
@@ -120,7 +119,7 @@ def explain_on(
     op: OpOverload,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    last: tuple[OpPrograms, Any] | None = None,
+    last: tuple[_Programs, Any] | None = None,
     **live: Any,
 ) -> Explanation:
     """`explain` for a planner at hand; `last`, the table and key of the last recorded call, and `live` are what a mode knows."""
@@ -133,7 +132,7 @@ def _explain(
     op: OpOverload,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    last: tuple[OpPrograms, Any] | None,
+    last: tuple[_Programs, Any] | None,
     live: Mapping[str, Any],
 ) -> Explanation:
     asked = bool(args or kwargs) or not any(not argument.has_default for argument in facts_of(op).arguments)
@@ -197,7 +196,17 @@ def _program(program: Program) -> dict[str, Any]:
     return {"before": before, "passes": passes, "after": str(program), "code": source_of(program), "direct": direct}
 
 
-def _last_program(table: OpPrograms, key: Any) -> dict[str, Any]:
+class _Programs(Protocol):
+    """The programs of one op, as a cache keeps them."""
+
+    @property
+    def listings(self) -> Mapping[Any, Program]: ...
+
+    @property
+    def columns(self) -> tuple[Column, ...]: ...
+
+
+def _last_program(table: _Programs, key: Any) -> dict[str, Any]:
     """The program of the last recorded call, if it is still kept, and what its key holds."""
     program = table.listings.get(key)
     if not isinstance(program, Program):

@@ -13,20 +13,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from typing import TypeAlias
 
-import torch
+from eagerdecomp._torch import torch_release
 
-__all__ = ["Footprint", "Footprints", "load_footprints", "torch_release"]
+__all__ = ["Footprint", "Footprints", "load_footprints"]
 
 #: What one call of a rule called: op -> how often.
 Footprint: TypeAlias = Mapping[str, int]
 
 #: op -> rule source -> the footprints seen, most frequent first.
 Footprints: TypeAlias = Mapping[str, Mapping[str, tuple[Footprint, ...]]]
-
-
-def torch_release() -> str:
-    """The release that footprints hold for: ``"2.13"`` of ``"2.13.0+cpu"``."""
-    return ".".join(torch.__version__.split(".")[:2])
 
 
 class _ByLine(Mapping[str, Mapping[str, tuple[Footprint, ...]]]):

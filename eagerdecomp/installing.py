@@ -19,7 +19,7 @@ from eagerdecomp.explanation import Explanation
 from eagerdecomp.forking import free_in_child
 from eagerdecomp.keeping import keep_everywhere, kept_of
 from eagerdecomp.opset import OpLike, OpSet, resolve_ops
-from eagerdecomp.planner import is_plumbing_name
+from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.registering import DeviceKernels, tensor_places, without_numbers
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.runtime import Entry

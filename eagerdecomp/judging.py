@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload, has_values
+from eagerdecomp.calltext import tensor_text
 from eagerdecomp.observing import Observed, copied, leaves_of, mapped, observe, resolved
 from eagerdecomp.schema import arguments_of, facts_of
-from eagerdecomp.spelling import tensor_text
 
 __all__ = ["Difference", "Tolerance", "difference", "is_arbitrary", "tolerance_of", "written_inputs"]
 

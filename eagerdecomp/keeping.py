@@ -37,6 +37,7 @@ from eagerdecomp._torch import (
     OpOverload,
     builtin,
     call_at_key,
+    desugars_first,
     has_kernel,
     lazy_bit_guards,
     leave_modes,
@@ -50,9 +51,8 @@ from eagerdecomp.errors import OpSetError
 from eagerdecomp.forking import free_in_child
 from eagerdecomp.generators import states_of
 from eagerdecomp.opset import OpLike, core_aten, resolve_ops
-from eagerdecomp.planner import is_plumbing_name
+from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.schema import OpFacts, facts_of, is_composite
-from eagerdecomp.tracer import desugars_first
 from eagerdecomp.tying import Call, Tie
 
 if TYPE_CHECKING:

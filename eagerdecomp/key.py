@@ -38,6 +38,7 @@ __all__ = [
     "parameter_name",
     "program_arguments",
     "reading",
+    "shown_fact",
     "whole_facts",
 ]
 
@@ -473,3 +474,10 @@ def _signature(arguments: Sequence[Argument], namespace: dict[str, Any]) -> str:
         else:
             parts.append(parameter_name(argument))
     return ", ".join(parts)
+
+
+def shown_fact(fact: Any) -> str:
+    """A fact of a key for people: a scalar without its type, and one that is kept by its text as that."""
+    if isinstance(fact, tuple) and len(fact) == 2 and isinstance(fact[0], type):
+        return fact[1] if isinstance(fact[1], str) else repr(fact[1])
+    return repr(fact)

@@ -11,17 +11,15 @@ from torch import Tensor
 
 from eagerdecomp._torch import FakeTensor, OpOverload
 from eagerdecomp.layouts import all_row_major, iterator_strides
+from eagerdecomp.plumbing import READ
 from eagerdecomp.precision import wide_type
 from eagerdecomp.promotion import floating, promoted
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.schema import facts_of
 
-__all__ = ["READ", "formula", "kept_number", "kept_numbers", "relaid", "told"]
+__all__ = ["formula", "kept_number", "kept_numbers", "relaid", "told"]
 
 aten = torch.ops.aten
-
-#: By which rules read a number of a tensor's data.
-READ = aten._local_scalar_dense.default
 
 _KEPT = 64
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from eagerdecomp._dynamo import traced_functional
 from eagerdecomp._higher_order import run_higher_order
-from eagerdecomp._torch import HigherOrderOperator
+from eagerdecomp._torch import HigherOrderOperator, desugars_first
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.engine import Engine, HostRandom, OnUnsupported
@@ -17,7 +17,6 @@ from eagerdecomp.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.preflight import Preflight
 from eagerdecomp.rules import NoRoute, Rule, index_rules
 from eagerdecomp.stats import Stats
-from eagerdecomp.tracer import desugars_first
 from eagerdecomp.verified import Verified, Verify, as_verify
 from eagerdecomp.verifying import Verifying, watch_of
 

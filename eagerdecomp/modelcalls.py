@@ -18,8 +18,7 @@ from eagerdecomp.key import key_or_none
 from eagerdecomp.planner import Planner
 from eagerdecomp.rehearsal import Rehearsal
 from eagerdecomp.routes import Route
-from eagerdecomp.schema import arguments_of
-from eagerdecomp.tracer import tensors_in
+from eagerdecomp.schema import arguments_of, tensors_in
 from eagerdecomp.userlines import fault_in_words
 
 __all__ = ["ModelCalls", "model_calls"]

@@ -25,7 +25,7 @@ from eagerdecomp._torch import (
     tree_flatten,
 )
 from eagerdecomp.errors import TraceError
-from eagerdecomp.planner import is_plumbing_name
+from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.schema import reads_data
 from eagerdecomp.traced import as_traced
 from eagerdecomp.userlines import UserLines

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from eagerdecomp.recorded import Bucket, Event, Head, Line
+from eagerdecomp.recorded import Bucket, Event, Head
+from eagerdecomp.userlines import Line
 
 __all__ = ["trace_text"]
 

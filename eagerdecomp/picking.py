@@ -16,29 +16,12 @@ from torch import Tensor
 from eagerdecomp.promotion import number_like
 from eagerdecomp.spelling import not_implemented
 
-__all__ = [
-    "BLOCK",
-    "FLOAT8",
-    "RARE",
-    "along",
-    "combined",
-    "in_blocks",
-    "positions",
-    "read_range",
-    "refusing_types",
-    "taken",
-    "writers",
-]
+__all__ = ["BLOCK", "along", "combined", "in_blocks", "positions", "read_range", "refusing_types", "taken", "writers"]
 
 aten = torch.ops.aten
 
 #: Elements of the largest temporary: a result that needs more is made in blocks.
 BLOCK = 1 << 24
-
-FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e8m0fnu})
-
-#: Types that few of eager's kernels take.
-RARE = FLOAT8 | {torch.uint16, torch.uint32, torch.uint64, torch.complex32}
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

@@ -12,64 +12,12 @@ from eagerdecomp.backend import Backend
 from eagerdecomp.footprints import load_footprints
 from eagerdecomp.generators import drawing_in_turn
 from eagerdecomp.opset import OpSet, Predicate
+from eagerdecomp.plumbing import WORKSPACE_OF, is_plumbing_name
 from eagerdecomp.rules import Rule
 from eagerdecomp.schema import facts_of, is_composite
 from eagerdecomp.search import Costs
 
-__all__ = [
-    "COLLECTIVE_NAMESPACES",
-    "Decision",
-    "HOST_OPS",
-    "PLUMBING_NAMESPACES",
-    "PLUMBING_OPS",
-    "Planner",
-    "is_plumbing_name",
-    "shipped_costs",
-]
-
-#: Namespaces of collectives, which are a process group's, not a backend's.
-COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor"})
-
-#: Namespaces that carry no computation on tensors' values, or none that a backend's kernels could run: profiler ranges, metadata
-#: queries, collectives. Their ops pass, counted.
-PLUMBING_NAMESPACES = COLLECTIVE_NAMESPACES | {"prim", "profiler"}
-
-#: ATen ops that answer questions about metadata, or hold numbers to a condition in compiled graphs, and compute nothing.
-PLUMBING_OPS = frozenset(
-    {
-        "aten._assert_scalar.default",
-        "aten.sym_constrain_range.default",
-        "aten.sym_constrain_range_for_size.default",
-        "aten._has_same_storage_numel.default",
-        "aten.is_set_to.default",
-        "aten.sym_size.default",
-        "aten.sym_stride.default",
-        "aten.is_contiguous.default",
-        "aten.is_contiguous.memory_format",
-        "aten.is_strides_like_format.default",
-        "aten.is_non_overlapping_and_dense.default",
-        "aten.size.default",
-        "aten.stride.default",
-        "aten.storage_offset.default",
-        "aten.numel.default",
-        "aten.dim.default",
-        "aten._version.default",
-        "aten.result_type.Tensor",
-        "aten.result_type.Scalar",
-        "aten.result_type.Scalar_Tensor",
-        "aten.result_type.Scalar_Scalar",
-        "aten.can_cast.default",
-        "aten.promote_types.default",
-    }
-)
-
-#: ATen ops that need a resource of the host: `from_file` maps a file into memory. No set of ops can replace them. They pass.
-HOST_OPS = frozenset({"aten.from_file.default"})
-
-#: Backward ops that read a workspace which their forward op's kernel alone knows how to write. A set that holds one without its
-#: forward op cannot use it: ours would hand it another workspace, and it crashes.
-WORKSPACE_OF = {"aten::mkldnn_rnn_layer_backward": "aten.mkldnn_rnn_layer.default"}
-
+__all__ = ["Decision", "Planner", "shipped_costs"]
 
 # Sources of the last resort, in the order they are tried.
 _LAST = ("prims", "small")
@@ -250,8 +198,3 @@ def shipped_costs(ops: OpSet) -> Costs:
     """What each route costs on an op set, by the shipped footprints."""
     has_prims = any(op.namespace == "prims" for op in ops)
     return Costs(load_footprints(), frozenset(map(str, ops)), is_plumbing_name, "" if has_prims else "prims")
-
-
-def is_plumbing_name(name: str) -> bool:
-    """Whether an op, by its name (``"aten.add.Tensor"``), carries no computation, so that it passes whatever the set."""
-    return name.partition(".")[0] in PLUMBING_NAMESPACES or name in PLUMBING_OPS or name in HOST_OPS

@@ -6,17 +6,18 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from eagerdecomp._torch import OpOverload, is_dispatched, op_names, overload
+from eagerdecomp._torch import OpOverload, is_dispatched, op_names, overload, torch_release
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.calls import load_calls
 from eagerdecomp.decomps import few_kernels
-from eagerdecomp.footprints import load_footprints, torch_release
+from eagerdecomp.footprints import load_footprints
 from eagerdecomp.gaps import SmallSet, choose_kernels, fewest_kernels, smallest_set
 from eagerdecomp.modelcalls import ModelCalls, model_calls
 from eagerdecomp.opset import OpLike, OpSet, infra, resolve_ops
 from eagerdecomp.planned import OpPlan
-from eagerdecomp.planner import Planner, is_plumbing_name
+from eagerdecomp.planner import Planner
 from eagerdecomp.plans import Plan
+from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.probing import with_rules
 from eagerdecomp.routes import Routes, op_named
 from eagerdecomp.rulebook import planner_of

@@ -17,16 +17,15 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from eagerdecomp._torch import DispatchMode, FakeTensorMode, OpOverload, above_autograd, fake_tensor_log_off
+from eagerdecomp._torch import DispatchMode, FakeTensorMode, OpOverload, above_autograd, desugars_first, fake_tensor_log_off
 from eagerdecomp.backend import Backend
 from eagerdecomp.cache import ProgramCache
+from eagerdecomp.calltext import describe_call
 from eagerdecomp.engine import Engine
 from eagerdecomp.errors import UnsupportedGradientError, UnsupportedOpError
 from eagerdecomp.forking import free_in_child
 from eagerdecomp.rules import NoRoute, Rule
-from eagerdecomp.schema import arguments_of, facts_of
-from eagerdecomp.spelling import describe_call
-from eagerdecomp.tracer import desugars_first, tensors_in
+from eagerdecomp.schema import arguments_of, facts_of, tensors_in
 
 __all__ = ["Preflight"]
 

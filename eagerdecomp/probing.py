@@ -17,7 +17,7 @@ from eagerdecomp._torch import (
 )
 from eagerdecomp.calls import SeenCall, SeenOp
 from eagerdecomp.calltext import parse_call
-from eagerdecomp.planner import is_plumbing_name
+from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.rules import NoRoute, Rule
 
 __all__ = ["with_rules"]

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import torch
 
 from eagerdecomp._torch import OpOverload
+from eagerdecomp.calltext import value_text
 from eagerdecomp.errors import ProgramError
 from eagerdecomp.schema import facts_of, is_composite
 from eagerdecomp.sizes import Expression
-from eagerdecomp.spelling import value_text
 
 __all__ = [
     "KernelCall",

@@ -11,11 +11,26 @@ from torch import Tensor
 
 from eagerdecomp.spelling import scalar_type_name
 
-__all__ = ["WIDE_UNSIGNED", "computed_in", "floating", "holds_magnitudes", "number_like", "promote_types", "promoted"]
+__all__ = [
+    "FLOAT8",
+    "RARE",
+    "WIDE_UNSIGNED",
+    "computed_in",
+    "floating",
+    "holds_magnitudes",
+    "number_like",
+    "promote_types",
+    "promoted",
+]
 
 
 #: Unsigned integers of which eager has few kernels, and which beside floats promote with nothing but themselves.
 WIDE_UNSIGNED = frozenset({torch.uint16, torch.uint32, torch.uint64})
+
+FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e8m0fnu})
+
+#: Types that few of eager's kernels take.
+RARE = FLOAT8 | {torch.uint16, torch.uint32, torch.uint64, torch.complex32}
 
 
 def promoted(operands: Sequence[Tensor]) -> torch.dtype:

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from eagerdecomp.errors import RecordError
 from eagerdecomp.perfetto import trace_text
-from eagerdecomp.recorded import Bucket, Bypass, Event, Flow, Head, KernelEvent, Line, Miss, Site, Unsupported
+from eagerdecomp.recorded import Bucket, Bypass, Event, Flow, Head, KernelEvent, Miss, Site, Unsupported
+from eagerdecomp.userlines import Line
 
 __all__ = ["Bucket", "Bypass", "Event", "Flow", "Head", "KernelEvent", "Line", "Miss", "Record", "Site", "Unsupported"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Bucket", "Bypass", "Event", "Flow", "Head", "KernelEvent", "Line", "Miss", "Site", "Unsupported"]
+__all__ = ["Bucket", "Bypass", "Event", "Flow", "Head", "KernelEvent", "Miss", "Site", "Unsupported"]
 
 
 @dataclass(frozen=True)
@@ -45,26 +45,6 @@ class Head:
     devices: tuple[str, ...] = ()
     cpu_threads: int = 0
     threads: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line that calls came from: the nearest one outside torch, this library and Python's own.
-
-    Attributes:
-        file: its file, "" where there was none (an autograd thread, beyond what is known of it).
-        number: its number there.
-        function: the function that it stands in.
-        text: what it says, stripped, "" where the source is not there.
-        backward: the autograd node that made the calls ("GeluBackward0"), "" outside of backward passes. The line is then the one
-            of the forward call that the node is the gradient of, if that is known, else the one that called for gradients.
-    """
-
-    file: str
-    number: int
-    function: str
-    text: str
-    backward: str = ""
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ import torch
 from torch.profiler import record_function
 
 from eagerdecomp._higher_order import AmbientMode
-from eagerdecomp._torch import OpOverload, builtin, mode_stack, profiler_is_on
+from eagerdecomp._torch import OpOverload, builtin, desugars_first, mode_stack, profiler_is_on
 from eagerdecomp._version import __version__
 from eagerdecomp.backend import Backend, Kernel, as_backend
+from eagerdecomp.calltext import describe_call
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.forking import free_in_child
 from eagerdecomp.mode import EagerDecompMode
@@ -28,9 +29,7 @@ from eagerdecomp.record import Record
 from eagerdecomp.recorded import Head, Miss, Unsupported
 from eagerdecomp.rules import NoRoute
 from eagerdecomp.runtime import Entry
-from eagerdecomp.spelling import describe_call
 from eagerdecomp.tallies import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
-from eagerdecomp.tracer import desugars_first
 from eagerdecomp.unsupported import unsupported_error
 from eagerdecomp.userlines import UserLines
 

@@ -17,10 +17,9 @@ from eagerdecomp.argument_checks import ARGUMENT_CHECKS
 from eagerdecomp.eager.determinism import alerts
 from eagerdecomp.held import held_number, holding
 from eagerdecomp.norm_checks import NORM_CHECKS
-from eagerdecomp.picking import RARE
 from eagerdecomp.precision import HALF, wide_type
 from eagerdecomp.product_checks import PRODUCT_CHECKS
-from eagerdecomp.promotion import WIDE_UNSIGNED, computed_in, promoted
+from eagerdecomp.promotion import RARE, WIDE_UNSIGNED, computed_in, promoted
 from eagerdecomp.shape_checks import SHAPE_CHECKS, check_few
 from eagerdecomp.spelling import cpp_name, dimension_error, not_implemented, scalar_type_name, shape_text
 from eagerdecomp.type_checks import TYPE_CHECKS

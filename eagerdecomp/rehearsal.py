@@ -26,8 +26,8 @@ from eagerdecomp.passes import optimise
 from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.routes import Route
 from eagerdecomp.rules import NoRoute, Rule
-from eagerdecomp.schema import arguments_of, facts_of
-from eagerdecomp.tracer import Recorder, tensors_in
+from eagerdecomp.schema import arguments_of, facts_of, tensors_in
+from eagerdecomp.tracer import Recorder
 
 __all__ = ["Rehearsal"]
 

@@ -10,15 +10,16 @@ import torch
 
 from eagerdecomp._torch import OpOverload, builtin, fake_mode_entered, lazy_bits_visible, no_current_modes, without_torch_function
 from eagerdecomp.blamed import Culprit
+from eagerdecomp.calltext import describe_call
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.judging import Difference, difference
 from eagerdecomp.key import program_arguments
 from eagerdecomp.observing import Caught, Observed, copied, is_plain, leaves_of, observe, observed
-from eagerdecomp.planner import WORKSPACE_OF, Planner
+from eagerdecomp.planner import Planner
+from eagerdecomp.plumbing import WORKSPACE_OF
 from eagerdecomp.rules import NoRoute, Rule, place_of
 from eagerdecomp.schema import arguments_of, call_of, facts_of
 from eagerdecomp.sizes import plain
-from eagerdecomp.spelling import describe_call
 from eagerdecomp.tracer import Recorder
 
 __all__ = [

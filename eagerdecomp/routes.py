@@ -21,7 +21,8 @@ from eagerdecomp.calltext import parse_call
 from eagerdecomp.closing import Clauses, closure
 from eagerdecomp.footprints import Footprint, Footprints
 from eagerdecomp.opset import Predicate
-from eagerdecomp.planner import Planner, is_plumbing_name
+from eagerdecomp.planner import Planner
+from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.rules import Rule
 from eagerdecomp.schema import facts_of, functional_twin
 

@@ -18,6 +18,7 @@ from eagerdecomp._torch import (
     FakeTensor,
     OpOverload,
     builtin,
+    desugars_first,
     lazy_bit_guards,
     lazy_bits_seen_by_kernels,
     same_storage,
@@ -52,14 +53,15 @@ from eagerdecomp.key import (
     make_handler,
     program_arguments,
 )
-from eagerdecomp.linking import READ, told
+from eagerdecomp.linking import told
 from eagerdecomp.observing import Caught, leaves_of
 from eagerdecomp.planner import Decision, Planner
+from eagerdecomp.plumbing import READ
 from eagerdecomp.registering import number_places, taking_numbers
 from eagerdecomp.rules import Call, NoRoute, Rule, first_answer
 from eagerdecomp.schema import arguments_of, call_of, facts_of, writes_several
 from eagerdecomp.stats import OpStats
-from eagerdecomp.tracer import Recorder, desugars_first
+from eagerdecomp.tracer import Recorder
 from eagerdecomp.writeback import counted
 
 __all__ = ["Entry", "Runtime", "Watch"]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from eagerdecomp._torch import OpOverload, has_kernel, is_dispatched, overload, packet_overloads
 
@@ -22,6 +23,7 @@ __all__ = [
     "kind_of",
     "reads_data",
     "settled_by_out",
+    "tensors_in",
     "writes_several",
 ]
 
@@ -230,3 +232,12 @@ def _returns_fit(op: OpOverload, twin: OpOverload, facts: OpFacts) -> bool:
     # An in-place op returns what it wrote; one that writes lists returns nothing, its twin one list per written argument.
     fresh = len(op._schema.returns) or len(facts.mutated)
     return returned == fresh
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Every tensor in a nested argument or result, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)

@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 
 __all__ = [
-    "SHORT_DTYPES",
     "cpp_name",
-    "describe_call",
     "dimension_error",
-    "dtype_text",
     "no_cast",
     "not_held",
     "not_implemented",
     "not_true",
     "scalar_type_name",
     "shape_text",
-    "tensor_text",
     "type_name",
-    "value_text",
 ]
 
-
-def value_text(value: Any) -> str:
-    """A literal as Python spells it, but a storage by its length: torch spells out each byte."""
-    return f"storage of {value.nbytes()} bytes" if isinstance(value, torch.UntypedStorage) else repr(value)
-
-
-#: Dtypes as PyTorch's listings of graphs spell them; one that is not here by its own name.
-SHORT_DTYPES = {
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.float16: "f16",
-    torch.bfloat16: "bf16",
-    torch.complex64: "c64",
-    torch.complex128: "c128",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.int16: "i16",
-    torch.int8: "i8",
-    torch.uint8: "u8",
-    torch.bool: "b8",
-}
 
 _SCALAR_TYPE_NAMES = {
     torch.bool: "Bool",
@@ -131,32 +104,6 @@ def not_implemented(kernel: str, dtype: torch.dtype) -> NotImplementedError:
 def shape_text(shape: Iterable[int]) -> str:
     """A shape as ATen's messages spell it: ``[2, 3]``."""
     return "[" + ", ".join(map(str, shape)) + "]"
-
-
-def dtype_text(dtype: torch.dtype) -> str:
-    """A dtype as PyTorch's listings spell it: ``f32``."""
-    return SHORT_DTYPES.get(dtype, str(dtype).removeprefix("torch."))
-
-
-def tensor_text(tensor: torch.Tensor, *, strides: bool = False) -> str:
-    """A tensor as PyTorch's listings spell it: ``f32[2, 3]``, with strides ``f32[2, 3][3, 1]``; the device if not the CPU."""
-    place = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
-    return f"{dtype_text(tensor.dtype)}{list(tensor.shape)}{list(tensor.stride()) if strides else ''}{place}"
-
-
-def describe_call(op: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """A call in short: ``aten.add.Tensor(f32[2, 3], 1, alpha=2)``."""
-    shown = [_describe(arg) for arg in args] + [f"{name}={_describe(value)}" for name, value in kwargs.items()]
-    return f"{op}({', '.join(shown)})"
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return tensor_text(value)
-    if isinstance(value, (list, tuple)):
-        shown = ", ".join(map(_describe, value[:8])) + (f", ... {len(value)} in all" if len(value) > 8 else "")
-        return f"[{shown}]"
-    return value_text(value)
 
 
 def dimension_error(dim: int, rank: int) -> IndexError:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import Sizes, tree_flatten
+from eagerdecomp.calltext import tensor_text
 from eagerdecomp.errors import TraceError
-from eagerdecomp.spelling import tensor_text
 
 __all__ = ["Trace", "as_traced", "looks"]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._dispatcher import takes_numbers
-from eagerdecomp._torch import PLAIN_TORCH_DISPATCH, DispatchMode, FakeTensor, OpOverload
+from eagerdecomp._torch import DispatchMode, OpOverload, desugars_first
 from eagerdecomp.answers import expected_of, held
 from eagerdecomp.chain import Chain
 from eagerdecomp.eager.acceptance import judge_kernel_error, make_final, reason_of_failure
@@ -21,10 +21,10 @@ from eagerdecomp.program import KernelCall, Program, Slot, slots_in
 from eagerdecomp.reads import Reads, Values
 from eagerdecomp.registering import tensor_places, without_numbers
 from eagerdecomp.rules import NoRoute, Rule, first_answer
-from eagerdecomp.schema import facts_of, reads_data
+from eagerdecomp.schema import facts_of, reads_data, tensors_in
 from eagerdecomp.sizes import Traced, plain
 
-__all__ = ["Recorder", "Recording", "desugars_first", "tensors_in"]
+__all__ = ["Recorder", "Recording"]
 
 # Calls whose arguments carry a storage offset that the rule may have read from an input.
 _OFFSET_OPS = frozenset(
@@ -88,13 +88,6 @@ class Recording:
     why_not: str = ""
     columns: Mapping[Column, Any] | None = None
     reads_offsets: bool = False
-
-
-def desugars_first(types: Sequence[type]) -> bool:
-    """Whether a call holds a tensor subclass that takes operators apart itself: it goes first, and we see what it calls."""
-    return not all(
-        issubclass(kind, FakeTensor) or getattr(kind, "__torch_dispatch__", None) is PLAIN_TORCH_DISPATCH for kind in types
-    )
 
 
 class Recorder(DispatchMode):
@@ -447,15 +440,6 @@ def _memory_of(value: Any) -> int:
     if not isinstance(value, Tensor) or value.layout is not torch.strided or not value.numel():
         return 0
     return int(value.untyped_storage()._cdata)
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Every tensor in a nested argument or result, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_in(item)
 
 
 def _numbers(value: Any) -> Iterator[Any]:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from eagerdecomp._torch import OpOverload
+from eagerdecomp.calltext import describe_call
 from eagerdecomp.diagnosis import attempts, ends, failed_ops, openers, path
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.opset import infra
 from eagerdecomp.outside import outside_layouts
 from eagerdecomp.planner import Planner
 from eagerdecomp.rules import NoRoute
-from eagerdecomp.spelling import describe_call
 
 __all__ = ["unsupported_error"]
 

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -14,9 +15,8 @@ import torch
 
 from eagerdecomp._torch import BACKWARD_CODE, autograd_node, next_node_number, node_number
 from eagerdecomp.forking import free_in_child
-from eagerdecomp.recorded import Line
 
-__all__ = ["ForwardLines", "UserLines", "fault_in_words", "places_in_words"]
+__all__ = ["ForwardLines", "Line", "UserLines", "fault_in_words", "places_in_words"]
 
 _OURS = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, torch.__file__ or ""))
 _PYTHONS = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
@@ -29,6 +29,27 @@ _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 #: So many autograd nodes back the line of a forward call is remembered.
 _NODES = 200_000
 _PLACES = 50_000
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that calls came from: the nearest one outside torch, this library and Python's own.
+
+    Attributes:
+        file: its file, "" where there was none (an autograd thread, beyond what is known of it).
+        number: its number there.
+        function: the function that it stands in.
+        text: what it says, stripped, "" where the source is not there.
+        backward: the autograd node that made the calls ("GeluBackward0"), "" outside of backward passes. The line is then the one
+            of the forward call that the node is the gradient of, if that is known, else the one that called for gradients.
+    """
+
+    file: str
+    number: int
+    function: str
+    text: str
+    backward: str = ""
+
 
 _OTHER = Line("", 0, "", "")
 

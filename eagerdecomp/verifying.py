@@ -22,20 +22,20 @@ from torch.nn import Parameter
 from eagerdecomp._torch import OpOverload, builtin, has_values, lazy_bits_visible, no_current_modes
 from eagerdecomp.backend import Backend, Kernel
 from eagerdecomp.blamed import Blame, Culprit
+from eagerdecomp.calltext import describe_call
 from eagerdecomp.direct import native
 from eagerdecomp.errors import DifferenceError, UnsupportedOpError
 from eagerdecomp.forking import free_in_child
 from eagerdecomp.judging import Difference, difference
 from eagerdecomp.observing import Caught, Observed, copied, leaves_of, observed
 from eagerdecomp.opset import OpLike
-from eagerdecomp.planner import is_plumbing_name
+from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.replaying import Call, Draws, answered_by, culprit_of, eager, replayed, why_not_compared
 from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules import NoRoute, Rule, place_of
 from eagerdecomp.runtime import Watch
 from eagerdecomp.schema import facts_of, is_composite
 from eagerdecomp.sizes import plain
-from eagerdecomp.spelling import describe_call
 from eagerdecomp.userlines import UserLines, places_in_words
 from eagerdecomp.verified import Verified, Verify
 

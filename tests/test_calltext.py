@@ -11,8 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagerdecomp.calltext import CallTextError, parse_call
-from eagerdecomp.spelling import SHORT_DTYPES, describe_call
+from eagerdecomp.calltext import SHORT_DTYPES, CallTextError, describe_call, parse_call
 
 aten = torch.ops.aten
 

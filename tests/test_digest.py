@@ -6,7 +6,8 @@ import json
 
 from eagerdecomp.digest import Digest, file_name
 from eagerdecomp.record import Record
-from eagerdecomp.recorded import Bucket, Flow, Head, Line, Miss, Site, Unsupported
+from eagerdecomp.recorded import Bucket, Flow, Head, Miss, Site, Unsupported
+from eagerdecomp.userlines import Line
 
 GELU, MUL, ERF, CAT = "aten.gelu.default", "aten.mul.Tensor", "aten.erf.default", "aten.cat.default"
 

@@ -12,7 +12,8 @@ import torch
 import eagerdecomp as ed
 from eagerdecomp._torch import builtin, overload
 from eagerdecomp.footprints import Footprints
-from eagerdecomp.planner import HOST_OPS, PLUMBING_NAMESPACES, PLUMBING_OPS, Planner, is_plumbing_name, shipped_costs
+from eagerdecomp.planner import Planner, shipped_costs
+from eagerdecomp.plumbing import HOST_OPS, PLUMBING_NAMESPACES, PLUMBING_OPS, is_plumbing_name
 from eagerdecomp.rules import Rule
 from eagerdecomp.search import Costs
 

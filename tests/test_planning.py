@@ -18,7 +18,7 @@ import eagerdecomp as ed
 from eagerdecomp.calls import load_calls
 from eagerdecomp.planning import aten_ops
 from eagerdecomp.plans import Plan
-from eagerdecomp.tracer import tensors_in
+from eagerdecomp.schema import tensors_in
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

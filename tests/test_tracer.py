@@ -9,10 +9,11 @@ import torch
 from programs import native, planner_for, record, recorded
 
 import eagerdecomp as ed
+from eagerdecomp._torch import desugars_first
 from eagerdecomp.chain import Chain
 from eagerdecomp.program import evaluate
 from eagerdecomp.rules import NoRoute
-from eagerdecomp.tracer import Recorder, desugars_first
+from eagerdecomp.tracer import Recorder
 
 aten = torch.ops.aten
 CORE = ed.core_aten()

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
 
 from eagerdecomp._torch import DispatchMode, OpOverload
-from eagerdecomp.planner import is_plumbing_name
+from eagerdecomp.plumbing import is_plumbing_name
 
 __all__ = ["Call", "Listener", "copied", "heard"]
 

@@ -31,8 +31,7 @@ import eagerdecomp
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.calls import spelled
 from eagerdecomp.key import key_of
-from eagerdecomp.schema import arguments_of
-from eagerdecomp.tracer import tensors_in
+from eagerdecomp.schema import arguments_of, tensors_in
 
 FILE = Path(eagerdecomp.__file__).parent / "calls.json"
 

@@ -26,9 +26,8 @@ from eagerdecomp._torch import OpOverload, lazy_bits_visible, without_torch_func
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.key import key_of
 from eagerdecomp.rules import NoRoute, Rule
-from eagerdecomp.schema import arguments_of
+from eagerdecomp.schema import arguments_of, tensors_in
 from eagerdecomp.sources import shipped_rules
-from eagerdecomp.tracer import tensors_in
 
 FILE = Path(eagerdecomp.__file__).parent / "footprints.json"
 

@@ -30,7 +30,7 @@ from eagerdecomp._tables import core_entry, full_table
 from eagerdecomp._torch import DispatchMode, OpOverload, lazy_bits_visible
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.key import key_or_none
-from eagerdecomp.planner import is_plumbing_name
+from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.schema import arguments_of, facts_of, is_composite
 
 FILE = Path(__file__).parent.parent / "docs" / "upstream.md"

@@ -7,18 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from eagerdecomp.commands.command import (
-    FAILED,
-    INTERRUPTED,
-    USAGE_ERROR,
-    Command,
-    UsageError,
-    add_json,
-    add_rules,
-    backend_of,
-    output_file,
-    rules_of,
-)
+from eagerdecomp.commands.command import FAILED, INTERRUPTED, Command, add_json, add_rules, backend_of, output_file, rules_of
 from eagerdecomp.commands.scripts import (
     NOT_COMPARED,
     SCRIPT_FAILED,
@@ -30,6 +19,7 @@ from eagerdecomp.commands.scripts import (
     watched_exit,
     with_ending,
 )
+from eagerdecomp.host.import_path import USAGE_ERROR, UsageError
 from eagerdecomp.opfile import op_set_from
 from eagerdecomp.opset import NAMED_SETS
 from eagerdecomp.runscript import run_script

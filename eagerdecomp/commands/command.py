@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
-import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,18 +15,17 @@ from eagerdecomp.backend import Backend
 from eagerdecomp.commands.colour import painted
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.host.atomic_file import check_writable, write_text
+from eagerdecomp.host.import_path import USAGE_ERROR, UsageError, object_of
 from eagerdecomp.opfile import op_set_from
 from eagerdecomp.opset import NAMED_SETS, OpSet, resolve_ops
 from eagerdecomp.rules import Rule
 from eagerdecomp.userlines import fault_in_words
 
 __all__ = [
+    "Command",
     "EXIT_CODES",
     "FAILED",
     "INTERRUPTED",
-    "USAGE_ERROR",
-    "Command",
-    "UsageError",
     "add_json",
     "add_keep",
     "add_ops",
@@ -37,7 +34,6 @@ __all__ = [
     "backend_of",
     "called",
     "kept_ops",
-    "object_of",
     "output_file",
     "positive",
     "print_whole",
@@ -47,19 +43,10 @@ __all__ = [
 ]
 
 FAILED = 1
-USAGE_ERROR = 2
 INTERRUPTED = 130
 
 EXIT_CODES = f"""exit codes: 0 success; {USAGE_ERROR} the command line, an op file or the script's name is wrong;
 {INTERRUPTED} interrupted (Ctrl-C)"""
-
-
-class UsageError(Exception):
-    """A request that cannot be carried out: told on stderr in a line or two, with exit code 2, or the one that it is given."""
-
-    def __init__(self, words: str, exit_code: int = USAGE_ERROR) -> None:
-        super().__init__(words)
-        self.exit_code = exit_code
 
 
 @dataclass(frozen=True)
@@ -161,34 +148,6 @@ def output_file(option: str, name: str | None) -> Iterator[Callable[[str], None]
             raise UsageError(f"{option} {name}: cannot be written: {error.strerror}", FAILED) from None
 
     yield write
-
-
-def object_of(option: str, spec: str) -> Any:
-    """What ``--option module:name`` names (`option` is "" for a word without one); modules of the working directory are found too.
-
-    Raises:
-        UsageError: where there is no such module or name in it.
-    """
-    named = f"{option} {spec}".strip()
-    module_name, _, name = spec.partition(":")
-    if not module_name or not name:
-        raise UsageError(f"{named}: a module and a name in it belong here; write module:name")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found: Any = importlib.import_module(module_name)
-    except Exception as error:  # the module is the user's, and may raise anything
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise UsageError(f"{named}: cannot be imported: {error}") from None
-        raise UsageError(f"{named}: {module_name} was found, but importing it fails: {fault_in_words(error)}") from error
-    for part in name.split("."):
-        inside = [known for known in dir(found) if not known.startswith("_")]
-        found = getattr(found, part, None)
-        if found is None:
-            close = difflib.get_close_matches(part, inside, n=3)
-            hint = f"; did you mean {', '.join(close)}?" if close else ""
-            raise UsageError(f"{named}: {module_name} has no {name}{hint}")
-    return found
 
 
 def backend_of(option: str, spec: str) -> Backend | OpSet:

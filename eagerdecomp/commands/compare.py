@@ -7,18 +7,7 @@ import json
 import sys
 from typing import Any
 
-from eagerdecomp.commands.command import (
-    FAILED,
-    INTERRUPTED,
-    USAGE_ERROR,
-    Command,
-    UsageError,
-    add_json,
-    add_rules,
-    backend_from,
-    output_file,
-    rules_of,
-)
+from eagerdecomp.commands.command import FAILED, INTERRUPTED, Command, add_json, add_rules, backend_from, output_file, rules_of
 from eagerdecomp.commands.scripts import (
     NOT_COMPARED,
     SCRIPT_FAILED,
@@ -30,6 +19,7 @@ from eagerdecomp.commands.scripts import (
     watched_exit,
     with_ending,
 )
+from eagerdecomp.host.import_path import USAGE_ERROR, UsageError
 from eagerdecomp.progress import SoFar
 from eagerdecomp.runscript import run_script
 

@@ -12,20 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eagerdecomp.backend import Backend, as_backend
-from eagerdecomp.commands.command import (
-    FAILED,
-    INTERRUPTED,
-    USAGE_ERROR,
-    Command,
-    UsageError,
-    add_json,
-    called,
-    object_of,
-    output_file,
-    positive,
-    shown,
-)
+from eagerdecomp.commands.command import FAILED, INTERRUPTED, Command, add_json, called, output_file, positive, shown
 from eagerdecomp.errors import ConformanceError
+from eagerdecomp.host.import_path import USAGE_ERROR, UsageError, object_of
 from eagerdecomp.opset import OpSet, core_aten
 from eagerdecomp.progress import Progress
 from eagerdecomp.reproducer import named_by_spec

@@ -9,7 +9,6 @@ from eagerdecomp.commands.command import (
     EXIT_CODES,
     FAILED,
     Command,
-    UsageError,
     add_json,
     add_ops,
     add_rules,
@@ -19,6 +18,7 @@ from eagerdecomp.commands.command import (
     shown,
 )
 from eagerdecomp.errors import EagerDecompError
+from eagerdecomp.host.import_path import UsageError
 
 __all__ = ["COMMAND"]
 

@@ -7,7 +7,8 @@ import json
 import shlex
 from pathlib import Path
 
-from eagerdecomp.commands.command import Command, UsageError, add_json, output_file, shown
+from eagerdecomp.commands.command import Command, add_json, output_file, shown
+from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.scaffold import ScaffoldError, write_project
 
 __all__ = ["COMMAND"]

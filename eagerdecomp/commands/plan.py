@@ -11,19 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from eagerdecomp.allowlist import allowlist_of, opinfos
-from eagerdecomp.commands.command import (
-    FAILED,
-    Command,
-    add_json,
-    add_ops,
-    called,
-    object_of,
-    output_file,
-    rules_of,
-    set_from,
-    shown,
-)
+from eagerdecomp.commands.command import FAILED, Command, add_json, add_ops, called, output_file, rules_of, set_from, shown
 from eagerdecomp.errors import PlanError
+from eagerdecomp.host.import_path import object_of
 from eagerdecomp.opset import OpSet, core_aten, prims
 from eagerdecomp.planning import aten_ops, plan
 from eagerdecomp.plans import REQUIREMENTS, Plan

@@ -7,9 +7,10 @@ import json
 import os
 from pathlib import Path
 
-from eagerdecomp.commands.command import Command, UsageError, add_json, output_file, shown
+from eagerdecomp.commands.command import Command, add_json, output_file, shown
 from eagerdecomp.digest import Digest
 from eagerdecomp.errors import RecordError
+from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.record import Record
 from eagerdecomp.reportpage import page
 

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from eagerdecomp.commands.colour import painted
-from eagerdecomp.commands.command import FAILED, INTERRUPTED, UsageError
+from eagerdecomp.commands.command import FAILED, INTERRUPTED
+from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.runscript import Outcome, Script
 
 __all__ = [

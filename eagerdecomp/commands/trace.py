@@ -14,23 +14,21 @@ from eagerdecomp.capture import trace
 from eagerdecomp.commands.command import (
     FAILED,
     INTERRUPTED,
-    USAGE_ERROR,
     Command,
-    UsageError,
     add_json,
     add_keep,
     add_ops,
     add_rules,
     called,
     kept_ops,
-    object_of,
     output_file,
     rules_of,
     set_from,
     shown,
 )
 from eagerdecomp.errors import EagerDecompError, TraceRequestError
-from eagerdecomp.tracer import tensors_in
+from eagerdecomp.host.import_path import USAGE_ERROR, UsageError, object_of
+from eagerdecomp.schema import tensors_in
 from eagerdecomp.userlines import fault_in_words
 
 __all__ = ["COMMAND"]

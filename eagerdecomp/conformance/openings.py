@@ -11,8 +11,8 @@ from eagerdecomp.conformance.results import Opening
 from eagerdecomp.footprints import load_footprints
 from eagerdecomp.gaps import rank_kernels
 from eagerdecomp.opset import core_aten
-from eagerdecomp.planner import is_plumbing_name
 from eagerdecomp.planning import aten_ops
+from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.routes import Routes
 from eagerdecomp.rulebook import planner_of
 from eagerdecomp.schema import facts_of

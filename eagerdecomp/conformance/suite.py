@@ -12,6 +12,7 @@ import torch
 
 from eagerdecomp._torch import OpOverload, OpOverloadPacket
 from eagerdecomp.backend import Backend, as_backend
+from eagerdecomp.calltext import tensor_text
 from eagerdecomp.conformance.anyop import spec_of_any
 from eagerdecomp.conformance.checks import compared
 from eagerdecomp.conformance.devices import brought_home, can_fork, device_of, kernel_of, reached
@@ -27,7 +28,6 @@ from eagerdecomp.conformance.workers import Beat, Lost, asked, cores, done_in_pr
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.opset import OpLike, OpSet, core_aten, resolve_ops
 from eagerdecomp.reproducer import Named, call_script, named_backend
-from eagerdecomp.spelling import tensor_text
 
 __all__ = ["PROFILES", "Profile", "check_again", "check_call", "kernel_of", "run_conformance", "spec_of"]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 
 from eagerdecomp.backend import Backend, as_backend
-from eagerdecomp.commands.command import UsageError, object_of
 from eagerdecomp.conformance.results import Failure, Report
 from eagerdecomp.conformance.suite import run_conformance
 from eagerdecomp.errors import OpSetError
+from eagerdecomp.host.import_path import UsageError, object_of
 from eagerdecomp.opset import core_aten
 
 

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
 from eagerdecomp.layouts import as_operands, laid_out
-from eagerdecomp.picking import FLOAT8
 from eagerdecomp.precision import HALF, in_type
-from eagerdecomp.promotion import WIDE_UNSIGNED, number_like, promoted
+from eagerdecomp.promotion import FLOAT8, WIDE_UNSIGNED, number_like, promoted
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import dimension_error, not_implemented
 from eagerdecomp.strides import is_dense, is_expanded, reach

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.picking import RARE
 from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import WIDE_UNSIGNED
+from eagerdecomp.promotion import RARE, WIDE_UNSIGNED
 from eagerdecomp.rules import Call, NoRoute, Rule, linked, own
 from eagerdecomp.spelling import not_held, not_implemented, scalar_type_name
 from eagerdecomp.strides import inverse, memory_order

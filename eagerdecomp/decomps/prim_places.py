@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.layouts import iterator_strides
-from eagerdecomp.picking import FLOAT8, RARE, along, combined, in_blocks, positions, read_range, refusing_types, taken, writers
+from eagerdecomp.picking import along, combined, in_blocks, positions, read_range, refusing_types, taken, writers
 from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import WIDE_UNSIGNED, number_like
+from eagerdecomp.promotion import FLOAT8, RARE, WIDE_UNSIGNED, number_like
 from eagerdecomp.rules import Rule, on_prims
 from eagerdecomp.spelling import not_implemented, scalar_type_name
 from eagerdecomp.strides import in_order, memory_order

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.picking import FLOAT8, RARE, in_blocks
+from eagerdecomp.picking import in_blocks
 from eagerdecomp.precision import HALF
+from eagerdecomp.promotion import FLOAT8, RARE
 from eagerdecomp.rules import Rule, on_prims
 from eagerdecomp.spelling import not_implemented
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.generators import drawing_from, takes_generator
-from eagerdecomp.picking import RARE
 from eagerdecomp.precision import HALF, wide_type
+from eagerdecomp.promotion import RARE
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import no_cast, not_held, not_implemented, scalar_type_name
 from eagerdecomp.strides import inverse, memory_order

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch import OpOverload
-from eagerdecomp.linking import READ
+from eagerdecomp.plumbing import READ
 from eagerdecomp.precision import in_type
 from eagerdecomp.promotion import computed_in
 from eagerdecomp.rules import Call, Rule, linked, own

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eagerdecomp._torch import OpOverload, suggested_memory_format
 from eagerdecomp.linking import kept_number
-from eagerdecomp.picking import RARE
+from eagerdecomp.promotion import RARE
 from eagerdecomp.rules import Call, Rule, linked
 from eagerdecomp.spelling import not_implemented
 from eagerdecomp.strides import can_be_viewed

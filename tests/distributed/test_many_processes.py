@@ -9,7 +9,7 @@ import pytest
 from groups import run_group
 from scenarios import FOUR, SCENARIOS
 
-from eagerdecomp.planner import COLLECTIVE_NAMESPACES
+from eagerdecomp.plumbing import COLLECTIVE_NAMESPACES
 
 Found = list[dict[str, dict[str, Any]]]
 

@@ -1,0 +1,52 @@
+"""Objects that ``module:name`` names, and the error for a request that cannot be carried out."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from typing import Any
+
+from eagerdecomp.userlines import fault_in_words
+
+__all__ = ["USAGE_ERROR", "UsageError", "object_of"]
+
+
+USAGE_ERROR = 2
+
+
+class UsageError(Exception):
+    """A request that cannot be carried out: told on stderr in a line or two, with exit code 2, or the one that it is given."""
+
+    def __init__(self, words: str, exit_code: int = USAGE_ERROR) -> None:
+        super().__init__(words)
+        self.exit_code = exit_code
+
+
+def object_of(option: str, spec: str) -> Any:
+    """What ``--option module:name`` names (`option` is "" for a word without one); modules of the working directory are found too.
+
+    Raises:
+        UsageError: where there is no such module or name in it.
+    """
+    named = f"{option} {spec}".strip()
+    module_name, _, name = spec.partition(":")
+    if not module_name or not name:
+        raise UsageError(f"{named}: a module and a name in it belong here; write module:name")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except Exception as error:  # the module is the user's, and may raise anything
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise UsageError(f"{named}: cannot be imported: {error}") from None
+        raise UsageError(f"{named}: {module_name} was found, but importing it fails: {fault_in_words(error)}") from error
+    for part in name.split("."):
+        inside = [known for known in dir(found) if not known.startswith("_")]
+        found = getattr(found, part, None)
+        if found is None:
+            close = difflib.get_close_matches(part, inside, n=3)
+            hint = f"; did you mean {', '.join(close)}?" if close else ""
+            raise UsageError(f"{named}: {module_name} has no {name}{hint}")
+    return found
