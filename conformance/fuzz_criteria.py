@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.observing import leaves_of
 from eagerdecomp.schema import arguments_of, facts_of
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from conformance.fuzz_judging import is_leaf
 from conformance.fuzz_limits import EXCLUDED, FINITE, ROW_MAJOR, ROW_MAJOR_OUT, WRITTEN
 from conformance.fuzz_roundings import is_finite
-from eagerdecomp._torch import OpOverload, packet_overloads
+from eagerdecomp._torch.ops import OpOverload, packet_overloads
 from eagerdecomp.calls import load_calls
 from eagerdecomp.calltext import CallTextError, parse_call
 from eagerdecomp.conformance.anyop import examples_of

@@ -38,7 +38,7 @@ from conformance.fuzz_roundings import (
     takes_nan,
 )
 from eagerdecomp import OpSet, judging
-from eagerdecomp._torch import is_zero_tensor
+from eagerdecomp._torch.tensors import is_zero_tensor
 from eagerdecomp.observing import Caught, copied, leaves_of, observe, observed
 from eagerdecomp.schema import facts_of
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from conformance.fuzz_criteria import holds_singular, is_right, matrices_of
 from conformance.fuzz_limits import FACTORED, NOT_FINITE, NUCLEAR, WRONG_IN_HALF
 from eagerdecomp import judging
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.observing import Caught, leaves_of, mapped
 from eagerdecomp.precision import HALF
 from eagerdecomp.schema import facts_of, functional_twin, is_composite

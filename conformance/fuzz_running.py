@@ -21,7 +21,7 @@ import eagerdecomp as ed
 from conformance.fuzz_judging import CALL, Difference, Seen, Spaces
 from conformance.fuzz_leaves import names as words
 from conformance.fuzz_roundings import in_order_of
-from eagerdecomp._torch import TorchDispatchMode
+from eagerdecomp._torch.modes import TorchDispatchMode
 from eagerdecomp.observing import Caught
 
 __all__ = ["SETS", "Lanes", "Program", "as_under_any_mode", "checked", "script", "shortened"]

@@ -1,6 +1,6 @@
 """eagerdecomp: run eager PyTorch on a small set of operators."""
 
-import eagerdecomp._torch_first  # noqa: F401 - first: torch's import may import this package
+import eagerdecomp._torch.import_first  # noqa: F401 - first: torch's import may import this package
 from eagerdecomp._version import __version__ as __version__
 from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.backend import Backend

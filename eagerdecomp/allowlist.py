@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload, torch_release
+from eagerdecomp._torch.ops import OpOverload, torch_release
 from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.errors import PlanError
 from eagerdecomp.plans import Plan

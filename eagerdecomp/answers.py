@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import FakeTensorMode, fake_tensor_log_off, no_current_modes, same_storage, without_torch_function
+from eagerdecomp._torch.modes import no_current_modes, without_torch_function
+from eagerdecomp._torch.tensors import FakeTensorMode, fake_tensor_log_off, same_storage
 from eagerdecomp.calltext import describe_call, value_text
 from eagerdecomp.errors import RuleError
 from eagerdecomp.forking import free_in_child

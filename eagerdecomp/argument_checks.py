@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.held import holds
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import WIDE_UNSIGNED

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from eagerdecomp._higher_order import AmbientMode, run_higher_order
-from eagerdecomp._torch import HigherOrderOperator, OpOverload
+from eagerdecomp._torch.higher_order import AmbientMode, run_higher_order
+from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
 from eagerdecomp.opset import OpLike, OpSet, as_op_set
 from eagerdecomp.plumbing import is_plumbing_name
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.opset import OpLike, OpSet, as_op_set, resolve_ops
 from eagerdecomp.schema import facts_of

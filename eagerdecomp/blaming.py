@@ -12,7 +12,9 @@ from typing import Any, Literal
 
 import torch
 
-from eagerdecomp._torch import HigherOrderOperator, OpOverload, builtin, desugars_first, no_current_modes
+from eagerdecomp._torch.modes import no_current_modes
+from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload, builtin
+from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.blamed import Blame, BlameReport, Culprit
 from eagerdecomp.cache import ProgramCache

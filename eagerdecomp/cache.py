@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.cachefile import Filed, Owned, Saved, load, owner_text, save
 from eagerdecomp.forking import free_in_child
 from eagerdecomp.identities import NoIdentity, Owner, owner_identity

@@ -24,7 +24,8 @@ from typing import IO, Any, TypeAlias
 
 import torch
 
-from eagerdecomp._torch import OpOverload, no_current_modes, without_torch_function
+from eagerdecomp._torch.modes import no_current_modes, without_torch_function
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import CacheError
 from eagerdecomp.host.atomic_file import check_writable, naming_path, write_bytes
 from eagerdecomp.key import Column

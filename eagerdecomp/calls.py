@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from eagerdecomp._torch import torch_release
+from eagerdecomp._torch.ops import torch_release
 from eagerdecomp.footprints import Footprint
 
 __all__ = ["SeenCall", "SeenOp", "load_calls", "spelled"]

@@ -11,7 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import FakeTensorMode, Sizes, python_kernels, tree_codegen, tree_flatten
+from eagerdecomp._torch.modes import python_kernels
+from eagerdecomp._torch.pytree import tree_codegen, tree_flatten
+from eagerdecomp._torch.sizes import Sizes
+from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.errors import TraceError, TraceRequestError

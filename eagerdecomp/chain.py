@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload, leave_modes, modes_entered
+from eagerdecomp._torch.modes import leave_modes, modes_entered
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.key import key_or_none
 from eagerdecomp.observing import leaves_of
 from eagerdecomp.rules import NoRoute, Rule

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from eagerdecomp._torch import FakeTensor, OpOverload, builtin
+from eagerdecomp._torch.ops import OpOverload, builtin
+from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.direct import ABSENT, direct_function, kind_of
 from eagerdecomp.program import KernelCall, Program, Slot, changes_sizes, slots_in
 from eagerdecomp.schema import Argument, facts_of

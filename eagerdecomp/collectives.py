@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import DispatchMode, OpOverload, mode_stack
+from eagerdecomp._torch.modes import DispatchMode, mode_stack
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.direct import native
 from eagerdecomp.forking import free_in_child
 from eagerdecomp.plumbing import COLLECTIVE_NAMESPACES

@@ -14,7 +14,9 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import HigherOrderOperator, OpOverload, desugars_first, lazy_bits_visible, no_current_modes
+from eagerdecomp._torch.modes import no_current_modes
+from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
+from eagerdecomp._torch.tensors import desugars_first, lazy_bits_visible
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.comparison import Comparison, Divergence, Histogram, counted

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.backend import Backend
 from eagerdecomp.cache import OpPrograms
 from eagerdecomp.codegen import generate

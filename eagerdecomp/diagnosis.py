@@ -7,12 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from eagerdecomp._fake import handling_fakes, mode_of_fakes
-from eagerdecomp._torch import (
-    FakeTensor,
-    OpOverload,
-    builtin,
-)
+from eagerdecomp._torch.fake import handling_fakes, mode_of_fakes
+from eagerdecomp._torch.ops import OpOverload, builtin
+from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.errors import Attempt
 from eagerdecomp.key import program_arguments
 from eagerdecomp.planner import Decision, Planner

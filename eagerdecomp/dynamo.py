@@ -10,10 +10,11 @@ from typing import Any, Literal
 import torch
 from torch.fx import GraphModule, Node
 
-from eagerdecomp._aot import traced_as_in_eager
-from eagerdecomp._dispatcher import below_autograd
-from eagerdecomp._dynamo import compiled_by, left_whole, skipped_by_dynamo
-from eagerdecomp._torch import HigherOrderOperator, OpOverload, builtin, mode_stack, no_current_modes, pop_mode, push_mode
+from eagerdecomp._torch.aot_autograd import traced_as_in_eager
+from eagerdecomp._torch.dispatcher import below_autograd
+from eagerdecomp._torch.dynamo import compiled_by, left_whole, skipped_by_dynamo
+from eagerdecomp._torch.modes import mode_stack, no_current_modes, pop_mode, push_mode
+from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload, builtin
 from eagerdecomp.backend import Backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.direct import native

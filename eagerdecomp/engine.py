@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
-from eagerdecomp._torch import OpOverload, builtin
+from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.backend import Backend
 from eagerdecomp.cache import ProgramCache, shared_cache
 from eagerdecomp.explaining import explain_on, one_overload

@@ -10,16 +10,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import (
-    DispatchMode,
-    OpOverload,
-    OpOverloadPacket,
-    has_kernel,
-    lazy_bits_visible,
-    no_current_modes,
-    resolve_packet,
-    without_torch_function,
-)
+from eagerdecomp._torch.modes import DispatchMode, no_current_modes, without_torch_function
+from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket, has_kernel, resolve_packet
+from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.calltext import describe_call
 from eagerdecomp.codegen import source_of

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.schema import Argument, facts_of, kind_of
 from eagerdecomp.sizes import Expression
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from typing import TypeAlias
 
-from eagerdecomp._torch import torch_release
+from eagerdecomp._torch.ops import torch_release
 
 __all__ = ["Footprint", "Footprints", "load_footprints"]
 

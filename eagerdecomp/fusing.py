@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from eagerdecomp._torch import no_current_modes
+from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp.backend import Backend
 from eagerdecomp.codegen import generate
 from eagerdecomp.errors import HookError

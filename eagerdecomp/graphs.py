@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import FakeTensorMode
+from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.program import Program, Slot, map_slots, slots_in
 from eagerdecomp.schema import Argument, facts_of
 

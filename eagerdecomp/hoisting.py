@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.codegen import Kept, generate
 from eagerdecomp.forking import free_in_child
 from eagerdecomp.program import KernelCall, Program, Slot, bind, changes_sizes, computed, evaluate, exposed, slots_in

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from eagerdecomp._torch import OpOverload, OpOverloadPacket
+from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket
 from eagerdecomp.opset import OpSet
 from eagerdecomp.rules import Rule, place_of
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.forking import free_in_child
 from eagerdecomp.schema import facts_of

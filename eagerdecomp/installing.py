@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from eagerdecomp._dispatcher import autocast_is_on, device_key, takes_numbers, without_autocast
-from eagerdecomp._dynamo import skipped_by_dynamo
-from eagerdecomp._torch import OpOverload, is_dispatched, op_names, overload
+from eagerdecomp._torch.dispatcher import autocast_is_on, device_key, takes_numbers, without_autocast
+from eagerdecomp._torch.dynamo import skipped_by_dynamo
+from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.engine import Engine

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload, has_values
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import has_values
 from eagerdecomp.calltext import tensor_text
 from eagerdecomp.observing import Observed, copied, leaves_of, mapped, observe, resolved
 from eagerdecomp.schema import arguments_of, facts_of

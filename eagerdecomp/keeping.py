@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from eagerdecomp._dispatcher import (
+from eagerdecomp._torch.dispatcher import (
     autocast_is_on,
     below_autograd,
     device_key,
@@ -30,22 +30,11 @@ from eagerdecomp._dispatcher import (
     registered,
     views_unknown_to_autograd,
 )
-from eagerdecomp._dynamo import skipped_by_dynamo, traced_functional
-from eagerdecomp._higher_order import AmbientMode
-from eagerdecomp._torch import (
-    FakeTensor,
-    OpOverload,
-    builtin,
-    call_at_key,
-    desugars_first,
-    has_kernel,
-    lazy_bit_guards,
-    leave_modes,
-    mode_stack,
-    modes_entered,
-    no_current_modes,
-    same_storage,
-)
+from eagerdecomp._torch.dynamo import skipped_by_dynamo, traced_functional
+from eagerdecomp._torch.higher_order import AmbientMode
+from eagerdecomp._torch.modes import leave_modes, mode_stack, modes_entered, no_current_modes
+from eagerdecomp._torch.ops import OpOverload, builtin, call_at_key, has_kernel
+from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, same_storage
 from eagerdecomp.backend import Backend
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.forking import free_in_child

@@ -20,7 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload, ambient_facts, lazy_bits_seen_by_kernels, sdp_facts
+from eagerdecomp._torch.ambient import ambient_facts, sdp_facts
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
 from eagerdecomp.schema import Argument, facts_of
 
 __all__ = [

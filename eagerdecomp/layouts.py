@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.promotion import promoted
 from eagerdecomp.strides import in_order, is_dense, memory_order
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import FakeTensor, OpOverload
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.layouts import all_row_major, iterator_strides
 from eagerdecomp.plumbing import READ
 from eagerdecomp.precision import wide_type

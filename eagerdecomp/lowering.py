@@ -18,16 +18,12 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from eagerdecomp._dynamo import fake_mode_of, is_unbacked, no_new_guards
-from eagerdecomp._fake import handling_fakes
-from eagerdecomp._torch import (
-    FakeTensor,
-    OpOverload,
-    Sizes,
-    builtin,
-    no_current_modes,
-    python_kernels,
-)
+from eagerdecomp._torch.dynamo import fake_mode_of, is_unbacked, no_new_guards
+from eagerdecomp._torch.fake import handling_fakes
+from eagerdecomp._torch.modes import no_current_modes, python_kernels
+from eagerdecomp._torch.ops import OpOverload, builtin
+from eagerdecomp._torch.sizes import Sizes
+from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.key import key_or_none, program_arguments
 from eagerdecomp.passes import optimise
 from eagerdecomp.planner import Decision, Planner

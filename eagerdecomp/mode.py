@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from eagerdecomp._dynamo import traced_functional
-from eagerdecomp._higher_order import run_higher_order
-from eagerdecomp._torch import HigherOrderOperator, desugars_first
+from eagerdecomp._torch.dynamo import traced_functional
+from eagerdecomp._torch.higher_order import run_higher_order
+from eagerdecomp._torch.ops import HigherOrderOperator
+from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.engine import Engine, HostRandom, OnUnsupported

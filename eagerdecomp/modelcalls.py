@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._fake import fake_tensors_take_foreach
-from eagerdecomp._torch import DispatchMode, FakeTensor, FakeTensorMode, OpOverload, fake_tensor_log_off
+from eagerdecomp._torch.fake import fake_tensors_take_foreach
+from eagerdecomp._torch.modes import DispatchMode
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode, fake_tensor_log_off
 from eagerdecomp.errors import EagerDecompError, PlanError
 from eagerdecomp.keeping import Kept, kept_of
 from eagerdecomp.key import key_or_none

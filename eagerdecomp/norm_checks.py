@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.precision import HALF
 from eagerdecomp.spelling import not_true, shape_text
 

@@ -13,17 +13,12 @@ import torch
 from torch import Tensor
 from torch.fx.proxy import TraceError as Untraceable
 
-from eagerdecomp._higher_order import run_higher_order
-from eagerdecomp._torch import (
-    DispatchMode,
-    FakeTensor,
-    HigherOrderOperator,
-    OpOverload,
-    Sizes,
-    WeakTensor,
-    no_current_modes,
-    tree_flatten,
-)
+from eagerdecomp._torch.higher_order import run_higher_order
+from eagerdecomp._torch.modes import DispatchMode, no_current_modes
+from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
+from eagerdecomp._torch.pytree import tree_flatten
+from eagerdecomp._torch.sizes import Sizes
+from eagerdecomp._torch.tensors import FakeTensor, WeakTensor
 from eagerdecomp.errors import TraceError
 from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.schema import reads_data

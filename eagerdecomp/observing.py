@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import has_values, is_dense, is_zero_tensor
+from eagerdecomp._torch.tensors import has_values, is_dense, is_zero_tensor
 
 __all__ = ["Caught", "Observed", "copied", "is_plain", "leaves_of", "mapped", "observe", "observed", "resolved"]
 

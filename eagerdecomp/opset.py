@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from eagerdecomp._torch import OpOverload, OpOverloadPacket, has_tag, inductor_prims, op_names, overload, packet_overloads
+from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket, has_tag, inductor_prims, op_names, overload, packet_overloads
 from eagerdecomp.errors import OpSetError
 
 __all__ = ["NAMED_SETS", "OpLike", "OpSet", "Predicate", "as_op_set", "core_aten", "infra", "prims", "resolve_ops", "tiny"]

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload, has_kernel, tree_flatten
+from eagerdecomp._torch.ops import OpOverload, has_kernel
+from eagerdecomp._torch.pytree import tree_flatten
 
 __all__ = ["MAKERS", "of_plain_tensors", "outside_layouts"]
 

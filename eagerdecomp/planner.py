@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
-from eagerdecomp._torch import OpOverload, before_first_call, builtin
+from eagerdecomp._torch.ops import OpOverload, before_first_call, builtin
 from eagerdecomp.backend import Backend
 from eagerdecomp.footprints import load_footprints
 from eagerdecomp.generators import drawing_in_turn

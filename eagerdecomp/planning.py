@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from eagerdecomp._torch import OpOverload, is_dispatched, op_names, overload, torch_release
+from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload, torch_release
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.calls import load_calls
 from eagerdecomp.decomps import few_kernels

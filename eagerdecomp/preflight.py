@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from eagerdecomp._torch import DispatchMode, FakeTensorMode, OpOverload, above_autograd, desugars_first, fake_tensor_log_off
+from eagerdecomp._torch.modes import DispatchMode, above_autograd
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import FakeTensorMode, desugars_first, fake_tensor_log_off
 from eagerdecomp.backend import Backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.calltext import describe_call

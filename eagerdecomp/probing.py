@@ -9,12 +9,10 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._fake import handling_fakes
-from eagerdecomp._torch import (
-    DispatchMode,
-    FakeTensorMode,
-    OpOverload,
-)
+from eagerdecomp._torch.fake import handling_fakes
+from eagerdecomp._torch.modes import DispatchMode
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.calls import SeenCall, SeenOp
 from eagerdecomp.calltext import parse_call
 from eagerdecomp.plumbing import is_plumbing_name

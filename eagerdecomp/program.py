@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.calltext import value_text
 from eagerdecomp.errors import ProgramError
 from eagerdecomp.schema import facts_of, is_composite

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from eagerdecomp._torch import OpOverload, with_torch_function, without_torch_function
+from eagerdecomp._torch.modes import with_torch_function, without_torch_function
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.key import Column, column, parameter_name, reading, whole_facts
 from eagerdecomp.program import KernelCall, Slot
 from eagerdecomp.rules import NoRoute

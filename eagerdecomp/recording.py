@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.profiler import record_function
 
-from eagerdecomp._higher_order import AmbientMode
-from eagerdecomp._torch import OpOverload, builtin, desugars_first, mode_stack, profiler_is_on
+from eagerdecomp._torch.autograd import profiler_is_on
+from eagerdecomp._torch.higher_order import AmbientMode
+from eagerdecomp._torch.modes import mode_stack
+from eagerdecomp._torch.ops import OpOverload, builtin
+from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp._version import __version__
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.calltext import describe_call

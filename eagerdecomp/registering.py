@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._dispatcher import close_library, forget_dispatch, has_computed_kernel, overriding_in_silence, takes_numbers
-from eagerdecomp._torch import OpOverload, has_kernel, is_dispatched, op_names, overload
+from eagerdecomp._torch.dispatcher import close_library, forget_dispatch, has_computed_kernel, overriding_in_silence, takes_numbers
+from eagerdecomp._torch.ops import OpOverload, has_kernel, is_dispatched, op_names, overload
 from eagerdecomp.promotion import computed_in, promote_types
 from eagerdecomp.schema import facts_of
 

@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from eagerdecomp._fake import handling_fakes, mode_of_fakes
-from eagerdecomp._torch import (
-    OpOverload,
-    no_current_modes,
-)
+from eagerdecomp._torch.fake import handling_fakes, mode_of_fakes
+from eagerdecomp._torch.modes import no_current_modes
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.calls import spelled
 from eagerdecomp.chain import Chain
 from eagerdecomp.key import key_or_none, program_arguments

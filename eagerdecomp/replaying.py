@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from eagerdecomp._torch import OpOverload, builtin, fake_mode_entered, lazy_bits_visible, no_current_modes, without_torch_function
+from eagerdecomp._torch.modes import fake_mode_entered, no_current_modes, without_torch_function
+from eagerdecomp._torch.ops import OpOverload, builtin
+from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.blamed import Culprit
 from eagerdecomp.calltext import describe_call
 from eagerdecomp.errors import UnsupportedOpError

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.backend import Backend
 from eagerdecomp.observing import leaves_of, mapped, resolved
 from eagerdecomp.opset import NAMED_SETS, core_aten, prims

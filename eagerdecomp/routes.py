@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eagerdecomp._torch import FakeTensorMode, OpOverload, fake_tensor_log_off, overload
+from eagerdecomp._torch.ops import OpOverload, overload
+from eagerdecomp._torch.tensors import FakeTensorMode, fake_tensor_log_off
 from eagerdecomp.calls import SeenOp
 from eagerdecomp.calltext import parse_call
 from eagerdecomp.closing import Clauses, closure

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from eagerdecomp._torch import OpOverload, overload
+from eagerdecomp._torch.ops import OpOverload, overload
 from eagerdecomp.calltext import describe_call
 from eagerdecomp.errors import RuleError
 from eagerdecomp.opset import OpLike, resolve_ops

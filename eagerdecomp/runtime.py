@@ -13,17 +13,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import (
-    DispatchMode,
-    FakeTensor,
-    OpOverload,
-    builtin,
-    desugars_first,
-    lazy_bit_guards,
-    lazy_bits_seen_by_kernels,
-    same_storage,
-    without_torch_function,
-)
+from eagerdecomp._torch.modes import DispatchMode, without_torch_function
+from eagerdecomp._torch.ops import OpOverload, builtin
+from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, lazy_bits_seen_by_kernels, same_storage
 from eagerdecomp.answers import held
 from eagerdecomp.cache import OpPrograms, ProgramCache
 from eagerdecomp.chain import Chain

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload, has_kernel, is_dispatched, overload, packet_overloads
+from eagerdecomp._torch.ops import OpOverload, has_kernel, is_dispatched, overload, packet_overloads
 
 __all__ = [
     "Argument",

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._tables import core_entry, full_table, without_disabling
-from eagerdecomp._torch import OpOverload, call_at_key, has_kernel
+from eagerdecomp._torch.decomp_tables import core_entry, full_table, without_disabling
+from eagerdecomp._torch.ops import OpOverload, call_at_key, has_kernel
 from eagerdecomp.eager.determinism import warns
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.layouts import LAYOUTS, laid_out

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.recorded import Bucket, Bypass, Event, Flow, KernelEvent, Site
 from eagerdecomp.userlines import UserLines
 

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import Sizes, tree_flatten
+from eagerdecomp._torch.pytree import tree_flatten
+from eagerdecomp._torch.sizes import Sizes
 from eagerdecomp.calltext import tensor_text
 from eagerdecomp.errors import TraceError
 

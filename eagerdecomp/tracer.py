@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._dispatcher import takes_numbers
-from eagerdecomp._torch import DispatchMode, OpOverload, desugars_first
+from eagerdecomp._torch.dispatcher import takes_numbers
+from eagerdecomp._torch.modes import DispatchMode
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.answers import expected_of, held
 from eagerdecomp.chain import Chain
 from eagerdecomp.eager.acceptance import judge_kernel_error, make_final, reason_of_failure

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._dispatcher import autocast_is_on
-from eagerdecomp._dynamo import skipped_by_dynamo
-from eagerdecomp._torch import OpOverload, no_current_modes
+from eagerdecomp._torch.dispatcher import autocast_is_on
+from eagerdecomp._torch.dynamo import skipped_by_dynamo
+from eagerdecomp._torch.modes import no_current_modes
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.generators import drawing_again
 from eagerdecomp.schema import OpFacts, facts_of

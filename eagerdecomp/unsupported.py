@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.calltext import describe_call
 from eagerdecomp.diagnosis import attempts, ends, failed_ops, openers, path
 from eagerdecomp.errors import UnsupportedOpError

@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from eagerdecomp._torch import OpOverload, builtin, has_values, lazy_bits_visible, no_current_modes
+from eagerdecomp._torch.modes import no_current_modes
+from eagerdecomp._torch.ops import OpOverload, builtin
+from eagerdecomp._torch.tensors import has_values, lazy_bits_visible
 from eagerdecomp.backend import Backend, Kernel
 from eagerdecomp.blamed import Blame, Culprit
 from eagerdecomp.calltext import describe_call

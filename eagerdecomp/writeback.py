@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload, has_kernel, same_storage
+from eagerdecomp._torch.ops import OpOverload, has_kernel
+from eagerdecomp._torch.tensors import same_storage
 from eagerdecomp.promotion import computed_in
 from eagerdecomp.rules import Call, NoRoute, to_be_fused
 from eagerdecomp.schema import arguments_of, facts_of, is_composite

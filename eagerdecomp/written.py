@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload, overload
+from eagerdecomp._torch.ops import OpOverload, overload
 from eagerdecomp.fitting import Made, answer_fault, call_fault, take_parameters
 from eagerdecomp.key import Column, exact_columns, key_labels, parameter_name
 from eagerdecomp.program import KernelCall, Program, Slot

@@ -10,7 +10,7 @@ import torch
 from compare import outcome
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.calltext import parse_call, tensor_like
 from eagerdecomp.conformance.anyop import examples_of
 from eagerdecomp.schema import facts_of, functional_twin

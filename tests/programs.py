@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp._torch import OpOverload, builtin, without_torch_function
+from eagerdecomp._torch.modes import without_torch_function
+from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.key import program_arguments
 from eagerdecomp.planner import Planner
 from eagerdecomp.program import KernelCall, Program, Slot, map_slots, slots_in

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import (
+from eagerdecomp._torch.modes import (
     DispatchMode,
 )
 

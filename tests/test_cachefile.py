@@ -18,7 +18,7 @@ from saved import calls
 
 import eagerdecomp as ed
 from eagerdecomp import cachefile
-from eagerdecomp._torch import op_names, overload
+from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.errors import CacheError

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import eagerdecomp as ed
-from eagerdecomp._torch import FakeTensor, OpOverload
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.capture import trace
 from eagerdecomp.traced import as_traced
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import eagerdecomp as ed
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 
 aten = torch.ops.aten
 CORE = ed.core_aten()

@@ -15,7 +15,8 @@ from programs import S, call, program, recorded
 from torch.overrides import TorchFunctionMode
 
 import eagerdecomp as ed
-from eagerdecomp._torch import DispatchMode, OpOverload, builtin, overload
+from eagerdecomp._torch.modes import DispatchMode
+from eagerdecomp._torch.ops import OpOverload, builtin, overload
 from eagerdecomp.codegen import generate
 from eagerdecomp.direct import direct_function, function_at, kind_of, load_direct, native
 from eagerdecomp.program import evaluate

@@ -17,8 +17,9 @@ from compare import outcome, significant_strides
 from on_core import CORE, check
 from torch import Tensor
 
-from eagerdecomp._tables import full_table
-from eagerdecomp._torch import overload, same_storage
+from eagerdecomp._torch.decomp_tables import full_table
+from eagerdecomp._torch.ops import overload
+from eagerdecomp._torch.tensors import same_storage
 from eagerdecomp.faults import FAULTS, Fault, unused_entries
 from eagerdecomp.sources import shipped_rules
 

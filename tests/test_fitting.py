@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from eagerdecomp._torch import op_names, overload
+from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.fitting import TAKE_NUMBERS, Made, answer_fault, call_fault, take_parameters
 from eagerdecomp.program import Slot
 from eagerdecomp.schema import kind_of

@@ -8,7 +8,7 @@ from importlib import resources
 import pytest
 
 from eagerdecomp import footprints
-from eagerdecomp._torch import torch_release
+from eagerdecomp._torch.ops import torch_release
 from eagerdecomp.footprints import load_footprints
 
 TEXT = resources.files("eagerdecomp").joinpath("footprints.json").read_text(encoding="utf-8")

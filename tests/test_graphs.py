@@ -9,7 +9,7 @@ import torch
 from programs import S, call, native, program, record, recorded
 
 import eagerdecomp as ed
-from eagerdecomp._torch import FakeTensor
+from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.graphs import fake_like, graph_of, inputs_of
 from eagerdecomp.program import Slot, evaluate, slots_in
 

@@ -13,7 +13,7 @@ from kept import CASES, fresh, kept, leaves, step
 from on_core import CORE, gradient, on
 
 import eagerdecomp as ed
-from eagerdecomp._torch import has_kernel
+from eagerdecomp._torch.ops import has_kernel
 from eagerdecomp.schema import is_composite
 
 aten = torch.ops.aten

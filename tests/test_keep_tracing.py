@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.two_tensor import TwoTensor
 
 import eagerdecomp as ed
-from eagerdecomp._torch import has_kernel
+from eagerdecomp._torch.ops import has_kernel
 
 aten = torch.ops.aten
 

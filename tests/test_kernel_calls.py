@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from eagerdecomp._torch import overload
+from eagerdecomp._torch.ops import overload
 
 TOOLS = Path(__file__).parent.parent / "tools"
 

@@ -11,7 +11,7 @@ from on_core import check
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp._torch import overload
+from eagerdecomp._torch.ops import overload
 from eagerdecomp.layouts import LAYOUTS, iterator_strides, laid_out
 
 aten = torch.ops.aten

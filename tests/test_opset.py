@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eagerdecomp as ed
-from eagerdecomp._torch import inductor_prims, op_names, overload
+from eagerdecomp._torch.ops import inductor_prims, op_names, overload
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.opset import INFRA_NAMES, as_op_set, core_aten, resolve_ops
 

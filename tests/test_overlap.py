@@ -13,7 +13,7 @@ from on_core import CORE, check, check_words, on_core
 from overlaps import refusal, sharings, writing_ops
 
 import eagerdecomp as ed
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager import overlap
 
 aten = torch.ops.aten

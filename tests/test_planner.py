@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp._torch import builtin, overload
+from eagerdecomp._torch.ops import builtin, overload
 from eagerdecomp.footprints import Footprints
 from eagerdecomp.planner import Planner, shipped_costs
 from eagerdecomp.plumbing import HOST_OPS, PLUMBING_NAMESPACES, PLUMBING_OPS, is_plumbing_name

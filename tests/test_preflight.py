@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 import eagerdecomp as ed
 from eagerdecomp import preflight
-from eagerdecomp._torch import FakeTensor, FakeTensorMode
+from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode
 from eagerdecomp.schema import tensors_in
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

@@ -13,7 +13,7 @@ from programs import planner_for
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp._torch import without_torch_function
+from eagerdecomp._torch.modes import without_torch_function
 from eagerdecomp.key import program_arguments
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.schema import arguments_of

@@ -12,7 +12,7 @@ from on_core import CORE, check, check_words, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp._torch import overload
+from eagerdecomp._torch.ops import overload
 from eagerdecomp.refusals import REFUSED
 
 aten = torch.ops.aten

@@ -12,7 +12,7 @@ from opaque import OPAQUE
 
 import eagerdecomp as ed
 from eagerdecomp import rehearsal
-from eagerdecomp._torch import FakeTensorMode
+from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.plans import Plan
 from eagerdecomp.rules import NoRoute
 from eagerdecomp.tracer import Recorder

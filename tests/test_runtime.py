@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from opaque import OPAQUE
 
 import eagerdecomp as ed
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.rules import Call, Rule, linked
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import eagerdecomp as ed
-from eagerdecomp._torch import DispatchMode
+from eagerdecomp._torch.modes import DispatchMode
 
 aten = torch.ops.aten
 CORE = ed.core_aten()

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from eagerdecomp import decomps, faults, key, layouts, planner, refusals, tracer
-from eagerdecomp._tables import full_table
-from eagerdecomp._torch import op_names, overload
+from eagerdecomp._torch.decomp_tables import full_table
+from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.decomps import FAMILIES, ON_PRIMS, elementwise, foreach, lengths, our_rules, segments, sorting
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.opset import INFRA_NAMES, resolve_ops

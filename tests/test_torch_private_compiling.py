@@ -12,8 +12,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn import functional as F
 
-from eagerdecomp._aot import TRACED, traced_as_in_eager
-from eagerdecomp._dynamo import (
+from eagerdecomp._torch.aot_autograd import TRACED, traced_as_in_eager
+from eagerdecomp._torch.dynamo import (
     compiled_by,
     fake_mode_of,
     is_unbacked,
@@ -22,8 +22,10 @@ from eagerdecomp._dynamo import (
     skipped_by_dynamo,
     traced_functional,
 )
-from eagerdecomp._higher_order import AmbientMode, run_higher_order
-from eagerdecomp._torch import DispatchMode, FakeTensorMode, OpOverload
+from eagerdecomp._torch.higher_order import AmbientMode, run_higher_order
+from eagerdecomp._torch.modes import DispatchMode
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import FakeTensorMode
 
 aten = torch.ops.aten
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from seen import Seen
 
-from eagerdecomp._dispatcher import (
+from eagerdecomp._torch.dispatcher import (
     autocast_is_on,
     below_autograd,
     close_library,

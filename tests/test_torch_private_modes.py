@@ -15,23 +15,20 @@ import pytest
 import torch
 from seen import Seen, depth
 
-from eagerdecomp import _tables, _torch
-from eagerdecomp._torch import (
-    BACKWARD_CODE,
+from eagerdecomp._torch import decomp_tables as _tables
+from eagerdecomp._torch import modes as torch_modes
+from eagerdecomp._torch import tensors as torch_tensors
+from eagerdecomp._torch.ambient import ambient_facts, sdp_facts
+from eagerdecomp._torch.autograd import BACKWARD_CODE, autograd_node, next_node_number, node_number, profiler_is_on
+from eagerdecomp._torch.modes import (
     DispatchMode,
     TorchDispatchMode,
-    ambient_facts,
-    autograd_node,
     leave_modes,
     mode_stack,
     modes_entered,
-    next_node_number,
     no_current_modes,
-    node_number,
     pop_mode,
-    profiler_is_on,
     push_mode,
-    sdp_facts,
     with_torch_function,
     without_torch_function,
 )
@@ -156,7 +153,7 @@ def test_above_autograd_lets_autograd_act_inside_a_handler_by_itself() -> None:
 
     def act(tensor: torch.Tensor) -> torch.Tensor:
         found.append(aten.exp(x).requires_grad)
-        with _torch.above_autograd(), Seen():
+        with torch_modes.above_autograd(), Seen():
             y, ones = torch.mm(x, x), torch.ones(2, 2)
             found.extend([y.dtype, depth(), torch.is_anomaly_enabled()])
             found.append(torch.autograd.grad(y, x, ones)[0].sum().item())
@@ -234,7 +231,7 @@ def test_fake_tensor_log_off_turns_off_the_log_of_fake_tensors_in_this_thread(ca
     from torch._subclasses import fake_tensor
 
     assert fake_tensor.log.name == fake_tensor.__name__, "fake tensors log elsewhere now"
-    first, second = _torch.fake_tensor_log_off(), _torch.fake_tensor_log_off()
+    first, second = torch_tensors.fake_tensor_log_off(), torch_tensors.fake_tensor_log_off()
     first.__enter__()
     second.__enter__()
     fake_tensor.log.error("unheard")

@@ -11,29 +11,26 @@ import pytest
 import torch
 from seen import Seen
 
-from eagerdecomp import _fake, _torch
-from eagerdecomp._torch import (
+from eagerdecomp._torch import fake as _fake
+from eagerdecomp._torch import modes as torch_modes
+from eagerdecomp._torch import tensors as torch_tensors
+from eagerdecomp._torch.modes import DispatchMode, TorchDispatchMode, fake_mode_entered, no_current_modes
+from eagerdecomp._torch.ops import inductor_prims, resolve_packet
+from eagerdecomp._torch.pytree import tree_codegen, tree_flatten
+from eagerdecomp._torch.sizes import Sizes
+from eagerdecomp._torch.tensors import (
     PLAIN_TORCH_DISPATCH,
-    DispatchMode,
     FakeTensor,
     FakeTensorMode,
-    Sizes,
-    TorchDispatchMode,
     WeakTensor,
-    fake_mode_entered,
     has_values,
-    inductor_prims,
     is_dense,
     is_zero_tensor,
     lazy_bit_guards,
     lazy_bits_seen_by_kernels,
     lazy_bits_visible,
-    no_current_modes,
-    resolve_packet,
     same_storage,
     suggested_memory_format,
-    tree_codegen,
-    tree_flatten,
 )
 
 aten = torch.ops.aten
@@ -48,7 +45,7 @@ def test_inductor_prims_are_known_by_their_module() -> None:
 
 def test_no_torch_function_makes_a_subclass_that_overrides_no_function_of_torch() -> None:
     class Quiet(torch.Tensor):
-        __torch_function__ = _torch.NO_TORCH_FUNCTION
+        __torch_function__ = torch_tensors.NO_TORCH_FUNCTION
 
     class Loud(torch.Tensor):
         pass
@@ -254,7 +251,7 @@ def test_tree_codegen_makes_a_graph_take_and_answer_nested_values() -> None:
 def test_python_kernels_keep_sizes_open_that_kernels_in_c_take_as_numbers() -> None:
     sizes = Sizes()
     x = sizes.fake(torch.ones(4, 3), [0])
-    with sizes.mode, _torch.python_kernels():
+    with sizes.mode, torch_modes.python_kernels():
         padded = aten.constant_pad_nd.default(x, [1, 1])
     assert sizes.fixed(padded.shape[0]) is None, "padding on fake tensors reads the size of each dimension as a number"
 
@@ -364,7 +361,7 @@ def test_handling_fakes_runs_rules_as_a_handler_runs_them_on_other_tensors(caplo
 def test_fake_tensors_take_foreach_as_others_do_while_it_is_entered() -> None:
     from torch.utils._foreach_utils import _has_foreach_support
 
-    with _torch.FakeTensorMode():
+    with torch_tensors.FakeTensorMode():
         fake = [torch.empty(3)]
     assert _has_foreach_support([torch.empty(3)], torch.device("cpu"))
     with _fake.fake_tensors_take_foreach():

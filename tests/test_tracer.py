@@ -9,7 +9,7 @@ import torch
 from programs import native, planner_for, record, recorded
 
 import eagerdecomp as ed
-from eagerdecomp._torch import desugars_first
+from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.chain import Chain
 from eagerdecomp.program import evaluate
 from eagerdecomp.rules import NoRoute

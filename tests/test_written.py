@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eagerdecomp as ed
-from eagerdecomp._torch import op_names, overload
+from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.fitting import LITERALS
 from eagerdecomp.key import Column, exact_columns

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
 
-from eagerdecomp._torch import DispatchMode, OpOverload
+from eagerdecomp._torch.modes import DispatchMode
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.plumbing import is_plumbing_name
 
 __all__ = ["Call", "Listener", "copied", "heard"]

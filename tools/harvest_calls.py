@@ -28,7 +28,7 @@ from torch.testing._internal import common_methods_invocations as infos
 from torch.utils._pytree import tree_map
 
 import eagerdecomp
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.calls import spelled
 from eagerdecomp.key import key_of
 from eagerdecomp.schema import arguments_of, tensors_in

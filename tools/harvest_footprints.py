@@ -22,7 +22,9 @@ from dispatched import Call, Listener, copied, heard
 from harvested import by_line, options_of, told
 
 import eagerdecomp
-from eagerdecomp._torch import OpOverload, lazy_bits_visible, without_torch_function
+from eagerdecomp._torch.modes import without_torch_function
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.key import key_of
 from eagerdecomp.rules import NoRoute, Rule

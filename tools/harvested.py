@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eagerdecomp._torch import torch_release
+from eagerdecomp._torch.ops import torch_release
 
 __all__ = ["by_line", "options_of", "told"]
 

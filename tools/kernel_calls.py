@@ -20,7 +20,7 @@ import torch
 from dispatched import Call, copied, heard
 
 import eagerdecomp as ed
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.key import key_or_none
 from eagerdecomp.schema import arguments_of, facts_of
 

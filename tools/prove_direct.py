@@ -28,7 +28,8 @@ from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import eagerdecomp
-from eagerdecomp._torch import FUNCTION_PLACES, DispatchMode, OpOverload, builtin, op_names, overload
+from eagerdecomp._torch.modes import DispatchMode
+from eagerdecomp._torch.ops import FUNCTION_PLACES, OpOverload, builtin, op_names, overload
 from eagerdecomp.direct import ABSENT, ANY, function_at
 from eagerdecomp.schema import Argument, facts_of
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from eagerdecomp._torch import overload
+from eagerdecomp._torch.ops import overload
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.faults import FAULTS, Fault
 from eagerdecomp.layouts import LAYOUTS

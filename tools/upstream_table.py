@@ -26,8 +26,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import eagerdecomp as ed
 from eagerdecomp import decomps
-from eagerdecomp._tables import core_entry, full_table
-from eagerdecomp._torch import DispatchMode, OpOverload, lazy_bits_visible
+from eagerdecomp._torch.decomp_tables import core_entry, full_table
+from eagerdecomp._torch.modes import DispatchMode
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.key import key_or_none
 from eagerdecomp.plumbing import is_plumbing_name

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.backend import Backend
 from eagerdecomp.observing import mapped
 from eagerdecomp.opset import OpLike, OpSet, as_op_set, core_aten

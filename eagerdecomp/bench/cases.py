@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.opset import resolve_ops
 
 __all__ = ["CASES", "COMMON", "Case", "MEDIUM", "SIZES", "Size", "TINY", "chosen"]

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp._dynamo import compiled_by
-from eagerdecomp._tables import core_table
-from eagerdecomp._torch import builtin
+from eagerdecomp._torch.decomp_tables import core_table
+from eagerdecomp._torch.dynamo import compiled_by
+from eagerdecomp._torch.ops import builtin
 from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.bench.cases import TINY, Case, chosen
 from eagerdecomp.bench.figures import Figure, Section, Settings

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import builtin
+from eagerdecomp._torch.ops import builtin
 from eagerdecomp.backend import Backend
 from eagerdecomp.bench.cases import ADAMW
 from eagerdecomp.bench.figures import Figure, Section, Settings

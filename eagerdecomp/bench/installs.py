@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import builtin
+from eagerdecomp._torch.ops import builtin
 from eagerdecomp.bench.cases import TINY, chosen
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.timing import Contestant, Spread, block, joint, quiet_collector, ratios

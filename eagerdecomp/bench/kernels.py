@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from eagerdecomp._torch import builtin
+from eagerdecomp._torch.ops import builtin
 from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.bench.cases import CASES, TINY, Case
 from eagerdecomp.bench.figures import Figure, Section, Settings

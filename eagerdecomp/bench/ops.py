@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from eagerdecomp._torch import builtin
+from eagerdecomp._torch.ops import builtin
 from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.bench.cases import COMMON, SIZES, TINY, Case, Size, chosen
 from eagerdecomp.bench.figures import Figure, Section, Settings

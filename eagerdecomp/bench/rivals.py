@@ -14,8 +14,9 @@ from typing import Any
 
 from torch import Tensor
 
-from eagerdecomp._tables import full_table
-from eagerdecomp._torch import DispatchMode, OpOverload, TorchDispatchMode, builtin
+from eagerdecomp._torch.decomp_tables import full_table
+from eagerdecomp._torch.modes import DispatchMode, TorchDispatchMode
+from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.codegen import generate
 from eagerdecomp.program import KernelCall, Program, Slot, check
 

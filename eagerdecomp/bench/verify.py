@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from eagerdecomp._torch import OpOverload, builtin
+from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.backend import Backend
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.nets import chosen, job, jobs

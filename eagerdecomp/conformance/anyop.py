@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.calls import load_calls
 from eagerdecomp.calltext import CallTextError, parse_call, tensor_like
 from eagerdecomp.conformance.draws import Draw

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._dispatcher import below_autograd
+from eagerdecomp._torch.dispatcher import below_autograd
 from eagerdecomp.calltext import tensor_text
 from eagerdecomp.conformance.accuracy import Truth, values_off
 from eagerdecomp.conformance.draws import Draw

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.backend import Backend
 from eagerdecomp.conformance.memory import given, home, put_back
 from eagerdecomp.conformance.spec import Kernel

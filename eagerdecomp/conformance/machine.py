@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload, TorchDispatchMode, no_current_modes
+from eagerdecomp._torch.modes import TorchDispatchMode, no_current_modes
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.backend import Backend
 from eagerdecomp.blaming import blame
 from eagerdecomp.conformance.accuracy import same_bits

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.backend import Backend
 from eagerdecomp.blamed import Blame
 from eagerdecomp.blaming import blame

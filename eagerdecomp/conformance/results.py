@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import ConformanceError, OpSetError
 from eagerdecomp.opset import resolve_ops
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.calls import spelled
 from eagerdecomp.conformance.checks import LIKE_EAGER, PARAMETERS, REFUSES, compared
 from eagerdecomp.conformance.draws import Coverage, Draw, simplest

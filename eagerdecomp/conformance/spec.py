@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.draws import Draw
 from eagerdecomp.observing import leaves_of
 

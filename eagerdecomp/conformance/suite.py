@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import OpOverload, OpOverloadPacket
+from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.calltext import tensor_text
 from eagerdecomp.conformance.anyop import spec_of_any

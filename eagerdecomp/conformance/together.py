@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.backend import Backend
 from eagerdecomp.conformance.machine import programs_of_views
 from eagerdecomp.conformance.programs import Program, programs, tried

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.layouts import in_format_of
 from eagerdecomp.precision import in_type
 from eagerdecomp.resampling import check_gradient, in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 
 from eagerdecomp import ratios
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.formulas import Term, choose, ratio
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.unary import of_one

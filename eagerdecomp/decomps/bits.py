@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.layouts import as_operands, laid_out
 from eagerdecomp.precision import HALF, in_type
 from eagerdecomp.promotion import FLOAT8, WIDE_UNSIGNED, number_like, promoted

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.held import cast_number, held_number
 from eagerdecomp.layouts import as_operands, laid_out
 from eagerdecomp.linking import formula, kept_number, kept_numbers, relaid

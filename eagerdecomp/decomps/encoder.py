@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.precision import in_type, widened
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import dimension_error, not_implemented, not_true, shape_text

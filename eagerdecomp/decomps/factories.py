@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.held import held_number
 from eagerdecomp.precision import HALF, in_type
 from eagerdecomp.rules import Call, Rule, linked, own

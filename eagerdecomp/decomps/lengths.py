@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload, suggested_memory_format
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.held import cast_number
 from eagerdecomp.linking import kept_number, kept_numbers
 from eagerdecomp.rules import Call, Rule, linked

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.argument_checks import OUT_WORDS
 from eagerdecomp.eager.overlap import filled_mask, is_generated, is_pointwise, overlap_checks
 from eagerdecomp.layouts import iterator_strides

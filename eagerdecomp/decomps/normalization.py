@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload, suggested_memory_format
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.layouts import in_format_of
 from eagerdecomp.precision import HALF, in_type, widened
 from eagerdecomp.rules import Call, Rule, linked, own

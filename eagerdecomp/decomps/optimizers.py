@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import packet_overloads
+from eagerdecomp._torch.ops import packet_overloads
 from eagerdecomp.precision import HALF, wide_type
 from eagerdecomp.rules import Call, NoRoute, Rule, linked, to_be_fused
 from eagerdecomp.spelling import not_implemented, scalar_type_name

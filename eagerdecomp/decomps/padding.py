@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.layouts import in_format_of
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import not_implemented, scalar_type_name

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import NO_TORCH_FUNCTION
+from eagerdecomp._torch.tensors import NO_TORCH_FUNCTION
 from eagerdecomp.rules import Rule, own
 from eagerdecomp.spelling import scalar_type_name
 

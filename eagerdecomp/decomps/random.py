@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.generators import drawing_from, takes_generator
 from eagerdecomp.held import cast_number
 from eagerdecomp.precision import HALF

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import WIDE_UNSIGNED
 from eagerdecomp.rules import Call, Rule, linked, own

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._tables import full_table, reference
-from eagerdecomp._torch import OpOverload, same_storage
+from eagerdecomp._torch.decomp_tables import full_table, reference
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import same_storage
 from eagerdecomp.precision import HALF
 from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Rule, own

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.layouts import LAYOUTS, laid_out
 from eagerdecomp.linking import kept_number
 from eagerdecomp.promotion import number_like

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.plumbing import READ
 from eagerdecomp.precision import in_type
 from eagerdecomp.promotion import computed_in

@@ -22,9 +22,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._fake import handling_fakes, mode_of_fakes
-from eagerdecomp._tables import meta_is_decomposition
-from eagerdecomp._torch import FakeTensor, OpOverload, call_at_key, has_kernel
+from eagerdecomp._torch.decomp_tables import meta_is_decomposition
+from eagerdecomp._torch.fake import handling_fakes, mode_of_fakes
+from eagerdecomp._torch.ops import OpOverload, call_at_key, has_kernel
+from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.observing import Caught, leaves_of, mapped
 from eagerdecomp.rules import Rule

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload, has_kernel
+from eagerdecomp._torch.ops import OpOverload, has_kernel
 from eagerdecomp.schema import facts_of
 
 __all__ = ["OverlapChecks", "filled_mask", "is_generated", "is_pointwise", "overlap_checks"]

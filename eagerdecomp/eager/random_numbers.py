@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.precision import HALF
 from eagerdecomp.schema import arguments_of, facts_of
 from eagerdecomp.strides import memory_order

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload, packet_overloads
+from eagerdecomp._torch.ops import OpOverload, packet_overloads
 from eagerdecomp.precision import HALF
 from eagerdecomp.program import KernelCall, Program, Slot, evaluate, map_slots, slots_in
 from eagerdecomp.schema import facts_of, functional_twin

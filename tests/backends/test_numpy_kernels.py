@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten
 from weekly import this_weeks
 
 import eagerdecomp as ed
-from eagerdecomp._torch import DispatchMode
+from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp.backends.numpy import BACKEND, FAMILIES
 from eagerdecomp.calltext import parse_call
 from eagerdecomp.conformance import run_conformance

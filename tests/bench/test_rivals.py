@@ -12,7 +12,7 @@ import torch
 from compare import assert_same
 
 import eagerdecomp as ed
-from eagerdecomp._torch import builtin
+from eagerdecomp._torch.ops import builtin
 from eagerdecomp.bench.cases import CASES, COMMON, SIZES, TINY, Case
 from eagerdecomp.bench.ops import contestants
 from eagerdecomp.bench.rivals import Floor, Naive, Noop, arrival, floor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.results import STATES, Consequence, Failure, Opening, Report, Verdict
 from eagerdecomp.opset import resolve_ops
 

@@ -12,7 +12,7 @@ from on_core import check, kernel_calls, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp._torch import DispatchMode
+from eagerdecomp._torch.modes import DispatchMode
 
 aten = torch.ops.aten
 forward = aten._scaled_dot_product_flash_attention_for_cpu.default

@@ -13,7 +13,8 @@ from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp._torch import DispatchMode, OpOverload, call_at_key, has_kernel, op_names, packet_overloads
+from eagerdecomp._torch.modes import DispatchMode
+from eagerdecomp._torch.ops import OpOverload, call_at_key, has_kernel, op_names, packet_overloads
 from eagerdecomp.decomps import foreach
 from eagerdecomp.schema import facts_of
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp import writeback
-from eagerdecomp._torch import DispatchMode, op_names, overload
+from eagerdecomp._torch.modes import DispatchMode
+from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.schema import facts_of, functional_twin, settled_by_out
 
 aten = torch.ops.aten

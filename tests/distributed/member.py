@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 import eagerdecomp as ed
-from eagerdecomp._torch import OpOverload, is_dispatched, op_names, overload
+from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload
 from eagerdecomp.registering import DeviceKernels
 
 CORE = ed.core_aten()

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from moments import Interrupted, state
 
 import eagerdecomp as ed
-from eagerdecomp._torch import leave_modes
+from eagerdecomp._torch.modes import leave_modes
 
 
 class Noop(TorchDispatchMode):

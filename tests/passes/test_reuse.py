@@ -13,7 +13,7 @@ from programs import S, call, native, program
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.passes.reuse import layouts_of, reuse
 from eagerdecomp.program import Program, check, evaluate
 from eagerdecomp.schema import facts_of, functional_twin

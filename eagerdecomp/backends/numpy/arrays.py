@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.layouts import all_row_major, iterator_strides
 from eagerdecomp.promotion import promoted
 from eagerdecomp.spelling import not_held

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import suggested_memory_format
+from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.backends.numpy.arrays import Array, formatted, give, read, store
 from eagerdecomp.spelling import not_implemented
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.mutants.making import TWIN, Call, Mutant, Proof
 from eagerdecomp.observing import Observed, observe, resolved
 

@@ -12,14 +12,8 @@ from typing import Any
 from torch import Tensor
 from torch.utils import _foreach_utils
 
-from eagerdecomp._torch import (
-    FakeTensor,
-    FakeTensorMode,
-    fake_tensor_log_off,
-    lazy_bits_visible,
-    no_current_modes,
-    without_torch_function,
-)
+from eagerdecomp._torch.modes import no_current_modes, without_torch_function
+from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode, fake_tensor_log_off, lazy_bits_visible
 
 __all__ = ["fake_tensors_take_foreach", "handling_fakes", "mode_of_fakes"]
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._dispatcher import forget_dispatch
-from eagerdecomp._torch import OpOverload
+from eagerdecomp._torch.dispatcher import forget_dispatch
+from eagerdecomp._torch.ops import OpOverload
 
 __all__ = ["TRACED", "traced_as_in_eager"]
 

@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 
 import torch
 
-from eagerdecomp._dispatcher import forget_dispatch
-from eagerdecomp._torch import FakeTensor, FakeTensorMode, OpOverload, call_at_key, tree_flatten
+from eagerdecomp._torch.dispatcher import forget_dispatch
+from eagerdecomp._torch.ops import OpOverload, call_at_key
+from eagerdecomp._torch.pytree import tree_flatten
+from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode
 
 __all__ = ["compiled_by", "fake_mode_of", "is_unbacked", "left_whole", "no_new_guards", "skipped_by_dynamo", "traced_functional"]
 

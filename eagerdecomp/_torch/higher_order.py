@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch import DispatchMode, HigherOrderOperator, mode_stack
+from eagerdecomp._torch.modes import DispatchMode, mode_stack
+from eagerdecomp._torch.ops import HigherOrderOperator
 
 __all__ = ["AmbientMode", "run_higher_order"]
 

@@ -1,0 +1,125 @@
+"""Op overloads, packets and their kernels."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator as HigherOrderOperator
+from torch._ops import OpOverload as OpOverload
+from torch._ops import OpOverloadPacket as OpOverloadPacket
+
+__all__ = [
+    "FUNCTION_PLACES",
+    "HigherOrderOperator",
+    "OpOverload",
+    "OpOverloadPacket",
+    "before_first_call",
+    "builtin",
+    "call_at_key",
+    "has_kernel",
+    "has_tag",
+    "inductor_prims",
+    "is_dispatched",
+    "op_names",
+    "overload",
+    "packet_overloads",
+    "resolve_packet",
+    "torch_release",
+]
+
+
+def torch_release() -> str:
+    """The release that footprints hold for: ``"2.13"`` of ``"2.13.0+cpu"``."""
+    return ".".join(torch.__version__.split(".")[:2])
+
+
+#: Where torch keeps its functions and methods that are written in C++, by a short name.
+FUNCTION_PLACES: Mapping[str, Any] = {
+    "Tensor": torch._C.TensorBase,
+    "torch": torch._C._VariableFunctions,
+    **{place: getattr(torch._C, f"_{place}") for place in ("nn", "linalg", "fft", "special")},
+}
+
+
+def builtin(op: OpOverload) -> Callable[..., Any]:
+    """The C function behind an overload: cheaper to hash (0.02 against 0.06 us) and to call than the overload."""
+    return op._op
+
+
+def before_first_call(op: OpOverload) -> None:
+    """What is to be done before torch's own kernel of an op runs for the first time: nothing, but for `prims.as_strided`.
+
+    That asks a typed storage for its size, and torch tells once a process that those are deprecated, to a user who has none. Here
+    that is taken as told, as it would be after the call.
+    """
+    if op is torch.ops.prims.as_strided.default:
+        vars(torch.storage._warn_typed_storage_removal)["has_warned"] = True
+
+
+def overload(qualified: str) -> OpOverload | None:
+    """The overload for a dispatcher name such as ``"aten::add.Tensor"``; None where Python cannot see it."""
+    namespace, _, rest = qualified.partition("::")
+    packet_name, _, overload_name = rest.partition(".")
+    packet = getattr(getattr(torch.ops, namespace), packet_name, None)
+    found = getattr(packet, overload_name or "default", None)
+    return found if isinstance(found, OpOverload) else None
+
+
+def packet_overloads(qualified: str) -> tuple[OpOverload, ...]:
+    """The dispatcher's overloads of a packet such as ``"aten::add"``; TorchScript-only ones, on strings and lists, are left out."""
+    namespace, _, packet_name = qualified.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), packet_name, None)
+    if not isinstance(packet, OpOverloadPacket):
+        return ()
+    found = (getattr(packet, name) for name in packet.overloads())  # type: ignore[no-untyped-call]
+    return tuple(op for op in found if is_dispatched(op))
+
+
+def is_dispatched(op: OpOverload) -> bool:
+    """Whether the dispatcher knows the op; TorchScript alone runs the others, which work on strings and lists."""
+    return bool(torch._C._dispatch_has_kernel(op.name()))  # type: ignore[no-untyped-call]
+
+
+def has_tag(qualified: str, tag: torch.Tag) -> bool:
+    """Whether the op of a dispatcher name was registered with a tag. To make its overload takes six times as long; that one also
+    carries tags that torch adds in Python, to some prims."""
+    packet, _, name = qualified.partition(".")
+    found = torch._C._get_operation_overload(packet, name)
+    return found is not None and tag in found[2]
+
+
+def op_names() -> list[str]:
+    """Every name the dispatcher knows, sorted; not cached, since libraries register ops at any time."""
+    return sorted(torch._C._dispatch_get_all_op_names())
+
+
+def inductor_prims() -> frozenset[OpOverload]:
+    """The ops that Inductor adds to the `prims` namespace for itself, once it is imported."""
+    module = sys.modules.get("torch._inductor.inductor_prims")
+    return (
+        frozenset(value for value in vars(module).values() if isinstance(value, OpOverload)) if module is not None else frozenset()
+    )
+
+
+def has_kernel(op: OpOverload, key: str) -> bool:
+    """Whether a kernel is registered for the op directly at this dispatch key or alias key."""
+    # By its name, the key would take three times as long.
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), getattr(torch._C.DispatchKey, key)))  # type: ignore[no-untyped-call]
+
+
+def call_at_key(op: OpOverload, key: str) -> Callable[..., Any]:
+    """The kernel registered for the op at a key, as a function. Only for keys where `has_kernel` holds: torch crashes otherwise."""
+    return functools.partial(op._op_dk, getattr(torch._C.DispatchKey, key))
+
+
+def resolve_packet(qualified: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The name of the overload that a packet (``"aten::add"``) takes for these arguments.
+
+    Raises:
+        RuntimeError: where none takes them; the message tells why.
+    """
+    return str(torch._C._jit_resolve_packet(qualified, *args, **kwargs))

@@ -1,0 +1,22 @@
+"""Trees of containers, and the code of graphs that take them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["tree_codegen", "tree_flatten"]
+
+
+def tree_flatten(value: Any) -> tuple[list[Any], Any]:
+    """The leaves of a nested value, registered containers taken apart, and what puts them together (``.unflatten(leaves)``)."""
+    from torch.utils._pytree import tree_flatten
+
+    return tree_flatten(value)
+
+
+def tree_codegen(names: list[str], in_spec: Any, out_spec: Any) -> Any:
+    """What makes an FX graph take arguments of these names, nested as a spec of ``(args, kwargs)`` says, and answer what another
+    spec, or None for a graph whose output is nested itself, says."""
+    from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
+
+    return _PyTreeCodeGen(_PyTreeInfo(names, in_spec, out_spec))
