@@ -30,7 +30,7 @@ from conformance.fuzz_drawing import Drawing, templates
 from conformance.fuzz_judging import Difference, Seen
 from conformance.fuzz_running import SETS, Lanes, Program, as_under_any_mode, checked, script, shortened
 from eagerdecomp.conformance.workers import Lost, done_in_processes
-from eagerdecomp.progress import Progress
+from eagerdecomp.host.progress import Progress
 
 __all__ = ["Findings", "drawn", "main"]
 

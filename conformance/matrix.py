@@ -34,7 +34,7 @@ from conformance.matrix_judge import FAILED, Result, judge_cell
 from conformance.matrix_results import MANIFEST, Held, Job, Manifest, page, told
 from conformance.scoreboard import SETS
 from eagerdecomp.conformance.workers import Lost, done_in_processes
-from eagerdecomp.progress import Progress
+from eagerdecomp.host.progress import Progress
 
 __all__ = ["SAMPLES", "judged", "main", "planned"]
 

@@ -38,7 +38,7 @@ from conformance.model_judge import COLUMNS, STATUSES, Result, judge_entry, judg
 from conformance.models import Entry, entries, missing_extras
 from conformance.placing import DEVICES, Place, place_of
 from eagerdecomp import OpSet, core_aten, prims
-from eagerdecomp.progress import Progress
+from eagerdecomp.host.progress import Progress
 
 __all__ = ["main", "markdown", "summary"]
 

@@ -52,7 +52,7 @@ from eagerdecomp.bench.rivals import Noop
 from eagerdecomp.commands.command import backend_from
 from eagerdecomp.conformance.workers import Lost, done_in_processes
 from eagerdecomp.host.import_path import UsageError
-from eagerdecomp.progress import Progress
+from eagerdecomp.host.progress import Progress
 
 __all__ = ["COLUMNS", "Outcome", "Row", "Job", "chosen", "compare", "main", "outcome_of", "status_of", "table"]
 

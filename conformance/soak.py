@@ -34,7 +34,7 @@ from torch.nn import functional as F
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import eagerdecomp as ed
-from eagerdecomp.progress import Progress
+from eagerdecomp.host.progress import Progress
 
 __all__ = ["JOBS", "Report", "Sample", "grows", "main", "soak"]
 

@@ -18,7 +18,8 @@ from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.blamed import Blame, BlameReport, Culprit
 from eagerdecomp.cache import ProgramCache
-from eagerdecomp.forking import free_in_child
+from eagerdecomp.host.fork_safe import free_in_child
+from eagerdecomp.host.source_lines import ForwardLines, Line, UserLines, places_in_words
 from eagerdecomp.judging import Difference
 from eagerdecomp.keeping import KeepingMode
 from eagerdecomp.mode import EagerDecompMode
@@ -28,7 +29,6 @@ from eagerdecomp.replaying import Call, Draws, Finding, answered_by, compared, c
 from eagerdecomp.reproducer import Named, named_backend, reproducer
 from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules import Rule
-from eagerdecomp.userlines import ForwardLines, Line, UserLines, places_in_words
 
 __all__ = ["Blaming", "blame"]
 

@@ -14,7 +14,7 @@ from eagerdecomp.commands.colour import painted
 from eagerdecomp.commands.command import EXIT_CODES, FAILED, INTERRUPTED, Command
 from eagerdecomp.errors import EagerDecompError, OpSetError, PlanError
 from eagerdecomp.host.import_path import USAGE_ERROR, UsageError
-from eagerdecomp.runscript import ScriptNotFound
+from eagerdecomp.host.run_script import ScriptNotFound
 
 __all__ = ["COMMANDS", "main"]
 

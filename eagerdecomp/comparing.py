@@ -21,7 +21,8 @@ from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.comparison import Comparison, Divergence, Histogram, counted
 from eagerdecomp.errors import OpSetError, UnsupportedOpError
-from eagerdecomp.forking import free_in_child
+from eagerdecomp.host.fork_safe import free_in_child
+from eagerdecomp.host.source_lines import UserLines, places_in_words
 from eagerdecomp.judging import Difference, difference, is_arbitrary, written_inputs
 from eagerdecomp.keeping import KeepingMode
 from eagerdecomp.mode import EagerDecompMode
@@ -30,7 +31,6 @@ from eagerdecomp.opset import OpLike, OpSet, core_aten
 from eagerdecomp.replaying import Call, Draws, eager, why_not_compared
 from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules import Rule
-from eagerdecomp.userlines import UserLines, places_in_words
 
 __all__ = ["Comparing", "Side", "compare"]
 

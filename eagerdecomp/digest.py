@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from eagerdecomp.htmlpages import count_text, duration_text
+from eagerdecomp.host.html import count_text, duration_text
+from eagerdecomp.host.source_lines import Line
 from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.record import Record
 from eagerdecomp.recorded import Flow, Site, Unsupported
-from eagerdecomp.userlines import Line
 
 __all__ = ["Counts", "Digest", "LineRow", "OpRow", "Wanted", "file_name", "place_text"]
 

@@ -14,8 +14,8 @@ from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp.backend import Backend
 from eagerdecomp.codegen import generate
 from eagerdecomp.errors import HookError
-from eagerdecomp.forking import free_in_child
 from eagerdecomp.graphs import fake_like, graph_of, inputs_of
+from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.program import KernelCall, Program, Slot, evaluate, slots_in
 from eagerdecomp.schema import facts_of
 

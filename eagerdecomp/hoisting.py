@@ -17,7 +17,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.codegen import Kept, generate
-from eagerdecomp.forking import free_in_child
+from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.program import KernelCall, Program, Slot, bind, changes_sizes, computed, evaluate, exposed, slots_in
 from eagerdecomp.schema import facts_of
 from eagerdecomp.sizes import Expression

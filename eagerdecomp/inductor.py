@@ -17,7 +17,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import EagerDecompError
-from eagerdecomp.forking import free_in_child
+from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.schema import facts_of
 
 __all__ = ["cpp_compiler", "inductor_hook"]

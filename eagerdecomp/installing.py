@@ -16,7 +16,7 @@ from eagerdecomp.cache import ProgramCache
 from eagerdecomp.engine import Engine
 from eagerdecomp.errors import InstallError
 from eagerdecomp.explanation import Explanation
-from eagerdecomp.forking import free_in_child
+from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.keeping import keep_everywhere, kept_of
 from eagerdecomp.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.plumbing import is_plumbing_name

@@ -15,13 +15,13 @@ from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode, fake_tensor_log_off
 from eagerdecomp.errors import EagerDecompError, PlanError
+from eagerdecomp.host.source_lines import fault_in_words
 from eagerdecomp.keeping import Kept, kept_of
 from eagerdecomp.key import key_or_none
 from eagerdecomp.planner import Planner
 from eagerdecomp.rehearsal import Rehearsal
 from eagerdecomp.routes import Route
 from eagerdecomp.schema import arguments_of, tensors_in
-from eagerdecomp.userlines import fault_in_words
 
 __all__ = ["ModelCalls", "model_calls"]
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from eagerdecomp.host.source_lines import Line
 from eagerdecomp.recorded import Bucket, Event, Head
-from eagerdecomp.userlines import Line
 
 __all__ = ["trace_text"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from eagerdecomp.htmlpages import duration_text
+from eagerdecomp.host.html import duration_text
 
 __all__ = ["PICTURE_SCRIPT", "PICTURE_STYLE", "Ribbon", "Steps", "columns", "flow", "short_name"]
 

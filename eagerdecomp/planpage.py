@@ -9,7 +9,7 @@ from html import escape
 from typing import NamedTuple
 
 from eagerdecomp.gaps import Kernel
-from eagerdecomp.htmlpages import document, name_html
+from eagerdecomp.host.html import document, name_html
 from eagerdecomp.planned import STATUSES, OpPlan
 
 __all__ = ["Sheet", "page"]

@@ -25,7 +25,7 @@ from eagerdecomp.cache import ProgramCache
 from eagerdecomp.calltext import describe_call
 from eagerdecomp.engine import Engine
 from eagerdecomp.errors import UnsupportedGradientError, UnsupportedOpError
-from eagerdecomp.forking import free_in_child
+from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.schema import arguments_of, facts_of, tensors_in
 

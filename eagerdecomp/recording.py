@@ -25,7 +25,8 @@ from eagerdecomp._version import __version__
 from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.calltext import describe_call
 from eagerdecomp.errors import UnsupportedOpError
-from eagerdecomp.forking import free_in_child
+from eagerdecomp.host.fork_safe import free_in_child
+from eagerdecomp.host.source_lines import UserLines
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.opset import OpLike, OpSet
 from eagerdecomp.record import Record
@@ -34,7 +35,6 @@ from eagerdecomp.rules import NoRoute
 from eagerdecomp.runtime import Entry
 from eagerdecomp.tallies import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
 from eagerdecomp.unsupported import unsupported_error
-from eagerdecomp.userlines import UserLines
 
 if TYPE_CHECKING:
     from typing_extensions import Self

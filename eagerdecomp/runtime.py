@@ -31,10 +31,10 @@ from eagerdecomp.eager.acceptance import (
     reason_of_failure,
 )
 from eagerdecomp.eager.random_numbers import SameNumbers, same_numbers
-from eagerdecomp.forking import free_in_child
 from eagerdecomp.fusing import meet
 from eagerdecomp.generators import drawing_in_turn
 from eagerdecomp.host.data_loading import in_data_loading
+from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.key import (
     Column,
     column_values,

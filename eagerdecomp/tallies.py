@@ -8,8 +8,8 @@ from types import FrameType
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.host.source_lines import UserLines
 from eagerdecomp.recorded import Bucket, Bypass, Event, Flow, KernelEvent, Site
-from eagerdecomp.userlines import UserLines
 
 __all__ = ["OUTCOMES", "Call", "Tally", "Timeline", "buckets_of", "bypasses_of", "flows_of", "sites_of"]
 

@@ -27,7 +27,8 @@ from eagerdecomp.blamed import Blame, Culprit
 from eagerdecomp.calltext import describe_call
 from eagerdecomp.direct import native
 from eagerdecomp.errors import DifferenceError, UnsupportedOpError
-from eagerdecomp.forking import free_in_child
+from eagerdecomp.host.fork_safe import free_in_child
+from eagerdecomp.host.source_lines import UserLines, places_in_words
 from eagerdecomp.judging import Difference, difference
 from eagerdecomp.observing import Caught, Observed, copied, leaves_of, observed
 from eagerdecomp.opset import OpLike
@@ -38,7 +39,6 @@ from eagerdecomp.rules import NoRoute, Rule, place_of
 from eagerdecomp.runtime import Watch
 from eagerdecomp.schema import facts_of, is_composite
 from eagerdecomp.sizes import plain
-from eagerdecomp.userlines import UserLines, places_in_words
 from eagerdecomp.verified import Verified, Verify
 
 __all__ = ["Verifying", "watch_of"]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.forking import free_in_child
+from eagerdecomp.host.fork_safe import free_in_child
 
 __all__ = ["MAKER", "Zeros"]
 

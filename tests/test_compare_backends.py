@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import eagerdecomp as ed
-from eagerdecomp import progress
 from eagerdecomp.cli import main
 from eagerdecomp.comparison import BINS, Histogram, counted
+from eagerdecomp.host import progress
 
 
 def off(x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from browser import NARROW, needs_browser, outside_resources, visit
 
-from eagerdecomp.htmlpages import Cell, Column, count_text, document, duration_text, table
+from eagerdecomp.host.html import Cell, Column, count_text, document, duration_text, table
 
 NASTY = '</script><img src=x onerror="window.broken=1">\'&<b>'
 

@@ -14,7 +14,9 @@ LAYERS = (
     *("errors", "_version", "_torch", "host", "ops", "eager", "program", "rules", "dispatcher", "decomps", "planner", "tracing"),
     *("diagnosis", "runtime", "verify", "frontends", "backends", "coverage", "insight", "conformance", "cli", "__init__"),
 )
-MODULES = {".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path for path in ROOT.rglob("*.py")}
+MODULES = {
+    ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path for path in ROOT.rglob("*.py")
+}
 
 
 def imports_of(path: Path) -> Iterator[str]:

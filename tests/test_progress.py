@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from eagerdecomp.progress import PartDone, Progress, SoFar
+from eagerdecomp.host.progress import PartDone, Progress, SoFar
 
 
 class Terminal(io.StringIO):

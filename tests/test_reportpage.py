@@ -14,10 +14,10 @@ from test_digest import GELU, MUL, RECORD, gap
 
 from eagerdecomp.cli import main
 from eagerdecomp.digest import Digest
+from eagerdecomp.host.source_lines import Line
 from eagerdecomp.record import Record
 from eagerdecomp.recorded import Bucket, Bypass, Flow, Head, Miss, Site
 from eagerdecomp.reportpage import page
-from eagerdecomp.userlines import Line
 
 NASTY = '</script></title></style></svg><img src=x onerror="window.broken=1">\'&<b>'
 

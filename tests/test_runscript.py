@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from eagerdecomp import runscript
-from eagerdecomp.runscript import Script, ScriptNotFound, run_script, threads_entering
+from eagerdecomp.host import run_script as runscript
+from eagerdecomp.host.run_script import Script, ScriptNotFound, run_script, threads_entering
 
 # Starts the module under test as a command would. Loaded by its file: the package would import torch, a second for each process.
 RUNNER = f"""

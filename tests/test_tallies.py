@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from eagerdecomp import tallies
+from eagerdecomp.host.source_lines import UserLines
 from eagerdecomp.tallies import OUTCOMES, Call, Tally, Timeline, buckets_of, sites_of
-from eagerdecomp.userlines import UserLines
 
 GELU = torch.ops.aten.gelu.default
 SECOND = 1_000_000_000

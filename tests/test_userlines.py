@@ -12,8 +12,8 @@ import torch
 
 import eagerdecomp
 import eagerdecomp_script
-from eagerdecomp import userlines
-from eagerdecomp.userlines import ForwardLines, UserLines, is_users
+from eagerdecomp.host import source_lines as userlines
+from eagerdecomp.host.source_lines import ForwardLines, UserLines, is_users
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from accuracy import Worst, worst  # noqa: E402 - the machinery is that of the t
 from on_core import kernel_calls  # noqa: E402
 from special_functions import FUNCTIONS, Function  # noqa: E402
 
-from eagerdecomp.progress import Progress  # noqa: E402
+from eagerdecomp.host.progress import Progress  # noqa: E402
 
 FILE = ROOT / "docs" / "accuracy.md"
 DTYPES = (torch.float32, torch.float64)

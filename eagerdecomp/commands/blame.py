@@ -20,9 +20,9 @@ from eagerdecomp.commands.scripts import (
     with_ending,
 )
 from eagerdecomp.host.import_path import USAGE_ERROR, UsageError
+from eagerdecomp.host.run_script import run_script
 from eagerdecomp.opfile import op_set_from
 from eagerdecomp.opset import NAMED_SETS
-from eagerdecomp.runscript import run_script
 
 __all__ = ["COMMAND"]
 

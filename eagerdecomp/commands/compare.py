@@ -20,8 +20,8 @@ from eagerdecomp.commands.scripts import (
     with_ending,
 )
 from eagerdecomp.host.import_path import USAGE_ERROR, UsageError
-from eagerdecomp.progress import SoFar
-from eagerdecomp.runscript import run_script
+from eagerdecomp.host.progress import SoFar
+from eagerdecomp.host.run_script import run_script
 
 __all__ = ["COMMAND"]
 

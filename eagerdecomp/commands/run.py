@@ -21,7 +21,7 @@ from eagerdecomp.commands.scripts import add_on_unsupported, add_script, own_wor
 from eagerdecomp.errors import UnsupportedGradientError, UnsupportedOpError
 from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.host.outputs import Outputs, copied_stdout, decoded
-from eagerdecomp.runscript import Script, run_script, stopping_on_sigterm
+from eagerdecomp.host.run_script import Script, run_script, stopping_on_sigterm
 from eagerdecomp.summary import run_facts, summary_json, summary_table
 
 __all__ = ["COMMAND"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from eagerdecomp.commands.colour import painted
 from eagerdecomp.commands.command import FAILED, INTERRUPTED
 from eagerdecomp.host.import_path import UsageError
-from eagerdecomp.runscript import Outcome, Script
+from eagerdecomp.host.run_script import Outcome, Script
 
 __all__ = [
     "NOT_COMPARED",

@@ -28,8 +28,8 @@ from eagerdecomp.commands.command import (
 )
 from eagerdecomp.errors import EagerDecompError, TraceRequestError
 from eagerdecomp.host.import_path import USAGE_ERROR, UsageError, object_of
+from eagerdecomp.host.source_lines import fault_in_words
 from eagerdecomp.schema import tensors_in
-from eagerdecomp.userlines import fault_in_words
 
 __all__ = ["COMMAND"]
 

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from eagerdecomp.userlines import fault_in_words
+from eagerdecomp.host.source_lines import fault_in_words
 
 __all__ = ["USAGE_ERROR", "UsageError", "object_of"]
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.backends.numpy.arrays import Array, give, memory, read, scalar, store
-from eagerdecomp.forking import free_in_child
+from eagerdecomp.host.fork_safe import free_in_child
 
 __all__ = ["KERNELS"]
 

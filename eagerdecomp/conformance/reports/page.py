@@ -13,7 +13,7 @@ from eagerdecomp.conformance.absences import stale_because
 from eagerdecomp.conformance.comparing import DIRECTIONS, Comparison
 from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, counted, one_line, ordered, printable
 from eagerdecomp.conformance.results import STATES, Consequence, Failure, Report, State, Verdict
-from eagerdecomp.htmlpages import Cell, Column, count_text, document, duration_text, name_html, table
+from eagerdecomp.host.html import Cell, Column, count_text, document, duration_text, name_html, table
 
 __all__ = ["report_page"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from eagerdecomp.conformance.results import STATES, Consequence, Failure, Report, State, Verdict
 from eagerdecomp.host.atomic_file import write_text
-from eagerdecomp.htmlpages import duration_text
+from eagerdecomp.host.html import duration_text
 
 __all__ = [
     "STATE_WORDS",

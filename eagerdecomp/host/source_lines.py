@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 import torch
 
 from eagerdecomp._torch.autograd import BACKWARD_CODE, autograd_node, next_node_number, node_number
-from eagerdecomp.forking import free_in_child
+from eagerdecomp.host.fork_safe import free_in_child
 
 __all__ = ["ForwardLines", "Line", "UserLines", "fault_in_words", "places_in_words"]
 
