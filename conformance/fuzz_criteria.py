@@ -17,7 +17,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.observing import leaves_of
-from eagerdecomp.schema import arguments_of, facts_of
+from eagerdecomp.ops.schema import arguments_of, facts_of
 
 __all__ = ["CRITERIA", "holds_singular", "is_right", "matrices_of"]
 

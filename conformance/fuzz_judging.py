@@ -40,7 +40,7 @@ from conformance.fuzz_roundings import (
 from eagerdecomp import OpSet, judging
 from eagerdecomp._torch.tensors import is_zero_tensor
 from eagerdecomp.observing import Caught, copied, leaves_of, observe, observed
-from eagerdecomp.schema import facts_of
+from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["CALL", "Difference", "Seen", "Spaces", "is_leaf", "spread"]
 

@@ -14,8 +14,8 @@ from conformance.fuzz_limits import FACTORED, NOT_FINITE, NUCLEAR, WRONG_IN_HALF
 from eagerdecomp import judging
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.observing import Caught, leaves_of, mapped
+from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite
 from eagerdecomp.precision import HALF
-from eagerdecomp.schema import facts_of, functional_twin, is_composite
 
 __all__ = [
     "CALL",

@@ -3,7 +3,6 @@
 import eagerdecomp._torch.import_first  # noqa: F401 - first: torch's import may import this package
 from eagerdecomp._version import __version__ as __version__
 from eagerdecomp.audit import BackendRecorder
-from eagerdecomp.backend import Backend
 from eagerdecomp.blamed import BlameReport
 from eagerdecomp.blaming import blame
 from eagerdecomp.cache import ProgramCache
@@ -32,7 +31,8 @@ from eagerdecomp.explanation import Explanation
 from eagerdecomp.inductor import inductor_hook
 from eagerdecomp.installing import Installation, install
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.opset import OpSet, core_aten, infra, prims, tiny
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import OpSet, core_aten, infra, prims, tiny
 from eagerdecomp.planning import carrying_set, plan
 from eagerdecomp.plans import Plan
 from eagerdecomp.record import Record

@@ -15,7 +15,6 @@ import torch
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload, builtin
 from eagerdecomp._torch.tensors import desugars_first
-from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.blamed import Blame, BlameReport, Culprit
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.host.fork_safe import free_in_child
@@ -24,7 +23,8 @@ from eagerdecomp.judging import Difference
 from eagerdecomp.keeping import KeepingMode
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.observing import Caught
-from eagerdecomp.opset import OpLike, OpSet
+from eagerdecomp.ops.backend import Backend, as_backend
+from eagerdecomp.ops.opset import OpLike, OpSet
 from eagerdecomp.replaying import Call, Draws, Finding, answered_by, compared, culprit_of, replayed, why_not_compared
 from eagerdecomp.reproducer import Named, named_backend, reproducer
 from eagerdecomp.rulebook import planner_of

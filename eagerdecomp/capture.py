@@ -15,13 +15,13 @@ from eagerdecomp._torch.modes import python_kernels
 from eagerdecomp._torch.pytree import tree_codegen, tree_flatten
 from eagerdecomp._torch.sizes import Sizes
 from eagerdecomp._torch.tensors import FakeTensorMode
-from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.errors import TraceError, TraceRequestError
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.naming import argument_names, names_held, safe
 from eagerdecomp.noting import Noter
-from eagerdecomp.opset import OpLike, OpSet, resolve_ops
+from eagerdecomp.ops.backend import Backend, as_backend
+from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.rules import Rule
 from eagerdecomp.traced import Trace, looks
 

@@ -12,8 +12,8 @@ from eagerdecomp._torch.modes import leave_modes, modes_entered
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.key import key_or_none
 from eagerdecomp.observing import leaves_of
+from eagerdecomp.ops.schema import arguments_of
 from eagerdecomp.rules import NoRoute, Rule
-from eagerdecomp.schema import arguments_of
 
 __all__ = ["Chain"]
 

@@ -16,9 +16,9 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import FakeTensor
-from eagerdecomp.direct import ABSENT, direct_function, kind_of
+from eagerdecomp.ops.fast_calls import ABSENT, direct_function, kind_of
+from eagerdecomp.ops.schema import Argument, facts_of
 from eagerdecomp.program import KernelCall, Program, Slot, changes_sizes, slots_in
-from eagerdecomp.schema import Argument, facts_of
 from eagerdecomp.sizes import Expression
 
 __all__ = ["Kept", "generate", "source_of"]

@@ -12,8 +12,8 @@ import torch
 
 from eagerdecomp._torch.modes import DispatchMode, mode_stack
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.direct import native
 from eagerdecomp.host.fork_safe import free_in_child
+from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.plumbing import COLLECTIVE_NAMESPACES
 
 __all__ = ["Callbacks", "with_modes_of_here"]

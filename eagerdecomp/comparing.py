@@ -17,7 +17,6 @@ from torch import Tensor
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
 from eagerdecomp._torch.tensors import desugars_first, lazy_bits_visible
-from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.comparison import Comparison, Divergence, Histogram, counted
 from eagerdecomp.errors import OpSetError, UnsupportedOpError
@@ -27,7 +26,8 @@ from eagerdecomp.judging import Difference, difference, is_arbitrary, written_in
 from eagerdecomp.keeping import KeepingMode
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.observing import Caught, Observed, observed
-from eagerdecomp.opset import OpLike, OpSet, core_aten
+from eagerdecomp.ops.backend import Backend, as_backend
+from eagerdecomp.ops.opset import OpLike, OpSet, core_aten
 from eagerdecomp.replaying import Call, Draws, eager, why_not_compared
 from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules import Rule

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.backend import Backend
 from eagerdecomp.cache import OpPrograms
 from eagerdecomp.codegen import generate
 from eagerdecomp.fusing import until_fused
 from eagerdecomp.hoisting import hoist
 from eagerdecomp.key import Column, exact_columns
-from eagerdecomp.opset import OpSet
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import OpSet
 from eagerdecomp.passes import optimise
 from eagerdecomp.passes.reuse import has_writers, layouts_of, reuse
 from eagerdecomp.program import Program, check, evaluate

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.host.progress import Progress
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.opset import OpSet
+from eagerdecomp.ops.opset import OpSet
 from eagerdecomp.summary import RunFacts, run_facts
 
 __all__ = ["CharTransformer", "Demo", "source_text"]

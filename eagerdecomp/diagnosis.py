@@ -12,9 +12,9 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.errors import Attempt
 from eagerdecomp.key import program_arguments
+from eagerdecomp.ops.schema import arguments_of, tensors_in
 from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.rules import NoRoute
-from eagerdecomp.schema import arguments_of, tensors_in
 from eagerdecomp.tracer import Recorder
 
 __all__ = ["attempts", "ends", "failed_ops", "openers", "path"]

@@ -15,17 +15,17 @@ from eagerdecomp._torch.dispatcher import below_autograd
 from eagerdecomp._torch.dynamo import compiled_by, left_whole, skipped_by_dynamo
 from eagerdecomp._torch.modes import mode_stack, no_current_modes, pop_mode, push_mode
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload, builtin
-from eagerdecomp.backend import Backend
 from eagerdecomp.cache import ProgramCache
-from eagerdecomp.direct import native
 from eagerdecomp.engine import OnUnsupported
 from eagerdecomp.keeping import KeepingMode, Kept
 from eagerdecomp.lowering import AT_RUN_TIME, lower
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.opset import OpLike, OpSet
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.fast_calls import native
+from eagerdecomp.ops.opset import OpLike, OpSet
+from eagerdecomp.ops.schema import is_composite
 from eagerdecomp.planner import Planner
 from eagerdecomp.rules import Rule
-from eagerdecomp.schema import is_composite
 from eagerdecomp.stats import Stats
 from eagerdecomp.verified import Verified, Verify
 

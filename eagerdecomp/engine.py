@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from eagerdecomp._torch.ops import OpOverload, builtin
-from eagerdecomp.backend import Backend
 from eagerdecomp.cache import ProgramCache, shared_cache
 from eagerdecomp.explaining import explain_on, one_overload
 from eagerdecomp.explanation import Explanation
 from eagerdecomp.identities import Owner
 from eagerdecomp.key import key_or_none
-from eagerdecomp.opset import OpLike, resolve_ops
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import OpLike, resolve_ops
+from eagerdecomp.ops.schema import arguments_of, writes_several
 from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules import NoRoute, Rule, index_rules
 from eagerdecomp.runtime import Entry, Runtime, Watch
-from eagerdecomp.schema import arguments_of, writes_several
 from eagerdecomp.stats import Stats
 from eagerdecomp.unsupported import unsupported_error
 from eagerdecomp.zeros import MAKER, Zeros

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.schema import Argument, facts_of, kind_of
+from eagerdecomp.ops.schema import Argument, facts_of, kind_of
 from eagerdecomp.sizes import Expression
 
 __all__ = ["LITERALS", "Made", "answer_fault", "call_fault", "take_parameters"]

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import FakeTensorMode
+from eagerdecomp.ops.schema import Argument, facts_of
 from eagerdecomp.program import Program, Slot, map_slots, slots_in
-from eagerdecomp.schema import Argument, facts_of
 
 __all__ = ["fake_like", "graph_of", "inputs_of"]
 

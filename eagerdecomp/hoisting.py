@@ -18,8 +18,8 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.codegen import Kept, generate
 from eagerdecomp.host.fork_safe import free_in_child
+from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program import KernelCall, Program, Slot, bind, changes_sizes, computed, evaluate, exposed, slots_in
-from eagerdecomp.schema import facts_of
 from eagerdecomp.sizes import Expression
 
 __all__ = ["hoist"]

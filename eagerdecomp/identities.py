@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket
-from eagerdecomp.opset import OpSet
+from eagerdecomp.ops.opset import OpSet
 from eagerdecomp.rules import Rule, place_of
 
 __all__ = ["NoIdentity", "Owner", "identity_of", "owner_identity"]

@@ -18,7 +18,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.host.fork_safe import free_in_child
-from eagerdecomp.schema import facts_of
+from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["cpp_compiler", "inductor_hook"]
 

@@ -11,19 +11,19 @@ import torch
 from eagerdecomp._torch.dispatcher import autocast_is_on, device_key, takes_numbers, without_autocast
 from eagerdecomp._torch.dynamo import skipped_by_dynamo
 from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload
-from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.engine import Engine
 from eagerdecomp.errors import InstallError
 from eagerdecomp.explanation import Explanation
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.keeping import keep_everywhere, kept_of
-from eagerdecomp.opset import OpLike, OpSet, resolve_ops
+from eagerdecomp.ops.backend import Backend, Kernel, as_backend
+from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
+from eagerdecomp.ops.schema import is_composite
 from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.registering import DeviceKernels, tensor_places, without_numbers
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.runtime import Entry
-from eagerdecomp.schema import is_composite
 from eagerdecomp.stats import Stats
 from eagerdecomp.verified import Verified, Verify, as_verify
 from eagerdecomp.verifying import Verifying, watch_of

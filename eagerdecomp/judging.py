@@ -22,9 +22,9 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import has_values
-from eagerdecomp.calltext import tensor_text
 from eagerdecomp.observing import Observed, copied, leaves_of, mapped, observe, resolved
-from eagerdecomp.schema import arguments_of, facts_of
+from eagerdecomp.ops.call_text import tensor_text
+from eagerdecomp.ops.schema import arguments_of, facts_of
 
 __all__ = ["Difference", "Tolerance", "difference", "is_arbitrary", "tolerance_of", "written_inputs"]
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from eagerdecomp._torch.ambient import ambient_facts, sdp_facts
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
-from eagerdecomp.schema import Argument, facts_of
+from eagerdecomp.ops.schema import Argument, facts_of
 
 __all__ = [
     "Column",

@@ -25,11 +25,11 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.sizes import Sizes
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.key import key_or_none, program_arguments
+from eagerdecomp.ops.schema import arguments_of, facts_of
 from eagerdecomp.passes import optimise
 from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.program import Program, Slot, bind, map_slots
 from eagerdecomp.rules import NoRoute
-from eagerdecomp.schema import arguments_of, facts_of
 from eagerdecomp.tracer import Recorder
 
 __all__ = ["AT_RUN_TIME", "lower"]

@@ -9,12 +9,12 @@ from eagerdecomp._torch.dynamo import traced_functional
 from eagerdecomp._torch.higher_order import run_higher_order
 from eagerdecomp._torch.ops import HigherOrderOperator
 from eagerdecomp._torch.tensors import desugars_first
-from eagerdecomp.backend import Backend, Kernel, as_backend
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.engine import Engine, HostRandom, OnUnsupported
 from eagerdecomp.explanation import Explanation
 from eagerdecomp.keeping import KeepingMode, kept_of
-from eagerdecomp.opset import OpLike, OpSet, resolve_ops
+from eagerdecomp.ops.backend import Backend, Kernel, as_backend
+from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.preflight import Preflight
 from eagerdecomp.rules import NoRoute, Rule, index_rules
 from eagerdecomp.stats import Stats

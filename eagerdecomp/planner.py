@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
 from eagerdecomp._torch.ops import OpOverload, before_first_call, builtin
-from eagerdecomp.backend import Backend
 from eagerdecomp.footprints import load_footprints
 from eagerdecomp.generators import drawing_in_turn
-from eagerdecomp.opset import OpSet, Predicate
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import OpSet, Predicate
+from eagerdecomp.ops.schema import facts_of, is_composite
 from eagerdecomp.plumbing import WORKSPACE_OF, is_plumbing_name
 from eagerdecomp.rules import Rule
-from eagerdecomp.schema import facts_of, is_composite
 from eagerdecomp.search import Costs
 
 __all__ = ["Decision", "Planner", "shipped_costs"]

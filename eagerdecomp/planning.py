@@ -7,13 +7,14 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload, torch_release
-from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.calls import load_calls
 from eagerdecomp.decomps import few_kernels
 from eagerdecomp.footprints import load_footprints
 from eagerdecomp.gaps import SmallSet, choose_kernels, fewest_kernels, smallest_set
 from eagerdecomp.modelcalls import ModelCalls, model_calls
-from eagerdecomp.opset import OpLike, OpSet, infra, resolve_ops
+from eagerdecomp.ops.backend import Backend, as_backend
+from eagerdecomp.ops.opset import OpLike, OpSet, infra, resolve_ops
+from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.planned import OpPlan
 from eagerdecomp.planner import Planner
 from eagerdecomp.plans import Plan
@@ -22,7 +23,6 @@ from eagerdecomp.probing import with_rules
 from eagerdecomp.routes import Routes, op_named
 from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules import Rule, index_rules
-from eagerdecomp.schema import facts_of
 
 __all__ = ["aten_ops", "carrying_set", "plan"]
 

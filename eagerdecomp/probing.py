@@ -14,7 +14,7 @@ from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.calls import SeenCall, SeenOp
-from eagerdecomp.calltext import parse_call
+from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.rules import NoRoute, Rule
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import torch
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.calltext import value_text
 from eagerdecomp.errors import ProgramError
-from eagerdecomp.schema import facts_of, is_composite
+from eagerdecomp.ops.call_text import value_text
+from eagerdecomp.ops.schema import facts_of, is_composite
 from eagerdecomp.sizes import Expression
 
 __all__ = [

@@ -21,9 +21,9 @@ from torch.overrides import TorchFunctionMode
 from eagerdecomp._torch.modes import with_torch_function, without_torch_function
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.key import Column, column, parameter_name, reading, whole_facts
+from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program import KernelCall, Slot
 from eagerdecomp.rules import NoRoute
-from eagerdecomp.schema import facts_of
 from eagerdecomp.sizes import Expression, Sizes, Traced, plain, traced_in
 
 __all__ = ["Reads", "Under", "Values"]

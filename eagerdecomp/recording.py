@@ -22,13 +22,13 @@ from eagerdecomp._torch.modes import mode_stack
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp._version import __version__
-from eagerdecomp.backend import Backend, Kernel, as_backend
-from eagerdecomp.calltext import describe_call
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.opset import OpLike, OpSet
+from eagerdecomp.ops.backend import Backend, Kernel, as_backend
+from eagerdecomp.ops.call_text import describe_call
+from eagerdecomp.ops.opset import OpLike, OpSet
 from eagerdecomp.record import Record
 from eagerdecomp.recorded import Head, Miss, Unsupported
 from eagerdecomp.rules import NoRoute

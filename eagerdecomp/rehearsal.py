@@ -20,11 +20,11 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.calls import spelled
 from eagerdecomp.chain import Chain
 from eagerdecomp.key import key_or_none, program_arguments
+from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 from eagerdecomp.passes import optimise
 from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.routes import Route
 from eagerdecomp.rules import NoRoute, Rule
-from eagerdecomp.schema import arguments_of, facts_of, tensors_in
 from eagerdecomp.tracer import Recorder
 
 __all__ = ["Rehearsal"]

@@ -12,15 +12,15 @@ from eagerdecomp._torch.modes import fake_mode_entered, no_current_modes, withou
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.blamed import Culprit
-from eagerdecomp.calltext import describe_call
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.judging import Difference, difference
 from eagerdecomp.key import program_arguments
 from eagerdecomp.observing import Caught, Observed, copied, is_plain, leaves_of, observe, observed
+from eagerdecomp.ops.call_text import describe_call
+from eagerdecomp.ops.schema import arguments_of, call_of, facts_of
 from eagerdecomp.planner import Planner
 from eagerdecomp.plumbing import WORKSPACE_OF
 from eagerdecomp.rules import NoRoute, Rule, place_of
-from eagerdecomp.schema import arguments_of, call_of, facts_of
 from eagerdecomp.sizes import plain
 from eagerdecomp.tracer import Recorder
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.backend import Backend
 from eagerdecomp.observing import leaves_of, mapped, resolved
-from eagerdecomp.opset import NAMED_SETS, core_aten, prims
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import NAMED_SETS, core_aten, prims
 from eagerdecomp.rules import Rule
 from eagerdecomp.strides import in_order, is_dense, memory_order
 
@@ -80,7 +80,7 @@ def named_by_spec(backend: str, rules: str = "", *, ops: str = "") -> Named:
     elif ops in NAMED_SETS:
         words = f"ed.{NAMED_SETS[ops].__name__}()"
     else:
-        imports.append("from eagerdecomp.opfile import op_set_from")
+        imports.append("from eagerdecomp.ops.opset_file import op_set_from")
         words = f"op_set_from({str(Path(ops).resolve())!r})"
     rules_text = _spec_text(rules, imports) if rules else ""
     return Named(tuple(dict.fromkeys(imports)), words, rules_text)

@@ -18,14 +18,14 @@ from typing import NamedTuple
 from eagerdecomp._torch.ops import OpOverload, overload
 from eagerdecomp._torch.tensors import FakeTensorMode, fake_tensor_log_off
 from eagerdecomp.calls import SeenOp
-from eagerdecomp.calltext import parse_call
 from eagerdecomp.closing import Clauses, closure
 from eagerdecomp.footprints import Footprint, Footprints
-from eagerdecomp.opset import Predicate
+from eagerdecomp.ops.call_text import parse_call
+from eagerdecomp.ops.opset import Predicate
+from eagerdecomp.ops.schema import facts_of, functional_twin
 from eagerdecomp.planner import Planner
 from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.rules import Rule
-from eagerdecomp.schema import facts_of, functional_twin
 
 __all__ = ["Kind", "Route", "Routes", "Way", "op_named"]
 

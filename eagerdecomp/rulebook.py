@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eagerdecomp.backend import Backend
 from eagerdecomp.decomps import our_rules
+from eagerdecomp.ops.backend import Backend
 from eagerdecomp.planner import Planner, shipped_costs
 from eagerdecomp.rules import Rule, index_rules
 from eagerdecomp.sources import shipped_rules

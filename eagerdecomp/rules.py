@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from eagerdecomp._torch.ops import OpOverload, overload
-from eagerdecomp.calltext import describe_call
 from eagerdecomp.errors import RuleError
-from eagerdecomp.opset import OpLike, resolve_ops
+from eagerdecomp.ops.call_text import describe_call
+from eagerdecomp.ops.opset import OpLike, resolve_ops
 
 __all__ = [
     "Call",

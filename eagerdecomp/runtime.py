@@ -21,7 +21,6 @@ from eagerdecomp.cache import OpPrograms, ProgramCache
 from eagerdecomp.chain import Chain
 from eagerdecomp.collectives import Callbacks
 from eagerdecomp.compiler import install_program
-from eagerdecomp.direct import native
 from eagerdecomp.eager.acceptance import (
     eager_accepts,
     judge_kernel_error,
@@ -47,11 +46,12 @@ from eagerdecomp.key import (
 )
 from eagerdecomp.linking import told
 from eagerdecomp.observing import Caught, leaves_of
+from eagerdecomp.ops.fast_calls import native
+from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, writes_several
 from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.plumbing import READ
 from eagerdecomp.registering import number_places, taking_numbers
 from eagerdecomp.rules import Call, NoRoute, Rule, first_answer
-from eagerdecomp.schema import arguments_of, call_of, facts_of, writes_several
 from eagerdecomp.stats import OpStats
 from eagerdecomp.tracer import Recorder
 from eagerdecomp.writeback import counted

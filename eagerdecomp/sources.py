@@ -13,11 +13,11 @@ from eagerdecomp._torch.ops import OpOverload, call_at_key, has_kernel
 from eagerdecomp.eager.determinism import warns
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.layouts import LAYOUTS, laid_out
+from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite
 from eagerdecomp.outside import of_plain_tensors
 from eagerdecomp.precision import HALF
 from eagerdecomp.refusals import refusing
 from eagerdecomp.rules import Rule
-from eagerdecomp.schema import facts_of, functional_twin, is_composite
 
 __all__ = ["shipped_rules"]
 

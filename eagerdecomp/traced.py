@@ -12,8 +12,8 @@ from torch import Tensor
 
 from eagerdecomp._torch.pytree import tree_flatten
 from eagerdecomp._torch.sizes import Sizes
-from eagerdecomp.calltext import tensor_text
 from eagerdecomp.errors import TraceError
+from eagerdecomp.ops.call_text import tensor_text
 
 __all__ = ["Trace", "as_traced", "looks"]
 

@@ -15,7 +15,7 @@ from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.generators import drawing_again
-from eagerdecomp.schema import OpFacts, facts_of
+from eagerdecomp.ops.schema import OpFacts, facts_of
 
 __all__ = ["Call", "Tie"]
 

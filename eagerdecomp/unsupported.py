@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.calltext import describe_call
 from eagerdecomp.diagnosis import attempts, ends, failed_ops, openers, path
 from eagerdecomp.errors import UnsupportedOpError
-from eagerdecomp.opset import infra
+from eagerdecomp.ops.call_text import describe_call
+from eagerdecomp.ops.opset import infra
 from eagerdecomp.outside import outside_layouts
 from eagerdecomp.planner import Planner
 from eagerdecomp.rules import NoRoute

@@ -22,22 +22,22 @@ from torch.nn import Parameter
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import has_values, lazy_bits_visible
-from eagerdecomp.backend import Backend, Kernel
 from eagerdecomp.blamed import Blame, Culprit
-from eagerdecomp.calltext import describe_call
-from eagerdecomp.direct import native
 from eagerdecomp.errors import DifferenceError, UnsupportedOpError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines, places_in_words
 from eagerdecomp.judging import Difference, difference
 from eagerdecomp.observing import Caught, Observed, copied, leaves_of, observed
-from eagerdecomp.opset import OpLike
+from eagerdecomp.ops.backend import Backend, Kernel
+from eagerdecomp.ops.call_text import describe_call
+from eagerdecomp.ops.fast_calls import native
+from eagerdecomp.ops.opset import OpLike
+from eagerdecomp.ops.schema import facts_of, is_composite
 from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.replaying import Call, Draws, answered_by, culprit_of, eager, replayed, why_not_compared
 from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules import NoRoute, Rule, place_of
 from eagerdecomp.runtime import Watch
-from eagerdecomp.schema import facts_of, is_composite
 from eagerdecomp.sizes import plain
 from eagerdecomp.verified import Verified, Verify
 

@@ -21,8 +21,8 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, overload
 from eagerdecomp.fitting import Made, answer_fault, call_fault, take_parameters
 from eagerdecomp.key import Column, exact_columns, key_labels, parameter_name
+from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program import KernelCall, Program, Slot
-from eagerdecomp.schema import facts_of
 from eagerdecomp.sizes import OPERATORS, Expression
 
 __all__ = [

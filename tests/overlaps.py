@@ -11,9 +11,9 @@ from compare import outcome
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.calltext import parse_call, tensor_like
 from eagerdecomp.conformance.anyop import examples_of
-from eagerdecomp.schema import facts_of, functional_twin
+from eagerdecomp.ops.call_text import parse_call, tensor_like
+from eagerdecomp.ops.schema import facts_of, functional_twin
 
 __all__ = ["SHARINGS", "Sharing", "refusal", "sharings", "writing_ops"]
 

@@ -11,10 +11,10 @@ import eagerdecomp as ed
 from eagerdecomp._torch.modes import without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.key import program_arguments
+from eagerdecomp.ops.schema import arguments_of
 from eagerdecomp.planner import Planner
 from eagerdecomp.program import KernelCall, Program, Slot, map_slots, slots_in
 from eagerdecomp.rules import Rule
-from eagerdecomp.schema import arguments_of
 from eagerdecomp.tracer import Recorder, Recording
 
 aten = torch.ops.aten
@@ -71,7 +71,7 @@ def recorded(op: OpOverload, *args: Any, **kwargs: Any) -> Program:
 
 def reads_nothing_dead(program: Program) -> bool:
     """Whether every call is written for, random, or read by a later call or the result."""
-    from eagerdecomp.schema import facts_of
+    from eagerdecomp.ops.schema import facts_of
 
     needed = set(slots_in(program.result))
     for one in reversed(program.calls):

@@ -22,10 +22,10 @@ import torch
 
 import eagerdecomp as ed
 from eagerdecomp import cachefile, cli
-from eagerdecomp.calltext import parse_call
 from eagerdecomp.conformance import run_conformance
 from eagerdecomp.conformance.absences import parse_manifest, read_manifest
 from eagerdecomp.conformance.results import Report
+from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.program import KernelCall, Program, Slot, check
 
 __all__ = ["Heard", "provoke", "told"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp.backend import as_backend
+from eagerdecomp.ops.backend import as_backend
 
 aten = torch.ops.aten
 

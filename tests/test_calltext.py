@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagerdecomp.calltext import SHORT_DTYPES, CallTextError, describe_call, parse_call
+from eagerdecomp.ops.call_text import SHORT_DTYPES, CallTextError, describe_call, parse_call
 
 aten = torch.ops.aten
 

@@ -277,7 +277,7 @@ RECORDED: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
 def test_generated_code_gives_what_evaluation_gives(name: str) -> None:
     import eagerdecomp as ed
     from eagerdecomp.key import program_arguments
-    from eagerdecomp.schema import arguments_of
+    from eagerdecomp.ops.schema import arguments_of
 
     op, args, kwargs = RECORDED[name]
     # Less of the set, so that the programs are longer.

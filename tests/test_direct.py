@@ -18,9 +18,9 @@ import eagerdecomp as ed
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload, builtin, overload
 from eagerdecomp.codegen import generate
-from eagerdecomp.direct import direct_function, function_at, kind_of, load_direct, native
+from eagerdecomp.ops.fast_calls import direct_function, function_at, kind_of, load_direct, native
+from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program import evaluate
-from eagerdecomp.schema import facts_of
 
 aten = torch.ops.aten
 TOOLS = Path(__file__).parent.parent / "tools"
@@ -98,7 +98,7 @@ def test_the_script_writes_what_the_table_holds(tool: Any, monkeypatch: pytest.M
 
 
 def test_a_table_of_another_torch_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eagerdecomp.direct.torch_release", lambda: "2.0")
+    monkeypatch.setattr("eagerdecomp.ops.fast_calls.torch_release", lambda: "2.0")
     assert load_direct.__wrapped__() == {}
 
 
@@ -189,7 +189,7 @@ def reached(run: Any, values: Sequence[Any]) -> tuple[list[Any], Any]:
 @pytest.mark.parametrize("name", SOME)
 def test_a_program_reaches_the_backend_as_it_does_by_boxed_calls(name: str) -> None:
     from eagerdecomp.key import program_arguments
-    from eagerdecomp.schema import arguments_of
+    from eagerdecomp.ops.schema import arguments_of
 
     op, args, kwargs = SOME[name]
     made = recorded(op, *args, ops=ed.core_aten() - ["aten.native_layer_norm"], **kwargs)

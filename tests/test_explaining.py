@@ -12,10 +12,10 @@ from opaque import OPAQUE, by_shape
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp.calltext import parse_call
 from eagerdecomp.cli import main
 from eagerdecomp.explaining import conditions
 from eagerdecomp.key import Column, key_labels, key_of
+from eagerdecomp.ops.call_text import parse_call
 
 aten = torch.ops.aten
 CORE, PRIMS = ed.core_aten(), ed.prims()

@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.fitting import TAKE_NUMBERS, Made, answer_fault, call_fault, take_parameters
+from eagerdecomp.ops.schema import kind_of
 from eagerdecomp.program import Slot
-from eagerdecomp.schema import kind_of
 from eagerdecomp.sizes import Expression
 
 aten = torch.ops.aten

@@ -12,8 +12,8 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp.held import HELD, held_number
+from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.routes import op_named
-from eagerdecomp.schema import facts_of
 
 aten = torch.ops.aten
 INF, NAN = float("inf"), float("nan")

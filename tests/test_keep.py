@@ -14,7 +14,7 @@ from on_core import CORE, gradient, on
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import has_kernel
-from eagerdecomp.schema import is_composite
+from eagerdecomp.ops.schema import is_composite
 
 aten = torch.ops.aten
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp.opfile import op_set_from, parse_ops
-from eagerdecomp.opset import NAMED_SETS
+from eagerdecomp.ops.opset import NAMED_SETS
+from eagerdecomp.ops.opset_file import op_set_from, parse_ops
 
 aten = torch.ops.aten
 

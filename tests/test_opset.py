@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import inductor_prims, op_names, overload
 from eagerdecomp.errors import OpSetError
-from eagerdecomp.opset import INFRA_NAMES, as_op_set, core_aten, resolve_ops
+from eagerdecomp.ops.opset import INFRA_NAMES, as_op_set, core_aten, resolve_ops
 
 aten = torch.ops.aten
 

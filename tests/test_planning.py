@@ -16,9 +16,9 @@ from weekly import WEEK
 
 import eagerdecomp as ed
 from eagerdecomp.calls import load_calls
+from eagerdecomp.ops.schema import tensors_in
 from eagerdecomp.planning import aten_ops
 from eagerdecomp.plans import Plan
-from eagerdecomp.schema import tensors_in
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

@@ -12,7 +12,7 @@ from on_core import CORE
 from weekly import WEEK, this_weeks
 
 import eagerdecomp as ed
-from eagerdecomp.schema import tensors_in
+from eagerdecomp.ops.schema import tensors_in
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eagerdecomp._torch.ops import op_names, overload
-from eagerdecomp.schema import arguments_of, call_of, facts_of, functional_twin, is_composite
+from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, functional_twin, is_composite
 
 aten = torch.ops.aten
 

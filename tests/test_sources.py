@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from eagerdecomp._torch.ops import overload
-from eagerdecomp.schema import facts_of, functional_twin
+from eagerdecomp.ops.schema import facts_of, functional_twin
 from eagerdecomp.sources import shipped_rules
 
 aten = torch.ops.aten

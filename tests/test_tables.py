@@ -12,9 +12,9 @@ from eagerdecomp._torch.decomp_tables import full_table
 from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.decomps import FAMILIES, ON_PRIMS, elementwise, foreach, lengths, our_rules, segments, sorting
 from eagerdecomp.faults import unused_entries
-from eagerdecomp.opset import INFRA_NAMES, resolve_ops
+from eagerdecomp.ops.opset import INFRA_NAMES, resolve_ops
+from eagerdecomp.ops.schema import facts_of, functional_twin
 from eagerdecomp.rules import Rule
-from eagerdecomp.schema import facts_of, functional_twin
 
 
 def rules() -> Iterator[tuple[str, Rule]]:

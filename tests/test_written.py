@@ -15,8 +15,8 @@ from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.fitting import LITERALS
 from eagerdecomp.key import Column, exact_columns
+from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program import KernelCall, Program, Slot, evaluate
-from eagerdecomp.schema import facts_of
 from eagerdecomp.sizes import OPERATORS, Expression
 from eagerdecomp.written import (
     _IN_KEYS,

@@ -31,7 +31,7 @@ import eagerdecomp
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.calls import spelled
 from eagerdecomp.key import key_of
-from eagerdecomp.schema import arguments_of, tensors_in
+from eagerdecomp.ops.schema import arguments_of, tensors_in
 
 FILE = Path(eagerdecomp.__file__).parent / "calls.json"
 

@@ -27,8 +27,8 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.key import key_of
+from eagerdecomp.ops.schema import arguments_of, tensors_in
 from eagerdecomp.rules import NoRoute, Rule
-from eagerdecomp.schema import arguments_of, tensors_in
 from eagerdecomp.sources import shipped_rules
 
 FILE = Path(eagerdecomp.__file__).parent / "footprints.json"

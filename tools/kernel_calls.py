@@ -22,7 +22,7 @@ from dispatched import Call, copied, heard
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.key import key_or_none
-from eagerdecomp.schema import arguments_of, facts_of
+from eagerdecomp.ops.schema import arguments_of, facts_of
 
 LIMIT = 64
 CALLS = 8  # distinct calls per op that are run

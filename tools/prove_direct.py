@@ -30,8 +30,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 import eagerdecomp
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import FUNCTION_PLACES, OpOverload, builtin, op_names, overload
-from eagerdecomp.direct import ABSENT, ANY, function_at
-from eagerdecomp.schema import Argument, facts_of
+from eagerdecomp.ops.fast_calls import ABSENT, ANY, function_at
+from eagerdecomp.ops.schema import Argument, facts_of
 
 FILE = Path(eagerdecomp.__file__).parent / "direct.json"
 
@@ -155,7 +155,7 @@ _NUMBERS: dict[str, list[Any]] = {"b": [True], "i": [3], "f": [2.5], "c": [1j]}
 
 
 def samples(argument: Argument) -> dict[str, list[Any]]:
-    """Values of each kind (see `eagerdecomp.direct`) that an argument may be given; none where it is of a type not known here."""
+    """Values of each kind (see `eagerdecomp.ops.fast_calls`) that an argument may be given; none where it is of a type not known here."""
     tensors = _tensors()
     lists: dict[str, dict[str, list[Any]]] = {
         "Tensor": {"L": [[tensors[0], tensors[2]], [tensors[3]], (tensors[4], tensors[0])]},
@@ -278,7 +278,7 @@ def candidates(op: OpOverload) -> Iterator[str]:
 
 
 def prove(op: OpOverload) -> str | list[list[str]]:
-    """What is written for an op: see `eagerdecomp.direct.Table`."""
+    """What is written for an op: see `eagerdecomp.ops.fast_calls.Table`."""
     kinds = [samples(argument) for argument in facts_of(op).arguments]
     if not all(kinds):
         return []

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.backend import Backend
 from eagerdecomp.observing import mapped
-from eagerdecomp.opset import OpLike, OpSet, as_op_set, core_aten
-from eagerdecomp.schema import facts_of
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import OpLike, OpSet, as_op_set, core_aten
+from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["null_backend"]
 

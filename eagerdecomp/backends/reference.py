@@ -6,8 +6,8 @@ it tries anybody's, and finds nothing.
 
 from __future__ import annotations
 
-from eagerdecomp.backend import Backend
-from eagerdecomp.opset import core_aten
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["BACKEND"]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.opset import resolve_ops
+from eagerdecomp.ops.opset import resolve_ops
 
 __all__ = ["CASES", "COMMON", "Case", "MEDIUM", "SIZES", "Size", "TINY", "chosen"]
 

@@ -25,7 +25,7 @@ from eagerdecomp.calls import load_calls
 from eagerdecomp.inductor import cpp_compiler
 from eagerdecomp.installing import install
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.opset import OpSet, core_aten
+from eagerdecomp.ops.opset import OpSet, core_aten
 from eagerdecomp.registering import DeviceKernels
 
 __all__ = ["measure"]

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch.ops import builtin
-from eagerdecomp.backend import Backend
 from eagerdecomp.bench.cases import ADAMW
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
@@ -17,7 +16,8 @@ from eagerdecomp.cache import ProgramCache
 from eagerdecomp.fusing import HITS_BEFORE_FUSING
 from eagerdecomp.inductor import cpp_compiler, inductor_hook
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.opset import core_aten
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["measure"]
 

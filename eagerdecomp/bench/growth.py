@@ -14,7 +14,7 @@ from eagerdecomp.bench.rivals import Noop
 from eagerdecomp.bench.timing import Contestant, block, quiet_collector
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.opset import core_aten
+from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["measure"]
 

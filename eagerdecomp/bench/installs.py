@@ -16,7 +16,7 @@ from eagerdecomp.bench.timing import Contestant, Spread, block, joint, quiet_col
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.installing import install
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.opset import core_aten
+from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["measure"]
 

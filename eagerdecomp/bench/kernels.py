@@ -12,7 +12,7 @@ from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.rivals import Naive
 from eagerdecomp.bench.timing import geometric_mean
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.opset import core_aten
+from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["measure"]
 

@@ -11,7 +11,7 @@ from eagerdecomp.bench.nets import KINDS, Net, chosen, job, jobs
 from eagerdecomp.bench.rivals import Noop
 from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.opset import core_aten
+from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["measure"]
 

@@ -13,7 +13,7 @@ from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.rivals import Naive, Noop, floor
 from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.opset import core_aten
+from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["contestants", "measure"]
 

@@ -20,7 +20,7 @@ from eagerdecomp.bench.rivals import Noop
 from eagerdecomp.bench.timing import Spread, quiet_collector, ratios
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.opset import core_aten
+from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["COUNTS", "measure"]
 

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload, builtin
-from eagerdecomp.backend import Backend
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.nets import chosen, job, jobs
 from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.opset import OpLike, core_aten
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import OpLike, core_aten
 from eagerdecomp.verified import Verify
 
 __all__ = ["measure"]

@@ -14,7 +14,7 @@ from eagerdecomp.bench.cases import ADAMW
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.opset import core_aten
+from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["measure"]
 

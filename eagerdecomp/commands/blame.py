@@ -21,8 +21,8 @@ from eagerdecomp.commands.scripts import (
 )
 from eagerdecomp.host.import_path import USAGE_ERROR, UsageError
 from eagerdecomp.host.run_script import run_script
-from eagerdecomp.opfile import op_set_from
-from eagerdecomp.opset import NAMED_SETS
+from eagerdecomp.ops.opset import NAMED_SETS
+from eagerdecomp.ops.opset_file import op_set_from
 
 __all__ = ["COMMAND"]
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eagerdecomp.backend import Backend
 from eagerdecomp.commands.colour import painted
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.host.atomic_file import check_writable, write_text
 from eagerdecomp.host.import_path import USAGE_ERROR, UsageError, object_of
 from eagerdecomp.host.source_lines import fault_in_words
-from eagerdecomp.opfile import op_set_from
-from eagerdecomp.opset import NAMED_SETS, OpSet, resolve_ops
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import NAMED_SETS, OpSet, resolve_ops
+from eagerdecomp.ops.opset_file import op_set_from
 from eagerdecomp.rules import Rule
 
 __all__ = [

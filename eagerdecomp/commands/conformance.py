@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.commands.command import FAILED, INTERRUPTED, Command, add_json, called, output_file, positive, shown
 from eagerdecomp.errors import ConformanceError
 from eagerdecomp.host.import_path import USAGE_ERROR, UsageError, object_of
 from eagerdecomp.host.progress import Progress
-from eagerdecomp.opset import OpSet, core_aten
+from eagerdecomp.ops.backend import Backend, as_backend
+from eagerdecomp.ops.opset import OpSet, core_aten
 from eagerdecomp.reproducer import named_by_spec
 
 if TYPE_CHECKING:  # each command's own imports wait until it is run

@@ -45,8 +45,8 @@ The call runs once, on numbers within (0, 1), zeros as indices and masks that ar
 
 
 def _run(args: argparse.Namespace) -> int:
-    from eagerdecomp.calltext import CallTextError, parse_call
     from eagerdecomp.explaining import explain, one_overload
+    from eagerdecomp.ops.call_text import CallTextError, parse_call
 
     ops = set_from(args.ops)
     rules = rules_of(args.rules)[0] if args.rules else ()

@@ -15,7 +15,7 @@ from eagerdecomp.commands.command import FAILED, Command, add_json, add_ops, cal
 from eagerdecomp.errors import PlanError
 from eagerdecomp.host.import_path import object_of
 from eagerdecomp.host.progress import PartDone, Progress
-from eagerdecomp.opset import OpSet, core_aten, prims
+from eagerdecomp.ops.opset import OpSet, core_aten, prims
 from eagerdecomp.planning import aten_ops, plan
 from eagerdecomp.plans import REQUIREMENTS, Plan
 

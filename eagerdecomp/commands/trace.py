@@ -29,7 +29,7 @@ from eagerdecomp.commands.command import (
 from eagerdecomp.errors import EagerDecompError, TraceRequestError
 from eagerdecomp.host.import_path import USAGE_ERROR, UsageError, object_of
 from eagerdecomp.host.source_lines import fault_in_words
-from eagerdecomp.schema import tensors_in
+from eagerdecomp.ops.schema import tensors_in
 
 __all__ = ["COMMAND"]
 

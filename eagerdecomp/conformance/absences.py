@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from eagerdecomp.backend import Backend
 from eagerdecomp.conformance.results import Report
 from eagerdecomp.errors import ConformanceError, OpSetError
-from eagerdecomp.opset import core_aten, resolve_ops
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import core_aten, resolve_ops
 
 __all__ = ["hold_to_manifest", "parse_manifest", "read_manifest", "stale_because", "write_manifest"]
 

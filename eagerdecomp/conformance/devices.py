@@ -10,15 +10,15 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.backend import Backend
 from eagerdecomp.conformance.memory import given, home, put_back
 from eagerdecomp.conformance.spec import Kernel
 from eagerdecomp.conformance.workers import has_fork, survives
 from eagerdecomp.errors import ConformanceError
 from eagerdecomp.installing import install
 from eagerdecomp.observing import Caught, leaves_of
-from eagerdecomp.opset import OpLike
-from eagerdecomp.schema import facts_of
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import OpLike
+from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["brought_home", "can_fork", "device_of", "kernel_of", "reached"]
 

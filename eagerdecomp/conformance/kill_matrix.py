@@ -22,13 +22,13 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from eagerdecomp.backend import Backend
 from eagerdecomp.conformance.mutants import MUTANTS, TWIN, TWINS, Mutant
 from eagerdecomp.conformance.results import Report, Verdict
 from eagerdecomp.conformance.suite import PROFILES, run_conformance
 from eagerdecomp.host.atomic_file import write_text
 from eagerdecomp.host.progress import Progress
-from eagerdecomp.opset import core_aten
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["Row", "judged", "main", "rounds", "table"]
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from eagerdecomp._torch.modes import TorchDispatchMode, no_current_modes
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.backend import Backend
 from eagerdecomp.blaming import blame
 from eagerdecomp.conformance.accuracy import same_bits
 from eagerdecomp.conformance.memory import home
@@ -23,7 +22,8 @@ from eagerdecomp.conformance.results import Failure
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.observing import Caught
-from eagerdecomp.opset import resolve_ops
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import resolve_ops
 
 __all__ = ["Difference", "Run", "programs_of_views"]
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import torch
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.backend import Backend
 from eagerdecomp.blamed import Blame
 from eagerdecomp.blaming import blame
 from eagerdecomp.calls import load_calls
-from eagerdecomp.calltext import parse_call
 from eagerdecomp.conformance.anyop import examples_of
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.footprints import load_footprints
-from eagerdecomp.opset import resolve_ops
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.call_text import parse_call
+from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.routes import Routes
 from eagerdecomp.rulebook import planner_of
 

@@ -17,7 +17,7 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import ConformanceError, OpSetError
-from eagerdecomp.opset import resolve_ops
+from eagerdecomp.ops.opset import resolve_ops
 
 __all__ = ["STATES", "Consequence", "Failure", "Opening", "Report", "State", "Verdict"]
 

@@ -18,7 +18,7 @@ from eagerdecomp.conformance.draws import Coverage, Draw, simplest
 from eagerdecomp.conformance.shrinking import smaller
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
 from eagerdecomp.conformance.state import REPEATS, THREADS
-from eagerdecomp.schema import arguments_of, facts_of
+from eagerdecomp.ops.schema import arguments_of, facts_of
 
 __all__ = ["Effort", "Found", "Trial", "exercised", "found_again", "hash_of", "is_random", "properties_of", "shown"]
 

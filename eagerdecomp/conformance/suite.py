@@ -11,8 +11,6 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket
-from eagerdecomp.backend import Backend, as_backend
-from eagerdecomp.calltext import tensor_text
 from eagerdecomp.conformance.anyop import spec_of_any
 from eagerdecomp.conformance.checks import compared
 from eagerdecomp.conformance.devices import brought_home, can_fork, device_of, kernel_of, reached
@@ -26,7 +24,9 @@ from eagerdecomp.conformance.specs import SPECS
 from eagerdecomp.conformance.together import Together, tried_together
 from eagerdecomp.conformance.workers import Beat, Lost, asked, cores, done_in_processes, survives
 from eagerdecomp.errors import OpSetError
-from eagerdecomp.opset import OpLike, OpSet, core_aten, resolve_ops
+from eagerdecomp.ops.backend import Backend, as_backend
+from eagerdecomp.ops.call_text import tensor_text
+from eagerdecomp.ops.opset import OpLike, OpSet, core_aten, resolve_ops
 from eagerdecomp.reproducer import Named, call_script, named_backend
 
 __all__ = ["PROFILES", "Profile", "check_again", "check_call", "kernel_of", "run_conformance", "spec_of"]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from eagerdecomp.backend import Backend, as_backend
 from eagerdecomp.conformance.results import Failure, Report
 from eagerdecomp.conformance.suite import run_conformance
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.host.import_path import UsageError, object_of
-from eagerdecomp.opset import core_aten
+from eagerdecomp.ops.backend import Backend, as_backend
+from eagerdecomp.ops.opset import core_aten
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.backend import Backend
 from eagerdecomp.conformance.machine import programs_of_views
 from eagerdecomp.conformance.programs import Program, programs, tried
 from eagerdecomp.conformance.results import Consequence, Failure, Verdict
 from eagerdecomp.conformance.running import hash_of
 from eagerdecomp.conformance.workers import Beat, Lost, done_in_processes
-from eagerdecomp.opset import resolve_ops
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import resolve_ops
 
 __all__ = ["Together", "tried_together"]
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch.ops import OpOverload, overload
+from eagerdecomp.ops.schema import facts_of, functional_twin
 from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.schema import facts_of, functional_twin
 from eagerdecomp.writeback import block_cutter, check_overlap, columns_in_blocks, functional_of, list_writer, out_writer
 
 __all__ = ["rules_for"]

@@ -28,8 +28,8 @@ from eagerdecomp._torch.ops import OpOverload, call_at_key, has_kernel
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.observing import Caught, leaves_of, mapped
+from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.rules import Rule
-from eagerdecomp.schema import facts_of
 
 __all__ = ["eager_accepts", "judge_kernel_error", "last_asked", "make_final", "may_be_failed_route", "reason_of_failure"]
 

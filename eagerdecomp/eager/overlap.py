@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, has_kernel
-from eagerdecomp.schema import facts_of
+from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["OverlapChecks", "filled_mask", "is_generated", "is_pointwise", "overlap_checks"]
 

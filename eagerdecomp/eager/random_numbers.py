@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.ops.schema import arguments_of, facts_of
 from eagerdecomp.precision import HALF
-from eagerdecomp.schema import arguments_of, facts_of
 from eagerdecomp.strides import memory_order
 
 __all__ = ["RandomCall", "SameNumbers", "same_numbers"]

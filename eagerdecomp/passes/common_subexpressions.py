@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program import KernelCall, Program, Slot, exposed, map_slots
-from eagerdecomp.schema import facts_of
 
 __all__ = ["common_subexpressions"]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program import KernelCall, Program, Slot, slots_in
-from eagerdecomp.schema import facts_of
 
 __all__ = ["dead_code"]
 

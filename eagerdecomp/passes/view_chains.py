@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import torch
 
+from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program import KernelCall, Program, Slot, map_slots
-from eagerdecomp.schema import facts_of
 
 __all__ = ["view_chains"]
 

@@ -21,8 +21,8 @@ from weekly import this_weeks
 import eagerdecomp as ed
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp.backends.numpy import BACKEND, FAMILIES
-from eagerdecomp.calltext import parse_call
 from eagerdecomp.conformance import run_conformance
+from eagerdecomp.ops.call_text import parse_call
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

@@ -10,7 +10,7 @@ import torch
 from eagerdecomp.conformance.running import Effort, Trial, exercised
 from eagerdecomp.conformance.spec import Kernel
 from eagerdecomp.conformance.specs import SPECS
-from eagerdecomp.opset import resolve_ops
+from eagerdecomp.ops.opset import resolve_ops
 
 
 def native(name: str) -> Any:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.results import STATES, Consequence, Failure, Opening, Report, Verdict
-from eagerdecomp.opset import resolve_ops
+from eagerdecomp.ops.opset import resolve_ops
 
 __all__ = ["NASTY", "PROPERTIES", "a_report", "absent", "op", "reports", "right", "skipped", "wrong"]
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from made_reports import a_report, absent, op, right
 
 import eagerdecomp as ed
-from eagerdecomp.backend import Backend
 from eagerdecomp.conformance.absences import (
     hold_to_manifest,
     parse_manifest,
@@ -21,6 +20,7 @@ from eagerdecomp.conformance.absences import (
 )
 from eagerdecomp.conformance.results import Report
 from eagerdecomp.errors import ConformanceError
+from eagerdecomp.ops.backend import Backend
 
 LACKING = Backend("mine", ed.core_aten() - ["aten.erf.default", "aten.cos.default"] | ["aten.silu.default"])
 REPORT = a_report(absent("aten.erf.default"), absent("aten.cos.default"), right("aten.silu.default"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import eagerdecomp as ed
-from eagerdecomp.backend import as_backend
 from eagerdecomp.conformance.openings import openings
 from eagerdecomp.conformance.results import Opening
+from eagerdecomp.ops.backend import as_backend
 
 LACKING = ("aten.amax.default", "aten.clamp.default", "aten.erf.default", "aten.exp.default")
 FEW = ed.core_aten() - list(LACKING)

@@ -13,8 +13,8 @@ from eagerdecomp.conformance import run_conformance
 from eagerdecomp.conformance.draws import Coverage, Draw
 from eagerdecomp.conformance.spec import Skip
 from eagerdecomp.conformance.specs import SPECS
-from eagerdecomp.opset import resolve_ops
-from eagerdecomp.schema import arguments_of, facts_of
+from eagerdecomp.ops.opset import resolve_ops
+from eagerdecomp.ops.schema import arguments_of, facts_of
 from tests.conformance_suite.broken import told
 
 #: One part in so many of the kernels is tried thoroughly each time; the week chooses which.

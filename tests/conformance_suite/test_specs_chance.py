@@ -13,7 +13,7 @@ from weekly import weekly
 
 from eagerdecomp.conformance.spec import Kernel
 from eagerdecomp.conformance.specs import chance
-from eagerdecomp.opset import resolve_ops
+from eagerdecomp.ops.opset import resolve_ops
 from tests.conformance_suite.broken import told
 
 aten = torch.ops.aten

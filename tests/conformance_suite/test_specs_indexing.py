@@ -11,7 +11,7 @@ import torch
 from weekly import weekly
 
 from eagerdecomp.conformance.specs import indexing, parts, reductions
-from eagerdecomp.opset import core_aten, resolve_ops
+from eagerdecomp.ops.opset import core_aten, resolve_ops
 from tests.conformance_suite.broken import told
 
 aten = torch.ops.aten

@@ -14,7 +14,7 @@ import eagerdecomp as ed
 from eagerdecomp.conformance.running import Effort, Trial, exercised
 from eagerdecomp.conformance.spec import Kernel, Spec
 from eagerdecomp.conformance.specs import binary, conversions, unary
-from eagerdecomp.opset import resolve_ops
+from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.strides import is_dense
 
 aten = torch.ops.aten

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from eagerdecomp.conformance.specs import views
-from eagerdecomp.opset import core_aten
+from eagerdecomp.ops.opset import core_aten
 from tests.conformance_suite.broken import told
 
 aten = torch.ops.aten

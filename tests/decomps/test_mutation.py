@@ -16,7 +16,7 @@ import eagerdecomp as ed
 from eagerdecomp import writeback
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import op_names, overload
-from eagerdecomp.schema import facts_of, functional_twin, settled_by_out
+from eagerdecomp.ops.schema import facts_of, functional_twin, settled_by_out
 
 aten = torch.ops.aten
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.ops.schema import facts_of, functional_twin
 from eagerdecomp.passes.reuse import layouts_of, reuse
 from eagerdecomp.program import Program, check, evaluate
-from eagerdecomp.schema import facts_of, functional_twin
 
 aten = torch.ops.aten
 

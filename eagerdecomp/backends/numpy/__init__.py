@@ -23,7 +23,6 @@ try:
 except ImportError as error:
     raise ImportError("eagerdecomp.backends.numpy computes with NumPy: pip install 'eagerdecomp[numpy]'", name="numpy") from error
 
-from eagerdecomp.backend import Backend
 from eagerdecomp.backends.numpy import (
     activations,
     drawing,
@@ -38,7 +37,8 @@ from eagerdecomp.backends.numpy import (
     windows,
 )
 from eagerdecomp.backends.numpy.refused import check
-from eagerdecomp.opset import OpSet, infra, resolve_ops
+from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.opset import OpSet, infra, resolve_ops
 
 __all__ = ["BACKEND", "FAMILIES", "PLUMBING"]
 

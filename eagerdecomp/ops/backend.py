@@ -12,8 +12,8 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import OpSetError
-from eagerdecomp.opset import OpLike, OpSet, as_op_set, resolve_ops
-from eagerdecomp.schema import facts_of
+from eagerdecomp.ops.opset import OpLike, OpSet, as_op_set, resolve_ops
+from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["Backend", "as_backend"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from eagerdecomp.errors import OpSetError
-from eagerdecomp.opset import NAMED_SETS, OpSet
+from eagerdecomp.ops.opset import NAMED_SETS, OpSet
 
 __all__ = ["op_set_from", "parse_ops"]
 

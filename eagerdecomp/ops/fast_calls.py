@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch.ops import FUNCTION_PLACES, OpOverload, builtin, torch_release
-from eagerdecomp.schema import Argument
+from eagerdecomp.ops.schema import Argument
 
 __all__ = ["ABSENT", "ANY", "direct_function", "function_at", "kind_of", "load_direct", "native", "path_of"]
 
