@@ -9,7 +9,7 @@ from typing import Any
 from eagerdecomp._torch.higher_order import AmbientMode, run_higher_order
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
 from eagerdecomp.ops.opset import OpLike, OpSet, as_op_set
-from eagerdecomp.plumbing import is_plumbing_name
+from eagerdecomp.ops.plumbing import is_plumbing_name
 
 __all__ = ["BackendRecorder"]
 

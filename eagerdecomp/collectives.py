@@ -14,7 +14,7 @@ from eagerdecomp._torch.modes import DispatchMode, mode_stack
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.fast_calls import native
-from eagerdecomp.plumbing import COLLECTIVE_NAMESPACES
+from eagerdecomp.ops.plumbing import COLLECTIVE_NAMESPACES
 
 __all__ = ["Callbacks", "with_modes_of_here"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from eagerdecomp.host.html import count_text, duration_text
 from eagerdecomp.host.source_lines import Line
-from eagerdecomp.plumbing import is_plumbing_name
+from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.record import Record
 from eagerdecomp.recorded import Flow, Site, Unsupported
 

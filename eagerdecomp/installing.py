@@ -19,8 +19,8 @@ from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.keeping import keep_everywhere, kept_of
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
+from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import is_composite
-from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.registering import DeviceKernels, tensor_places, without_numbers
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.runtime import Entry

@@ -40,8 +40,8 @@ from eagerdecomp.generators import states_of
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, core_aten, resolve_ops
+from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import OpFacts, facts_of, is_composite
-from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.tying import Call, Tie
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from eagerdecomp._torch.sizes import Sizes
 from eagerdecomp._torch.tensors import FakeTensor, WeakTensor
 from eagerdecomp.errors import TraceError
 from eagerdecomp.host.source_lines import UserLines
+from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import reads_data
-from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.traced import as_traced
 
 __all__ = ["Noter"]

@@ -12,8 +12,8 @@ from eagerdecomp.footprints import load_footprints
 from eagerdecomp.generators import drawing_in_turn
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, Predicate
+from eagerdecomp.ops.plumbing import WORKSPACE_OF, is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, is_composite
-from eagerdecomp.plumbing import WORKSPACE_OF, is_plumbing_name
 from eagerdecomp.rules import Rule
 from eagerdecomp.search import Costs
 

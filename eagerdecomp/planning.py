@@ -14,11 +14,11 @@ from eagerdecomp.gaps import SmallSet, choose_kernels, fewest_kernels, smallest_
 from eagerdecomp.modelcalls import ModelCalls, model_calls
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, infra, resolve_ops
+from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.planned import OpPlan
 from eagerdecomp.planner import Planner
 from eagerdecomp.plans import Plan
-from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.probing import with_rules
 from eagerdecomp.routes import Routes, op_named
 from eagerdecomp.rulebook import planner_of

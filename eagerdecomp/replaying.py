@@ -17,9 +17,9 @@ from eagerdecomp.judging import Difference, difference
 from eagerdecomp.key import program_arguments
 from eagerdecomp.observing import Caught, Observed, copied, is_plain, leaves_of, observe, observed
 from eagerdecomp.ops.call_text import describe_call
+from eagerdecomp.ops.plumbing import WORKSPACE_OF
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of
 from eagerdecomp.planner import Planner
-from eagerdecomp.plumbing import WORKSPACE_OF
 from eagerdecomp.rules import NoRoute, Rule, place_of
 from eagerdecomp.sizes import plain
 from eagerdecomp.tracer import Recorder

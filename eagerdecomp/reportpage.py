@@ -8,8 +8,8 @@ from html import escape
 
 from eagerdecomp.digest import Counts, Digest, LineRow, OpRow, file_name, place_text
 from eagerdecomp.host.html import Cell, Column, count_text, document, duration_text, name_html, table
+from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.pictures import PICTURE_SCRIPT, PICTURE_STYLE, Ribbon, Steps, columns, flow
-from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.recorded import Bucket, Flow
 
 __all__ = ["page"]

@@ -22,9 +22,9 @@ from eagerdecomp.closing import Clauses, closure
 from eagerdecomp.footprints import Footprint, Footprints
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.opset import Predicate
+from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, functional_twin
 from eagerdecomp.planner import Planner
-from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.rules import Rule
 
 __all__ = ["Kind", "Route", "Routes", "Way", "op_named"]

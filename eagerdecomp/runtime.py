@@ -47,9 +47,9 @@ from eagerdecomp.key import (
 from eagerdecomp.linking import told
 from eagerdecomp.observing import Caught, leaves_of
 from eagerdecomp.ops.fast_calls import native
+from eagerdecomp.ops.plumbing import READ
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, writes_several
 from eagerdecomp.planner import Decision, Planner
-from eagerdecomp.plumbing import READ
 from eagerdecomp.registering import number_places, taking_numbers
 from eagerdecomp.rules import Call, NoRoute, Rule, first_answer
 from eagerdecomp.stats import OpStats

@@ -32,8 +32,8 @@ from eagerdecomp.ops.backend import Backend, Kernel
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.opset import OpLike
+from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, is_composite
-from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.replaying import Call, Draws, answered_by, culprit_of, eager, replayed, why_not_compared
 from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules import NoRoute, Rule, place_of

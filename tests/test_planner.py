@@ -12,8 +12,8 @@ import torch
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import builtin, overload
 from eagerdecomp.footprints import Footprints
+from eagerdecomp.ops.plumbing import HOST_OPS, PLUMBING_NAMESPACES, PLUMBING_OPS, is_plumbing_name
 from eagerdecomp.planner import Planner, shipped_costs
-from eagerdecomp.plumbing import HOST_OPS, PLUMBING_NAMESPACES, PLUMBING_OPS, is_plumbing_name
 from eagerdecomp.rules import Rule
 from eagerdecomp.search import Costs
 

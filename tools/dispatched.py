@@ -13,7 +13,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.plumbing import is_plumbing_name
+from eagerdecomp.ops.plumbing import is_plumbing_name
 
 __all__ = ["Call", "Listener", "copied", "heard"]
 

@@ -11,9 +11,9 @@ from eagerdecomp.footprints import load_footprints
 from eagerdecomp.gaps import rank_kernels
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import core_aten
+from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.planning import aten_ops
-from eagerdecomp.plumbing import is_plumbing_name
 from eagerdecomp.routes import Routes
 from eagerdecomp.rulebook import planner_of
 

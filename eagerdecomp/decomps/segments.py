@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.layouts import in_format_of
-from eagerdecomp.plumbing import READ
+from eagerdecomp.ops.plumbing import READ
 from eagerdecomp.precision import in_type, widened
 from eagerdecomp.rules import Call, Rule, linked, own
 from eagerdecomp.spelling import not_implemented

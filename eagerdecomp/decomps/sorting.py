@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.plumbing import READ
+from eagerdecomp.ops.plumbing import READ
 from eagerdecomp.precision import in_type
 from eagerdecomp.promotion import computed_in
 from eagerdecomp.rules import Call, Rule, linked, own

@@ -24,7 +24,7 @@ __all__ = ["Outcome", "Script", "ScriptNotFound", "Terminated", "run_script", "s
 
 Entering: TypeAlias = "Callable[[], AbstractContextManager[object]]"
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class ScriptNotFound(Exception):

@@ -18,7 +18,7 @@ from eagerdecomp.host.fork_safe import free_in_child
 
 __all__ = ["ForwardLines", "Line", "UserLines", "fault_in_words", "places_in_words"]
 
-_OURS = tuple(os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, torch.__file__ or ""))
+_OURS = (str(Path(__file__).parents[1]) + os.sep, os.path.dirname(os.path.abspath(torch.__file__ or "")) + os.sep)
 _PYTHONS = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 #: Code that is no file: what the library writes, and Python's own.
 _WRITTEN = ("<program of ", "<formula of ", "<key of ", "<bits of ", "<column>", "<eagerdecomp graph>", "<frozen ")

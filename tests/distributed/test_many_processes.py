@@ -9,7 +9,7 @@ import pytest
 from groups import run_group
 from scenarios import FOUR, SCENARIOS
 
-from eagerdecomp.plumbing import COLLECTIVE_NAMESPACES
+from eagerdecomp.ops.plumbing import COLLECTIVE_NAMESPACES
 
 Found = list[dict[str, dict[str, Any]]]
 
