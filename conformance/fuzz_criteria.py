@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.observing import leaves_of
+from eagerdecomp.eager.observe import leaves_of
 from eagerdecomp.ops.schema import arguments_of, facts_of
 
 __all__ = ["CRITERIA", "holds_singular", "is_right", "matrices_of"]

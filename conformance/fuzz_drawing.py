@@ -20,7 +20,7 @@ from eagerdecomp._torch.ops import OpOverload, packet_overloads
 from eagerdecomp.calls import load_calls
 from eagerdecomp.conformance.anyop import examples_of
 from eagerdecomp.conformance.machine import JOINS, VIEWS, WRITES
-from eagerdecomp.observing import leaves_of
+from eagerdecomp.eager.observe import leaves_of
 from eagerdecomp.ops.call_text import CallTextError, parse_call
 from eagerdecomp.ops.schema import Argument, facts_of, functional_twin
 from eagerdecomp.routes import op_named

@@ -37,9 +37,10 @@ from conformance.fuzz_roundings import (
     spelt_out,
     takes_nan,
 )
-from eagerdecomp import OpSet, judging
+from eagerdecomp import OpSet
 from eagerdecomp._torch.tensors import is_zero_tensor
-from eagerdecomp.observing import Caught, copied, leaves_of, observe, observed
+from eagerdecomp.eager import compare as judging
+from eagerdecomp.eager.observe import Caught, copied, leaves_of, observe, observed
 from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["CALL", "Difference", "Seen", "Spaces", "is_leaf", "spread"]

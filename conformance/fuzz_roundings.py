@@ -11,11 +11,11 @@ from torch import Tensor
 
 from conformance.fuzz_criteria import holds_singular, is_right, matrices_of
 from conformance.fuzz_limits import FACTORED, NOT_FINITE, NUCLEAR, WRONG_IN_HALF
-from eagerdecomp import judging
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.observing import Caught, leaves_of, mapped
+from eagerdecomp.eager import compare as judging
+from eagerdecomp.eager.observe import Caught, leaves_of, mapped
+from eagerdecomp.eager.precision import HALF
 from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite
-from eagerdecomp.precision import HALF
 
 __all__ = [
     "CALL",

@@ -22,7 +22,7 @@ from conformance.fuzz_judging import CALL, Difference, Seen, Spaces
 from conformance.fuzz_leaves import names as words
 from conformance.fuzz_roundings import in_order_of
 from eagerdecomp._torch.modes import TorchDispatchMode
-from eagerdecomp.observing import Caught
+from eagerdecomp.eager.observe import Caught
 
 __all__ = ["SETS", "Lanes", "Program", "as_under_any_mode", "checked", "script", "shortened"]
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from eagerdecomp._torch.modes import no_current_modes, without_torch_function
 from eagerdecomp._torch.tensors import FakeTensorMode, fake_tensor_log_off, same_storage
+from eagerdecomp.eager.observe import Caught, leaves_of, mapped
 from eagerdecomp.errors import RuleError
 from eagerdecomp.host.fork_safe import free_in_child
-from eagerdecomp.observing import Caught, leaves_of, mapped
 from eagerdecomp.ops.call_text import describe_call, value_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
 from eagerdecomp.rules import Rule

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eagerdecomp.judging import Difference
+from eagerdecomp.eager.compare import Difference
 
 __all__ = ["Blame", "BlameReport", "Culprit"]
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from eagerdecomp._torch.modes import leave_modes, modes_entered
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.eager.observe import leaves_of
 from eagerdecomp.key import key_or_none
-from eagerdecomp.observing import leaves_of
 from eagerdecomp.ops.schema import arguments_of
 from eagerdecomp.rules import NoRoute, Rule
 

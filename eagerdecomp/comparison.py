@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.judging import Difference
-from eagerdecomp.observing import resolved
+from eagerdecomp.eager.compare import Difference
+from eagerdecomp.eager.observe import resolved
 
 __all__ = ["BINS", "Comparison", "Divergence", "Histogram", "counted"]
 

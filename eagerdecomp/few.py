@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.precision import in_type
-from eagerdecomp.promotion import computed_in, floating
-from eagerdecomp.spelling import not_implemented
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.precision import in_type
+from eagerdecomp.eager.promotion import computed_in, floating
 
 __all__ = [
     "acos",

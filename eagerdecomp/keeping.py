@@ -35,8 +35,8 @@ from eagerdecomp._torch.higher_order import AmbientMode
 from eagerdecomp._torch.modes import leave_modes, mode_stack, modes_entered, no_current_modes
 from eagerdecomp._torch.ops import OpOverload, builtin, call_at_key, has_kernel
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, same_storage
+from eagerdecomp.eager.generators import states_of
 from eagerdecomp.errors import OpSetError
-from eagerdecomp.generators import states_of
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, core_aten, resolve_ops

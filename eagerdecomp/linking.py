@@ -11,11 +11,11 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import FakeTensor
-from eagerdecomp.layouts import all_row_major, iterator_strides
+from eagerdecomp.eager.layouts import all_row_major, iterator_strides
+from eagerdecomp.eager.precision import wide_type
+from eagerdecomp.eager.promotion import floating, promoted
 from eagerdecomp.ops.plumbing import READ
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.precision import wide_type
-from eagerdecomp.promotion import floating, promoted
 from eagerdecomp.rules import Call, Rule, linked
 
 __all__ = ["formula", "kept_number", "kept_numbers", "relaid", "told"]

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import number_like
-from eagerdecomp.spelling import not_implemented, scalar_type_name
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import number_like
 
 __all__ = [
     "LEAF",

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.promotion import number_like
-from eagerdecomp.spelling import not_implemented
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.promotion import number_like
 
 __all__ = ["BLOCK", "along", "combined", "in_blocks", "positions", "read_range", "refusing_types", "taken", "writers"]
 

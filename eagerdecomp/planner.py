@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
 from eagerdecomp._torch.ops import OpOverload, before_first_call, builtin
+from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.footprints import load_footprints
-from eagerdecomp.generators import drawing_in_turn
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, Predicate
 from eagerdecomp.ops.plumbing import WORKSPACE_OF, is_plumbing_name

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from eagerdecomp._torch.dispatcher import close_library, forget_dispatch, has_computed_kernel, overriding_in_silence, takes_numbers
 from eagerdecomp._torch.ops import OpOverload, has_kernel, is_dispatched, op_names, overload
+from eagerdecomp.eager.promotion import computed_in, promote_types
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.promotion import computed_in, promote_types
 
 __all__ = ["DeviceKernels", "number_places", "taking_numbers", "tensor_places", "without_numbers"]
 

@@ -12,10 +12,10 @@ from eagerdecomp._torch.modes import fake_mode_entered, no_current_modes, withou
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.blamed import Culprit
+from eagerdecomp.eager.compare import Difference, difference
+from eagerdecomp.eager.observe import Caught, Observed, copied, is_plain, leaves_of, observe, observed
 from eagerdecomp.errors import UnsupportedOpError
-from eagerdecomp.judging import Difference, difference
 from eagerdecomp.key import program_arguments
-from eagerdecomp.observing import Caught, Observed, copied, is_plain, leaves_of, observe, observed
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.plumbing import WORKSPACE_OF
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.observing import leaves_of, mapped, resolved
+from eagerdecomp.eager.observe import leaves_of, mapped, resolved
+from eagerdecomp.eager.strides import in_order, is_dense, memory_order
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import NAMED_SETS, core_aten, prims
 from eagerdecomp.rules import Rule
-from eagerdecomp.strides import in_order, is_dense, memory_order
 
 __all__ = ["call_script", "Named", "named_backend", "named_by_spec", "reproducer", "resized"]
 

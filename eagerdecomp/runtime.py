@@ -29,9 +29,10 @@ from eagerdecomp.eager.acceptance import (
     may_be_failed_route,
     reason_of_failure,
 )
+from eagerdecomp.eager.generators import drawing_in_turn
+from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.eager.random_numbers import SameNumbers, same_numbers
 from eagerdecomp.fusing import meet
-from eagerdecomp.generators import drawing_in_turn
 from eagerdecomp.host.data_loading import in_data_loading
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.key import (
@@ -45,7 +46,6 @@ from eagerdecomp.key import (
     program_arguments,
 )
 from eagerdecomp.linking import told
-from eagerdecomp.observing import Caught, leaves_of
 from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.plumbing import READ
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, writes_several

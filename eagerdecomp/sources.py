@@ -10,13 +10,13 @@ import torch
 
 from eagerdecomp._torch.decomp_tables import core_entry, full_table, without_disabling
 from eagerdecomp._torch.ops import OpOverload, call_at_key, has_kernel
+from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.determinism import warns
+from eagerdecomp.eager.layouts import LAYOUTS, laid_out
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.unsupported_layouts import of_plain_tensors
 from eagerdecomp.faults import unused_entries
-from eagerdecomp.layouts import LAYOUTS, laid_out
 from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite
-from eagerdecomp.outside import of_plain_tensors
-from eagerdecomp.precision import HALF
-from eagerdecomp.refusals import refusing
 from eagerdecomp.rules import Rule
 
 __all__ = ["shipped_rules"]

@@ -13,8 +13,8 @@ from eagerdecomp._torch.dispatcher import autocast_is_on
 from eagerdecomp._torch.dynamo import skipped_by_dynamo
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.eager.generators import drawing_again
 from eagerdecomp.errors import OpSetError
-from eagerdecomp.generators import drawing_again
 from eagerdecomp.ops.schema import OpFacts, facts_of
 
 __all__ = ["Call", "Tie"]

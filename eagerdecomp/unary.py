@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import floating
 from eagerdecomp.formulas import Term
-from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import floating
-from eagerdecomp.spelling import not_implemented
 
 __all__ = ["of_one"]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.diagnosis import attempts, ends, failed_ops, openers, path
+from eagerdecomp.eager.unsupported_layouts import outside_layouts
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import infra
-from eagerdecomp.outside import outside_layouts
 from eagerdecomp.planner import Planner
 from eagerdecomp.rules import NoRoute
 

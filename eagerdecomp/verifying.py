@@ -23,11 +23,11 @@ from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import has_values, lazy_bits_visible
 from eagerdecomp.blamed import Blame, Culprit
+from eagerdecomp.eager.compare import Difference, difference
+from eagerdecomp.eager.observe import Caught, Observed, copied, leaves_of, observed
 from eagerdecomp.errors import DifferenceError, UnsupportedOpError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines, places_in_words
-from eagerdecomp.judging import Difference, difference
-from eagerdecomp.observing import Caught, Observed, copied, leaves_of, observed
 from eagerdecomp.ops.backend import Backend, Kernel
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.fast_calls import native

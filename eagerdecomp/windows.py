@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from eagerdecomp.spelling import dimension_error
+from eagerdecomp.eager.messages import dimension_error
 
 __all__ = [
     "adaptive_extents",

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, has_kernel
 from eagerdecomp._torch.tensors import same_storage
+from eagerdecomp.eager.messages import no_cast, shape_text
+from eagerdecomp.eager.promotion import computed_in
+from eagerdecomp.eager.strides import is_dense, reach
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
-from eagerdecomp.promotion import computed_in
 from eagerdecomp.rules import Call, NoRoute, to_be_fused
-from eagerdecomp.spelling import no_cast, shape_text
-from eagerdecomp.strides import is_dense, reach
 
 __all__ = [
     "block_cutter",

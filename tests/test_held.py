@@ -11,7 +11,7 @@ from on_core import check
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp.held import HELD, held_number
+from eagerdecomp.eager.scalars import HELD, held_number
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.routes import op_named
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from eagerdecomp.judging import Difference, difference
-from eagerdecomp.observing import copied, observe
+from eagerdecomp.eager.compare import Difference, difference
+from eagerdecomp.eager.observe import copied, observe
 
 aten = torch.ops.aten
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import overload
-from eagerdecomp.layouts import LAYOUTS, iterator_strides, laid_out
+from eagerdecomp.eager.layouts import LAYOUTS, iterator_strides, laid_out
 
 aten = torch.ops.aten
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from eagerdecomp.observing import copied, observe
+from eagerdecomp.eager.observe import copied, observe
 
 aten = torch.ops.aten
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp.outside import MAKERS
+from eagerdecomp.eager.unsupported_layouts import MAKERS
 
 CORE = ed.core_aten()
 X = torch.eye(3)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import overload
-from eagerdecomp.refusals import REFUSED
+from eagerdecomp.eager.checks.table import REFUSED
 
 aten = torch.ops.aten
 

@@ -7,7 +7,7 @@ from compare import significant_strides
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagerdecomp.strides import inverse, is_dense, memory_order
+from eagerdecomp.eager.strides import inverse, is_dense, memory_order
 
 
 @st.composite

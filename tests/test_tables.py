@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from eagerdecomp import decomps, faults, key, layouts, planner, refusals, tracer
+from eagerdecomp import decomps, faults, key, planner, tracer
 from eagerdecomp._torch.decomp_tables import full_table
 from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.decomps import FAMILIES, ON_PRIMS, elementwise, foreach, lengths, our_rules, segments, sorting
+from eagerdecomp.eager import layouts
+from eagerdecomp.eager.checks import table as refusals
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.ops.opset import INFRA_NAMES, resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_twin

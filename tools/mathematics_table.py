@@ -20,7 +20,7 @@ import torch
 
 from eagerdecomp import BackendRecorder, EagerDecompMode, ProgramCache, core_aten
 from eagerdecomp.decomps import FAMILIES
-from eagerdecomp.outside import MAKERS
+from eagerdecomp.eager.unsupported_layouts import MAKERS
 
 #: Of the matrices, and of the rows, that errors are measured by.
 SIZE, WIDTH = 12, 64

@@ -14,9 +14,9 @@ import torch
 
 from eagerdecomp._torch.ops import overload
 from eagerdecomp.decomps import our_rules
+from eagerdecomp.eager.checks.table import CHECKS, REFUSED
+from eagerdecomp.eager.layouts import LAYOUTS
 from eagerdecomp.faults import FAULTS, Fault
-from eagerdecomp.layouts import LAYOUTS
-from eagerdecomp.refusals import CHECKS, REFUSED
 
 FILE = Path(__file__).parent.parent / "docs" / "repairs.md"
 

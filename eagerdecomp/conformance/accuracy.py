@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.spec import Call, Near, tensors_of
-from eagerdecomp.observing import Caught, leaves_of, mapped, resolved
+from eagerdecomp.eager.observe import Caught, leaves_of, mapped, resolved
 
 __all__ = ["Off", "Truth", "is_repeated", "one_by_one", "same_bits", "values_off"]
 

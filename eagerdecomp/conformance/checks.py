@@ -16,7 +16,7 @@ from eagerdecomp.conformance.accuracy import Truth, values_off
 from eagerdecomp.conformance.draws import Draw
 from eagerdecomp.conformance.memory import Given, given, home, is_dense_alike
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec, tensors_of
-from eagerdecomp.observing import Observed, leaves_of, observe
+from eagerdecomp.eager.observe import Observed, leaves_of, observe
 from eagerdecomp.ops.call_text import tensor_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
 

@@ -13,9 +13,9 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.memory import given, home, put_back
 from eagerdecomp.conformance.spec import Kernel
 from eagerdecomp.conformance.workers import has_fork, survives
+from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.errors import ConformanceError
 from eagerdecomp.installing import install
-from eagerdecomp.observing import Caught, leaves_of
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike
 from eagerdecomp.ops.schema import facts_of

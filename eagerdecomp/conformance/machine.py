@@ -19,9 +19,9 @@ from eagerdecomp.blaming import blame
 from eagerdecomp.conformance.accuracy import same_bits
 from eagerdecomp.conformance.memory import home
 from eagerdecomp.conformance.results import Failure
+from eagerdecomp.eager.observe import Caught
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.observing import Caught
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import resolve_ops
 

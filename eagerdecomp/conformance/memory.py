@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.observing import leaves_of, mapped
-from eagerdecomp.strides import is_dense
+from eagerdecomp.eager.observe import leaves_of, mapped
+from eagerdecomp.eager.strides import is_dense
 
 __all__ = ["Given", "fill", "given", "home", "is_dense_alike", "put_back"]
 

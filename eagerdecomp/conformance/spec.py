@@ -10,7 +10,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.draws import Draw
-from eagerdecomp.observing import leaves_of
+from eagerdecomp.eager.observe import leaves_of
 
 __all__ = ["EXACT", "Call", "Fault", "Kernel", "Near", "Property", "Skip", "Spec", "Strides", "tensors_of"]
 

@@ -18,7 +18,7 @@ from eagerdecomp.conformance.checks import differing
 from eagerdecomp.conformance.draws import Draw
 from eagerdecomp.conformance.memory import Given, given, home
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
-from eagerdecomp.observing import Caught, Observed, observe
+from eagerdecomp.eager.observe import Caught, Observed, observe
 
 __all__ = ["REPEATS", "THREADS"]
 

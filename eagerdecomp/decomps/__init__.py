@@ -76,9 +76,9 @@ from eagerdecomp.decomps import (
     spectra,
     views,
 )
+from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.determinism import warns
-from eagerdecomp.held import HELD, holding
-from eagerdecomp.refusals import refusing
+from eagerdecomp.eager.scalars import HELD, holding
 from eagerdecomp.rules import Call, Rule, index_rules
 
 __all__ = ["FAMILIES", "ON_PRIMS", "our_rules"]

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.held import held_number
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
+from eagerdecomp.eager.messages import cpp_name, not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import computed_in, promoted
+from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.linking import formula, kept_number, kept_numbers, relaid
-from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import computed_in, promoted
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.shape_checks import broadcast_shapes
-from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name
 from eagerdecomp.writeback import out_writer
 
 __all__ = ["RULES"]

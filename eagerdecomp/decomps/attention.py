@@ -11,8 +11,8 @@ import math
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.precision import wide_type
 from eagerdecomp.heads import as_rows, check_attention, heads_last, laid_out_as, scaling_of, visible, widened
-from eagerdecomp.precision import wide_type
 from eagerdecomp.rules import Rule, own
 
 __all__ = ["RULES"]

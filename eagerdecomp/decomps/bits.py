@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.layouts import as_operands, laid_out
-from eagerdecomp.precision import HALF, in_type
-from eagerdecomp.promotion import FLOAT8, WIDE_UNSIGNED, number_like, promoted
+from eagerdecomp.eager.layouts import as_operands, laid_out
+from eagerdecomp.eager.messages import dimension_error, not_implemented
+from eagerdecomp.eager.precision import HALF, in_type
+from eagerdecomp.eager.promotion import FLOAT8, WIDE_UNSIGNED, number_like, promoted
+from eagerdecomp.eager.strides import is_dense, is_expanded, reach
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import dimension_error, not_implemented
-from eagerdecomp.strides import is_dense, is_expanded, reach
 
 __all__ = ["RULES"]
 

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.eager.promotion import number_like
+from eagerdecomp.eager.strides import memory_order
 from eagerdecomp.linking import kept_number
-from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import not_implemented, scalar_type_name
-from eagerdecomp.strides import memory_order
 
 __all__ = ["RULES"]
 

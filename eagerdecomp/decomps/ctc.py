@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.layouts import LAYOUTS, laid_out
-from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import number_like
+from eagerdecomp.eager.layouts import LAYOUTS, laid_out
+from eagerdecomp.eager.messages import dimension_error, not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import dimension_error, not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
-from eagerdecomp.shape_checks import broadcast_shapes
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 
 aten = torch.ops.aten
 

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.formulas import Term, choose, digamma, polynomial
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
-from eagerdecomp.shape_checks import broadcast_shapes
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 
 aten = torch.ops.aten
 

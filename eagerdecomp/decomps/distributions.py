@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.generators import drawing_from
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.formulas import Term, choose, polynomial, steps
-from eagerdecomp.generators import drawing_from
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
-from eagerdecomp.shape_checks import broadcast_shapes
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 
 aten = torch.ops.aten
 

@@ -14,6 +14,8 @@ import math
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.matrices import (
     adjoint,
     arange,
@@ -31,9 +33,7 @@ from eagerdecomp.matrices import (
     reflection,
     unfolded,
 )
-from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 

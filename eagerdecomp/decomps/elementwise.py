@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.held import cast_number, held_number
-from eagerdecomp.layouts import as_operands, laid_out
+from eagerdecomp.eager.layouts import as_operands, laid_out
+from eagerdecomp.eager.messages import cpp_name, not_implemented
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import WIDE_UNSIGNED, number_like, promoted
+from eagerdecomp.eager.scalars import cast_number, held_number
 from eagerdecomp.linking import formula, kept_number, kept_numbers, relaid
-from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import WIDE_UNSIGNED, number_like, promoted
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import cpp_name, not_implemented
 from eagerdecomp.writeback import inplace_by
 
 __all__ = ["REAL", "RULES"]
-from eagerdecomp.shape_checks import broadcast_shapes
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 
 aten = torch.ops.aten
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.precision import HALF
+from eagerdecomp.eager.precision import HALF
 from eagerdecomp.rules import Call, Rule, linked, own
 
 __all__ = ["RULES"]

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.precision import in_type, widened
+from eagerdecomp.eager.messages import dimension_error, not_implemented, not_true, shape_text
+from eagerdecomp.eager.precision import in_type, widened
+from eagerdecomp.eager.strides import in_order, memory_order
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import dimension_error, not_implemented, not_true, shape_text
-from eagerdecomp.strides import in_order, memory_order
 
 __all__ = ["RULES"]
 

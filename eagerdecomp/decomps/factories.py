@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.held import held_number
-from eagerdecomp.precision import HALF, in_type
+from eagerdecomp.eager.messages import cpp_name, not_implemented
+from eagerdecomp.eager.precision import HALF, in_type
+from eagerdecomp.eager.scalars import held_number
+from eagerdecomp.eager.strides import in_order, like_strides
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import cpp_name, not_implemented
-from eagerdecomp.strides import in_order, like_strides
 
 __all__ = ["RULES"]
 

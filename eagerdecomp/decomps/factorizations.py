@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.matrices import (
     LEAF,
     adjoint,
@@ -33,7 +34,6 @@ from eagerdecomp.matrices import (
     triangle,
     unfolded,
 )
-from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, own, own_if_present
 
 __all__ = ["RULES"]

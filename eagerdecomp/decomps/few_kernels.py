@@ -15,7 +15,11 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.argument_checks import check_topk
+from eagerdecomp.eager.checks.arguments import check_topk
+from eagerdecomp.eager.layouts import all_row_major, as_operands, iterator_strides, laid_out
+from eagerdecomp.eager.messages import dimension_error, not_implemented
+from eagerdecomp.eager.precision import HALF, in_type
+from eagerdecomp.eager.promotion import computed_in, floating
 from eagerdecomp.few import (
     acos,
     acosh,
@@ -53,11 +57,7 @@ from eagerdecomp.few import (
     tanh_double,
     xor,
 )
-from eagerdecomp.layouts import all_row_major, as_operands, iterator_strides, laid_out
-from eagerdecomp.precision import HALF, in_type
-from eagerdecomp.promotion import computed_in, floating
 from eagerdecomp.rules import Rule, place_of
-from eagerdecomp.spelling import dimension_error, not_implemented
 
 __all__ = ["RULES"]
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.strides import inverse
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.strides import inverse
 
 __all__ = ["RULES"]
 

@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.layouts import as_operands, laid_out
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.precision import HALF, wide_type
+from eagerdecomp.eager.promotion import floating, promoted
 from eagerdecomp.formulas import Term, choose, polynomial
-from eagerdecomp.layouts import as_operands, laid_out
-from eagerdecomp.precision import HALF, wide_type
-from eagerdecomp.promotion import floating, promoted
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import not_implemented
 
 __all__ = ["RULES"]
-from eagerdecomp.shape_checks import broadcast_shapes
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 
 aten = torch.ops.aten
 

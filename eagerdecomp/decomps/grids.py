@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.precision import HALF, in_type, widened
-from eagerdecomp.promotion import WIDE_UNSIGNED, number_like
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import HALF, in_type, widened
+from eagerdecomp.eager.promotion import WIDE_UNSIGNED, number_like
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 

@@ -12,6 +12,8 @@ import math
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.messages import scalar_type_name
+from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.matrices import (
     adjoint,
     arange,
@@ -31,12 +33,10 @@ from eagerdecomp.matrices import (
     triangle,
     unfolded,
 )
-from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import scalar_type_name
 
 __all__ = ["RULES"]
-from eagerdecomp.shape_checks import broadcast_shapes
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 
 aten = torch.ops.aten
 

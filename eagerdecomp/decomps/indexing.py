@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import RARE, WIDE_UNSIGNED
+from eagerdecomp.eager.messages import not_held, not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import RARE, WIDE_UNSIGNED
+from eagerdecomp.eager.strides import inverse, memory_order
 from eagerdecomp.rules import Call, NoRoute, Rule, linked, own
-from eagerdecomp.spelling import not_held, not_implemented, scalar_type_name
-from eagerdecomp.strides import inverse, memory_order
 
 __all__ = ["RULES"]
-from eagerdecomp.shape_checks import broadcast_shapes
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 
 aten = torch.ops.aten
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.held import cast_number
+from eagerdecomp.eager.messages import scalar_type_name
+from eagerdecomp.eager.scalars import cast_number
 from eagerdecomp.linking import kept_number, kept_numbers
 from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.spelling import scalar_type_name
 
 __all__ = ["RULES"]
 

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.held import cast_number
-from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import promoted
+from eagerdecomp.eager.messages import no_cast, not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import promoted
+from eagerdecomp.eager.scalars import cast_number
 from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.spelling import no_cast, not_implemented, scalar_type_name
 from eagerdecomp.writeback import can_cast, check_result
 
 __all__ = ["RULES"]

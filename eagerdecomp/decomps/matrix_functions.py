@@ -10,8 +10,8 @@ import math
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.matrices import batch_shape, check_floating, check_square, eye, folded, unfolded
-from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, own
 
 __all__ = ["RULES"]

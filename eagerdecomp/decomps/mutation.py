@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.argument_checks import OUT_WORDS
+from eagerdecomp.eager.checks.arguments import OUT_WORDS
+from eagerdecomp.eager.checks.table import CHECKS, EXACT_OUT
+from eagerdecomp.eager.layouts import iterator_strides
+from eagerdecomp.eager.messages import cpp_name, scalar_type_name, type_name
 from eagerdecomp.eager.overlap import filled_mask, is_generated, is_pointwise, overlap_checks
-from eagerdecomp.layouts import iterator_strides
+from eagerdecomp.eager.promotion import computed_in as type_of_operands
+from eagerdecomp.eager.promotion import floating, holds_magnitudes
+from eagerdecomp.eager.strides import lies_in_lines
 from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite, settled_by_out
-from eagerdecomp.promotion import computed_in as type_of_operands
-from eagerdecomp.promotion import floating, holds_magnitudes
-from eagerdecomp.refusals import CHECKS, EXACT_OUT
 from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.spelling import cpp_name, scalar_type_name, type_name
-from eagerdecomp.strides import lies_in_lines
 from eagerdecomp.writeback import (
     by_a_kernel,
     can_cast,

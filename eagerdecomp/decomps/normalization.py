@@ -15,10 +15,10 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.layouts import in_format_of
-from eagerdecomp.precision import HALF, in_type, widened
+from eagerdecomp.eager.layouts import in_format_of
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import HALF, in_type, widened
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import not_implemented, scalar_type_name
 from eagerdecomp.writeback import out_writer
 
 __all__ = ["RULES"]

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.compensated import product
+from eagerdecomp.eager.layouts import as_operands, laid_out
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import floating, promoted
 from eagerdecomp.formulas import Term, choose
-from eagerdecomp.layouts import as_operands, laid_out
-from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import floating, promoted
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import not_implemented
 
 __all__ = ["RULES"]
-from eagerdecomp.shape_checks import broadcast_shapes
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 
 aten = torch.ops.aten
 

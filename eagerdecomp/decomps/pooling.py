@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.layouts import in_format_of
-from eagerdecomp.precision import HALF
+from eagerdecomp.eager.layouts import in_format_of
+from eagerdecomp.eager.messages import dimension_error, not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import HALF
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import dimension_error, not_implemented, scalar_type_name
 from eagerdecomp.windows import (
     adaptive_extents,
     adaptive_places,

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.strides import in_order
 from eagerdecomp.rules import Rule, on_prims
-from eagerdecomp.strides import in_order
 
 __all__ = ["RULES"]
 

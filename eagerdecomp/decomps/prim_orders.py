@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.argument_checks import check_topk
-from eagerdecomp.layouts import as_operands, laid_out
+from eagerdecomp.eager.checks.arguments import check_topk
+from eagerdecomp.eager.layouts import as_operands, laid_out
+from eagerdecomp.eager.promotion import WIDE_UNSIGNED, number_like
 from eagerdecomp.picking import along, in_blocks, positions, taken, writers
-from eagerdecomp.promotion import WIDE_UNSIGNED, number_like
 from eagerdecomp.rules import Rule, on_prims
 
 __all__ = ["RULES"]

@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.layouts import iterator_strides
+from eagerdecomp.eager.layouts import iterator_strides
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import FLOAT8, RARE, WIDE_UNSIGNED, number_like
+from eagerdecomp.eager.strides import in_order, memory_order
 from eagerdecomp.picking import along, combined, in_blocks, positions, read_range, refusing_types, taken, writers
-from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import FLOAT8, RARE, WIDE_UNSIGNED, number_like
 from eagerdecomp.rules import Rule, on_prims
-from eagerdecomp.spelling import not_implemented, scalar_type_name
-from eagerdecomp.strides import in_order, memory_order
 
 __all__ = ["RULES"]
-from eagerdecomp.shape_checks import broadcast_shapes
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 
 aten = torch.ops.aten
 

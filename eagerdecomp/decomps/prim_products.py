@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import FLOAT8, RARE
 from eagerdecomp.picking import in_blocks
-from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import FLOAT8, RARE
 from eagerdecomp.rules import Rule, on_prims
-from eagerdecomp.spelling import not_implemented
 
 __all__ = ["RULES"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.layouts import in_format_of
+from eagerdecomp.eager.layouts import in_format_of
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.picking import along, positions, refusing_types
-from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, on_prims
 from eagerdecomp.windows import check_pool, check_pooled, each_dimension, window_count
 

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.held import held_number
+from eagerdecomp.eager.checks.matmul import check_addmv, check_baddbmm
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
+from eagerdecomp.eager.messages import cpp_name, not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import HALF, in_type
+from eagerdecomp.eager.promotion import promoted
+from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.linking import kept_numbers
-from eagerdecomp.precision import HALF, in_type
-from eagerdecomp.product_checks import check_addmv, check_baddbmm
-from eagerdecomp.promotion import promoted
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.shape_checks import broadcast_shapes
-from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.precision import HALF, in_type, widened
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import HALF, in_type, widened
 from eagerdecomp.resampling import rounded
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import not_implemented, scalar_type_name
 
 __all__ = ["RULES"]
 

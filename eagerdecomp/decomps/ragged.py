@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import NO_TORCH_FUNCTION
+from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import scalar_type_name
 
 __all__ = ["RULES", "RaggedRows"]
 

@@ -19,10 +19,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.generators import drawing_from, takes_generator
-from eagerdecomp.held import cast_number
-from eagerdecomp.precision import HALF
-from eagerdecomp.random_checks import (
+from eagerdecomp.eager.checks.random import (
     REAL_OF,
     check_bernoulli,
     check_cauchy,
@@ -35,8 +32,11 @@ from eagerdecomp.random_checks import (
     last_by_default,
     may_warn,
 )
+from eagerdecomp.eager.generators import drawing_from, takes_generator
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.scalars import cast_number
+from eagerdecomp.eager.strides import inverse, like_strides, memory_order
 from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.strides import inverse, like_strides, memory_order
 from eagerdecomp.writeback import check_overlap
 
 __all__ = ["RULES"]

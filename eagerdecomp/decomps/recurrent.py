@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.precision import HALF
+from eagerdecomp.eager.messages import scalar_type_name, shape_text
+from eagerdecomp.eager.precision import HALF
 from eagerdecomp.rules import Call, NoRoute, Rule, linked, own
-from eagerdecomp.spelling import scalar_type_name, shape_text
 
 __all__ = ["RULES"]
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import WIDE_UNSIGNED
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import WIDE_UNSIGNED
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import not_implemented
 
 __all__ = ["RULES"]
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from eagerdecomp._torch.decomp_tables import full_table, reference
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import same_storage
-from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import promoted
+from eagerdecomp.eager.messages import dimension_error, not_held
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import promoted
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import dimension_error, not_held
 from eagerdecomp.writeback import can_cast
 
 __all__ = ["RULES"]

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.layouts import in_format_of
-from eagerdecomp.precision import in_type, widened
+from eagerdecomp.eager.layouts import in_format_of
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.precision import in_type, widened
 from eagerdecomp.resampling import check_gradient, in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import not_implemented
 
 __all__ = ["RULES"]
 

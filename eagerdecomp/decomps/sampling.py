@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.generators import drawing_from, takes_generator
-from eagerdecomp.precision import HALF, wide_type
-from eagerdecomp.promotion import RARE
+from eagerdecomp.eager.generators import drawing_from, takes_generator
+from eagerdecomp.eager.messages import no_cast, not_held, not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import HALF, wide_type
+from eagerdecomp.eager.promotion import RARE
+from eagerdecomp.eager.strides import inverse, memory_order
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import no_cast, not_held, not_implemented, scalar_type_name
-from eagerdecomp.strides import inverse, memory_order
 from eagerdecomp.writeback import can_cast, check_overlap, out_writer
 
 __all__ = ["RULES"]
-from eagerdecomp.shape_checks import broadcast_shapes
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 
 aten = torch.ops.aten
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import scalar_type_name
 
 __all__ = ["RULES"]
 

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.layouts import in_format_of
+from eagerdecomp.eager.layouts import in_format_of
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.precision import in_type, widened
 from eagerdecomp.ops.plumbing import READ
-from eagerdecomp.precision import in_type, widened
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import not_implemented
 
 __all__ = ["CHECKED", "RULES"]
 

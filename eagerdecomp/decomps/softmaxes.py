@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.layouts import LAYOUTS, laid_out
+from eagerdecomp.eager.layouts import LAYOUTS, laid_out
+from eagerdecomp.eager.messages import scalar_type_name
+from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.linking import kept_number
-from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import scalar_type_name
 
 __all__ = ["RULES"]
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import in_type
+from eagerdecomp.eager.promotion import computed_in
+from eagerdecomp.eager.strides import inverse, memory_order
 from eagerdecomp.ops.plumbing import READ
-from eagerdecomp.precision import in_type
-from eagerdecomp.promotion import computed_in
 from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.spelling import not_implemented, scalar_type_name
-from eagerdecomp.strides import inverse, memory_order
 
 __all__ = ["CHECKED", "RULES"]
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.spelling import not_implemented
 
 __all__ = ["RULES"]
 

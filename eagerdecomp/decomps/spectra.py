@@ -19,6 +19,8 @@ import math
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.messages import scalar_type_name, shape_text
+from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.matrices import (
     adjoint,
     arange,
@@ -39,9 +41,7 @@ from eagerdecomp.matrices import (
     triangle,
     unfolded,
 )
-from eagerdecomp.promotion import number_like
 from eagerdecomp.rules import Rule, own, own_if_present
-from eagerdecomp.spelling import scalar_type_name, shape_text
 
 __all__ = ["RULES"]
 

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import suggested_memory_format
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.promotion import RARE
+from eagerdecomp.eager.strides import can_be_viewed
 from eagerdecomp.linking import kept_number
-from eagerdecomp.promotion import RARE
 from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.spelling import not_implemented
-from eagerdecomp.strides import can_be_viewed
 
 __all__ = ["RULES"]
 

@@ -26,8 +26,8 @@ from eagerdecomp._torch.decomp_tables import meta_is_decomposition
 from eagerdecomp._torch.fake import handling_fakes, mode_of_fakes
 from eagerdecomp._torch.ops import OpOverload, call_at_key, has_kernel
 from eagerdecomp._torch.tensors import FakeTensor
+from eagerdecomp.eager.observe import Caught, leaves_of, mapped
 from eagerdecomp.errors import EagerDecompError
-from eagerdecomp.observing import Caught, leaves_of, mapped
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.rules import Rule
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.strides import memory_order
 from eagerdecomp.ops.schema import arguments_of, facts_of
-from eagerdecomp.precision import HALF
-from eagerdecomp.strides import memory_order
 
 __all__ = ["RandomCall", "SameNumbers", "same_numbers"]
 

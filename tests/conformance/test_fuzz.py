@@ -19,7 +19,7 @@ from conformance.fuzz_judging import Difference, Seen, Spaces
 from conformance.fuzz_limits import ALLOWED, EXCLUDED, FINITE, ROW_MAJOR, ROW_MAJOR_OUT, WRITTEN
 from conformance.fuzz_roundings import is_reached, is_through_roundings, is_unfused, near
 from conformance.fuzz_running import SETS, Lanes, Program, as_under_any_mode, checked, script, shortened
-from eagerdecomp.observing import Caught
+from eagerdecomp.eager.observe import Caught
 
 aten = torch.ops.aten
 

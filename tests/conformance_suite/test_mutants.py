@@ -13,7 +13,7 @@ import torch
 from eagerdecomp import core_aten
 from eagerdecomp.conformance.mutants import FAMILIES, MUTANTS, PLAIN, TWIN, TWINS, Mutant, Proof, differs, shown
 from eagerdecomp.conformance.mutants.making import given, m, n, p
-from eagerdecomp.observing import observe
+from eagerdecomp.eager.observe import observe
 
 CORE = {str(op) for op in core_aten()}
 ALIVE = [mutant for mutant in MUTANTS if not mutant.fatal]

@@ -14,8 +14,8 @@ import eagerdecomp as ed
 from eagerdecomp.conformance.running import Effort, Trial, exercised
 from eagerdecomp.conformance.spec import Kernel, Spec
 from eagerdecomp.conformance.specs import binary, conversions, unary
+from eagerdecomp.eager.strides import is_dense
 from eagerdecomp.ops.opset import resolve_ops
-from eagerdecomp.strides import is_dense
 
 aten = torch.ops.aten
 SPECS: Mapping[str, Spec] = {**unary.SPECS, **binary.SPECS, **conversions.SPECS}

@@ -14,7 +14,7 @@ from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp.promotion import _promote, promoted
+from eagerdecomp.eager.promotion import _promote, promoted
 
 aten = torch.ops.aten
 

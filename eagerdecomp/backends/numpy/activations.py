@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eagerdecomp.backends.numpy.arrays import Array, Number, compute, floating, scalar
 from eagerdecomp.backends.numpy.elementwise import clamped
-from eagerdecomp.spelling import not_implemented
+from eagerdecomp.eager.messages import not_implemented
 
 __all__ = ["KERNELS"]
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.layouts import all_row_major, iterator_strides
-from eagerdecomp.promotion import promoted
-from eagerdecomp.spelling import not_held
-from eagerdecomp.strides import in_order, is_dense, memory_order
+from eagerdecomp.eager.layouts import all_row_major, iterator_strides
+from eagerdecomp.eager.messages import not_held
+from eagerdecomp.eager.promotion import promoted
+from eagerdecomp.eager.strides import in_order, is_dense, memory_order
 
 __all__ = [
     "Array",

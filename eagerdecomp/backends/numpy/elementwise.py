@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.backends.numpy.arrays import Array, Number, common, compute, floating, give, read, scalar, store
-from eagerdecomp.layouts import all_row_major, iterator_strides
-from eagerdecomp.spelling import not_implemented
+from eagerdecomp.eager.layouts import all_row_major, iterator_strides
+from eagerdecomp.eager.messages import not_implemented
 
 __all__ = ["KERNELS", "clamped"]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from eagerdecomp.backends.numpy.arrays import Array, allocate, give, read, store
 from eagerdecomp.backends.numpy.reductions import axis
-from eagerdecomp.layouts import iterator_strides
+from eagerdecomp.eager.layouts import iterator_strides
 
 __all__ = ["KERNELS", "like_operand", "places_along", "row_numbers", "same_rank"]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.backends.numpy.arrays import Array, Number, alike, allocate, common, formatted, give, read, scalar, store
 from eagerdecomp.backends.numpy.reductions import axes, axis
-from eagerdecomp.strides import is_dense
+from eagerdecomp.eager.strides import is_dense
 
 __all__ = ["KERNELS"]
 

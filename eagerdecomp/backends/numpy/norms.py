@@ -12,7 +12,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.backends.numpy.arrays import Array, formatted, give, read, store
-from eagerdecomp.spelling import not_implemented
+from eagerdecomp.eager.messages import not_implemented
 
 __all__ = ["KERNELS"]
 

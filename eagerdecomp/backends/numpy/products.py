@@ -12,8 +12,8 @@ from torch import Tensor
 
 from eagerdecomp.backends.numpy.arrays import Array, Number, allocate, formatted, give, read, scalar, store
 from eagerdecomp.backends.numpy.windows import folded, unfolded
-from eagerdecomp.spelling import not_implemented
-from eagerdecomp.strides import in_order
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.strides import in_order
 
 __all__ = ["KERNELS"]
 

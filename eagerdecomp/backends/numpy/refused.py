@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.backends.numpy.arrays import common
-from eagerdecomp.spelling import not_implemented
+from eagerdecomp.eager.messages import not_implemented
 
 __all__ = ["check"]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.mutants.making import TWIN, Call, Mutant, Proof
-from eagerdecomp.observing import Observed, observe, resolved
+from eagerdecomp.eager.observe import Observed, observe, resolved
 
 __all__ = ["differs", "shown"]
 

@@ -14,7 +14,7 @@ from eagerdecomp.conformance.draws import Draw
 from eagerdecomp.conformance.memory import is_dense_alike
 from eagerdecomp.conformance.samples import ALL, FLOATS, INTEGERS, LAYOUTS, shape, sweep, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Spec, Strides, tensors_of
-from eagerdecomp.strides import is_dense
+from eagerdecomp.eager.strides import is_dense
 
 __all__ = ["SPECS"]
 

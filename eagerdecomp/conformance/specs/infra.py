@@ -14,7 +14,7 @@ from eagerdecomp.conformance.draws import Draw
 from eagerdecomp.conformance.memory import Given, fill, given, home
 from eagerdecomp.conformance.samples import ALL, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
-from eagerdecomp.observing import observe
+from eagerdecomp.eager.observe import observe
 
 __all__ = ["SPECS"]
 

@@ -18,7 +18,7 @@ from eagerdecomp.conformance.drawing import as_suggested, dim_of
 from eagerdecomp.conformance.draws import Draw
 from eagerdecomp.conformance.samples import FLOATS, HALVES, LAYOUTS, shape, tensor
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec, Strides
-from eagerdecomp.observing import Caught
+from eagerdecomp.eager.observe import Caught
 
 __all__ = ["SPECS"]
 

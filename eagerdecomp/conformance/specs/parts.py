@@ -13,7 +13,7 @@ from eagerdecomp.conformance.drawing import as_index, broadcasting, dim_of, gene
 from eagerdecomp.conformance.draws import Draw
 from eagerdecomp.conformance.samples import ALL, FLOATS, HALVES, LAYOUTS, SIZES, laid_out, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Near, Spec, Strides
-from eagerdecomp.strides import is_dense
+from eagerdecomp.eager.strides import is_dense
 
 __all__ = ["SPECS"]
 

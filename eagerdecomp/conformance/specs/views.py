@@ -14,7 +14,7 @@ from eagerdecomp.conformance.draws import Draw
 from eagerdecomp.conformance.memory import fill, given, home
 from eagerdecomp.conformance.samples import ALL, COMPLEX, FLOATS, LAYOUTS, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
-from eagerdecomp.observing import leaves_of, observe
+from eagerdecomp.eager.observe import leaves_of, observe
 
 __all__ = ["SPECS"]
 

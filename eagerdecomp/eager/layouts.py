@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.promotion import promoted
-from eagerdecomp.strides import in_order, is_dense, memory_order
+from eagerdecomp.eager.promotion import promoted
+from eagerdecomp.eager.strides import in_order, is_dense, memory_order
 
 __all__ = ["LAYOUTS", "all_row_major", "as_operands", "in_format_of", "iterator_strides", "laid_out"]
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.precision import HALF
-from eagerdecomp.spelling import not_true, shape_text
+from eagerdecomp.eager.messages import not_true, shape_text
+from eagerdecomp.eager.precision import HALF
 
 __all__ = ["NORM_CHECKS"]
 

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.held import held_number
-from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import WIDE_UNSIGNED, computed_in
-from eagerdecomp.spelling import not_implemented, scalar_type_name
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import WIDE_UNSIGNED, computed_in
+from eagerdecomp.eager.scalars import held_number
 
 __all__ = ["TYPE_CHECKS"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.spelling import cpp_name, scalar_type_name, shape_text
+from eagerdecomp.eager.messages import cpp_name, scalar_type_name, shape_text
 
 __all__ = ["PRODUCT_CHECKS", "check_addmv", "check_baddbmm"]
 

@@ -13,16 +13,16 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp.argument_checks import ARGUMENT_CHECKS
+from eagerdecomp.eager.checks.arguments import ARGUMENT_CHECKS
+from eagerdecomp.eager.checks.dtypes import TYPE_CHECKS
+from eagerdecomp.eager.checks.matmul import PRODUCT_CHECKS
+from eagerdecomp.eager.checks.norms import NORM_CHECKS
+from eagerdecomp.eager.checks.shapes import SHAPE_CHECKS, check_few
 from eagerdecomp.eager.determinism import alerts
-from eagerdecomp.held import held_number, holding
-from eagerdecomp.norm_checks import NORM_CHECKS
-from eagerdecomp.precision import HALF, wide_type
-from eagerdecomp.product_checks import PRODUCT_CHECKS
-from eagerdecomp.promotion import RARE, WIDE_UNSIGNED, computed_in, promoted
-from eagerdecomp.shape_checks import SHAPE_CHECKS, check_few
-from eagerdecomp.spelling import cpp_name, dimension_error, not_implemented, scalar_type_name, shape_text
-from eagerdecomp.type_checks import TYPE_CHECKS
+from eagerdecomp.eager.messages import cpp_name, dimension_error, not_implemented, scalar_type_name, shape_text
+from eagerdecomp.eager.precision import HALF, wide_type
+from eagerdecomp.eager.promotion import RARE, WIDE_UNSIGNED, computed_in, promoted
+from eagerdecomp.eager.scalars import held_number, holding
 
 __all__ = ["CHECKS", "EXACT_OUT", "REFUSED", "refusing"]
 

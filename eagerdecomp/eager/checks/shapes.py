@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from eagerdecomp.spelling import dimension_error, shape_text
-from eagerdecomp.strides import can_be_viewed, reach
+from eagerdecomp.eager.messages import dimension_error, shape_text
+from eagerdecomp.eager.strides import can_be_viewed, reach
 
 __all__ = ["SHAPE_CHECKS", "broadcast_shapes", "check_few"]
 

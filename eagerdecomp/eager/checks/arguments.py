@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.held import holds
-from eagerdecomp.precision import HALF
-from eagerdecomp.promotion import WIDE_UNSIGNED
-from eagerdecomp.spelling import cpp_name, dimension_error, not_held, not_implemented, not_true, scalar_type_name, shape_text
+from eagerdecomp.eager.messages import cpp_name, dimension_error, not_held, not_implemented, not_true, scalar_type_name, shape_text
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import WIDE_UNSIGNED
+from eagerdecomp.eager.scalars import holds
 
 __all__ = ["ARGUMENT_CHECKS", "OUT_WORDS", "check_topk"]
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from eagerdecomp.spelling import not_held
+from eagerdecomp.eager.messages import not_held
 
 __all__ = ["HELD", "cast_number", "held_number", "holding", "holds", "real_number"]
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import has_values
-from eagerdecomp.observing import Observed, copied, leaves_of, mapped, observe, resolved
+from eagerdecomp.eager.observe import Observed, copied, leaves_of, mapped, observe, resolved
 from eagerdecomp.ops.call_text import tensor_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
 

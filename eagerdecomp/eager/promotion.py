@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.spelling import scalar_type_name
+from eagerdecomp.eager.messages import scalar_type_name
 
 __all__ = [
     "FLOAT8",

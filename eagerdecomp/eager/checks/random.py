@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from eagerdecomp.promotion import WIDE_UNSIGNED
-from eagerdecomp.spelling import cpp_name, not_implemented, scalar_type_name
+from eagerdecomp.eager.messages import cpp_name, not_implemented, scalar_type_name
+from eagerdecomp.eager.promotion import WIDE_UNSIGNED
 
 __all__ = [
     "REAL_OF",

@@ -1,0 +1,1 @@
+"""What eager checks of arguments before its kernels run, in its words."""
