@@ -16,8 +16,8 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.cachefile import Filed, Owned, Saved, load, owner_text, save
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.identities import NoIdentity, Owner, owner_identity
-from eagerdecomp.key import Column, key_labels, key_or_none, shown_fact
-from eagerdecomp.program import Program
+from eagerdecomp.program.ir import Program
+from eagerdecomp.program.key import Column, key_labels, key_or_none, shown_fact
 
 __all__ = ["CacheInfo", "OpPrograms", "ProgramCache", "shared_cache"]
 

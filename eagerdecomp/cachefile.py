@@ -28,9 +28,9 @@ from eagerdecomp._torch.modes import no_current_modes, without_torch_function
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import CacheError
 from eagerdecomp.host.atomic_file import check_writable, naming_path, write_bytes
-from eagerdecomp.key import Column
-from eagerdecomp.program import Program
-from eagerdecomp.written import (
+from eagerdecomp.program.ir import Program
+from eagerdecomp.program.key import Column
+from eagerdecomp.program.serialize import (
     Unreadable,
     Unwritable,
     column_text,

@@ -11,8 +11,8 @@ from torch import Tensor
 from eagerdecomp._torch.modes import leave_modes, modes_entered
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.observe import leaves_of
-from eagerdecomp.key import key_or_none
 from eagerdecomp.ops.schema import arguments_of
+from eagerdecomp.program.key import key_or_none
 from eagerdecomp.rules import NoRoute, Rule
 
 __all__ = ["Chain"]

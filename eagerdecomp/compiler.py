@@ -8,15 +8,15 @@ from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.cache import OpPrograms
-from eagerdecomp.codegen import generate
-from eagerdecomp.fusing import until_fused
-from eagerdecomp.hoisting import hoist
-from eagerdecomp.key import Column, exact_columns
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet
-from eagerdecomp.passes import optimise
-from eagerdecomp.passes.reuse import has_writers, layouts_of, reuse
-from eagerdecomp.program import Program, check, evaluate
+from eagerdecomp.program.codegen import generate
+from eagerdecomp.program.compile_hook import until_fused
+from eagerdecomp.program.constant_hoisting import hoist
+from eagerdecomp.program.ir import Program, check, evaluate
+from eagerdecomp.program.key import Column, exact_columns
+from eagerdecomp.program.passes import optimise
+from eagerdecomp.program.passes.reuse import has_writers, layouts_of, reuse
 
 __all__ = ["install_program"]
 

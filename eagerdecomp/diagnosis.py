@@ -11,9 +11,9 @@ from eagerdecomp._torch.fake import handling_fakes, mode_of_fakes
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.errors import Attempt
-from eagerdecomp.key import program_arguments
 from eagerdecomp.ops.schema import arguments_of, tensors_in
 from eagerdecomp.planner import Decision, Planner
+from eagerdecomp.program.key import program_arguments
 from eagerdecomp.rules import NoRoute
 from eagerdecomp.tracer import Recorder
 

@@ -11,10 +11,10 @@ from eagerdecomp.cache import ProgramCache, shared_cache
 from eagerdecomp.explaining import explain_on, one_overload
 from eagerdecomp.explanation import Explanation
 from eagerdecomp.identities import Owner
-from eagerdecomp.key import key_or_none
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, resolve_ops
 from eagerdecomp.ops.schema import arguments_of, writes_several
+from eagerdecomp.program.key import key_or_none
 from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules import NoRoute, Rule, index_rules
 from eagerdecomp.runtime import Entry, Runtime, Watch

@@ -79,7 +79,7 @@ class ProgramError(EagerDecompError):
     Examples:
         >>> import torch
         >>> import eagerdecomp as ed
-        >>> from eagerdecomp.program import KernelCall, Program, Slot, check
+        >>> from eagerdecomp.program.ir import KernelCall, Program, Slot, check
         >>> aten = torch.ops.aten
         >>> call = KernelCall(aten.neg.default, (Slot(7),), (), (Slot(1),), False)
         >>> check(Program(aten.exp.default, (Slot(0),), (), (call,), Slot(1)))

@@ -13,22 +13,22 @@ from torch import Tensor
 from eagerdecomp._torch.modes import DispatchMode, no_current_modes, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket, has_kernel, resolve_packet
 from eagerdecomp._torch.tensors import lazy_bits_visible
-from eagerdecomp.codegen import source_of
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.explanation import Explanation, Step, Way, count_text
 from eagerdecomp.keeping import kept_of
-from eagerdecomp.key import Column, column_values, exact_columns, key_labels, parameter_name, program_arguments, shown_fact
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.fast_calls import path_of
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten, resolve_ops
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
-from eagerdecomp.passes import PIPELINE
 from eagerdecomp.planner import Planner, shipped_costs
-from eagerdecomp.program import Program, check
+from eagerdecomp.program.codegen import source_of
+from eagerdecomp.program.ir import Program, check
+from eagerdecomp.program.key import Column, column_values, exact_columns, key_labels, parameter_name, program_arguments, shown_fact
+from eagerdecomp.program.passes import PIPELINE
+from eagerdecomp.program.symbolic_sizes import plain
 from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules import NoRoute, Rule
-from eagerdecomp.sizes import plain
 from eagerdecomp.tracer import Recorder
 from eagerdecomp.unsupported import unsupported_error
 

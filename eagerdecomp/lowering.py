@@ -24,11 +24,11 @@ from eagerdecomp._torch.modes import no_current_modes, python_kernels
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.sizes import Sizes
 from eagerdecomp._torch.tensors import FakeTensor
-from eagerdecomp.key import key_or_none, program_arguments
 from eagerdecomp.ops.schema import arguments_of, facts_of
-from eagerdecomp.passes import optimise
 from eagerdecomp.planner import Decision, Planner
-from eagerdecomp.program import Program, Slot, bind, map_slots
+from eagerdecomp.program.ir import Program, Slot, bind, map_slots
+from eagerdecomp.program.key import key_or_none, program_arguments
+from eagerdecomp.program.passes import optimise
 from eagerdecomp.rules import NoRoute
 from eagerdecomp.tracer import Recorder
 

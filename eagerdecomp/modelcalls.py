@@ -17,9 +17,9 @@ from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode, fake_tensor_l
 from eagerdecomp.errors import EagerDecompError, PlanError
 from eagerdecomp.host.source_lines import fault_in_words
 from eagerdecomp.keeping import Kept, kept_of
-from eagerdecomp.key import key_or_none
 from eagerdecomp.ops.schema import arguments_of, tensors_in
 from eagerdecomp.planner import Planner
+from eagerdecomp.program.key import key_or_none
 from eagerdecomp.rehearsal import Rehearsal
 from eagerdecomp.routes import Route
 

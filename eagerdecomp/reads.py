@@ -20,11 +20,11 @@ from torch.overrides import TorchFunctionMode
 
 from eagerdecomp._torch.modes import with_torch_function, without_torch_function
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.key import Column, column, parameter_name, reading, whole_facts
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.program import KernelCall, Slot
+from eagerdecomp.program.ir import KernelCall, Slot
+from eagerdecomp.program.key import Column, column, parameter_name, reading, whole_facts
+from eagerdecomp.program.symbolic_sizes import Expression, Sizes, Traced, plain, traced_in
 from eagerdecomp.rules import NoRoute
-from eagerdecomp.sizes import Expression, Sizes, Traced, plain, traced_in
 
 __all__ = ["Reads", "Under", "Values"]
 

@@ -19,10 +19,10 @@ from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.calls import spelled
 from eagerdecomp.chain import Chain
-from eagerdecomp.key import key_or_none, program_arguments
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
-from eagerdecomp.passes import optimise
 from eagerdecomp.planner import Decision, Planner
+from eagerdecomp.program.key import key_or_none, program_arguments
+from eagerdecomp.program.passes import optimise
 from eagerdecomp.routes import Route
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.tracer import Recorder

@@ -15,13 +15,13 @@ from eagerdecomp.blamed import Culprit
 from eagerdecomp.eager.compare import Difference, difference
 from eagerdecomp.eager.observe import Caught, Observed, copied, is_plain, leaves_of, observe, observed
 from eagerdecomp.errors import UnsupportedOpError
-from eagerdecomp.key import program_arguments
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.plumbing import WORKSPACE_OF
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of
 from eagerdecomp.planner import Planner
+from eagerdecomp.program.key import program_arguments
+from eagerdecomp.program.symbolic_sizes import plain
 from eagerdecomp.rules import NoRoute, Rule, place_of
-from eagerdecomp.sizes import plain
 from eagerdecomp.tracer import Recorder
 
 __all__ = [

@@ -32,10 +32,15 @@ from eagerdecomp.eager.acceptance import (
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.eager.random_numbers import SameNumbers, same_numbers
-from eagerdecomp.fusing import meet
 from eagerdecomp.host.data_loading import in_data_loading
 from eagerdecomp.host.fork_safe import free_in_child
-from eagerdecomp.key import (
+from eagerdecomp.linking import told
+from eagerdecomp.ops.fast_calls import native
+from eagerdecomp.ops.plumbing import READ
+from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, writes_several
+from eagerdecomp.planner import Decision, Planner
+from eagerdecomp.program.compile_hook import meet
+from eagerdecomp.program.key import (
     Column,
     column_values,
     exact_columns,
@@ -45,11 +50,6 @@ from eagerdecomp.key import (
     make_handler,
     program_arguments,
 )
-from eagerdecomp.linking import told
-from eagerdecomp.ops.fast_calls import native
-from eagerdecomp.ops.plumbing import READ
-from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, writes_several
-from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.registering import number_places, taking_numbers
 from eagerdecomp.rules import Call, NoRoute, Rule, first_answer
 from eagerdecomp.stats import OpStats

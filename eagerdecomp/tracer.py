@@ -17,14 +17,14 @@ from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.answers import expected_of, held
 from eagerdecomp.chain import Chain
 from eagerdecomp.eager.acceptance import judge_kernel_error, make_final, reason_of_failure
-from eagerdecomp.key import Column
 from eagerdecomp.ops.schema import facts_of, reads_data, tensors_in
 from eagerdecomp.planner import Decision
-from eagerdecomp.program import KernelCall, Program, Slot, slots_in
+from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
+from eagerdecomp.program.key import Column
+from eagerdecomp.program.symbolic_sizes import Traced, plain
 from eagerdecomp.reads import Reads, Values
 from eagerdecomp.registering import tensor_places, without_numbers
 from eagerdecomp.rules import NoRoute, Rule, first_answer
-from eagerdecomp.sizes import Traced, plain
 
 __all__ = ["Recorder", "Recording"]
 

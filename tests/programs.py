@@ -10,10 +10,10 @@ import torch
 import eagerdecomp as ed
 from eagerdecomp._torch.modes import without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin
-from eagerdecomp.key import program_arguments
 from eagerdecomp.ops.schema import arguments_of
 from eagerdecomp.planner import Planner
-from eagerdecomp.program import KernelCall, Program, Slot, map_slots, slots_in
+from eagerdecomp.program.ir import KernelCall, Program, Slot, map_slots, slots_in
+from eagerdecomp.program.key import program_arguments
 from eagerdecomp.rules import Rule
 from eagerdecomp.tracer import Recorder, Recording
 

@@ -26,7 +26,7 @@ from eagerdecomp.conformance import run_conformance
 from eagerdecomp.conformance.absences import parse_manifest, read_manifest
 from eagerdecomp.conformance.results import Report
 from eagerdecomp.ops.call_text import parse_call
-from eagerdecomp.program import KernelCall, Program, Slot, check
+from eagerdecomp.program.ir import KernelCall, Program, Slot, check
 
 __all__ = ["Heard", "provoke", "told"]
 

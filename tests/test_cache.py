@@ -16,7 +16,7 @@ from opaque import OPAQUE, by_shape
 import eagerdecomp as ed
 from eagerdecomp import cache as cache_module
 from eagerdecomp.cache import CacheInfo, OpPrograms, ProgramCache, shared_cache
-from eagerdecomp.key import Column, key_of
+from eagerdecomp.program.key import Column, key_of
 
 aten = torch.ops.aten
 

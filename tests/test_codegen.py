@@ -12,9 +12,9 @@ import torch
 from compare import assert_same
 from programs import S, call, native, program, recorded
 
-from eagerdecomp.codegen import generate, source_of
-from eagerdecomp.program import Program, evaluate
-from eagerdecomp.sizes import Expression
+from eagerdecomp.program.codegen import generate, source_of
+from eagerdecomp.program.ir import Program, evaluate
+from eagerdecomp.program.symbolic_sizes import Expression
 
 aten = torch.ops.aten
 
@@ -276,8 +276,8 @@ RECORDED: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", RECORDED)
 def test_generated_code_gives_what_evaluation_gives(name: str) -> None:
     import eagerdecomp as ed
-    from eagerdecomp.key import program_arguments
     from eagerdecomp.ops.schema import arguments_of
+    from eagerdecomp.program.key import program_arguments
 
     op, args, kwargs = RECORDED[name]
     # Less of the set, so that the programs are longer.

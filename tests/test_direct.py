@@ -17,10 +17,10 @@ from torch.overrides import TorchFunctionMode
 import eagerdecomp as ed
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload, builtin, overload
-from eagerdecomp.codegen import generate
 from eagerdecomp.ops.fast_calls import direct_function, function_at, kind_of, load_direct, native
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.program import evaluate
+from eagerdecomp.program.codegen import generate
+from eagerdecomp.program.ir import evaluate
 
 aten = torch.ops.aten
 TOOLS = Path(__file__).parent.parent / "tools"
@@ -188,8 +188,8 @@ def reached(run: Any, values: Sequence[Any]) -> tuple[list[Any], Any]:
 
 @pytest.mark.parametrize("name", SOME)
 def test_a_program_reaches_the_backend_as_it_does_by_boxed_calls(name: str) -> None:
-    from eagerdecomp.key import program_arguments
     from eagerdecomp.ops.schema import arguments_of
+    from eagerdecomp.program.key import program_arguments
 
     op, args, kwargs = SOME[name]
     made = recorded(op, *args, ops=ed.core_aten() - ["aten.native_layer_norm"], **kwargs)

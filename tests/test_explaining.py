@@ -14,8 +14,8 @@ from torch import Tensor
 import eagerdecomp as ed
 from eagerdecomp.cli import main
 from eagerdecomp.explaining import conditions
-from eagerdecomp.key import Column, key_labels, key_of
 from eagerdecomp.ops.call_text import parse_call
+from eagerdecomp.program.key import Column, key_labels, key_of
 
 aten = torch.ops.aten
 CORE, PRIMS = ed.core_aten(), ed.prims()
@@ -222,7 +222,7 @@ def test_a_mode_names_the_column_of_the_fact_that_was_new() -> None:
     ],
 )
 def test_a_key_has_as_many_labels_as_parts(op: Any, values: Any) -> None:
-    from eagerdecomp.key import exact_columns
+    from eagerdecomp.program.key import exact_columns
 
     columns = exact_columns(op, offsets=True)
     labels = key_labels(op, columns)

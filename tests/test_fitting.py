@@ -9,10 +9,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from eagerdecomp._torch.ops import op_names, overload
-from eagerdecomp.fitting import TAKE_NUMBERS, Made, answer_fault, call_fault, take_parameters
 from eagerdecomp.ops.schema import kind_of
-from eagerdecomp.program import Slot
-from eagerdecomp.sizes import Expression
+from eagerdecomp.program.ir import Slot
+from eagerdecomp.program.symbolic_sizes import Expression
+from eagerdecomp.program.validate import TAKE_NUMBERS, Made, answer_fault, call_fault, take_parameters
 
 aten = torch.ops.aten
 X, Y, OUT, GENERATOR = Slot(0), Slot(1), Slot(7), Slot(3)

@@ -10,8 +10,8 @@ from programs import S, call, native, program, record, recorded
 
 import eagerdecomp as ed
 from eagerdecomp._torch.tensors import FakeTensor
-from eagerdecomp.graphs import fake_like, graph_of, inputs_of
-from eagerdecomp.program import Slot, evaluate, slots_in
+from eagerdecomp.program.fx import fake_like, graph_of, inputs_of
+from eagerdecomp.program.ir import Slot, evaluate, slots_in
 
 aten = torch.ops.aten
 SMALL = ed.core_aten() - ["aten.native_layer_norm", "aten.native_layer_norm_backward", "aten.gelu"]

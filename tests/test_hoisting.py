@@ -13,11 +13,11 @@ from programs import S, call, native, program
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import eagerdecomp as ed
-from eagerdecomp import hoisting
-from eagerdecomp.codegen import generate
-from eagerdecomp.hoisting import hoist
-from eagerdecomp.program import Program, evaluate, exposed
-from eagerdecomp.sizes import Expression
+from eagerdecomp.program import constant_hoisting as hoisting
+from eagerdecomp.program.codegen import generate
+from eagerdecomp.program.constant_hoisting import hoist
+from eagerdecomp.program.ir import Program, evaluate, exposed
+from eagerdecomp.program.symbolic_sizes import Expression
 
 aten = torch.ops.aten
 

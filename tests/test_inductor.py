@@ -15,8 +15,8 @@ from compare import assert_same
 
 import eagerdecomp as ed
 from eagerdecomp import inductor
-from eagerdecomp.fusing import HITS_BEFORE_FUSING
 from eagerdecomp.inductor import cpp_compiler, inductor_hook
+from eagerdecomp.program.compile_hook import HITS_BEFORE_FUSING
 
 aten = torch.ops.aten
 OPS = ed.core_aten() - [

@@ -15,8 +15,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import eagerdecomp as ed
 from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
-from eagerdecomp.key import column_values, exact_columns, key_of, make_guard, make_handler, program_arguments
 from eagerdecomp.ops.schema import call_of, facts_of
+from eagerdecomp.program.key import column_values, exact_columns, key_of, make_guard, make_handler, program_arguments
 
 aten = torch.ops.aten
 

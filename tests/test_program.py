@@ -9,7 +9,7 @@ import torch
 from programs import S, call, native, program, recorded
 
 import eagerdecomp as ed
-from eagerdecomp.program import Slot, check, evaluate, map_slots, slots_in
+from eagerdecomp.program.ir import Slot, check, evaluate, map_slots, slots_in
 
 aten = torch.ops.aten
 

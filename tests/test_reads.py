@@ -14,10 +14,10 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp._torch.modes import without_torch_function
-from eagerdecomp.key import program_arguments
 from eagerdecomp.ops.schema import arguments_of
+from eagerdecomp.program.key import program_arguments
+from eagerdecomp.program.symbolic_sizes import Expression
 from eagerdecomp.rules import Rule, own
-from eagerdecomp.sizes import Expression
 from eagerdecomp.tracer import Recorder, Recording
 
 aten = torch.ops.aten

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagerdecomp.sizes import Expression, Sizes, Traced, plain, traced_in
+from eagerdecomp.program.symbolic_sizes import Expression, Sizes, Traced, plain, traced_in
 
 
 class Told:

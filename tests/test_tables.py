@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eagerdecomp import decomps, faults, key, planner, tracer
+from eagerdecomp import decomps, faults, planner, tracer
 from eagerdecomp._torch.decomp_tables import full_table
 from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.decomps import FAMILIES, ON_PRIMS, elementwise, foreach, lengths, our_rules, segments, sorting
@@ -16,6 +16,7 @@ from eagerdecomp.eager.checks import table as refusals
 from eagerdecomp.faults import unused_entries
 from eagerdecomp.ops.opset import INFRA_NAMES, resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_twin
+from eagerdecomp.program import key
 from eagerdecomp.rules import Rule
 
 

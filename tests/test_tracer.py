@@ -11,7 +11,7 @@ from programs import native, planner_for, record, recorded
 import eagerdecomp as ed
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.chain import Chain
-from eagerdecomp.program import evaluate
+from eagerdecomp.program.ir import evaluate
 from eagerdecomp.rules import NoRoute
 from eagerdecomp.tracer import Recorder
 

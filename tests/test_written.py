@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.cache import ProgramCache
-from eagerdecomp.fitting import LITERALS
-from eagerdecomp.key import Column, exact_columns
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.program import KernelCall, Program, Slot, evaluate
-from eagerdecomp.sizes import OPERATORS, Expression
-from eagerdecomp.written import (
+from eagerdecomp.program.ir import KernelCall, Program, Slot, evaluate
+from eagerdecomp.program.key import Column, exact_columns
+from eagerdecomp.program.serialize import (
     _IN_KEYS,
     _IN_PROGRAMS,
     Unreadable,
@@ -32,6 +30,8 @@ from eagerdecomp.written import (
     read_op,
     read_program,
 )
+from eagerdecomp.program.symbolic_sizes import OPERATORS, Expression
+from eagerdecomp.program.validate import LITERALS
 
 aten = torch.ops.aten
 

@@ -26,8 +26,8 @@ from eagerdecomp._torch.modes import without_torch_function
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.key import key_of
 from eagerdecomp.ops.schema import arguments_of, tensors_in
+from eagerdecomp.program.key import key_of
 from eagerdecomp.rules import NoRoute, Rule
 from eagerdecomp.sources import shipped_rules
 

@@ -21,8 +21,8 @@ from dispatched import Call, copied, heard
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.key import key_or_none
 from eagerdecomp.ops.schema import arguments_of, facts_of
+from eagerdecomp.program.key import key_or_none
 
 LIMIT = 64
 CALLS = 8  # distinct calls per op that are run

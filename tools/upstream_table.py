@@ -31,9 +31,9 @@ from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.key import key_or_none
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
+from eagerdecomp.program.key import key_or_none
 
 FILE = Path(__file__).parent.parent / "docs" / "upstream.md"
 CALLS = 6  # distinct calls per op that are run, as many again in another layout

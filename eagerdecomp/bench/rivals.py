@@ -17,8 +17,8 @@ from torch import Tensor
 from eagerdecomp._torch.decomp_tables import full_table
 from eagerdecomp._torch.modes import DispatchMode, TorchDispatchMode
 from eagerdecomp._torch.ops import OpOverload, builtin
-from eagerdecomp.codegen import generate
-from eagerdecomp.program import KernelCall, Program, Slot, check
+from eagerdecomp.program.codegen import generate
+from eagerdecomp.program.ir import KernelCall, Program, Slot, check
 
 __all__ = ["Floor", "Naive", "Noop", "Straight", "arrival", "floor", "straight_line"]
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from programs import S, call, program
 
-from eagerdecomp.passes.common_subexpressions import common_subexpressions
-from eagerdecomp.program import check
+from eagerdecomp.program.ir import check
+from eagerdecomp.program.passes.common_subexpressions import common_subexpressions
 
 aten = torch.ops.aten
 

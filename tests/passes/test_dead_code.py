@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from programs import S, call, program
 
-from eagerdecomp.passes.dead_code import dead_code
-from eagerdecomp.program import check
+from eagerdecomp.program.ir import check
+from eagerdecomp.program.passes.dead_code import dead_code
 
 aten = torch.ops.aten
 

@@ -11,9 +11,9 @@ from compare import assert_same
 from programs import S, call, native, program, reads_nothing_dead, record
 
 import eagerdecomp as ed
-from eagerdecomp import passes
-from eagerdecomp.passes import PIPELINE, optimise
-from eagerdecomp.program import Program, check, evaluate
+from eagerdecomp.program import passes
+from eagerdecomp.program.ir import Program, check, evaluate
+from eagerdecomp.program.passes import PIPELINE, optimise
 
 aten = torch.ops.aten
 
@@ -167,7 +167,7 @@ def test_every_pass_of_the_folder_is_in_the_pipeline_under_its_own_name() -> Non
     assert {name for name, _ in PIPELINE} == files
     for name, apply in PIPELINE:
         assert apply.__name__ == name
-        assert apply.__module__ == f"eagerdecomp.passes.{name}"
+        assert apply.__module__ == f"eagerdecomp.program.passes.{name}"
     assert len(PIPELINE) == len(files)
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.schema import facts_of, functional_twin
-from eagerdecomp.passes.reuse import layouts_of, reuse
-from eagerdecomp.program import Program, check, evaluate
+from eagerdecomp.program.ir import Program, check, evaluate
+from eagerdecomp.program.passes.reuse import layouts_of, reuse
 
 aten = torch.ops.aten
 

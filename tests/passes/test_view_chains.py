@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import S, call, native, program
 
-from eagerdecomp.passes.view_chains import view_chains
-from eagerdecomp.program import check, evaluate
+from eagerdecomp.program.ir import check, evaluate
+from eagerdecomp.program.passes.view_chains import view_chains
 
 aten = torch.ops.aten
 

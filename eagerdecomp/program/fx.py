@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.ops.schema import Argument, facts_of
-from eagerdecomp.program import Program, Slot, map_slots, slots_in
+from eagerdecomp.program.ir import Program, Slot, map_slots, slots_in
 
 __all__ = ["fake_like", "graph_of", "inputs_of"]
 

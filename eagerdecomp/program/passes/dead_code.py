@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.program import KernelCall, Program, Slot, slots_in
+from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
 
 __all__ = ["dead_code"]
 

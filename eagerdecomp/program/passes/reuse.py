@@ -19,7 +19,7 @@ from eagerdecomp._torch.ops import OpOverload, packet_overloads
 from eagerdecomp.eager.precision import HALF
 from eagerdecomp.eager.strides import is_dense
 from eagerdecomp.ops.schema import facts_of, functional_twin
-from eagerdecomp.program import KernelCall, Program, Slot, evaluate, map_slots, slots_in
+from eagerdecomp.program.ir import KernelCall, Program, Slot, evaluate, map_slots, slots_in
 
 __all__ = ["Layout", "has_writers", "layouts_of", "reuse"]
 

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, overload
-from eagerdecomp.fitting import Made, answer_fault, call_fault, take_parameters
-from eagerdecomp.key import Column, exact_columns, key_labels, parameter_name
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.program import KernelCall, Program, Slot
-from eagerdecomp.sizes import OPERATORS, Expression
+from eagerdecomp.program.ir import KernelCall, Program, Slot
+from eagerdecomp.program.key import Column, exact_columns, key_labels, parameter_name
+from eagerdecomp.program.symbolic_sizes import OPERATORS, Expression
+from eagerdecomp.program.validate import Made, answer_fault, call_fault, take_parameters
 
 __all__ = [
     "Unreadable",

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.program import KernelCall, Program, Slot, exposed, map_slots
+from eagerdecomp.program.ir import KernelCall, Program, Slot, exposed, map_slots
 
 __all__ = ["common_subexpressions"]
 

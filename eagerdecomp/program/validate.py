@@ -14,7 +14,7 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.schema import Argument, facts_of, kind_of
-from eagerdecomp.sizes import Expression
+from eagerdecomp.program.symbolic_sizes import Expression
 
 __all__ = ["LITERALS", "Made", "answer_fault", "call_fault", "take_parameters"]
 

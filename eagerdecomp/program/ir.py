@@ -12,7 +12,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import ProgramError
 from eagerdecomp.ops.call_text import value_text
 from eagerdecomp.ops.schema import facts_of, is_composite
-from eagerdecomp.sizes import Expression
+from eagerdecomp.program.symbolic_sizes import Expression
 
 __all__ = [
     "KernelCall",

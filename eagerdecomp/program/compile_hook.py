@@ -11,13 +11,13 @@ from typing import Any
 from torch import Tensor
 
 from eagerdecomp._torch.modes import no_current_modes
-from eagerdecomp.codegen import generate
 from eagerdecomp.errors import HookError
-from eagerdecomp.graphs import fake_like, graph_of, inputs_of
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.program import KernelCall, Program, Slot, evaluate, slots_in
+from eagerdecomp.program.codegen import generate
+from eagerdecomp.program.fx import fake_like, graph_of, inputs_of
+from eagerdecomp.program.ir import KernelCall, Program, Slot, evaluate, slots_in
 
 __all__ = ["HITS_BEFORE_FUSING", "meet", "until_fused"]
 

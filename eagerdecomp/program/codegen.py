@@ -18,8 +18,8 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.ops.fast_calls import ABSENT, direct_function, kind_of
 from eagerdecomp.ops.schema import Argument, facts_of
-from eagerdecomp.program import KernelCall, Program, Slot, changes_sizes, slots_in
-from eagerdecomp.sizes import Expression
+from eagerdecomp.program.ir import KernelCall, Program, Slot, changes_sizes, slots_in
+from eagerdecomp.program.symbolic_sizes import Expression
 
 __all__ = ["Kept", "generate", "source_of"]
 

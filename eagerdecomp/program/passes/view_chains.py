@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.program import KernelCall, Program, Slot, map_slots
+from eagerdecomp.program.ir import KernelCall, Program, Slot, map_slots
 
 __all__ = ["view_chains"]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eagerdecomp.passes.common_subexpressions import common_subexpressions
-from eagerdecomp.passes.dead_code import dead_code
-from eagerdecomp.passes.view_chains import view_chains
-from eagerdecomp.program import Program, check
+from eagerdecomp.program.ir import Program, check
+from eagerdecomp.program.passes.common_subexpressions import common_subexpressions
+from eagerdecomp.program.passes.dead_code import dead_code
+from eagerdecomp.program.passes.view_chains import view_chains
 
 __all__ = ["PIPELINE", "optimise"]
 

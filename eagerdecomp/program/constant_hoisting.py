@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.codegen import Kept, generate
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.program import KernelCall, Program, Slot, bind, changes_sizes, computed, evaluate, exposed, slots_in
-from eagerdecomp.sizes import Expression
+from eagerdecomp.program.codegen import Kept, generate
+from eagerdecomp.program.ir import KernelCall, Program, Slot, bind, changes_sizes, computed, evaluate, exposed, slots_in
+from eagerdecomp.program.symbolic_sizes import Expression
 
 __all__ = ["hoist"]
 

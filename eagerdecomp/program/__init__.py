@@ -1,0 +1,1 @@
+"""A decomposition as a value: instructions, symbolic sizes, keys and guards, passes, generated code."""
