@@ -37,7 +37,7 @@ from eagerdecomp.planning import carrying_set, plan
 from eagerdecomp.plans import Plan
 from eagerdecomp.record import Record
 from eagerdecomp.recording import RecordingMode
-from eagerdecomp.rules import Rule, register_decomposition
+from eagerdecomp.rules.rule import Rule, register_decomposition
 from eagerdecomp.stats import OpStats, Stats
 from eagerdecomp.verified import Verified, Verify
 

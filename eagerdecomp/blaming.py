@@ -28,7 +28,7 @@ from eagerdecomp.ops.opset import OpLike, OpSet
 from eagerdecomp.replaying import Call, Draws, Finding, answered_by, compared, culprit_of, replayed, why_not_compared
 from eagerdecomp.reproducer import Named, named_backend, reproducer
 from eagerdecomp.rulebook import planner_of
-from eagerdecomp.rules import Rule
+from eagerdecomp.rules.rule import Rule
 
 __all__ = ["Blaming", "blame"]
 

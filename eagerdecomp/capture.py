@@ -22,7 +22,7 @@ from eagerdecomp.naming import argument_names, names_held, safe
 from eagerdecomp.noting import Noter
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
-from eagerdecomp.rules import Rule
+from eagerdecomp.rules.rule import Rule
 from eagerdecomp.traced import Trace, looks
 
 __all__ = ["trace"]

@@ -30,7 +30,7 @@ from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten
 from eagerdecomp.replaying import Call, Draws, eager, why_not_compared
 from eagerdecomp.rulebook import planner_of
-from eagerdecomp.rules import Rule
+from eagerdecomp.rules.rule import Rule
 
 __all__ = ["Comparing", "Side", "compare"]
 

@@ -14,7 +14,7 @@ from eagerdecomp.errors import Attempt
 from eagerdecomp.ops.schema import arguments_of, tensors_in
 from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.program.key import program_arguments
-from eagerdecomp.rules import NoRoute
+from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.tracer import Recorder
 
 __all__ = ["attempts", "ends", "failed_ops", "openers", "path"]

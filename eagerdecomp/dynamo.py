@@ -25,7 +25,7 @@ from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.opset import OpLike, OpSet
 from eagerdecomp.ops.schema import is_composite
 from eagerdecomp.planner import Planner
-from eagerdecomp.rules import Rule
+from eagerdecomp.rules.rule import Rule
 from eagerdecomp.stats import Stats
 from eagerdecomp.verified import Verified, Verify
 

@@ -16,7 +16,7 @@ from eagerdecomp.ops.opset import OpLike, resolve_ops
 from eagerdecomp.ops.schema import arguments_of, writes_several
 from eagerdecomp.program.key import key_or_none
 from eagerdecomp.rulebook import planner_of
-from eagerdecomp.rules import NoRoute, Rule, index_rules
+from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 from eagerdecomp.runtime import Entry, Runtime, Watch
 from eagerdecomp.stats import Stats
 from eagerdecomp.unsupported import unsupported_error

@@ -21,7 +21,7 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket
 from eagerdecomp.ops.opset import OpSet
-from eagerdecomp.rules import Rule, place_of
+from eagerdecomp.rules.rule import Rule, place_of
 
 __all__ = ["NoIdentity", "Owner", "identity_of", "owner_identity"]
 

@@ -22,7 +22,7 @@ from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import is_composite
 from eagerdecomp.registering import DeviceKernels, tensor_places, without_numbers
-from eagerdecomp.rules import NoRoute, Rule
+from eagerdecomp.rules.rule import NoRoute, Rule
 from eagerdecomp.runtime import Entry
 from eagerdecomp.stats import Stats
 from eagerdecomp.verified import Verified, Verify, as_verify

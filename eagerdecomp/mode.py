@@ -16,7 +16,7 @@ from eagerdecomp.keeping import KeepingMode, kept_of
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.preflight import Preflight
-from eagerdecomp.rules import NoRoute, Rule, index_rules
+from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 from eagerdecomp.stats import Stats
 from eagerdecomp.verified import Verified, Verify, as_verify
 from eagerdecomp.verifying import Verifying, watch_of

@@ -14,7 +14,7 @@ from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, Predicate
 from eagerdecomp.ops.plumbing import WORKSPACE_OF, is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, is_composite
-from eagerdecomp.rules import Rule
+from eagerdecomp.rules.rule import Rule
 from eagerdecomp.search import Costs
 
 __all__ = ["Decision", "Planner", "shipped_costs"]

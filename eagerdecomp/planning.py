@@ -22,7 +22,7 @@ from eagerdecomp.plans import Plan
 from eagerdecomp.probing import with_rules
 from eagerdecomp.routes import Routes, op_named
 from eagerdecomp.rulebook import planner_of
-from eagerdecomp.rules import Rule, index_rules
+from eagerdecomp.rules.rule import Rule, index_rules
 
 __all__ = ["aten_ops", "carrying_set", "plan"]
 

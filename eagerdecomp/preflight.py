@@ -27,7 +27,7 @@ from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
-from eagerdecomp.rules import NoRoute, Rule
+from eagerdecomp.rules.rule import NoRoute, Rule
 
 __all__ = ["Preflight"]
 

@@ -16,7 +16,7 @@ from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.calls import SeenCall, SeenOp
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.plumbing import is_plumbing_name
-from eagerdecomp.rules import NoRoute, Rule
+from eagerdecomp.rules.rule import NoRoute, Rule
 
 __all__ = ["with_rules"]
 

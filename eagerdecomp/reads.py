@@ -24,7 +24,7 @@ from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program.ir import KernelCall, Slot
 from eagerdecomp.program.key import Column, column, parameter_name, reading, whole_facts
 from eagerdecomp.program.symbolic_sizes import Expression, Sizes, Traced, plain, traced_in
-from eagerdecomp.rules import NoRoute
+from eagerdecomp.rules.rule import NoRoute
 
 __all__ = ["Reads", "Under", "Values"]
 

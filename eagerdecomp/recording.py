@@ -31,7 +31,7 @@ from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import OpLike, OpSet
 from eagerdecomp.record import Record
 from eagerdecomp.recorded import Head, Miss, Unsupported
-from eagerdecomp.rules import NoRoute
+from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.runtime import Entry
 from eagerdecomp.tallies import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
 from eagerdecomp.unsupported import unsupported_error

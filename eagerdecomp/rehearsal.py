@@ -24,7 +24,7 @@ from eagerdecomp.planner import Decision, Planner
 from eagerdecomp.program.key import key_or_none, program_arguments
 from eagerdecomp.program.passes import optimise
 from eagerdecomp.routes import Route
-from eagerdecomp.rules import NoRoute, Rule
+from eagerdecomp.rules.rule import NoRoute, Rule
 from eagerdecomp.tracer import Recorder
 
 __all__ = ["Rehearsal"]

@@ -21,7 +21,7 @@ from eagerdecomp.ops.schema import arguments_of, call_of, facts_of
 from eagerdecomp.planner import Planner
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.symbolic_sizes import plain
-from eagerdecomp.rules import NoRoute, Rule, place_of
+from eagerdecomp.rules.rule import NoRoute, Rule, place_of
 from eagerdecomp.tracer import Recorder
 
 __all__ = [

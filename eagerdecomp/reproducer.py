@@ -20,7 +20,7 @@ from eagerdecomp.eager.observe import leaves_of, mapped, resolved
 from eagerdecomp.eager.strides import in_order, is_dense, memory_order
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import NAMED_SETS, core_aten, prims
-from eagerdecomp.rules import Rule
+from eagerdecomp.rules.rule import Rule
 
 __all__ = ["call_script", "Named", "named_backend", "named_by_spec", "reproducer", "resized"]
 

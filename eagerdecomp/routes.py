@@ -25,7 +25,7 @@ from eagerdecomp.ops.opset import Predicate
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, functional_twin
 from eagerdecomp.planner import Planner
-from eagerdecomp.rules import Rule
+from eagerdecomp.rules.rule import Rule
 
 __all__ = ["Kind", "Route", "Routes", "Way", "op_named"]
 

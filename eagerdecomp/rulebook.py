@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.planner import Planner, shipped_costs
-from eagerdecomp.rules import Rule, index_rules
-from eagerdecomp.sources import shipped_rules
+from eagerdecomp.rules.rule import Rule, index_rules
+from eagerdecomp.rules.shipped import shipped_rules
 
 __all__ = ["planner_of"]
 

@@ -16,25 +16,15 @@ from torch import Tensor
 from eagerdecomp._torch.modes import DispatchMode, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, lazy_bits_seen_by_kernels, same_storage
-from eagerdecomp.answers import held
 from eagerdecomp.cache import OpPrograms, ProgramCache
 from eagerdecomp.chain import Chain
 from eagerdecomp.collectives import Callbacks
 from eagerdecomp.compiler import install_program
-from eagerdecomp.eager.acceptance import (
-    eager_accepts,
-    judge_kernel_error,
-    last_asked,
-    make_final,
-    may_be_failed_route,
-    reason_of_failure,
-)
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.eager.random_numbers import SameNumbers, same_numbers
 from eagerdecomp.host.data_loading import in_data_loading
 from eagerdecomp.host.fork_safe import free_in_child
-from eagerdecomp.linking import told
 from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.plumbing import READ
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, writes_several
@@ -51,10 +41,20 @@ from eagerdecomp.program.key import (
     program_arguments,
 )
 from eagerdecomp.registering import number_places, taking_numbers
-from eagerdecomp.rules import Call, NoRoute, Rule, first_answer
+from eagerdecomp.rules.failed_routes import (
+    eager_accepts,
+    judge_kernel_error,
+    last_asked,
+    make_final,
+    may_be_failed_route,
+    reason_of_failure,
+)
+from eagerdecomp.rules.link import told
+from eagerdecomp.rules.result_checks import held
+from eagerdecomp.rules.rule import Call, NoRoute, Rule, first_answer
+from eagerdecomp.rules.writeback import counted
 from eagerdecomp.stats import OpStats
 from eagerdecomp.tracer import Recorder
-from eagerdecomp.writeback import counted
 
 __all__ = ["Entry", "Runtime", "Watch"]
 

@@ -12,7 +12,7 @@ from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import infra
 from eagerdecomp.planner import Planner
-from eagerdecomp.rules import NoRoute
+from eagerdecomp.rules.rule import NoRoute
 
 __all__ = ["unsupported_error"]
 

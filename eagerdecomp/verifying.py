@@ -37,7 +37,7 @@ from eagerdecomp.ops.schema import facts_of, is_composite
 from eagerdecomp.program.symbolic_sizes import plain
 from eagerdecomp.replaying import Call, Draws, answered_by, culprit_of, eager, replayed, why_not_compared
 from eagerdecomp.rulebook import planner_of
-from eagerdecomp.rules import NoRoute, Rule, place_of
+from eagerdecomp.rules.rule import NoRoute, Rule, place_of
 from eagerdecomp.runtime import Watch
 from eagerdecomp.verified import Verified, Verify
 

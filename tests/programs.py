@@ -14,7 +14,7 @@ from eagerdecomp.ops.schema import arguments_of
 from eagerdecomp.planner import Planner
 from eagerdecomp.program.ir import KernelCall, Program, Slot, map_slots, slots_in
 from eagerdecomp.program.key import program_arguments
-from eagerdecomp.rules import Rule
+from eagerdecomp.rules.rule import Rule
 from eagerdecomp.tracer import Recorder, Recording
 
 aten = torch.ops.aten

@@ -13,8 +13,8 @@ from on_core import CORE, check
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp.eager.acceptance import eager_accepts
-from eagerdecomp.rules import Rule, linked, own
+from eagerdecomp.rules.failed_routes import eager_accepts
+from eagerdecomp.rules.rule import Rule, linked, own
 
 aten = torch.ops.aten
 

@@ -20,8 +20,8 @@ from torch import Tensor
 from eagerdecomp._torch.decomp_tables import full_table
 from eagerdecomp._torch.ops import overload
 from eagerdecomp._torch.tensors import same_storage
-from eagerdecomp.faults import FAULTS, Fault, unused_entries
-from eagerdecomp.sources import shipped_rules
+from eagerdecomp.rules.shipped import shipped_rules
+from eagerdecomp.rules.shipped_faults import FAULTS, Fault, unused_entries
 
 aten = torch.ops.aten
 

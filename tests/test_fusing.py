@@ -12,8 +12,8 @@ import torch
 from compare import assert_same
 
 import eagerdecomp as ed
-from eagerdecomp import writeback
 from eagerdecomp.program.compile_hook import HITS_BEFORE_FUSING, meet
+from eagerdecomp.rules import writeback
 
 aten = torch.ops.aten
 SMALL = ed.core_aten() - ["aten.native_layer_norm", "aten._native_batch_norm_legit", "aten.gelu", "aten.gelu_backward"]

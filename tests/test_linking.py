@@ -14,8 +14,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import eagerdecomp as ed
-from eagerdecomp.linking import formula, kept_number, kept_numbers
-from eagerdecomp.rules import Call
+from eagerdecomp.rules.link import formula, kept_number, kept_numbers
+from eagerdecomp.rules.rule import Call
 
 aten = torch.ops.aten
 

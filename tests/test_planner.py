@@ -14,7 +14,7 @@ from eagerdecomp._torch.ops import builtin, overload
 from eagerdecomp.footprints import Footprints
 from eagerdecomp.ops.plumbing import HOST_OPS, PLUMBING_NAMESPACES, PLUMBING_OPS, is_plumbing_name
 from eagerdecomp.planner import Planner, shipped_costs
-from eagerdecomp.rules import Rule
+from eagerdecomp.rules.rule import Rule
 from eagerdecomp.search import Costs
 
 aten = torch.ops.aten

@@ -17,7 +17,7 @@ from eagerdecomp._torch.modes import without_torch_function
 from eagerdecomp.ops.schema import arguments_of
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.symbolic_sizes import Expression
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 from eagerdecomp.tracer import Recorder, Recording
 
 aten = torch.ops.aten

@@ -14,7 +14,7 @@ import eagerdecomp as ed
 from eagerdecomp import rehearsal
 from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.plans import Plan
-from eagerdecomp.rules import NoRoute
+from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.tracer import Recorder
 
 aten = torch.ops.aten

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp.rules import NoRoute, Rule, first_answer, index_rules, linked, own, register_decomposition
+from eagerdecomp.rules.rule import NoRoute, Rule, first_answer, index_rules, linked, own, register_decomposition
 
 aten = torch.ops.aten
 

@@ -13,7 +13,7 @@ from opaque import OPAQUE
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.rules.rule import Call, Rule, linked
 
 aten = torch.ops.aten
 

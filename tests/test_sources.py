@@ -11,7 +11,7 @@ import torch
 
 from eagerdecomp._torch.ops import overload
 from eagerdecomp.ops.schema import facts_of, functional_twin
-from eagerdecomp.sources import shipped_rules
+from eagerdecomp.rules.shipped import shipped_rules
 
 aten = torch.ops.aten
 
@@ -31,7 +31,7 @@ def test_a_reference_runs_without_the_import_of_dynamo() -> None:
     script = """
 import sys, torch, eagerdecomp as ed
 from eagerdecomp._torch.modes import overload
-from eagerdecomp.sources import shipped_rules
+from eagerdecomp.rules.shipped import shipped_rules
 for name, args in {"frac": 1, "sinc": 1, "deg2rad": 1, "isposinf": 1, "logaddexp": 2, "heaviside": 2}.items():
     (rule,) = [rule for rule in shipped_rules(overload(f"aten::{name}")) if rule.source == "core"]
     with ed.EagerDecompMode(ed.core_aten()):

@@ -7,17 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from eagerdecomp import decomps, faults, planner, tracer
+from eagerdecomp import decomps, planner, tracer
 from eagerdecomp._torch.decomp_tables import full_table
 from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.decomps import FAMILIES, ON_PRIMS, elementwise, foreach, lengths, our_rules, segments, sorting
 from eagerdecomp.eager import layouts
 from eagerdecomp.eager.checks import table as refusals
-from eagerdecomp.faults import unused_entries
 from eagerdecomp.ops.opset import INFRA_NAMES, resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_twin
 from eagerdecomp.program import key
-from eagerdecomp.rules import Rule
+from eagerdecomp.rules import shipped_faults as faults
+from eagerdecomp.rules.rule import Rule
+from eagerdecomp.rules.shipped_faults import unused_entries
 
 
 def rules() -> Iterator[tuple[str, Rule]]:

@@ -12,7 +12,7 @@ import eagerdecomp as ed
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.chain import Chain
 from eagerdecomp.program.ir import evaluate
-from eagerdecomp.rules import NoRoute
+from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.tracer import Recorder
 
 aten = torch.ops.aten
@@ -231,7 +231,7 @@ def test_indexing_by_integers_reads_no_data_and_by_a_mask_it_does() -> None:
 
 
 def test_a_rule_with_effects_is_not_recorded() -> None:
-    from eagerdecomp.rules import own
+    from eagerdecomp.rules.rule import own
 
     rule = own(aten.silu.default, lambda x: x * 2, effects=True)
     recording, _, result = record(aten.silu.default, X, rules=[rule])

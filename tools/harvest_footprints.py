@@ -28,8 +28,8 @@ from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.ops.schema import arguments_of, tensors_in
 from eagerdecomp.program.key import key_of
-from eagerdecomp.rules import NoRoute, Rule
-from eagerdecomp.sources import shipped_rules
+from eagerdecomp.rules.rule import NoRoute, Rule
+from eagerdecomp.rules.shipped import shipped_rules
 
 FILE = Path(eagerdecomp.__file__).parent / "footprints.json"
 

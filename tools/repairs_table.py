@@ -16,7 +16,7 @@ from eagerdecomp._torch.ops import overload
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.eager.checks.table import CHECKS, REFUSED
 from eagerdecomp.eager.layouts import LAYOUTS
-from eagerdecomp.faults import FAULTS, Fault
+from eagerdecomp.rules.shipped_faults import FAULTS, Fault
 
 FILE = Path(__file__).parent.parent / "docs" / "repairs.md"
 

@@ -19,7 +19,7 @@ from eagerdecomp.host.source_lines import fault_in_words
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import NAMED_SETS, OpSet, resolve_ops
 from eagerdecomp.ops.opset_file import op_set_from
-from eagerdecomp.rules import Rule
+from eagerdecomp.rules.rule import Rule
 
 __all__ = [
     "Command",

@@ -79,7 +79,7 @@ from eagerdecomp.decomps import (
 from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.determinism import warns
 from eagerdecomp.eager.scalars import HELD, holding
-from eagerdecomp.rules import Call, Rule, index_rules
+from eagerdecomp.rules.rule import Call, Rule, index_rules
 
 __all__ = ["FAMILIES", "ON_PRIMS", "our_rules"]
 

@@ -19,9 +19,9 @@ from eagerdecomp.eager.messages import cpp_name, not_implemented, scalar_type_na
 from eagerdecomp.eager.precision import HALF
 from eagerdecomp.eager.promotion import computed_in, promoted
 from eagerdecomp.eager.scalars import held_number
-from eagerdecomp.linking import formula, kept_number, kept_numbers, relaid
-from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.writeback import out_writer
+from eagerdecomp.rules.link import formula, kept_number, kept_numbers, relaid
+from eagerdecomp.rules.rule import Call, Rule, linked, own
+from eagerdecomp.rules.writeback import out_writer
 
 __all__ = ["RULES"]
 

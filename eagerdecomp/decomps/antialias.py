@@ -20,7 +20,7 @@ from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.precision import in_type
 from eagerdecomp.resampling import check_gradient, in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eagerdecomp.eager.precision import wide_type
 from eagerdecomp.heads import as_rows, check_attention, heads_last, laid_out_as, scaling_of, visible, widened
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]
 

@@ -14,7 +14,7 @@ from eagerdecomp.eager.messages import dimension_error, not_implemented
 from eagerdecomp.eager.precision import HALF, in_type
 from eagerdecomp.eager.promotion import FLOAT8, WIDE_UNSIGNED, number_like, promoted
 from eagerdecomp.eager.strides import is_dense, is_expanded, reach
-from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.rules.rule import Call, Rule, linked, own
 
 __all__ = ["RULES"]
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from eagerdecomp.errors import RuleError
 from eagerdecomp.heads import as_rows, check_attention, heads_last, laid_out_as, scaling_of, visible, widened
-from eagerdecomp.rules import Rule, register_decomposition
+from eagerdecomp.rules.rule import Rule, register_decomposition
 
 __all__ = ["blocked_attention"]
 

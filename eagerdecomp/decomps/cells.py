@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.precision import in_type, widened
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]
 

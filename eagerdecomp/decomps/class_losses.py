@@ -17,8 +17,8 @@ from torch import Tensor
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.eager.strides import memory_order
-from eagerdecomp.linking import kept_number
-from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.rules.link import kept_number
+from eagerdecomp.rules.rule import Call, Rule, linked, own
 
 __all__ = ["RULES"]
 

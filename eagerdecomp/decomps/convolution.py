@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.precision import in_type, widened
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]
 

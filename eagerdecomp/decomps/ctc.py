@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.rules.rule import Call, Rule, linked
 
 __all__ = ["RULES"]
 

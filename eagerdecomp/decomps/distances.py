@@ -18,7 +18,7 @@ from eagerdecomp.eager.layouts import LAYOUTS, laid_out
 from eagerdecomp.eager.messages import dimension_error, not_implemented, scalar_type_name
 from eagerdecomp.eager.precision import HALF
 from eagerdecomp.eager.promotion import number_like
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]
 from eagerdecomp.eager.checks.shapes import broadcast_shapes

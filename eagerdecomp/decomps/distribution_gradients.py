@@ -16,7 +16,7 @@ from torch import Tensor
 
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.formulas import Term, choose, digamma, polynomial
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]
 from eagerdecomp.eager.checks.shapes import broadcast_shapes

@@ -20,7 +20,7 @@ from torch import Tensor
 from eagerdecomp.eager.generators import drawing_from
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.formulas import Term, choose, polynomial, steps
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]
 from eagerdecomp.eager.checks.shapes import broadcast_shapes

@@ -33,7 +33,7 @@ from eagerdecomp.matrices import (
     reflection,
     unfolded,
 )
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]
 

@@ -15,9 +15,9 @@ from eagerdecomp.eager.messages import cpp_name, not_implemented
 from eagerdecomp.eager.precision import HALF
 from eagerdecomp.eager.promotion import WIDE_UNSIGNED, number_like, promoted
 from eagerdecomp.eager.scalars import cast_number, held_number
-from eagerdecomp.linking import formula, kept_number, kept_numbers, relaid
-from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.writeback import inplace_by
+from eagerdecomp.rules.link import formula, kept_number, kept_numbers, relaid
+from eagerdecomp.rules.rule import Call, Rule, linked, own
+from eagerdecomp.rules.writeback import inplace_by
 
 __all__ = ["REAL", "RULES"]
 from eagerdecomp.eager.checks.shapes import broadcast_shapes

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.precision import HALF
-from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.rules.rule import Call, Rule, linked, own
 
 __all__ = ["RULES"]
 

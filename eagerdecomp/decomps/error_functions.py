@@ -13,7 +13,7 @@ import torch
 from eagerdecomp import ratios
 from eagerdecomp.compensated import exponential, logarithm, product
 from eagerdecomp.formulas import Term, choose, ratio
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 from eagerdecomp.unary import of_one
 
 __all__ = ["RULES"]

@@ -18,7 +18,7 @@ from eagerdecomp.eager.messages import cpp_name, not_implemented
 from eagerdecomp.eager.precision import HALF, in_type
 from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.eager.strides import in_order, like_strides
-from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.rules.rule import Call, Rule, linked, own
 
 __all__ = ["RULES"]
 

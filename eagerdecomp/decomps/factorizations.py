@@ -34,7 +34,7 @@ from eagerdecomp.matrices import (
     triangle,
     unfolded,
 )
-from eagerdecomp.rules import Rule, own, own_if_present
+from eagerdecomp.rules.rule import Rule, own, own_if_present
 
 __all__ = ["RULES"]
 

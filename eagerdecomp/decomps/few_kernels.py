@@ -57,7 +57,7 @@ from eagerdecomp.few import (
     tanh_double,
     xor,
 )
-from eagerdecomp.rules import Rule, place_of
+from eagerdecomp.rules.rule import Rule, place_of
 
 __all__ = ["RULES"]
 

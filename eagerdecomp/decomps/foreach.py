@@ -15,8 +15,8 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload, overload
 from eagerdecomp.ops.schema import facts_of, functional_twin
-from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.writeback import block_cutter, check_overlap, columns_in_blocks, functional_of, list_writer, out_writer
+from eagerdecomp.rules.rule import Call, Rule, linked
+from eagerdecomp.rules.writeback import block_cutter, check_overlap, columns_in_blocks, functional_of, list_writer, out_writer
 
 __all__ = ["rules_for"]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.strides import inverse
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]
 

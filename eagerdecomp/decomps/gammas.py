@@ -19,7 +19,7 @@ from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.precision import HALF, wide_type
 from eagerdecomp.eager.promotion import floating, promoted
 from eagerdecomp.formulas import Term, choose, polynomial
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]
 from eagerdecomp.eager.checks.shapes import broadcast_shapes

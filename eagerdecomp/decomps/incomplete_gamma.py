@@ -26,7 +26,7 @@ from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import floating, promoted
 from eagerdecomp.formulas import Term, choose, ratio
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]
 from eagerdecomp.eager.checks.shapes import broadcast_shapes

@@ -13,7 +13,7 @@ from eagerdecomp.eager.messages import not_held, not_implemented, scalar_type_na
 from eagerdecomp.eager.precision import HALF
 from eagerdecomp.eager.promotion import RARE, WIDE_UNSIGNED
 from eagerdecomp.eager.strides import inverse, memory_order
-from eagerdecomp.rules import Call, NoRoute, Rule, linked, own
+from eagerdecomp.rules.rule import Call, NoRoute, Rule, linked, own
 
 __all__ = ["RULES"]
 from eagerdecomp.eager.checks.shapes import broadcast_shapes

@@ -15,8 +15,8 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.eager.scalars import cast_number
-from eagerdecomp.linking import kept_number, kept_numbers
-from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.rules.link import kept_number, kept_numbers
+from eagerdecomp.rules.rule import Call, Rule, linked
 
 __all__ = ["RULES"]
 

@@ -32,7 +32,7 @@ from eagerdecomp.matrices import (
     triangle,
     unfolded,
 )
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]
 from eagerdecomp.eager.checks.shapes import broadcast_shapes

@@ -16,8 +16,8 @@ from eagerdecomp.eager.messages import no_cast, not_implemented, scalar_type_nam
 from eagerdecomp.eager.precision import HALF
 from eagerdecomp.eager.promotion import promoted
 from eagerdecomp.eager.scalars import cast_number
-from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.writeback import can_cast, check_result
+from eagerdecomp.rules.rule import Call, Rule, linked
+from eagerdecomp.rules.writeback import can_cast, check_result
 
 __all__ = ["RULES"]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.matrices import batch_shape, check_floating, check_square, eye, folded, unfolded
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]
 

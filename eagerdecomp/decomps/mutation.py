@@ -19,8 +19,8 @@ from eagerdecomp.eager.promotion import computed_in as type_of_operands
 from eagerdecomp.eager.promotion import floating, holds_magnitudes
 from eagerdecomp.eager.strides import lies_in_lines
 from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite, settled_by_out
-from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.writeback import (
+from eagerdecomp.rules.rule import Call, Rule, linked
+from eagerdecomp.rules.writeback import (
     by_a_kernel,
     can_cast,
     check_apart,

@@ -20,8 +20,8 @@ from torch import Tensor
 from eagerdecomp._torch.ops import packet_overloads
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.precision import HALF, wide_type
-from eagerdecomp.rules import Call, NoRoute, Rule, linked, to_be_fused
-from eagerdecomp.writeback import block_cutter, columns_in_blocks, functional_of
+from eagerdecomp.rules.rule import Call, NoRoute, Rule, linked, to_be_fused
+from eagerdecomp.rules.writeback import block_cutter, columns_in_blocks, functional_of
 
 __all__ = ["RULES"]
 

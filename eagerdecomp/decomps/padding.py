@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 from eagerdecomp.windows import laid_along
 
 __all__ = ["RULES"]

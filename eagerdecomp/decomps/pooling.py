@@ -16,7 +16,7 @@ from torch import Tensor
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import dimension_error, not_implemented, scalar_type_name
 from eagerdecomp.eager.precision import HALF
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 from eagerdecomp.windows import (
     adaptive_extents,
     adaptive_places,

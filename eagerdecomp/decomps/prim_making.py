@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.strides import in_order
-from eagerdecomp.rules import Rule, on_prims
+from eagerdecomp.rules.rule import Rule, on_prims
 
 __all__ = ["RULES"]
 

@@ -12,7 +12,7 @@ from eagerdecomp.eager.checks.arguments import check_topk
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.promotion import WIDE_UNSIGNED, number_like
 from eagerdecomp.picking import along, in_blocks, positions, taken, writers
-from eagerdecomp.rules import Rule, on_prims
+from eagerdecomp.rules.rule import Rule, on_prims
 
 __all__ = ["RULES"]
 

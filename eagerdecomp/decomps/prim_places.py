@@ -18,7 +18,7 @@ from eagerdecomp.eager.precision import HALF
 from eagerdecomp.eager.promotion import FLOAT8, RARE, WIDE_UNSIGNED, number_like
 from eagerdecomp.eager.strides import in_order, memory_order
 from eagerdecomp.picking import along, combined, in_blocks, positions, read_range, refusing_types, taken, writers
-from eagerdecomp.rules import Rule, on_prims
+from eagerdecomp.rules.rule import Rule, on_prims
 
 __all__ = ["RULES"]
 from eagerdecomp.eager.checks.shapes import broadcast_shapes

@@ -11,7 +11,7 @@ from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.precision import HALF
 from eagerdecomp.eager.promotion import FLOAT8, RARE
 from eagerdecomp.picking import in_blocks
-from eagerdecomp.rules import Rule, on_prims
+from eagerdecomp.rules.rule import Rule, on_prims
 
 __all__ = ["RULES"]
 

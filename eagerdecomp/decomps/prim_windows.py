@@ -13,7 +13,7 @@ from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.precision import HALF
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.picking import along, positions, refusing_types
-from eagerdecomp.rules import Rule, on_prims
+from eagerdecomp.rules.rule import Rule, on_prims
 from eagerdecomp.windows import check_pool, check_pooled, each_dimension, window_count
 
 __all__ = ["RULES"]

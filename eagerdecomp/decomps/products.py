@@ -15,8 +15,8 @@ from eagerdecomp.eager.messages import cpp_name, not_implemented, scalar_type_na
 from eagerdecomp.eager.precision import HALF, in_type
 from eagerdecomp.eager.promotion import promoted
 from eagerdecomp.eager.scalars import held_number
-from eagerdecomp.linking import kept_numbers
-from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.rules.link import kept_numbers
+from eagerdecomp.rules.rule import Call, Rule, linked, own
 
 __all__ = ["RULES"]
 

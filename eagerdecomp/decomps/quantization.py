@@ -18,7 +18,7 @@ from torch import Tensor
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.precision import HALF, in_type, widened
 from eagerdecomp.resampling import rounded
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.tensors import NO_TORCH_FUNCTION
 from eagerdecomp.eager.messages import scalar_type_name
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES", "RaggedRows"]
 

@@ -36,8 +36,8 @@ from eagerdecomp.eager.generators import drawing_from, takes_generator
 from eagerdecomp.eager.precision import HALF
 from eagerdecomp.eager.scalars import cast_number
 from eagerdecomp.eager.strides import inverse, like_strides, memory_order
-from eagerdecomp.rules import Call, Rule, linked
-from eagerdecomp.writeback import check_overlap
+from eagerdecomp.rules.rule import Call, Rule, linked
+from eagerdecomp.rules.writeback import check_overlap
 
 __all__ = ["RULES"]
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from eagerdecomp.eager.messages import scalar_type_name, shape_text
 from eagerdecomp.eager.precision import HALF
-from eagerdecomp.rules import Call, NoRoute, Rule, linked, own
+from eagerdecomp.rules.rule import Call, NoRoute, Rule, linked, own
 
 __all__ = ["RULES"]
 

@@ -13,7 +13,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.precision import HALF
 from eagerdecomp.eager.promotion import WIDE_UNSIGNED
-from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.rules.rule import Call, Rule, linked, own
 
 __all__ = ["RULES"]
 

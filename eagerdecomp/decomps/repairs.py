@@ -16,8 +16,8 @@ from eagerdecomp._torch.tensors import same_storage
 from eagerdecomp.eager.messages import dimension_error, not_held
 from eagerdecomp.eager.precision import HALF
 from eagerdecomp.eager.promotion import promoted
-from eagerdecomp.rules import Rule, own
-from eagerdecomp.writeback import can_cast
+from eagerdecomp.rules.rule import Rule, own
+from eagerdecomp.rules.writeback import can_cast
 
 __all__ = ["RULES"]
 

@@ -17,8 +17,8 @@ from eagerdecomp.eager.messages import no_cast, not_held, not_implemented, scala
 from eagerdecomp.eager.precision import HALF, wide_type
 from eagerdecomp.eager.promotion import RARE
 from eagerdecomp.eager.strides import inverse, memory_order
-from eagerdecomp.rules import Call, Rule, linked, own
-from eagerdecomp.writeback import can_cast, check_overlap, out_writer
+from eagerdecomp.rules.rule import Call, Rule, linked, own
+from eagerdecomp.rules.writeback import can_cast, check_overlap, out_writer
 
 __all__ = ["RULES"]
 from eagerdecomp.eager.checks.shapes import broadcast_shapes

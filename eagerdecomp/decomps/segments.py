@@ -23,7 +23,7 @@ from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.precision import in_type, widened
 from eagerdecomp.ops.plumbing import READ
-from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.rules.rule import Call, Rule, linked, own
 
 __all__ = ["CHECKED", "RULES"]
 

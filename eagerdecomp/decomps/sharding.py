@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.rules.rule import Call, Rule, linked
 
 __all__ = ["rules_for"]
 

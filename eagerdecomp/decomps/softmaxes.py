@@ -13,8 +13,8 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.layouts import LAYOUTS, laid_out
 from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.eager.promotion import number_like
-from eagerdecomp.linking import kept_number
-from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.rules.link import kept_number
+from eagerdecomp.rules.rule import Call, Rule, linked, own
 
 __all__ = ["RULES"]
 

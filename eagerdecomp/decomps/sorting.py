@@ -14,7 +14,7 @@ from eagerdecomp.eager.precision import in_type
 from eagerdecomp.eager.promotion import computed_in
 from eagerdecomp.eager.strides import inverse, memory_order
 from eagerdecomp.ops.plumbing import READ
-from eagerdecomp.rules import Call, Rule, linked, own
+from eagerdecomp.rules.rule import Call, Rule, linked, own
 
 __all__ = ["CHECKED", "RULES"]
 

@@ -14,7 +14,7 @@ import torch
 from eagerdecomp import ratios
 from eagerdecomp.compensated import logarithm, product, split, total
 from eagerdecomp.formulas import Term, choose, polynomial, ratio
-from eagerdecomp.rules import Rule, own
+from eagerdecomp.rules.rule import Rule, own
 from eagerdecomp.unary import of_one
 
 __all__ = ["RULES"]

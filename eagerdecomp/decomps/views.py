@@ -18,8 +18,8 @@ from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import RARE
 from eagerdecomp.eager.strides import can_be_viewed
-from eagerdecomp.linking import kept_number
-from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.rules.link import kept_number
+from eagerdecomp.rules.rule import Call, Rule, linked
 
 __all__ = ["RULES"]
 

@@ -13,10 +13,10 @@ from on_core import CORE, check, on, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp import writeback
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.ops.schema import facts_of, functional_twin, settled_by_out
+from eagerdecomp.rules import writeback
 
 aten = torch.ops.aten
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.testing._internal.common_optimizers import optim_db
 
 import eagerdecomp as ed
-from eagerdecomp import writeback
+from eagerdecomp.rules import writeback
 
 aten = torch.ops.aten
 

@@ -20,8 +20,8 @@ from on_core import CORE  # noqa: E402
 from opaque import OPAQUE, by_shape  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
-from eagerdecomp import answers  # noqa: E402
-from eagerdecomp.rules import Rule  # noqa: E402
+from eagerdecomp.rules import result_checks as answers  # noqa: E402
+from eagerdecomp.rules.rule import Rule  # noqa: E402
 
 aten = torch.ops.aten
 X = torch.arange(6.0).view(2, 3)

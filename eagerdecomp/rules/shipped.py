@@ -15,9 +15,9 @@ from eagerdecomp.eager.determinism import warns
 from eagerdecomp.eager.layouts import LAYOUTS, laid_out
 from eagerdecomp.eager.precision import HALF
 from eagerdecomp.eager.unsupported_layouts import of_plain_tensors
-from eagerdecomp.faults import unused_entries
 from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite
-from eagerdecomp.rules import Rule
+from eagerdecomp.rules.rule import Rule
+from eagerdecomp.rules.shipped_faults import unused_entries
 
 __all__ = ["shipped_rules"]
 

@@ -17,7 +17,7 @@ from eagerdecomp.errors import RuleError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.call_text import describe_call, value_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
-from eagerdecomp.rules import Rule
+from eagerdecomp.rules.rule import Rule
 
 __all__ = ["expected_of", "held"]
 

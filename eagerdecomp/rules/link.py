@@ -16,7 +16,7 @@ from eagerdecomp.eager.precision import wide_type
 from eagerdecomp.eager.promotion import floating, promoted
 from eagerdecomp.ops.plumbing import READ
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.rules import Call, Rule, linked
+from eagerdecomp.rules.rule import Call, Rule, linked
 
 __all__ = ["formula", "kept_number", "kept_numbers", "relaid", "told"]
 

@@ -16,7 +16,7 @@ from eagerdecomp.eager.messages import no_cast, shape_text
 from eagerdecomp.eager.promotion import computed_in
 from eagerdecomp.eager.strides import is_dense, reach
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
-from eagerdecomp.rules import Call, NoRoute, to_be_fused
+from eagerdecomp.rules.rule import Call, NoRoute, to_be_fused
 
 __all__ = [
     "block_cutter",

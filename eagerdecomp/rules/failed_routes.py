@@ -29,7 +29,7 @@ from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.eager.observe import Caught, leaves_of, mapped
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.rules import Rule
+from eagerdecomp.rules.rule import Rule
 
 __all__ = ["eager_accepts", "judge_kernel_error", "last_asked", "make_final", "may_be_failed_route", "reason_of_failure"]
 

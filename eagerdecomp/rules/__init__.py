@@ -1,0 +1,1 @@
+"""One way to express an op: rules, how they are linked to kernels, and how results are written back."""
