@@ -17,11 +17,11 @@ from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload, builtin
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.blamed import Blame, BlameReport, Culprit
 from eagerdecomp.cache import ProgramCache
+from eagerdecomp.dispatcher.composites import KeepingMode
 from eagerdecomp.eager.compare import Difference
 from eagerdecomp.eager.observe import Caught
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import ForwardLines, Line, UserLines, places_in_words
-from eagerdecomp.keeping import KeepingMode
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet

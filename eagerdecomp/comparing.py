@@ -19,12 +19,12 @@ from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
 from eagerdecomp._torch.tensors import desugars_first, lazy_bits_visible
 from eagerdecomp.cache import ProgramCache
 from eagerdecomp.comparison import Comparison, Divergence, Histogram, counted
+from eagerdecomp.dispatcher.composites import KeepingMode
 from eagerdecomp.eager.compare import Difference, difference, is_arbitrary, written_inputs
 from eagerdecomp.eager.observe import Caught, Observed, observed
 from eagerdecomp.errors import OpSetError, UnsupportedOpError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines, places_in_words
-from eagerdecomp.keeping import KeepingMode
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten

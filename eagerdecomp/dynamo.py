@@ -16,8 +16,8 @@ from eagerdecomp._torch.dynamo import compiled_by, left_whole, skipped_by_dynamo
 from eagerdecomp._torch.modes import mode_stack, no_current_modes, pop_mode, push_mode
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload, builtin
 from eagerdecomp.cache import ProgramCache
+from eagerdecomp.dispatcher.composites import KeepingMode, Kept
 from eagerdecomp.engine import OnUnsupported
-from eagerdecomp.keeping import KeepingMode, Kept
 from eagerdecomp.lowering import AT_RUN_TIME, lower
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend

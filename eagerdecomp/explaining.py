@@ -13,9 +13,9 @@ from torch import Tensor
 from eagerdecomp._torch.modes import DispatchMode, no_current_modes, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket, has_kernel, resolve_packet
 from eagerdecomp._torch.tensors import lazy_bits_visible
+from eagerdecomp.dispatcher.composites import kept_of
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.explanation import Explanation, Step, Way, count_text
-from eagerdecomp.keeping import kept_of
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.fast_calls import path_of

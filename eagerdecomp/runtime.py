@@ -20,6 +20,7 @@ from eagerdecomp.cache import OpPrograms, ProgramCache
 from eagerdecomp.chain import Chain
 from eagerdecomp.collectives import Callbacks
 from eagerdecomp.compiler import install_program
+from eagerdecomp.dispatcher.device_kernels import number_places, taking_numbers
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.eager.random_numbers import SameNumbers, same_numbers
@@ -40,7 +41,6 @@ from eagerdecomp.program.key import (
     make_handler,
     program_arguments,
 )
-from eagerdecomp.registering import number_places, taking_numbers
 from eagerdecomp.rules.failed_routes import (
     eager_accepts,
     judge_kernel_error,

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 import eagerdecomp as ed
-from eagerdecomp.registering import without_numbers
+from eagerdecomp.dispatcher.device_kernels import without_numbers
 
 aten = torch.ops.aten
 CORE = ed.core_aten() - ["aten.gelu"]
@@ -142,7 +142,7 @@ def test_remove_leaves_the_dispatcher_as_it_was(x: Tensor) -> None:
 
 
 def test_a_failure_half_way_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eagerdecomp.registering import DeviceKernels
+    from eagerdecomp.dispatcher.device_kernels import DeviceKernels
 
     names = torch._C._dispatch_get_all_op_names()
     before = [torch._C._dispatch_dump(name) for name in names]

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload
-from eagerdecomp.registering import DeviceKernels
+from eagerdecomp.dispatcher.device_kernels import DeviceKernels
 
 CORE = ed.core_aten()
 

@@ -22,8 +22,9 @@ from on_core import CORE  # noqa: E402
 from opaque import OPAQUE, by_shape  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
-from eagerdecomp import blaming, cachefile, collectives, comparing, keeping, recording
+from eagerdecomp import blaming, cachefile, collectives, comparing, recording
 from eagerdecomp.backends.numpy import drawing  # noqa: E402
+from eagerdecomp.dispatcher import composites as keeping
 from eagerdecomp.eager import generators
 from eagerdecomp.host import source_lines as userlines  # noqa: E402
 

@@ -26,7 +26,7 @@ from on_core import CORE  # noqa: E402
 from opaque import OPAQUE  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
-from eagerdecomp import keeping  # noqa: E402
+from eagerdecomp.dispatcher import composites as keeping  # noqa: E402
 
 X = torch.arange(5.0)
 WEIGHT = torch.eye(5) * 2

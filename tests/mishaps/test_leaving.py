@@ -21,7 +21,7 @@ from opaque import OPAQUE, by_shape  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
-from eagerdecomp import keeping  # noqa: E402
+from eagerdecomp.dispatcher import composites as keeping  # noqa: E402
 
 X = torch.arange(6.0).view(2, 3)
 WEIGHT = torch.eye(3) * 2

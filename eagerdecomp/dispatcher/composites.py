@@ -35,6 +35,7 @@ from eagerdecomp._torch.higher_order import AmbientMode
 from eagerdecomp._torch.modes import leave_modes, mode_stack, modes_entered, no_current_modes
 from eagerdecomp._torch.ops import OpOverload, builtin, call_at_key, has_kernel
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, same_storage
+from eagerdecomp.dispatcher.composite_gradient import Call, Tie
 from eagerdecomp.eager.generators import states_of
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.host.fork_safe import free_in_child
@@ -42,7 +43,6 @@ from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, core_aten, resolve_ops
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import OpFacts, facts_of, is_composite
-from eagerdecomp.tying import Call, Tie
 
 if TYPE_CHECKING:
     from typing_extensions import Self
