@@ -9,7 +9,7 @@ from eagerdecomp.cache import ProgramCache
 from eagerdecomp.capture import trace
 from eagerdecomp.comparing import compare
 from eagerdecomp.comparison import Comparison
-from eagerdecomp.decomps.blocked_attention import blocked_attention
+from eagerdecomp.decomps.matmul.blocked_attention import blocked_attention
 from eagerdecomp.dynamo import DynamoBackend, dynamo_backend
 from eagerdecomp.errors import (
     CacheError,

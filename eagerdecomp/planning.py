@@ -8,7 +8,7 @@ from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload, torch_release
 from eagerdecomp.calls import load_calls
-from eagerdecomp.decomps import few_kernels
+from eagerdecomp.decomps.last_resort import small_sets as few_kernels
 from eagerdecomp.footprints import load_footprints
 from eagerdecomp.gaps import SmallSet, choose_kernels, fewest_kernels, smallest_set
 from eagerdecomp.modelcalls import ModelCalls, model_calls

@@ -9,8 +9,8 @@ import mpmath as mp
 import pytest
 import torch
 
-from eagerdecomp.compensated import exponential, logarithm, product, total
-from eagerdecomp.formulas import Term
+from eagerdecomp.decomps.math.double_double import exponential, logarithm, product, total
+from eagerdecomp.decomps.math.operators import Term
 
 DRAWS = random.Random(0)
 MIDDLE = [DRAWS.uniform(0.5, 2) for _ in range(300)]

@@ -242,7 +242,7 @@ def test_the_command_prints_the_tree_the_kernels_and_the_program(tmp_path: Path,
     out = capsys.readouterr().out
     assert out.startswith("aten.silu.default(f32[3]) on OpSet(core_aten: ")
     for words in (
-        "1. own rule eagerdecomp.decomps.activations",
+        "1. own rule eagerdecomp.decomps.pointwise.activations",
         "aten.sigmoid.default(f32[3]) -> kernel",
         "2 kernel calls: 1 x aten.sigmoid.default, 1 x aten.mul.Tensor",
         "%1 = aten.sigmoid.default(%0)",

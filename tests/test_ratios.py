@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eagerdecomp import ratios
+from eagerdecomp.decomps.math import coefficients as ratios
 
 SCRIPT = Path(__file__).parents[1] / "tools" / "fit_ratios.py"
 spec = importlib.util.spec_from_file_location("fit_ratios", SCRIPT)

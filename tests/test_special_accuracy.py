@@ -13,7 +13,7 @@ from accuracy import Worst, errors, ulps, worst
 from special_functions import FUNCTIONS, Function, lgamma
 from weekly import weekly
 
-from eagerdecomp.decomps import bessel
+from eagerdecomp.decomps.special import bessel
 
 ROOT = Path(__file__).parent.parent
 DTYPES = (torch.float32, torch.float64)

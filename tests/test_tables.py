@@ -10,7 +10,11 @@ import pytest
 from eagerdecomp import decomps, planner, tracer
 from eagerdecomp._torch.decomp_tables import full_table
 from eagerdecomp._torch.ops import op_names, overload
-from eagerdecomp.decomps import FAMILIES, ON_PRIMS, elementwise, foreach, lengths, our_rules, segments, sorting
+from eagerdecomp.decomps import FAMILIES, ON_PRIMS, lengths, our_rules
+from eagerdecomp.decomps.derived import foreach
+from eagerdecomp.decomps.pointwise import elementwise
+from eagerdecomp.decomps.reduce import segment_reduce as segments
+from eagerdecomp.decomps.reduce import sorting
 from eagerdecomp.eager import layouts
 from eagerdecomp.eager.checks import table as refusals
 from eagerdecomp.ops.opset import INFRA_NAMES, resolve_ops

@@ -11,71 +11,51 @@ from dataclasses import replace
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.decomps import (
-    activations,
-    antialias,
-    assertions,
-    attention,
-    bessel,
-    bits,
-    cells,
-    class_losses,
-    convolution,
-    ctc,
-    distances,
-    distribution_gradients,
-    distributions,
-    eigenvalues,
-    elementwise,
-    embedding,
-    encoder,
-    error_functions,
-    factories,
-    factorizations,
-    few_kernels,
-    foreach,
-    fourier,
-    gammas,
-    grids,
-    histograms,
-    incomplete_gamma,
-    indefinite,
-    indexing,
-    lengths,
-    linalg,
-    losses,
-    matrix_functions,
-    mutation,
-    normalization,
-    numbers_first,
-    optimizers,
-    padding,
-    polynomials,
-    pooling,
-    prim_making,
-    prim_orders,
-    prim_places,
-    prim_products,
-    prim_windows,
-    products,
-    quantization,
-    ragged,
-    random,
-    recurrent,
-    reductions,
-    repairs,
-    resize,
-    sampling,
-    scaled_products,
-    segments,
-    sharding,
-    softmaxes,
-    sorting,
-    sparse_indices,
-    special,
-    spectra,
-    views,
-)
+from eagerdecomp.decomps import lengths, repairs
+from eagerdecomp.decomps.derived import assertions, foreach
+from eagerdecomp.decomps.derived import fsdp_copies as sharding
+from eagerdecomp.decomps.derived import inplace_and_out as mutation
+from eagerdecomp.decomps.image import grid_sample as grids
+from eagerdecomp.decomps.image import pooling
+from eagerdecomp.decomps.image import upsample as resize
+from eagerdecomp.decomps.image import upsample_antialias as antialias
+from eagerdecomp.decomps.last_resort import prims_indexing as prim_places
+from eagerdecomp.decomps.last_resort import prims_matmul as prim_products
+from eagerdecomp.decomps.last_resort import prims_pooling as prim_windows
+from eagerdecomp.decomps.last_resort import prims_random as prim_making
+from eagerdecomp.decomps.last_resort import prims_sorting as prim_orders
+from eagerdecomp.decomps.last_resort import small_sets as few_kernels
+from eagerdecomp.decomps.linalg import cholesky_qr as factorizations
+from eagerdecomp.decomps.linalg import eig as eigenvalues
+from eagerdecomp.decomps.linalg import eigh_svd as spectra
+from eagerdecomp.decomps.linalg import ldl as indefinite
+from eagerdecomp.decomps.linalg import lu as linalg
+from eagerdecomp.decomps.linalg import matrix_exp as matrix_functions
+from eagerdecomp.decomps.matmul import addmm as products
+from eagerdecomp.decomps.matmul import attention, convolution, recurrent
+from eagerdecomp.decomps.matmul import fft as fourier
+from eagerdecomp.decomps.matmul import rnn_cells as cells
+from eagerdecomp.decomps.matmul import scaled_mm as scaled_products
+from eagerdecomp.decomps.matmul import transformer_encoder as encoder
+from eagerdecomp.decomps.pointwise import activations, bits, elementwise
+from eagerdecomp.decomps.pointwise import scalar_first as numbers_first
+from eagerdecomp.decomps.random import random, sampling
+from eagerdecomp.decomps.random import rejection_sampling as distributions
+from eagerdecomp.decomps.random import reparameterized_grads as distribution_gradients
+from eagerdecomp.decomps.reduce import distances, histograms, reductions, sorting
+from eagerdecomp.decomps.reduce import segment_reduce as segments
+from eagerdecomp.decomps.reduce import softmax as softmaxes
+from eagerdecomp.decomps.shape import embedding, factories, indexing, padding, sparse_indices, views
+from eagerdecomp.decomps.shape import padded_batches as ragged
+from eagerdecomp.decomps.special import bessel, error_functions, incomplete_gamma
+from eagerdecomp.decomps.special import lgamma as special
+from eagerdecomp.decomps.special import orthogonal_polynomials as polynomials
+from eagerdecomp.decomps.special import zeta as gammas
+from eagerdecomp.decomps.training import classification_losses as class_losses
+from eagerdecomp.decomps.training import ctc, normalization
+from eagerdecomp.decomps.training import fake_quantize as quantization
+from eagerdecomp.decomps.training import fused_optimizers as optimizers
+from eagerdecomp.decomps.training import regression_losses as losses
 from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.determinism import warns
 from eagerdecomp.eager.scalars import HELD, holding

@@ -18,9 +18,9 @@ from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor, distributions
 
 import eagerdecomp as ed
-from eagerdecomp.decomps.distributions import _stirling_rest as stirling_rest
-from eagerdecomp.decomps.distributions import _stirling_table as stirling_table
-from eagerdecomp.formulas import Term, choose, digamma, polynomial
+from eagerdecomp.decomps.math.operators import Term, choose, digamma, polynomial
+from eagerdecomp.decomps.random.rejection_sampling import _stirling_rest as stirling_rest
+from eagerdecomp.decomps.random.rejection_sampling import _stirling_table as stirling_table
 
 aten = torch.ops.aten
 

@@ -18,7 +18,7 @@ from torch import Tensor
 import eagerdecomp as ed
 from eagerdecomp import planning
 from eagerdecomp.calls import load_calls
-from eagerdecomp.decomps.few_kernels import RULES
+from eagerdecomp.decomps.last_resort.small_sets import RULES
 
 aten = torch.ops.aten
 _BY_OP = {str(rule.op).removeprefix("aten."): rule for rule in RULES}

@@ -15,7 +15,7 @@ from torch import Tensor
 import eagerdecomp as ed
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload, call_at_key, has_kernel, op_names, packet_overloads
-from eagerdecomp.decomps import foreach
+from eagerdecomp.decomps.derived import foreach
 from eagerdecomp.ops.schema import facts_of
 
 aten = torch.ops.aten

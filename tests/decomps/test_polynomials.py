@@ -9,8 +9,8 @@ import pytest
 import torch
 from on_core import check, kernel_calls, on_core
 
-from eagerdecomp.decomps.polynomials import _product_less
-from eagerdecomp.formulas import Term
+from eagerdecomp.decomps.math.operators import Term
+from eagerdecomp.decomps.special.orthogonal_polynomials import _product_less
 
 KINDS = [f"{prefix}chebyshev_polynomial_{kind}" for prefix in ("", "shifted_") for kind in "tuvw"]
 NAMES = [*KINDS, "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"]

@@ -9,7 +9,7 @@ import torch
 from on_core import check
 
 import eagerdecomp as ed
-from eagerdecomp import picking
+from eagerdecomp.decomps.math import one_hot_indexing as picking
 
 PRIMS = ed.prims()
 DTYPES = [torch.float32, torch.bfloat16, torch.complex64, torch.complex128, torch.int16, torch.bool]

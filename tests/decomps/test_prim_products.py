@@ -7,7 +7,7 @@ import torch
 from on_core import check
 
 import eagerdecomp as ed
-from eagerdecomp import picking
+from eagerdecomp.decomps.math import one_hot_indexing as picking
 
 PRIMS = ed.prims()
 

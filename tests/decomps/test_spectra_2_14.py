@@ -7,7 +7,7 @@ import torch
 from on_core import check, check_words, gradient, on_core
 from torch import Tensor
 
-from eagerdecomp.decomps import spectra
+from eagerdecomp.decomps.linalg import eigh_svd as spectra
 
 _DTYPES_2_14 = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 _needs_2_14 = pytest.mark.skipif(not hasattr(torch.ops.aten, "linalg_polar"), reason="torch 2.14 added the ops")

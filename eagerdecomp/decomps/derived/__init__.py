@@ -1,0 +1,1 @@
+"""Decompositions derived from another overload of the op: in-place, out=, foreach."""

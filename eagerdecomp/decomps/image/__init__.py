@@ -1,0 +1,1 @@
+"""Decompositions of pooling, resampling and grids."""

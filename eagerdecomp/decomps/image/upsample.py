@@ -1,0 +1,298 @@
+"""Upsampling, and its gradient: nearest, linear and cubic.
+
+Every mode is linear and separable: along a dimension an element of the output is a weighted sum of a few of the input's, its
+*taps*. Forward they are gathered, backward the gradient is scattered to them, so that what is infinite stays where eager has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.tensors import suggested_memory_format
+from eagerdecomp.decomps.math.interpolation import check_gradient, in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps
+from eagerdecomp.eager.layouts import in_format_of
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.precision import in_type, widened
+from eagerdecomp.rules.rule import Rule, own
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+# -- taps ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """A dimension that goes from `size` elements to `count`, the next of these `ratio` of those further."""
+
+    dim: int
+    size: int
+    count: int
+    ratio: float
+
+
+#: Of each axis the elements that count, [taps, count], and how much.
+Taps = list[tuple[Tensor, Tensor]]
+
+
+def _axes(
+    sizes: Sequence[int], counts: Sequence[int], align_corners: bool, scales: Sequence[float | None], dtype: torch.dtype
+) -> list[_Axis]:
+    given = [*scales, *[None] * (len(counts) - len(scales))]
+    return [
+        _Axis(2 + number, size, count, _ratio(size, count, align_corners, scale, dtype))
+        for number, (size, count, scale) in enumerate(zip(sizes, counts, given, strict=True))
+    ]
+
+
+def _ratio(size: int, count: int, align_corners: bool, scale: float | None, dtype: torch.dtype) -> float:
+    """As eager rounds it: places far from the start depend on its last bit."""
+    return rounded(ratio_of(size, count, align_corners, scale), dtype)
+
+
+def _places(axes: Sequence[_Axis], offset: float, like: Tensor) -> Tensor:
+    """Where in the input the elements of the output lie, for all axes in one row, or of one for all that are alike; each is rounded
+    once, as by a fused kernel."""
+    options = {"dtype": torch.float64, "device": like.device}
+    rows = []
+    for axis in axes[:1] if _alike(axes) else axes:
+        start, step = offset * axis.ratio - offset, axis.ratio or 1.0  # of 0 there is one place, at 0
+        rows.append(aten.arange.start_step(start, start + (axis.count - 0.5) * step, step, **options))
+    return in_type(rows[0] if len(rows) == 1 else aten.cat.default(rows), like.dtype)
+
+
+def _alike(axes: Sequence[_Axis]) -> bool:
+    """Whether one row of places serves all axes, as for squares."""
+    first = axes[0]
+    return all((axis.size, axis.count, axis.ratio) == (first.size, first.count, first.ratio) for axis in axes[1:])
+
+
+def _split(axes: Sequence[_Axis], index: Tensor, weights: Tensor) -> Taps:
+    if _alike(axes):
+        return [(aten.clamp.default(index, 0, axes[0].size - 1), weights)] * len(axes)
+    counts = [axis.count for axis in axes]
+    indexes = aten.split_with_sizes.default(index, counts, 1)
+    shares = aten.split_with_sizes.default(weights, counts, 1)
+    inside = (aten.clamp.default(index, 0, axis.size - 1) for axis, index in zip(axes, indexes, strict=True))
+    return list(zip(inside, shares, strict=True))
+
+
+def _reach(first: int, end: int, step: int, like: Tensor) -> Tensor:
+    return aten.unsqueeze.default(aten.arange.start_step(first, end, step, dtype=torch.int64, device=like.device), 1)  # type: ignore[no-any-return]
+
+
+def _linear(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
+    """The weight of each of two neighbours is the distance to the other."""
+    places = _places(axes, 0.0 if align_corners else 0.5, like)
+    if not align_corners:
+        places = aten.clamp.default(places, 0)
+    below = aten._to_copy.default(places, dtype=torch.int64)
+    others = aten.add.Tensor(below, _reach(1, -1, -1, like))
+    weights = aten.abs.default(aten.sub.Tensor(places, others))
+    return _split(axes, aten.flip.default(others, [0]), weights)
+
+
+def _cubic(axes: Sequence[_Axis], align_corners: bool, like: Tensor) -> Taps:
+    """Keys' cubic of -0.75, ``-0.75 e (e - 1)^2 + 2 min(e, 0)^3`` with ``e`` the distance less 1; in float64, since it cancels."""
+    places = _places(axes, 0.0 if align_corners else 0.5, like)
+    below = aten.floor.default(places)
+    reach = _reach(-1, 3, 1, like)
+    part = in_type(aten.sub.Tensor(places, below), torch.float64)
+    e = aten.sub.Scalar(aten.abs.default(aten.sub.Tensor(part, reach)), 1)
+    far = aten.mul.Tensor(aten.mul.Scalar(e, -0.75), aten.pow.Tensor_Scalar(aten.sub.Scalar(e, 1), 2))
+    near = aten.pow.Tensor_Scalar(aten.clamp.default(e, None, 0), 3)
+    weights = in_type(aten.add.Tensor(far, near, alpha=2), like.dtype)
+    return _split(axes, aten.add.Tensor(aten._to_copy.default(below, dtype=torch.int64), reach), weights)
+
+
+#: How a mode finds its taps.
+TapsOf = Callable[[Sequence[_Axis], bool, Tensor], Taps]
+
+
+def _nearest_index(axis: _Axis, exact: bool, like: Tensor) -> Tensor:
+    """The one element that an element of the output is, [count]; `like` says in which type places are rounded."""
+    places = _places([axis], 0.5 if exact else 0.0, like)
+    if exact:
+        places = aten.add.Scalar(places, 0.5)
+    return aten.clamp.default(aten._to_copy.default(places, dtype=torch.int64), None, axis.size - 1)  # type: ignore[no-any-return]
+
+
+def _plain_ratios(axes: Sequence[_Axis]) -> list[_Axis]:
+    """The axes as eager's `nearest_idx` has them, which looks at no scale where the size is kept or doubled."""
+    plain = {1: 1.0, 2: 0.5}
+    return [
+        _Axis(
+            axis.dim,
+            axis.size,
+            axis.count,
+            plain[axis.count // axis.size] if axis.count in (axis.size, 2 * axis.size) else axis.ratio,
+        )
+        for axis in axes
+    ]
+
+
+# -- forward ------------------------------------------------------------------------------------------------------
+
+
+def _weighted(kernel: str, taps_of: TapsOf, dims: int) -> Callable[..., Any]:
+    """The rule of a linear or cubic mode; `kernel` is the name by which eager's refuses dtypes."""
+
+    def run(self: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Any:
+        _check_input(self, output_size, dims)
+        whole = self.dtype is torch.uint8 and dims == 2
+        if not (whole or self.dtype.is_floating_point):
+            raise not_implemented(kernel, self.dtype)
+        result = aten._to_copy.default(self, dtype=torch.float64) if whole else widened(self)
+        axes = _axes(self.shape[2:], output_size, bool(align_corners), scales, result.dtype)
+        if whole:
+            return in_format_of(in_type(_in_whole_numbers(result, axes, taps_of, bool(align_corners)), torch.uint8), self)
+        moved = [axis for axis in axes if taps_of is _cubic or axis.size != axis.count]
+        if len(moved) < len(axes):
+            result = aten.add.Tensor(result, aten.mul.Scalar(result, 0))  # eager's second tap, of no weight
+        if moved:
+            taps = taps_of(moved, bool(align_corners), result)
+            for axis, (index, weights) in reversed(list(zip(moved, taps, strict=True))):
+                result = sum_of_taps(result, axis.dim, index, weights)
+        return in_format_of(in_type(result, self.dtype), self)
+
+    return run
+
+
+def _in_whole_numbers(x: Tensor, axes: Sequence[_Axis], taps_of: TapsOf, align_corners: bool) -> Tensor:
+    """Bytes by weights of sixteen bits, rounded to bytes after each dimension, in float64, where all of that is exact."""
+    for axis in reversed(axes):
+        if axis.size == axis.count:  # the kernels leave it alone, whatever the scale
+            continue
+        ((index, weights),) = taps_of([axis], align_corners, x)
+        zeros = aten.full.default([axis.size, axis.count], 0, dtype=x.dtype, device=x.device)
+        matrix = aten.scatter_add.default(zeros, 0, index, weights)
+        x = in_bytes(x, axis.dim, aten.permute.default(matrix, [1, 0]))
+    return x
+
+
+def _nearest(exact: bool, dims: int) -> Callable[..., Any]:
+    def run(self: Tensor, output_size: Sequence[int], *scales: float | None) -> Any:
+        _check_input(self, output_size, dims)
+        if not (self.dtype is torch.uint8 or self.dtype.is_floating_point):
+            name = "upsample_nearest2d_channels_last" if dims == 2 else "compute_indices_weights_nearest"
+            raise not_implemented(name, self.dtype)
+        wide = torch.float64 if self.dtype is torch.float64 else torch.float32
+        axes = _axes(self.shape[2:], output_size, False, scales, wide)
+        last = dims == 3 and self.size(1) > 3 and suggested_memory_format(self) is torch.channels_last_3d
+        if not exact and (dims == 2 or last):
+            axes = _plain_ratios(axes)
+        like = aten.empty.memory_format([0], dtype=wide, device=self.device)
+        indexes = [_nearest_index(axis, exact, like) for axis in axes]
+        for number, index in enumerate(indexes):
+            inner = dims - 1 - number
+            indexes[number] = aten.view.default(index, [-1, *[1] * inner]) if inner else index
+        return in_format_of(aten.index.Tensor(self, [None, None, *indexes]), self)
+
+    return run
+
+
+def _vec(other: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule of a ``.vec`` form."""
+
+    def run(input: Tensor, output_size: Sequence[int] | None, *rest: Any) -> Any:
+        *flags, scales = rest if rest else (None,)
+        if (output_size is None) == (scales is None):
+            raise RuntimeError("Must specify exactly one of output_size and scale_factors")
+        size = _scaled(input, scales) if output_size is None else output_size
+        return other(input, size, *flags, *(scales or ()))
+
+    return run
+
+
+def _scaled(x: Tensor, scales: Sequence[float]) -> list[int]:
+    return [int(size * scale) for size, scale in zip(x.shape[2:], scales, strict=True)]
+
+
+def _check_input(x: Tensor, output_size: Sequence[int], dims: int) -> None:
+    if len(output_size) != dims:
+        raise RuntimeError(f"It is expected output_size equals to {dims}, but got size {len(output_size)}")
+    if x.dim() != dims + 2:
+        raise RuntimeError(f"It is expected input_size equals to {dims + 2}, but got size {x.dim()}")
+    if not x.size(1):
+        raise RuntimeError(f"Non-empty {dims + 2}D data tensor expected but got a tensor with sizes {list(x.shape)}")
+
+
+# -- gradients ----------------------------------------------------------------------------------------------------
+
+
+def _weighted_gradient(taps_of: TapsOf, *, formed: bool = True) -> Callable[..., Any]:
+    """The backward rule of a linear or cubic mode; with `formed` the answer is channels last where the incoming gradient is."""
+
+    def run(
+        grad_output: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
+    ) -> Any:
+        check_gradient(grad_output, output_size, input_size)
+        grad = widened(grad_output)
+        axes = _axes(input_size[2:], output_size, bool(align_corners), scales, grad.dtype)
+        moved = [axis for axis in axes if axis.size != axis.count]
+        if taps_of is _cubic and moved:
+            moved = axes  # a scale counts there, of the same size too
+        if len(moved) < len(axes) and taps_of is _linear:
+            grad = aten.add.Tensor(grad, aten.mul.Scalar(grad, 0))  # eager's second tap, of no weight
+        taps = taps_of(moved, bool(align_corners), grad) if moved else []
+        for axis, (index, weights) in reversed(list(zip(moved, taps, strict=True))):
+            grad = spread_to_taps(grad, axis.dim, axis.size, index, weights)
+        return _answer(grad, grad_output, formed)
+
+    return run
+
+
+def _nearest_gradient(exact: bool, *, formed: bool = True) -> Callable[..., Any]:
+    def run(grad_output: Tensor, output_size: Sequence[int], input_size: Sequence[int], *scales: float | None) -> Any:
+        check_gradient(grad_output, output_size, input_size)
+        grad = widened(grad_output)
+        axes = _axes(input_size[2:], output_size, False, scales, torch.float32)
+        moved = axes if exact else [axis for axis in _plain_ratios(axes) if axis.size != axis.count]
+        like = aten.empty.memory_format([0], dtype=torch.float32, device=grad.device)
+        for axis in reversed(moved):
+            grad = spread_to_taps(grad, axis.dim, axis.size, _nearest_index(axis, exact, like), None)
+        return _answer(grad, grad_output, formed)
+
+    return run
+
+
+def _answer(grad: Tensor, grad_output: Tensor, formed: bool) -> Tensor:
+    if grad is grad_output:
+        form = suggested_memory_format(grad) if formed else torch.contiguous_format
+        return aten.clone.default(grad, memory_format=form)  # type: ignore[no-any-return]
+    return in_format_of(in_type(grad, grad_output.dtype), grad_output if formed else None)
+
+
+_BILINEAR = _weighted("upsample_bilinear2d_channels_last", _linear, 2)
+
+RULES: tuple[Rule, ...] = (
+    own(aten.upsample_nearest1d.default, _nearest(False, 1)),
+    own(aten.upsample_nearest2d.default, _nearest(False, 2)),
+    own(aten.upsample_nearest2d.vec, _vec(_nearest(False, 2))),
+    own(aten.upsample_nearest3d.default, _nearest(False, 3)),
+    own(aten._upsample_nearest_exact1d.default, _nearest(True, 1)),
+    own(aten._upsample_nearest_exact2d.default, _nearest(True, 2)),
+    own(aten._upsample_nearest_exact3d.default, _nearest(True, 3)),
+    own(aten.upsample_linear1d.default, _weighted("compute_indices_weights_linear", _linear, 1)),
+    own(aten.upsample_bilinear2d.default, _BILINEAR),
+    own(aten.upsample_bilinear2d.vec, _vec(_BILINEAR)),
+    own(aten.upsample_trilinear3d.default, _weighted("compute_indices_weights_linear", _linear, 3)),
+    own(aten.upsample_bicubic2d.default, _weighted("compute_indices_weights_cubic", _cubic, 2)),
+    own(aten.upsample_nearest1d_backward.default, _nearest_gradient(False)),
+    own(aten.upsample_nearest2d_backward.default, _nearest_gradient(False)),
+    own(aten.upsample_nearest3d_backward.default, _nearest_gradient(False, formed=False)),
+    own(aten._upsample_nearest_exact1d_backward.default, _nearest_gradient(True)),
+    own(aten._upsample_nearest_exact2d_backward.default, _nearest_gradient(True)),
+    own(aten._upsample_nearest_exact3d_backward.default, _nearest_gradient(True, formed=False)),
+    own(aten.upsample_linear1d_backward.default, _weighted_gradient(_linear)),
+    own(aten.upsample_bilinear2d_backward.default, _weighted_gradient(_linear)),
+    own(aten.upsample_trilinear3d_backward.default, _weighted_gradient(_linear)),
+    own(aten.upsample_bicubic2d_backward.default, _weighted_gradient(_cubic, formed=False)),
+)

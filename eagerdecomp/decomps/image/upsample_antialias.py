@@ -1,0 +1,221 @@
+"""Upsampling with the filters that smooth as they shrink: linear, cubic, Lanczos; and its gradient.
+
+An element of the output is a weighted sum over its *window*, the elements of the input that its filter reaches, one dimension
+after the other. Windows differ in width, so taps past the end of one read a 0 that is appended to the input: what is infinite or
+NaN stays where eager has it. Bytes have neither, and are summed by a matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.tensors import suggested_memory_format
+from eagerdecomp.decomps.math.interpolation import check_gradient, in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps
+from eagerdecomp.eager.layouts import in_format_of
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.precision import in_type
+from eagerdecomp.rules.rule import Rule, own
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+# -- filters ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Filter:
+    """`weights` of distances, in elements of the coarser side; the filter ends at `reach`."""
+
+    reach: int
+    weights: Callable[[Tensor], Tensor]
+
+
+def _triangle(x: Tensor) -> Tensor:
+    return aten.clamp.default(aten.add.Scalar(aten.neg.default(aten.abs.default(x)), 1), 0)  # type: ignore[no-any-return]
+
+
+def _keys(x: Tensor) -> Tensor:
+    """The cubic of -0.5, where the plain bicubic mode has -0.75: ``-0.5 e (e - 1)^2 + m^2 (2 m + 1)`` with ``m = min(e, 0)``.
+
+    `e` is the distance less 1: so written nothing cancels about the zero at 1. Eager's polynomial, of fused products, rounds there.
+    """
+    e = aten.sub.Scalar(aten.clamp.default(aten.abs.default(x), None, 2), 1)
+    far = aten.mul.Tensor(aten.mul.Scalar(e, -0.5), aten.pow.Tensor_Scalar(aten.sub.Scalar(e, 1), 2))
+    m = aten.clamp.default(e, None, 0)
+    near = aten.mul.Tensor(aten.mul.Tensor(m, m), aten.add.Scalar(aten.mul.Scalar(m, 2), 1))
+    return aten.add.Tensor(far, near)  # type: ignore[no-any-return]
+
+
+def _lanczos(x: Tensor) -> Tensor:
+    """``sinc(x) * sinc(x / 3)`` for distances below 3."""
+    angle = aten.mul.Scalar(x, math.pi)
+    third = aten.div.Scalar(angle, 3)
+    sines = aten.mul.Tensor(aten.sin.default(angle), aten.sin.default(third))
+    value = aten.div.Tensor(sines, aten.mul.Tensor(angle, third))
+    one = aten.full.default([], 1, dtype=x.dtype, device=x.device)
+    value = aten.where.self(aten.eq.Scalar(x, 0), one, value)
+    zero = aten.full.default([], 0, dtype=x.dtype, device=x.device)
+    return aten.where.self(aten.lt.Scalar(aten.abs.default(x), 3), value, zero)  # type: ignore[no-any-return]
+
+
+LINEAR, CUBIC, LANCZOS = _Filter(1, _triangle), _Filter(2, _keys), _Filter(3, _lanczos)
+
+
+# -- windows ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """A dimension that goes from `size` elements to `count`, with eager's numbers of it, rounded as eager rounds them."""
+
+    size: int
+    count: int
+    ratio: float  # elements of the input to one of the output
+    support: float  # half a window
+    shrunk: float  # distances in elements of the coarser side
+
+    def width(self, dtype: torch.dtype) -> int:
+        """Of the widest window."""
+        widest = 1
+        for number in range(self.count):
+            centre = rounded(self.ratio * (number + 0.5), dtype)
+            start, end = (int(rounded(centre + side, dtype) + 0.5) for side in (-self.support, self.support))
+            widest = max(widest, min(end, self.size) - max(start, 0))
+        return min(widest, 2 * math.ceil(self.support) + 1)
+
+
+def _axis(filtered: _Filter, size: int, count: int, align_corners: bool, scale: float | None, dtype: torch.dtype) -> _Axis:
+    ratio = rounded(ratio_of(size, count, align_corners, scale), dtype)
+    shrink = max(ratio, 1.0)
+    return _Axis(size, count, ratio, rounded(filtered.reach * shrink, dtype), rounded(1 / shrink, dtype))
+
+
+def _centres(axis: _Axis, like: Tensor) -> Tensor:
+    halves = aten.arange.start_step(0.5, axis.count, 1, dtype=torch.float64, device=like.device)
+    return aten.mul.Scalar(halves, axis.ratio)  # type: ignore[no-any-return]
+
+
+def _windows(filtered: _Filter, axis: _Axis, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Index and weights of the taps, [taps, count]; the index of a tap outside its window is `size`, its weight 0."""
+    options = {"dtype": like.dtype, "device": like.device}
+    centres = in_type(_centres(axis, like), like.dtype)
+    first = aten.floor.default(aten.clamp.default(aten.add.Scalar(aten.sub.Scalar(centres, axis.support), 0.5), 0))
+    width = axis.width(like.dtype)
+    places = aten.add.Tensor(first, aten.unsqueeze.default(aten.arange.start_step(0.5, width, 1, **options), 1))
+    inside = aten.le.Tensor(places, aten.clamp.default(aten.add.Scalar(centres, axis.support), None, axis.size))
+    weights = _normalized(filtered, aten.sub.Tensor(places, centres), axis, inside)
+    outside = aten.full.default([], axis.size, **options)
+    return aten._to_copy.default(aten.where.self(inside, places, outside), dtype=torch.int64), weights
+
+
+def _normalized(filtered: _Filter, distances: Tensor, axis: _Axis, inside: Tensor | None) -> Tensor:
+    """The weights of distances, [taps, count]."""
+    if axis.shrunk != 1.0:
+        distances = aten.mul.Scalar(distances, axis.shrunk)
+    weights = filtered.weights(distances)
+    if inside is not None:
+        weights = aten.mul.Tensor(weights, inside)
+    return aten.div.Tensor(weights, aten.sum.dim_IntList(weights, [0], True))  # type: ignore[no-any-return]
+
+
+def _matrix(filtered: _Filter, axis: _Axis, like: Tensor) -> Tensor:
+    """How much each element of the input counts for each of the output, [count, size]."""
+    places = aten.arange.start_step(0.5, axis.size, 1, dtype=torch.float64, device=like.device)
+    distances = aten.sub.Tensor(aten.unsqueeze.default(places, 1), _centres(axis, like))
+    return aten.permute.default(_normalized(filtered, distances, axis, None), [1, 0])  # type: ignore[no-any-return]
+
+
+# -- rules --------------------------------------------------------------------------------------------------------
+
+
+def _forward(filtered: _Filter) -> Callable[..., Any]:
+    def run(
+        self: Tensor,
+        output_size: Sequence[int],
+        align_corners: bool,
+        scales_h: float | None = None,
+        scales_w: float | None = None,
+    ) -> Any:
+        _check(self, output_size)
+        whole = self.dtype is torch.uint8
+        result = in_type(self, torch.float64) if whole else self
+        for dim, scale in ((3, scales_w), (2, scales_h)):
+            size, count = self.size(dim), output_size[dim - 2]
+            if size == count:  # the kernels leave it alone, whatever the scale
+                continue
+            axis = _axis(filtered, size, count, bool(align_corners), scale, result.dtype)
+            if whole:
+                result = in_bytes(result, dim, _matrix(filtered, axis, result))
+            else:
+                padded = aten.constant_pad_nd.default(result, [0, 0] * (3 - dim) + [0, 1])
+                result = sum_of_taps(padded, dim, *_windows(filtered, axis, result))
+        result = in_type(result, self.dtype)
+        if list(self.shape[2:]) == list(output_size):
+            return aten.clone.default(self, memory_format=suggested_memory_format(self))
+        return in_format_of(result, self)
+
+    return run
+
+
+def _check(x: Tensor, output_size: Sequence[int]) -> None:
+    if len(output_size) != 2:
+        raise RuntimeError(f"It is expected output_size equals to 2, but got size {len(output_size)}")
+    if x.dim() != 4:
+        raise RuntimeError(f"It is expected input_size equals to 4, but got size {x.dim()}")
+    if min(*x.shape[2:], *output_size) < 1:
+        raise RuntimeError(
+            f"Input and output sizes should be greater than 0, but got input (H: {x.size(2)}, W: {x.size(3)}) "
+            f"output (H: {output_size[0]}, W: {output_size[1]})"
+        )
+    if not x.size(1):
+        raise RuntimeError(f"Non-empty 4D data tensor expected but got a tensor with sizes {list(x.shape)}")
+    if x.dtype is not torch.uint8:
+        _check_real("compute_index_ranges_weights", x)
+
+
+def _gradient(filtered: _Filter, name: str, *, formed: bool = False) -> Callable[..., Any]:
+    def run(
+        grad_output: Tensor,
+        output_size: Sequence[int],
+        input_size: Sequence[int],
+        align_corners: bool,
+        scales_h: float | None = None,
+        scales_w: float | None = None,
+    ) -> Any:
+        check_gradient(grad_output, output_size, input_size)
+        _check_real(name, grad_output)
+        grad = grad_output
+        for dim, scale in ((2, scales_h), (3, scales_w)):
+            size = input_size[dim]
+            axis = _axis(filtered, size, output_size[dim - 2], bool(align_corners), scale, grad.dtype)
+            # What falls outside a window goes to one element more than there are.
+            grad = spread_to_taps(grad, dim, size + 1, *_windows(filtered, axis, grad))
+            grad = aten.slice.Tensor(grad, dim, 0, size)
+        return in_format_of(grad, grad_output if formed else None)
+
+    return run
+
+
+def _check_real(name: str, x: Tensor) -> None:
+    if x.dtype not in (torch.float32, torch.float64):
+        raise not_implemented(name, x.dtype)
+
+
+# 57 to 87 calls: each of two dimensions builds windows of its own, some 25 calls on a row of numbers; the cubic's and Lanczos's
+# weights take 10 more, rounding those of bytes 9.
+RULES: tuple[Rule, ...] = (
+    own(aten._upsample_bilinear2d_aa.default, _forward(LINEAR)),
+    own(aten._upsample_bicubic2d_aa.default, _forward(CUBIC)),
+    own(aten._upsample_lanczos2d_aa.default, _forward(LANCZOS)),
+    own(aten._upsample_bilinear2d_aa_backward.default, _gradient(LINEAR, "upsample_bilinear2d_aa_backward_cpu", formed=True)),
+    own(aten._upsample_bicubic2d_aa_backward.default, _gradient(CUBIC, "upsample_bicubic2d_aa_backward_cpu")),
+    own(aten._upsample_lanczos2d_aa_backward.default, _gradient(LANCZOS, "upsample_lanczos2d_aa_backward_cpu")),
+)

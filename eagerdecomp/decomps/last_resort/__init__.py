@@ -1,0 +1,1 @@
+"""Decompositions for sets with very few kernels, and for prims, tried after all others."""

@@ -1,0 +1,491 @@
+"""For sets of prims: picking and placing by indices and masks, by comparing positions (`picking`).
+
+An index out of range is an error of eager's that no prim sees, so the rules read it: such calls are never kept as programs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.math.one_hot_indexing import (
+    along,
+    combined,
+    in_blocks,
+    positions,
+    read_range,
+    refusing_types,
+    taken,
+    writers,
+)
+from eagerdecomp.eager.layouts import iterator_strides
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import FLOAT8, RARE, WIDE_UNSIGNED, number_like
+from eagerdecomp.eager.strides import in_order, memory_order
+from eagerdecomp.rules.rule import Rule, on_prims
+
+__all__ = ["RULES"]
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
+
+aten = torch.ops.aten
+
+_INDICES = (torch.int64, torch.int32)
+
+
+def _wrapped(dim: int, rank: int) -> int:
+    least, most = -max(rank, 1), max(rank, 1) - 1
+    if not least <= dim <= most:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{least}, {most}], but got {dim})")
+    return dim % max(rank, 1)
+
+
+def _at_least_one_dim(x: Tensor) -> Tensor:
+    return x if x.dim() else aten.view.default(x, [1])
+
+
+def _cropped(x: Tensor, shape: Sequence[int], but: int = -1) -> Tensor:
+    """The start of each dimension but one, as far as `shape` goes."""
+    for dim, size in enumerate(shape):
+        if dim != but and x.size(dim) != size:
+            x = aten.slice.Tensor(x, dim, 0, size)
+    return x
+
+
+def _long(index: Tensor) -> Tensor:
+    return index if index.dtype is torch.int64 else aten._to_copy.default(index, dtype=torch.int64)
+
+
+def _laid_out_as(x: Tensor, like: Tensor) -> Tensor:
+    """As a copy of `like` lies in memory, since eager writes into one."""
+    return _with_strides(x, in_order(x.shape, memory_order(like)))
+
+
+def _with_strides(x: Tensor, strides: Sequence[int]) -> Tensor:
+    if not x.numel() or all(size == 1 or here == there for size, here, there in zip(x.shape, x.stride(), strides, strict=True)):
+        return x
+    fresh = aten.empty_strided.default(list(x.shape), list(strides), dtype=x.dtype, device=x.device)
+    return aten.copy_.default(fresh, x)  # type: ignore[no-any-return]
+
+
+def _row_major(x: Tensor) -> Tensor:
+    """As eager's scatters allocate their results, whatever the input."""
+    return x if x.is_contiguous() else aten.clone.default(x, memory_format=torch.contiguous_format)
+
+
+# -- gather -------------------------------------------------------------------------------------------------------
+
+
+def _gather(self: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Any:
+    dim = _wrapped(dim, self.dim())
+    shape = list(index.shape)
+    if not index.numel():
+        return aten.empty.memory_format(shape, dtype=self.dtype, device=self.device)
+    if index.dtype not in _INDICES:
+        raise RuntimeError("gather(): Expected dtype int32/int64 for index")
+    x, places = _at_least_one_dim(self), _at_least_one_dim(_long(index))
+    if x.dim() != places.dim():
+        raise RuntimeError("Index tensor must have the same number of dimensions as input tensor")
+    if any(places.size(at) > x.size(at) for at in range(x.dim()) if at != dim):
+        raise RuntimeError(
+            f"Size does not match at dimension {_first_wider(places, x, dim)} expected index {shape} to be no larger than self "
+            f"{list(self.shape)} apart from dimension {dim}"
+        )
+    read_range(places, x.size(dim), RuntimeError, dim=dim)
+    found = taken(_cropped(x, places.shape, dim), dim, places)
+    return found if index.dim() else aten.view.default(found, [])
+
+
+def _first_wider(index: Tensor, x: Tensor, dim: int) -> int:
+    return next(at for at in range(x.dim()) if at != dim and index.size(at) > x.size(at))
+
+
+# -- scatter ------------------------------------------------------------------------------------------------------
+
+
+def _untouched(self: Tensor, dim: int) -> Tensor:
+    _wrapped(dim, self.dim())
+    return _row_major(aten.clone.default(self))
+
+
+def _scatter_operands(self: Tensor, dim: int, index: Tensor, src: Tensor | None, name: str) -> tuple[int, Tensor, Tensor, Any]:
+    """The dimension, and operands with dimensions, the source cut to the index."""
+    dim = _wrapped(dim, self.dim())
+    if index.dtype is not torch.int64 and index.dtype is not torch.int32:
+        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index")
+    if src is not None and src.dtype is not self.dtype:
+        raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype")
+    x, places = _at_least_one_dim(self), _at_least_one_dim(_long(index))
+    given = None if src is None else _at_least_one_dim(src)
+    ranks = {x.dim(), places.dim(), x.dim() if given is None else given.dim()}
+    if len(ranks) > 1:
+        if src is not None and 0 < src.dim() < places.dim() == x.dim():
+            inside = (places.size(at) <= x.size(at) for at in range(x.dim()) if at != dim)
+            if all(inside) and all(places.size(at) <= src.size(at) for at in range(src.dim())):
+                _wrapped(src.dim(), src.dim())  # eager asks for a size that is not there before it compares ranks
+        raise RuntimeError(
+            f"Index tensor must have the same number of dimensions as {'self' if places.dim() != x.dim() else 'src'} tensor"
+        )
+    wide = any(places.size(at) > x.size(at) for at in range(x.dim()) if at != dim)
+    wide = wide or (given is not None and any(places.size(at) > given.size(at) for at in range(x.dim())))
+    if wide:
+        also = "" if src is None else f" and to be no larger size than src {list(src.shape)}"
+        raise RuntimeError(
+            f"Expected index {list(index.shape)} to be no larger than self {list(self.shape)} apart from dimension {dim}{also}"
+        )
+    read_range(places, x.size(dim), RuntimeError, dim=dim)
+    return dim, x, places, None if given is None else _cropped(given, places.shape)
+
+
+def _widened(x: Tensor, like: Tensor, blank: float) -> Tensor:
+    """`x` with the shape of `like`, filled up at the ends."""
+    missing = [like.size(dim) - x.size(dim) for dim in range(x.dim())]
+    if not any(missing):
+        return x
+    return aten.constant_pad_nd.default(x, [side for more in reversed(missing) for side in (0, more)], blank)  # type: ignore[no-any-return]
+
+
+def _scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
+    if not index.numel():
+        return _untouched(self, dim)
+    dim, x, places, given = _scatter_operands(self, dim, index, src, "scatter")
+    writer = writers(places, dim, x.size(dim))
+    values = taken(given, dim, aten.clamp.default(writer, 0))
+    written = aten.ge.Scalar(_widened(writer, x, -1), 0)
+    return _shaped(aten.where.self(written, _widened(values, x, 0), x), self)
+
+
+def _scatter_value(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
+    if not index.numel():
+        return _untouched(self, dim)
+    dim, x, places, _ = _scatter_operands(self, dim, index, None, "scatter")
+    written = aten.ge.Scalar(_widened(writers(places, dim, x.size(dim)), x, -1), 0)
+    return _shaped(aten.where.self(written, number_like(x, value), x), self)
+
+
+def _shaped(result: Tensor, self: Tensor) -> Tensor:
+    return _row_major(result if self.dim() else aten.view.default(result, []))
+
+
+def _sum(x: Tensor, dims: list[int]) -> Tensor:
+    dtype = None if x.dtype.is_floating_point or x.dtype.is_complex else x.dtype
+    return aten.sum.dim_IntList(x, dims, dtype=dtype)  # type: ignore[no-any-return]
+
+
+def _product(x: Tensor, dims: list[int]) -> Tensor:
+    dtype = None if x.dtype.is_floating_point or x.dtype.is_complex else x.dtype
+    return aten.prod.dim_int(x, dims[0], dtype=dtype)  # type: ignore[no-any-return]
+
+
+def _least(dtype: torch.dtype) -> float:
+    return -math.inf if dtype.is_floating_point else 0 if dtype is torch.bool else torch.iinfo(dtype).min
+
+
+def _most(dtype: torch.dtype) -> float:
+    return math.inf if dtype.is_floating_point else 1 if dtype is torch.bool else torch.iinfo(dtype).max
+
+
+#: How values of one place are reduced, what changes no reduction of that kind, and how the result meets what was there.
+_REDUCTIONS: dict[str, tuple[Callable[..., Any], Callable[[torch.dtype], float], Callable[..., Any]]] = {
+    "sum": (_sum, lambda dtype: 0, aten.add.Tensor),
+    "mean": (_sum, lambda dtype: 0, aten.add.Tensor),
+    "prod": (_product, lambda dtype: 1, aten.mul.Tensor),
+    "amax": (aten.amax.default, _least, aten.maximum.default),
+    "amin": (aten.amin.default, _most, aten.minimum.default),
+}
+
+
+def _reduced(x: Tensor, dim: int, places: Tensor, given: Tensor, reduce: str, include_self: bool) -> Tensor:
+    how, blank, meet = _REDUCTIONS[reduce]
+    dtype, size = x.dtype, x.size(dim)
+    wide = torch.float32 if dtype in HALF else torch.int64 if dtype is torch.bool and reduce in ("sum", "mean") else dtype
+    if wide is torch.complex32:  # eager adds such numbers one by one, and has no sum of them
+        wide = torch.complex64
+    if wide is not dtype:
+        given = aten._to_copy.default(given, dtype=wide)
+    found = combined(places, dim, size, given, blank(wide), how)
+    count = combined(places, dim, size, aten.full.default([1] * x.dim(), 1, dtype=torch.int64, device=x.device), 0, _sum)
+    before = x if wide is dtype else aten._to_copy.default(x, dtype=wide)
+    count = aten.expand.default(count, list(found.shape))
+    found, count = _widened(found, x, 0), _widened(count, x, 0)
+    touched = aten.gt.Scalar(count, 0)
+    if include_self:
+        found = meet(before, found)
+        count = aten.add.Scalar(count, 1)
+    if reduce == "mean":
+        divisor = aten._to_copy.default(aten.clamp.default(count, 1), dtype=wide)
+        whole = not (wide.is_floating_point or wide.is_complex)
+        found = aten.div.Tensor_mode(found, divisor, rounding_mode="floor" if whole else None)
+    return aten.where.self(touched, found if wide is dtype else aten._to_copy.default(found, dtype=dtype), x)  # type: ignore[no-any-return]
+
+
+def _scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
+    if not index.numel():
+        return _untouched(self, dim)
+    dim, x, places, given = _scatter_operands(self, dim, index, src, "scatter")
+    return _shaped(_reduced(x, dim, places, given, "sum", True), self)
+
+
+def _scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Any:
+    if reduce not in _REDUCTIONS:
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
+    if not index.numel():
+        return _untouched(self, dim)
+    if (reduce == "mean" and self.dtype is torch.bool) or (reduce in ("amax", "amin") and self.is_complex()):
+        raise not_implemented(f"{_REDUCE}_{reduce}", self.dtype)
+    dim, x, places, given = _scatter_operands(self, dim, index, src, "scatter_reduce")
+    return _shaped(_reduced(x, dim, places, given, reduce, include_self), self)
+
+
+# -- indexing by several tensors ----------------------------------------------------------------------------------
+
+
+def _spelled_out(self: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """An index of integers or None for each dimension of `self`; masks become the places where they hold."""
+    found: list[Tensor | None] = []
+    for given in indices:
+        if given is None:
+            found.append(None)
+        elif given.dtype in (torch.bool, torch.uint8):
+            for at in range(given.dim()):
+                if len(found) + at >= self.dim() or given.size(at) != self.size(len(found) + at):
+                    raise IndexError(
+                        f"The shape of the mask {list(given.shape)} at index {at} does not match the shape of the indexed tensor "
+                        f"{list(self.shape)} at index {len(found) + at}"
+                    )
+            places = aten.nonzero.default(given)
+            found += [aten.select.int(places, 1, at) for at in range(given.dim())]
+        elif given.dtype in (torch.int64, torch.int32):
+            found.append(_long(given))
+        else:
+            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+    if len(found) > self.dim():
+        raise IndexError(f"too many indices for tensor of dimension {self.dim()} (got {len(found)})")
+    return found + [None] * (self.dim() - len(found))
+
+
+class _Indexed:
+    """What is indexed: which dimensions, by which places, and where the result's dimensions come to stand."""
+
+    def __init__(self, self_: Tensor, indices: Sequence[Tensor | None], check: bool = True) -> None:
+        spelled = _spelled_out(self_, indices)
+        self.dims = [dim for dim, given in enumerate(spelled) if given is not None]
+        given = [one for one in spelled if one is not None]
+        try:
+            self.shape = broadcast_shapes(*(one.shape for one in given))
+        except RuntimeError:
+            shapes = ", ".join(str(list(one.shape)) for one in given)
+            raise IndexError(f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}") from None
+        self.others = [dim for dim in range(self_.dim()) if dim not in self.dims]
+        adjacent = self.dims == list(range(self.dims[0], self.dims[0] + len(self.dims)))
+        self.before = self.dims[0] if adjacent else 0
+        self.sizes = list(self_.shape)
+        self.places = [self._wrapped(one, self_.size(dim), dim, check) for dim, one in zip(self.dims, given, strict=True)]
+
+    def _wrapped(self, index: Tensor, size: int, dim: int, check: bool) -> Tensor:
+        if check:
+            read_range(index, size, IndexError, dim=dim, least=-size)
+        return aten.where.self(aten.lt.Scalar(index, 0), aten.add.Scalar(index, size), index)  # type: ignore[no-any-return]
+
+    @property
+    def result(self) -> list[int]:
+        rest = [self.sizes[dim] for dim in self.others]
+        return [*rest[: self.before], *self.shape, *rest[self.before :]]
+
+    def linear(self) -> Tensor:
+        """The places as one vector, into the indexed dimensions flattened."""
+        flat = None
+        for place, dim in zip(self.places, self.dims, strict=True):
+            flat = place if flat is None else aten.add.Tensor(aten.mul.Scalar(flat, self.sizes[dim]), place)
+        assert flat is not None
+        return aten.reshape.default(aten.expand.default(flat, self.shape), [-1])  # type: ignore[no-any-return]
+
+    def rows(self, x: Tensor) -> Tensor:
+        """`x` with the indexed dimensions first and flattened, and the others flattened."""
+        moved = aten.permute.default(x, [*self.dims, *self.others])
+        indexed, rest = (math.prod(self.sizes[dim] for dim in dims) for dims in (self.dims, self.others))
+        return aten.reshape.default(moved, [indexed, rest])  # type: ignore[no-any-return]
+
+    def values_as_rows(self, values: Tensor) -> Tensor:
+        """What is to be written, one row for each place."""
+        rank, count = len(self.shape), math.prod(self.shape)
+        own = list(range(self.before, self.before + rank))
+        moved = aten.permute.default(values, [*own, *(dim for dim in range(values.dim()) if dim not in own)])
+        return aten.reshape.default(moved, [count, math.prod(self.sizes[dim] for dim in self.others)])  # type: ignore[no-any-return]
+
+    def from_rows(self, rows: Tensor) -> Tensor:
+        """One row for each place as the result of indexing."""
+        rest, rank = [self.sizes[dim] for dim in self.others], len(self.shape)
+        shaped = aten.view.default(rows, [*self.shape, *rest])
+        order = [*range(rank, rank + self.before), *range(rank), *range(rank + self.before, rank + len(rest))]
+        return aten.permute.default(shaped, order)  # type: ignore[no-any-return]
+
+    def laid_out(self, found: Tensor, x: Tensor) -> Tensor:
+        """The result as ATen's iterator leaves it, which knows no strides of dimensions that are indexed."""
+        rest = [x.stride(dim) for dim in self.others]
+        if not self.before and rest == sorted(rest, reverse=True):
+            return _with_strides(found, in_order(self.result, list(range(found.dim()))))
+        spread = [*rest[: self.before], *[0] * len(self.shape), *rest[self.before :]]
+        return _with_strides(found, iterator_strides(self.result, [aten.as_strided.default(x, self.result, spread)]))
+
+    def back(self, rows: Tensor) -> Tensor:
+        """The inverse of `rows`."""
+        order = [*self.dims, *self.others]
+        shaped = aten.view.default(rows, [self.sizes[dim] for dim in order])
+        return aten.permute.default(shaped, [order.index(dim) for dim in range(len(order))])  # type: ignore[no-any-return]
+
+    def apart(self) -> bool:
+        """Whether each dimension of the result follows one index alone, and in the same order: then they pick one by one."""
+        taken_up = 0
+        for place in self.places:
+            lead = len(self.shape) - place.dim()
+            wide = [lead + at for at, size in enumerate(place.shape) if size != 1 and self.shape[lead + at] != 1]
+            if any(axis < taken_up for axis in wide):
+                return False
+            taken_up = max([taken_up, *(axis + 1 for axis in wide)])
+        return True
+
+
+def _picked(self: Tensor, indices: Sequence[Tensor | None], check: bool) -> Any:
+    if all(one is None for one in indices):
+        return aten.clone.default(self)
+    indexed = _Indexed(self, indices, check)
+    if not math.prod(indexed.result):
+        return aten.empty.memory_format(indexed.result, dtype=self.dtype, device=self.device)
+    if indexed.apart():
+        found = self
+        for dim, place in zip(indexed.dims, indexed.places, strict=True):
+            found = taken(found, dim, along(aten.reshape.default(place, [-1]), dim, self.dim()))
+        moved = aten.permute.default(found, [*indexed.dims, *indexed.others])
+        rows = aten.reshape.default(moved, [math.prod(indexed.shape), -1])
+    else:
+        rows = taken(indexed.rows(self), 0, aten.unsqueeze.default(indexed.linear(), 1))
+    return indexed.laid_out(indexed.from_rows(rows), self)
+
+
+def _index(self: Tensor, indices: Sequence[Tensor | None]) -> Any:
+    return _picked(self, indices, True)
+
+
+def _unsafe_index(self: Tensor, indices: Sequence[Tensor | None]) -> Any:
+    return _picked(self, indices, False)
+
+
+def _put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool, check: bool) -> Any:
+    if self.dtype is not values.dtype:
+        raise RuntimeError(
+            f"Index put requires the source and destination dtypes match, got {scalar_type_name(self.dtype)} for the destination "
+            f"and {scalar_type_name(values.dtype)} for the source."
+        )
+    if accumulate and self.dtype in FLOAT8:  # no sum of such numbers is a prim
+        return NotImplemented
+    if self.dtype in WIDE_UNSIGNED:
+        raise not_implemented("index_put", self.dtype)
+    if all(one is None for one in indices):
+        spread = aten.expand.default(values, list(self.shape))
+        return aten.add.Tensor(self, spread) if accumulate else aten.clone.default(spread)
+    indexed = _Indexed(self, indices, check)
+    shape = indexed.result
+    fits = values.dim() <= len(shape) and all(
+        size in (1, want) for size, want in zip(reversed(values.shape), reversed(shape), strict=False)
+    )
+    if not fits and not all(size == 1 for size in values.shape):
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of shape {shape}"
+        )
+    if not math.prod(shape):
+        return aten.clone.default(self)
+    spread = aten.expand.default(values if fits else aten.reshape.default(values, []), shape)
+    written = indexed.values_as_rows(spread)
+    place, rows = aten.unsqueeze.default(indexed.linear(), 1), indexed.rows(self)
+    if accumulate:
+        result = _reduced(rows, 0, place, written, "sum", True)
+    else:
+        writer = writers(place, 0, rows.size(0))
+        result = aten.where.self(aten.ge.Scalar(writer, 0), taken(written, 0, aten.clamp.default(writer, 0)), rows)
+    return _laid_out_as(indexed.back(result), self)
+
+
+def _index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
+    return _put(self, indices, values, accumulate, True)
+
+
+def _unsafe_index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
+    return _put(self, indices, values, accumulate, False)
+
+
+# -- masks --------------------------------------------------------------------------------------------------------
+
+
+def _rank(mask: Tensor) -> Tensor:
+    """For each element of a vector how many before it are true, and it."""
+    place = positions(0, mask.size(0), mask)
+    ones = aten._to_copy.default(mask, dtype=torch.int64)
+
+    def block(start: int, end: int) -> Tensor:
+        below = aten.le.Tensor(aten.unsqueeze.default(place, 0), aten.unsqueeze.default(positions(start, end, mask), 1))
+        return aten.sum.dim_IntList(aten.where.self(below, ones, number_like(ones, 0)), [1])  # type: ignore[no-any-return]
+
+    return in_blocks(block, mask.size(0), 0, mask.size(0))
+
+
+def _nonzero(self: Tensor) -> Any:
+    """How many there are has to be read, as whoever makes a tensor of that size must."""
+    flat = aten.ne.Scalar(aten.reshape.default(self, [-1]), 0)
+    if not self.numel():
+        return aten.empty.memory_format([0, self.dim()], dtype=torch.int64, device=self.device)
+    count = int(aten._local_scalar_dense.default(aten.sum.dim_IntList(flat, [0])))
+    if not count or not self.dim():
+        return aten.empty.memory_format([count, self.dim()], dtype=torch.int64, device=self.device)
+    seat = aten.where.self(flat, aten.sub.Scalar(_rank(flat), 1), number_like(positions(0, 1, self), -1))
+    place = writers(seat, 0, count)
+    columns = []
+    for size in reversed(self.shape):
+        columns.append(aten.remainder.Scalar(place, size))
+        place = aten.div.Tensor_mode(place, number_like(place, size), rounding_mode="floor")
+    # As eager lays it out: each dimension's places side by side.
+    return aten.permute.default(aten.stack.default(columns[::-1]), [1, 0])
+
+
+def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Any:
+    if self.dtype is not source.dtype:
+        raise RuntimeError(
+            "masked_scatter: expected self and source to have same dtypes but got "
+            f"{scalar_type_name(self.dtype)} and {scalar_type_name(source.dtype)}"
+        )
+    if mask.dtype is not torch.bool:
+        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {scalar_type_name(mask.dtype)}")
+    shape = broadcast_shapes(self.shape, mask.shape)
+    target = self if list(self.shape) == shape else aten.clone.default(aten.expand.default(self, shape))
+    if not target.numel():
+        return aten.clone.default(target)
+    chosen = aten.reshape.default(aten.expand.default(mask, shape), [-1])
+    seat = aten.sub.Scalar(_rank(chosen), 1)
+    if int(aten._local_scalar_dense.default(aten.select.int(seat, 0, -1))) >= source.numel():
+        raise RuntimeError("Number of elements of source < number of ones in mask")
+    if not source.numel():
+        return aten.clone.default(target)
+    values = taken(aten.reshape.default(source, [-1]), 0, aten.clamp.default(seat, 0))
+    result = aten.where.self(aten.view.default(chosen, shape), aten.view.default(values, shape), target)
+    return _laid_out_as(result, target)
+
+
+_ELEMENTS, _NUMBER, _REDUCE = "scatter_gather_tensor_cpu", "scatter_gather_scalar_cpu", "scatter_gather_tensor_cpu_reduce"
+
+RULES: tuple[Rule, ...] = (
+    on_prims(aten.gather.default, refusing_types(_ELEMENTS, RARE, _gather)),
+    on_prims(aten.scatter.src, refusing_types(_ELEMENTS, RARE, _scatter)),
+    on_prims(aten.scatter.value, refusing_types(_NUMBER, RARE, _scatter_value)),
+    on_prims(aten.scatter_add.default, refusing_types(_ELEMENTS, RARE, _scatter_add)),
+    on_prims(aten.scatter_reduce.two, refusing_types(_REDUCE, RARE, _scatter_reduce)),
+    on_prims(aten.index.Tensor, _index),
+    on_prims(aten._unsafe_index.Tensor, _unsafe_index),
+    on_prims(aten.index_put.default, _index_put),
+    on_prims(aten._unsafe_index_put.default, _unsafe_index_put),
+    on_prims(aten.nonzero.default, refusing_types("nonzero_count_cpu", RARE - {torch.complex32}, _nonzero)),
+    on_prims(aten.masked_scatter.default, refusing_types("masked_scatter", RARE, _masked_scatter)),
+)

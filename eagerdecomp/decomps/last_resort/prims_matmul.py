@@ -1,0 +1,74 @@
+"""For sets of prims: products of matrices as sums of products, in blocks; what the other products are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.math.one_hot_indexing import in_blocks
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import FLOAT8, RARE
+from eagerdecomp.rules.rule import Rule, on_prims
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """``[*batch, m, k]`` and ``[*batch, k, n]``; half types are summed in float32 and rounded once."""
+    dtype, rank = left.dtype, left.dim()
+    if dtype in HALF:
+        left, right = (aten._to_copy.default(side, dtype=torch.float32) for side in (left, right))
+    rows, columns = left.size(rank - 2), right.size(rank - 1)
+    turned = [*range(rank - 2), rank - 1, rank - 2]
+    across = aten.unsqueeze.default(aten.permute.default(right, turned), rank - 2)
+    summed_in = None if dtype.is_floating_point or dtype.is_complex else dtype
+
+    def block(start: int, end: int) -> Tensor:
+        part = aten.unsqueeze.default(aten.slice.Tensor(left, rank - 2, start, end), rank - 1)
+        return aten.sum.dim_IntList(aten.mul.Tensor(part, across), [rank], dtype=summed_in)  # type: ignore[no-any-return]
+
+    result = in_blocks(block, rows, rank - 2, columns * left.numel() // max(1, rows))
+    return aten._to_copy.default(result, dtype=dtype) if dtype in HALF else result
+
+
+def _check_types(left: Tensor, right: Tensor, name: str) -> None:
+    if left.dtype is not right.dtype:
+        words = [str(side.dtype).removeprefix("torch.") for side in (left, right)]
+        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {words[0]} != {words[1]}")
+    if left.dtype is torch.bool or left.dtype in RARE - FLOAT8:
+        raise not_implemented(name, left.dtype)
+
+
+def _mm(self: Tensor, mat2: Tensor) -> Any:
+    for given, name in ((self, "self"), (mat2, "mat2")):
+        if given.dim() != 2:
+            raise RuntimeError(f"{name} must be a matrix")
+    if self.size(1) != mat2.size(0):
+        sizes = "x".join(map(str, self.shape)), "x".join(map(str, mat2.shape))
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({sizes[0]} and {sizes[1]})")
+    _check_types(self, mat2, "addmm_impl_cpu_")
+    return NotImplemented if self.dtype in FLOAT8 else _product(self, mat2)
+
+
+def _bmm(self: Tensor, mat2: Tensor) -> Any:
+    for given, name in ((self, "batch1"), (mat2, "batch2")):
+        if given.dim() != 3:
+            raise RuntimeError(f"{name} must be a 3D tensor")
+    if self.size(0) != mat2.size(0) or self.size(2) != mat2.size(1):
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{self.size(0)}, {self.size(2)}] "
+            f"but got: [{mat2.size(0)}, {mat2.size(1)}]."
+        )
+    _check_types(self, mat2, "bmm")
+    return NotImplemented if self.dtype in FLOAT8 else _product(self, mat2)
+
+
+RULES: tuple[Rule, ...] = (
+    on_prims(aten.mm.default, _mm),
+    on_prims(aten.bmm.default, _bmm),
+)

@@ -1,0 +1,170 @@
+"""For sets of prims: means over windows, one dimension after the other, by a table of which window holds which place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.math.one_hot_indexing import along, positions, refusing_types
+from eagerdecomp.decomps.math.pool_windows import check_pool, check_pooled, each_dimension, window_count
+from eagerdecomp.eager.layouts import in_format_of
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import number_like
+from eagerdecomp.rules.rule import Rule, on_prims
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+def _starts(count: int, step: int, first: int, like: Tensor) -> Tensor:
+    return aten.add.Scalar(aten.mul.Scalar(positions(0, count, like), step), first)  # type: ignore[no-any-return]
+
+
+def _summed(x: Tensor, dim: int, starts: Tensor, ends: Tensor, size: int, *, transposed: bool = False) -> Tensor:
+    """The sums over windows of `dim`; transposed, over the windows that hold each of `size` places."""
+    place = aten.unsqueeze.default(positions(0, size, x), 0)
+    held = aten.logical_and.default(
+        aten.ge.Tensor(place, aten.unsqueeze.default(starts, 1)), aten.lt.Tensor(place, aten.unsqueeze.default(ends, 1))
+    )
+    if transposed:
+        held = aten.permute.default(held, [1, 0])
+    held = aten.view.default(
+        aten.clone.default(held, memory_format=torch.contiguous_format), [*held.shape, *[1] * (x.dim() - 1 - dim)]
+    )
+    values = aten.where.self(held, aten.unsqueeze.default(x, dim), number_like(x, 0))
+    whole = None if x.dtype.is_floating_point else x.dtype
+    return aten.sum.dim_IntList(values, [dim + 1], dtype=whole)  # type: ignore[no-any-return]
+
+
+class _Pool:
+    """The windows of a pool of fixed stride, by dimension; eager's error where it refuses them."""
+
+    def __init__(self, x: Tensor, options: Sequence[Sequence[int]], dims: int, ceil_mode: bool) -> None:
+        kernel_size, stride, padding = options
+        kernel = each_dimension(kernel_size, dims, ())
+        steps, pads = each_dimension(stride, dims, kernel), each_dimension(padding, dims, ())
+        self.first = x.dim() - dims
+        self.sizes = list(x.shape[-dims:])
+        self.windows = list(zip(kernel, steps, pads, [1] * dims, strict=True))
+        check_pool(x, f"avg_pool{dims}d", self.windows, ceil_mode)
+        self.counts = [window_count(size, window, ceil_mode) for size, window in zip(self.sizes, self.windows, strict=True)]
+
+    def bounds(self, at: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        kernel, step, pad, _ = self.windows[at]
+        starts = _starts(self.counts[at], step, -pad, like)
+        return starts, aten.add.Scalar(starts, kernel)
+
+    def divided(self, x: Tensor, count_include_pad: bool, divisor: int | None) -> Tensor:
+        """By how many places each window is counted for."""
+        if divisor is not None:
+            return _quotient(x, number_like(x, divisor))
+        whole = number_like(x, 1)
+        for at, (size, (_, _, pad, _)) in enumerate(zip(self.sizes, self.windows, strict=True)):
+            starts, ends = self.bounds(at, x)
+            least, most = (-pad, size + pad) if count_include_pad else (0, size)
+            spans = aten.sub.Tensor(aten.clamp.default(ends, None, most), aten.clamp.default(starts, least))
+            whole = aten.mul.Tensor(whole, along(aten._to_copy.default(spans, dtype=x.dtype), self.first + at, x.dim()))
+        return _quotient(x, whole)
+
+
+def _quotient(x: Tensor, divisor: Tensor) -> Tensor:
+    rounding = None if x.dtype.is_floating_point else "trunc"
+    return aten.div.Tensor_mode(x, divisor, rounding_mode=rounding)  # type: ignore[no-any-return]
+
+
+def _average(dims: int) -> Callable[..., Any]:
+    def run(
+        self: Tensor,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Any:
+        if self.dim() not in (dims + 1, dims + 2):
+            if dims == 3:
+                raise RuntimeError("non-empty 4D or 5D (batch mode) tensor expected for input")
+            return NotImplemented
+        if divisor_override == 0:
+            raise RuntimeError("divisor must be not zero")
+        pool = _Pool(self, (kernel_size, stride, padding), dims, ceil_mode)
+        if not self.numel():
+            return aten.empty.memory_format([*self.shape[:-dims], *pool.counts], dtype=self.dtype, device=self.device)
+        found = aten._to_copy.default(self, dtype=torch.float32) if self.dtype in HALF else self
+        for at in range(dims):
+            found = _summed(found, pool.first + at, *pool.bounds(at, self), self.size(pool.first + at))
+        found = pool.divided(found, count_include_pad, divisor_override)
+        return in_format_of(_rounded(found, self), self if dims == 2 else None)
+
+    return run
+
+
+def _rounded(x: Tensor, like: Tensor) -> Tensor:
+    return x if x.dtype is like.dtype else aten._to_copy.default(x, dtype=like.dtype)
+
+
+def _average_backward(
+    grad_output: Tensor,
+    self: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Any:
+    if self.dim() not in (3, 4):
+        return NotImplemented
+    if divisor_override == 0:
+        raise RuntimeError("divisor must be not zero")
+    check_pooled(grad_output, self, 2, kernel_size, stride, padding, [1], ceil_mode)
+    pool = _Pool(self, (kernel_size, stride, padding), 2, ceil_mode)
+    if not self.numel():
+        return aten.full.default(list(self.shape), 0, dtype=self.dtype, device=self.device)
+    grad = aten._to_copy.default(grad_output, dtype=torch.float32) if self.dtype in HALF else grad_output
+    grad = pool.divided(grad, count_include_pad, divisor_override)
+    for at in range(2):
+        grad = _summed(grad, pool.first + at, *pool.bounds(at, self), self.size(pool.first + at), transposed=True)
+    return in_format_of(_rounded(grad, self), self)
+
+
+def _adaptive(dims: int) -> Callable[..., Any]:
+    def run(self: Tensor, output_size: Sequence[int]) -> Any:
+        if self.dim() not in (dims + 1, dims + 2) or len(output_size) != dims:
+            return NotImplemented
+        first, counts = self.dim() - dims, list(output_size)
+        if any(not size for size in self.shape[1:]) or min(counts) < 0:
+            return NotImplemented
+        if not self.numel() or not math.prod(counts):
+            return aten.empty.memory_format([*self.shape[:first], *counts], dtype=self.dtype, device=self.device)
+        found = aten._to_copy.default(self, dtype=torch.float32) if self.dtype in HALF else self
+        for at, count in enumerate(counts):
+            size = self.size(first + at)
+            scaled = aten.mul.Scalar(positions(0, count, self), size)
+            starts = aten.div.Scalar_mode(scaled, count, rounding_mode="floor")
+            ends = aten.div.Scalar_mode(aten.add.Scalar(scaled, size + count - 1), count, rounding_mode="floor")
+            spans = aten._to_copy.default(aten.sub.Tensor(ends, starts), dtype=found.dtype)
+            found = _quotient(_summed(found, first + at, starts, ends, size), along(spans, first + at, self.dim()))
+        return in_format_of(_rounded(found, self), self if dims == 2 else None)
+
+    return run
+
+
+_BUT_LONG = frozenset(
+    {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.complex32, torch.complex64, torch.complex128}
+)
+_BUT_FLOATS = _BUT_LONG | {torch.int64}
+
+RULES: tuple[Rule, ...] = (
+    on_prims(aten.avg_pool2d.default, refusing_types("avg_pool2d", _BUT_LONG, _average(2))),
+    on_prims(aten.avg_pool3d.default, refusing_types("avg_pool3d_out_frame", _BUT_LONG, _average(3))),
+    on_prims(aten.avg_pool2d_backward.default, refusing_types("avg_pool2d_backward", _BUT_LONG, _average_backward)),
+    on_prims(aten._adaptive_avg_pool2d.default, refusing_types("adaptive_avg_pool2d", _BUT_FLOATS, _adaptive(2))),
+    on_prims(aten._adaptive_avg_pool3d.default, refusing_types("adaptive_avg_pool3d_cpu", _BUT_FLOATS, _adaptive(3))),
+)

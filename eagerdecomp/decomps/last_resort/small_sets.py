@@ -1,0 +1,479 @@
+"""Core ops by fewer of them, for sets too small to hold them all: comparisons, bits, rounding, extremes, sums, special functions.
+
+Each is as exact as the kernel that it stands for: by identities that round nothing more, or in float64 and rounded once. What would
+lose accuracy, as a logarithm of float64 by another base does, is left alone. They are the last resort of every op: a set that holds
+an op, or what a better rule needs, never meets them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.decomps.math.float64 import (
+    acos,
+    acosh,
+    acosh_double,
+    as_number,
+    as_operand,
+    asin,
+    asinh,
+    atan2,
+    atanh,
+    below_other,
+    both,
+    cosh,
+    cosh_double,
+    differs,
+    expm1,
+    ge,
+    in_common,
+    is_real,
+    is_whole,
+    isnan,
+    le,
+    less_by,
+    log1p,
+    log1p_double,
+    log_to,
+    magnitude,
+    minus,
+    rounded_once,
+    sign_of,
+    sinh,
+    sinh_double,
+    tan,
+    tanh,
+    tanh_double,
+    xor,
+)
+from eagerdecomp.eager.checks.arguments import check_topk
+from eagerdecomp.eager.layouts import all_row_major, as_operands, iterator_strides, laid_out
+from eagerdecomp.eager.messages import dimension_error, not_implemented
+from eagerdecomp.eager.precision import HALF, in_type
+from eagerdecomp.eager.promotion import computed_in, floating
+from eagerdecomp.rules.rule import Rule, place_of
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+def _by_tensor(op: OpOverload) -> Callable[..., Any]:
+    """The overload for numbers, by that for tensors."""
+
+    def run(self: Tensor, other: Any) -> Any:
+        return op(self, as_operand(self, other))
+
+    return run
+
+
+def _reciprocal(self: Tensor) -> Any:
+    return aten.div.Tensor(as_number(1, self, floating(self.dtype)), self) if is_real(self.dtype) else NotImplemented
+
+
+def _in_wide(compute: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Any]:
+    """A function of real numbers as eager computes it: integers in the default type, half types in float32, rounded once."""
+
+    def run(self: Tensor) -> Any:
+        dtype = floating(self.dtype)
+        if not is_real(dtype):
+            return NotImplemented
+        return in_type(compute(in_type(self, torch.float32 if dtype in HALF else dtype)), dtype)
+
+    return run
+
+
+def _rsqrt(x: Tensor) -> Tensor:
+    """In float64: two roundings of float32 are more than eager's."""
+    wide = in_type(x, torch.float64)
+    return in_type(aten.div.Tensor(as_number(1, wide), aten.sqrt.default(wide)), x.dtype)
+
+
+def _square(x: Tensor) -> Tensor:
+    result: Tensor = aten.mul.Tensor(x, x)
+    return result
+
+
+def _cube(x: Tensor) -> Tensor:
+    result: Tensor = aten.mul.Tensor(_square(x), x)
+    return result
+
+
+def _sigmoid(x: Tensor) -> Tensor:
+    one = as_number(1, x)
+    result: Tensor = aten.div.Tensor(one, aten.add.Tensor(aten.exp.default(minus(x)), one))
+    return result
+
+
+def _pow_number(self: Any, exponent: Tensor) -> Any:
+    return aten.pow.Tensor_Tensor(as_number(self, exponent, computed_in([exponent, self])), exponent)
+
+
+def _pow_by_number(self: Tensor, exponent: Any) -> Any:
+    """Of floats, the exponents that eager has a formula for by that formula."""
+    if is_whole(self.dtype) and isinstance(exponent, int) and exponent < 0:
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+    if self.dtype is torch.bool and isinstance(exponent, bool):
+        return NotImplemented
+    if self.dtype in (torch.float32, torch.float64):
+        formula = _POWERS.get(exponent)
+        if formula is not None:
+            return formula(self)
+    return aten.pow.Tensor_Tensor(self, as_operand(self, exponent))
+
+
+_POWERS: dict[Any, Callable[[Tensor], Any]] = {
+    0.5: aten.sqrt.default,
+    2: _square,
+    3: _cube,
+    -0.5: _in_wide(_rsqrt),
+    -1: _reciprocal,
+}
+
+
+# -- rounding and remainders ------------------------------------------------------------------------------------------------
+
+
+def _ceil(self: Tensor) -> Any:
+    if is_whole(self.dtype):
+        return aten.clone.default(self)
+    return minus(aten.floor.default(minus(self))) if is_real(self.dtype) else NotImplemented
+
+
+def _trunc(self: Tensor) -> Any:
+    if is_whole(self.dtype):
+        return aten.clone.default(self)
+    if not is_real(self.dtype):
+        return NotImplemented
+    return aten.where.self(aten.gt.Tensor(self, as_number(0, self)), aten.floor.default(self), _ceil(self))
+
+
+def _round(self: Tensor) -> Any:
+    """To the nearest, halves to even: of the magnitude, whose fraction is exact; zeros keep their sign by being turned twice."""
+    if is_whole(self.dtype):
+        return aten.clone.default(self)
+    if not is_real(self.dtype):
+        return NotImplemented
+    above = aten.gt.Tensor(self, as_number(0, self))
+    size = aten.where.self(above, self, minus(self))
+    below = aten.floor.default(size)
+    rest, half, one = less_by(size, below), as_number(0.5, self), as_number(1, self)
+    odd = aten.gt.Tensor(aten.fmod.Tensor(below, as_number(2, self)), half)
+    up = aten.bitwise_or.Tensor(aten.gt.Tensor(rest, half), both(aten.eq.Tensor(rest, half), odd))
+    rounded = aten.where.self(up, aten.add.Tensor(below, one), below)
+    return aten.where.self(above, rounded, minus(rounded))
+
+
+def _remainder(self: Tensor, other: Tensor) -> Any:
+    """The remainder of the other sign takes one divisor more."""
+    left, right, dtype = in_common(self, other)
+    if dtype is torch.bool:
+        raise not_implemented("remainder_cpu", dtype)
+    if not is_real(dtype):
+        return NotImplemented
+    if dtype in HALF:
+        left, right = in_type(left, torch.float32), in_type(right, torch.float32)
+    rest = aten.fmod.Tensor(left, right)
+    zero = as_number(0, rest)
+    apart = xor(aten.gt.Tensor(zero, right), aten.gt.Tensor(zero, rest))
+    moved = both(differs(rest, zero), apart)
+    return in_type(aten.where.self(moved, aten.add.Tensor(rest, right), rest), dtype)
+
+
+def _div_mode(self: Tensor, other: Tensor, *, rounding_mode: str | None) -> Any:
+    left, right, dtype = in_common(self, other)
+    if rounding_mode is None:
+        return aten.div.Tensor(self, other)
+    if not is_real(dtype) or dtype is torch.bool:
+        return NotImplemented
+    if dtype.is_floating_point:
+        if dtype in HALF:
+            left, right = in_type(left, torch.float32), in_type(right, torch.float32)
+        quotient = aten.div.Tensor(left, right)
+        if dtype in HALF and rounding_mode == "trunc":  # of what is rounded
+            quotient = in_type(in_type(quotient, dtype), torch.float32)
+        return in_type(_trunc(quotient) if rounding_mode == "trunc" else _floor_of(left, right, quotient), dtype)
+    wide, by = in_type(left, torch.int64), in_type(right, torch.int64)
+    rest = aten.fmod.Tensor(wide, by) if rounding_mode == "trunc" else _remainder(wide, by)
+    whole = less_by(wide, rest)
+    # What is left of it after the first quotient is few divisors, of which float64 is sure.
+    first = _quotient(whole, by)
+    return in_type(aten.add.Tensor(first, _quotient(less_by(whole, aten.mul.Tensor(first, by)), by)), dtype)
+
+
+def _quotient(left: Tensor, right: Tensor) -> Tensor:
+    return in_type(_round(aten.div.Tensor(in_type(left, torch.float64), in_type(right, torch.float64))), torch.int64)
+
+
+def _floor_of(left: Tensor, right: Tensor, quotient: Tensor) -> Tensor:
+    """Eager's own steps."""
+    zero, one = as_number(0, left), as_number(1, left)
+    rest = aten.fmod.Tensor(left, right)
+    divided = aten.div.Tensor(less_by(left, rest), right)
+    apart = both(differs(rest, zero), xor(aten.gt.Tensor(zero, right), aten.gt.Tensor(zero, rest)))
+    divided = aten.where.self(apart, less_by(divided, one), divided)
+    floored = aten.floor.default(divided)
+    floored = aten.where.self(
+        aten.gt.Tensor(less_by(divided, floored), as_number(0.5, left)), aten.add.Tensor(floored, one), floored
+    )
+    floored = aten.where.self(aten.eq.Tensor(divided, zero), aten.mul.Tensor(quotient, zero), floored)
+    result: Tensor = aten.where.self(aten.eq.Tensor(right, zero), quotient, floored)
+    return result
+
+
+# -- extremes ---------------------------------------------------------------------------------------------------------------
+
+
+def _greater(self: Tensor, other: Tensor) -> Any:
+    left, right, dtype = in_common(self, other)
+    if not is_real(dtype):
+        return NotImplemented
+    return aten.where.self(aten.bitwise_or.Tensor(aten.gt.Tensor(right, left), isnan(right)), right, left)
+
+
+def _less(self: Tensor, other: Tensor) -> Any:
+    left, right, dtype = in_common(self, other)
+    if not is_real(dtype):
+        return NotImplemented
+    return aten.where.self(aten.bitwise_or.Tensor(aten.gt.Tensor(left, right), isnan(right)), right, left)
+
+
+def _turned(x: Tensor) -> Tensor:
+    """In the opposite order; twice it is what it was."""
+    result: Tensor = aten.bitwise_not.default(x) if is_whole(x.dtype) else minus(x)
+    return result
+
+
+def _amin(self: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
+    return _turned(aten.amax.default(_turned(self), dim, keepdim)) if is_real(self.dtype) else NotImplemented
+
+
+def _first_greatest(self: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    values = aten.amax.default(self, [dim], True)
+    if not self.dim():
+        return values, as_number(0, self, torch.int64)
+    met, last = aten.eq.Tensor(self, values), self.size(dim) - 1
+    if self.dtype.is_floating_point:
+        met = aten.bitwise_or.Tensor(met, isnan(self))
+    shape = [1] * self.dim()
+    shape[dim] = last + 1
+    from_end = aten.view.default(aten.arange.start_step(last, -1, -1, device=self.device), shape)
+    farthest = aten.amax.default(aten.where.self(met, from_end, as_number(-1, from_end)), [dim], True)
+    places = less_by(as_number(last, from_end), farthest)
+    if keepdim:
+        return values, places
+    return aten.squeeze.dim(values, dim), aten.squeeze.dim(places, dim)
+
+
+def _max_dim(self: Tensor, dim: int, keepdim: bool = False) -> Any:
+    return _first_greatest(self, dim, keepdim) if is_real(self.dtype) else NotImplemented
+
+
+def _min_dim(self: Tensor, dim: int, keepdim: bool = False) -> Any:
+    if not is_real(self.dtype):
+        return NotImplemented
+    values, places = _first_greatest(_turned(self), dim, keepdim)
+    return _turned(values), places
+
+
+def _arg(extreme: Callable[..., Any]) -> Callable[..., Any]:
+    def run(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+        if not is_real(self.dtype):
+            return NotImplemented
+        if dim is not None:
+            return extreme(self, dim, keepdim)[1]
+        place = extreme(aten.reshape.default(self, [-1]), 0, False)[1]
+        return aten.view.default(place, [1] * self.dim()) if keepdim else place
+
+    return run
+
+
+# -- sums and products ------------------------------------------------------------------------------------------------------
+
+
+def _mean(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    kept = dtype or self.dtype
+    if is_whole(kept):
+        return NotImplemented
+    dims = list(dim) if dim else list(range(self.dim()))
+    count = math.prod(self.size(one) for one in dims) if self.dim() else 1
+    total = aten.sum.dim_IntList(in_type(self, torch.float32 if kept in HALF else kept), dims, keepdim)
+    return in_type(aten.div.Tensor(total, as_number(count, total)), kept)
+
+
+def _spread(self: Tensor, dim: Sequence[int] | None, correction: Any, keepdim: bool) -> tuple[Tensor, Tensor]:
+    dims = list(dim) if dim else list(range(self.dim()))
+    count = math.prod(self.size(one) for one in dims) if self.dim() else 1
+    wide = in_type(self, torch.float64)
+    mean = aten.div.Tensor(aten.sum.dim_IntList(wide, dims, True), as_number(count, wide))
+    apart = less_by(wide, mean)
+    squares = aten.sum.dim_IntList(aten.mul.Tensor(apart, apart), dims, keepdim)
+    spread = aten.div.Tensor(squares, as_number(max(0, count - (1 if correction is None else correction)), wide))
+    middle = mean if keepdim else aten.view.default(mean, list(spread.shape))
+    return in_type(spread, self.dtype), in_type(middle, self.dtype)
+
+
+def _var(self: Tensor, dim: Sequence[int] | None = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    return _spread(self, dim, correction, keepdim)[0] if self.dtype.is_floating_point else NotImplemented
+
+
+def _var_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    return _spread(self, dim, correction, keepdim) if self.dtype.is_floating_point else NotImplemented
+
+
+def _prod_dim(self: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """By halves, of which the rounding is another than eager's: floats in float64, rounded once."""
+    kept = dtype or (torch.int64 if is_whole(self.dtype) else self.dtype)
+    held = in_type(in_type(self, kept), torch.float64 if kept.is_floating_point else kept)
+    if not self.dim():
+        return aten.clone.default(in_type(held, kept)) if held is self else in_type(held, kept)
+    size = self.size(dim)
+    if not size:
+        shape = [one for at, one in enumerate(self.shape) if at != dim % self.dim()]
+        shape = [1 if at == dim % self.dim() else one for at, one in enumerate(self.shape)] if keepdim else shape
+        return aten.full.default(shape, 1, dtype=kept, device=self.device)
+    while size > 1:
+        half = size // 2
+        product = aten.mul.Tensor(aten.slice.Tensor(held, dim, 0, half), aten.slice.Tensor(held, dim, half, 2 * half))
+        held = aten.cat.default([product, aten.slice.Tensor(held, dim, 2 * half, size)], dim) if size % 2 else product
+        size = half + size % 2
+    result = in_type(held, kept)
+    result = result if keepdim else aten.select.int(result, dim, 0)
+    return aten.clone.default(result) if self.size(dim) == 1 else result
+
+
+def _prod(self: Tensor, *, dtype: torch.dtype | None = None) -> Any:
+    return _prod_dim(aten.reshape.default(self, [-1]), 0, False, dtype=dtype)
+
+
+def _mm(self: Tensor, mat2: Tensor) -> Any:
+    if self.dim() != 2 or mat2.dim() != 2:
+        return NotImplemented
+    return aten.squeeze.dim(aten.bmm.default(aten.unsqueeze.default(self, 0), aten.unsqueeze.default(mat2, 0)), 0)
+
+
+# -- places -----------------------------------------------------------------------------------------------------------------
+
+
+def _flip(self: Tensor, dims: Sequence[int]) -> Any:
+    result, rank, turned = self, self.dim(), []
+    for dim in dims:
+        if not -max(1, rank) <= dim < max(1, rank):
+            raise dimension_error(dim, rank)
+        turned.append(dim % max(1, rank))
+        if turned.count(turned[-1]) > 1:
+            raise RuntimeError(f"dim {turned[-1]} appears multiple times in the list of dims")
+    for dim in sorted(turned) if rank else ():
+        backwards = aten.arange.start_step(self.size(dim) - 1, -1, -1, device=self.device)
+        result = aten.index.Tensor(result, [*[None] * dim, backwards])
+    return aten.clone.default(self) if result is self else result
+
+
+def _scatter_value(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
+    if self.dtype.is_complex is False and isinstance(value, complex):
+        return NotImplemented
+    filled = aten.expand.default(as_number(value, self), list(index.shape))
+    return aten.scatter.src(self, dim, index, filled)
+
+
+def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    check_topk(self, k, dim)
+    if not self.dim():
+        return aten.clone.default(self), as_number(0, self, torch.int64)
+    ordered = aten.sort.default(self, dim, largest)
+    return tuple(aten.clone.default(aten.slice.Tensor(x, dim, 0, k), memory_format=torch.contiguous_format) for x in ordered)
+
+
+def _small(op: OpOverload, fn: Callable[..., Any]) -> Rule:
+    arguments = op._schema.arguments
+    two_tensors = len(arguments) > 1 and all(str(one.type) == "Tensor" for one in arguments[:2])
+    run = laid_out(_with_numbers(fn), {0: _as_both}) if two_tensors and op is not aten.mm.default else fn
+    return Rule(op, run, "small", place_of(fn))
+
+
+def _as_both(result: Tensor, self: Any, other: Any, **named: Any) -> Sequence[int] | None:
+    operands = [one for one in (self, other) if isinstance(one, Tensor)]
+    return None if all_row_major(operands) else iterator_strides(result.shape, operands, computed_in([self, other]))
+
+
+def _with_numbers(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Rules hand numbers to overloads for tensors, as the dispatcher takes them."""
+
+    def run(self: Any, other: Any, *more: Any, **named: Any) -> Any:
+        if not isinstance(other, Tensor):
+            other = as_operand(self, other)
+        elif not isinstance(self, Tensor):
+            self = as_operand(other, self)
+        return fn(self, other, *more, **named)
+
+    return run
+
+
+RULES: tuple[Rule, ...] = (
+    *(
+        _small(getattr(aten, name).Scalar, _by_tensor(getattr(aten, name).Tensor))
+        for name in ("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder")
+    ),
+    _small(aten.ne.Tensor, differs),
+    _small(aten.lt.Tensor, below_other),
+    _small(aten.le.Tensor, le),
+    _small(aten.ge.Tensor, ge),
+    _small(aten.isnan.default, isnan),
+    _small(aten.bitwise_and.Tensor, both),
+    _small(aten.bitwise_xor.Tensor, xor),
+    _small(aten.sub.Tensor, less_by),
+    _small(aten.neg.default, minus),
+    _small(aten.abs.default, magnitude),
+    _small(aten.sign.default, sign_of),
+    _small(aten.reciprocal.default, _reciprocal),
+    _small(aten.rsqrt.default, _in_wide(_rsqrt)),
+    _small(aten.sigmoid.default, _in_wide(_sigmoid)),
+    _small(aten.pow.Scalar, _pow_number),
+    _small(aten.pow.Tensor_Scalar, _pow_by_number),
+    _small(aten.ceil.default, _ceil),
+    _small(aten.trunc.default, _trunc),
+    _small(aten.round.default, _round),
+    _small(aten.remainder.Tensor, _remainder),
+    _small(aten.div.Tensor_mode, _div_mode),
+    _small(aten.maximum.default, _greater),
+    _small(aten.minimum.default, _less),
+    _small(aten.amin.default, _amin),
+    _small(aten.max.dim, _max_dim),
+    _small(aten.min.dim, _min_dim),
+    _small(aten.argmax.default, _arg(_max_dim)),
+    _small(aten.argmin.default, _arg(_min_dim)),
+    _small(aten.mean.dim, _mean),
+    _small(aten.var.correction, _var),
+    _small(aten.var_mean.correction, _var_mean),
+    _small(aten.prod.dim_int, _prod_dim),
+    _small(aten.prod.default, _prod),
+    _small(aten.mm.default, _mm),
+    _small(aten.flip.default, laid_out(_flip, {0: as_operands(1)})),
+    _small(aten.scatter.value, _scatter_value),
+    _small(aten.topk.default, _topk),
+    *(
+        _small(op, rounded_once(*formulas))
+        for op, *formulas in (
+            (aten.expm1.default, expm1),
+            (aten.log1p.default, log1p, log1p_double),
+            (aten.tanh.default, tanh, tanh_double),
+            (aten.sinh.default, sinh, sinh_double),
+            (aten.cosh.default, cosh, cosh_double),
+            (aten.tan.default, tan),
+            (aten.asinh.default, asinh),
+            (aten.acosh.default, acosh, acosh_double),
+            (aten.atanh.default, atanh),
+            (aten.asin.default, asin),
+            (aten.acos.default, acos),
+            (aten.atan2.default, atan2, atan2),
+            (aten.log2.default, log_to(2)),
+            (aten.log10.default, log_to(10)),
+        )
+    ),
+)

@@ -1,0 +1,1 @@
+"""Decompositions of linear algebra: factorizations, eigenvalues, functions of matrices."""

@@ -1,0 +1,328 @@
+"""Cholesky and QR factorizations, column by column as LAPACK's, and what is solved or built by their factors.
+
+A column depends on all before it, so the loops over columns are inherent: 11 calls a column for Cholesky, 37 for QR. The factors
+are applied as a whole: by triangular systems, and the reflections of QR as one block reflection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.math.matrices import (
+    LEAF,
+    adjoint,
+    arange,
+    batch_shape,
+    check_floating,
+    check_kernel,
+    check_square,
+    column_major,
+    conjugate,
+    cut,
+    eye,
+    first_set,
+    folded,
+    lifted,
+    real_part,
+    reflection,
+    solve_triangular,
+    transposed,
+    triangle,
+    unfolded,
+)
+from eagerdecomp.eager.promotion import number_like
+from eagerdecomp.rules.rule import Rule, own, own_if_present
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+# -- Cholesky -----------------------------------------------------------------------------------------------------
+
+
+def _small_cholesky(matrix: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """The lower factor of ``[Q, s, s]``, and what stood on the diagonal when its column's turn came (``[Q, 1, 1]`` each)."""
+    size = matrix.size(1)
+    columns, pivots = [], []
+    rest = matrix
+    for step in range(size):
+        left = size - step
+        top, below = (rest, None) if left == 1 else aten.split_with_sizes.default(rest, [1, left - 1], 1)
+        pivot = real_part(aten.slice.Tensor(top, 2, 0, 1) if left > 1 else top)
+        pivots.append(pivot)
+        root = lifted(aten.sqrt.default(pivot), matrix)
+        column = root
+        if below is not None:
+            beside, rest = aten.split_with_sizes.default(below, [1, left - 1], 2)
+            tail = aten.div.Tensor(beside, root)
+            rest = aten.sub.Tensor(rest, aten.mul.Tensor(tail, adjoint(tail)))
+            column = aten.cat.default([root, tail], 1)
+        columns.append(_lowered(column, step))
+    return aten.cat.default(columns, 2), pivots
+
+
+def _lowered(column: Tensor, rows: int) -> Tensor:
+    """With that many rows of zeros above."""
+    return aten.constant_pad_nd.default(column, [0, 0, rows, 0]) if rows else column
+
+
+def _lower_factor(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The lower Cholesky factor of ``[Q, n, n]``, whose lower triangle alone is read, and LAPACK's info.
+
+    Where it fails, columns from there on are the matrix's own, as LAPACK leaves them.
+    """
+    batch, size = matrix.shape[:2]
+    if matrix.numel() == 0:
+        info = aten.full.default([batch], 0, dtype=torch.int32, device=matrix.device)
+        return aten.clone.default(matrix), info
+    blocks, pivots = [], []
+    rest = matrix
+    for start in range(0, size, LEAF):
+        width, left = min(LEAF, size - start), size - start
+        corner, here = _small_cholesky(cut(cut(rest, 1, 0, width), 2, 0, width))
+        pivots += here
+        block = corner
+        if left > width:
+            beside = cut(cut(rest, 1, width, left), 2, 0, width)
+            below = transposed(solve_triangular(conjugate(corner), transposed(beside), upper=False))
+            rest = aten.sub.Tensor(cut(cut(rest, 1, width, left), 2, width, left), aten.bmm.default(below, adjoint(below)))
+            block = aten.cat.default([corner, below], 1)
+        blocks.append(_lowered(block, start))
+    factor = blocks[0] if len(blocks) == 1 else aten.cat.default(blocks, 2)
+    stood = pivots[0] if len(pivots) == 1 else aten.cat.default(pivots, 2)
+    positive = aten.gt.Scalar(stood, 0)
+    info = first_set(aten.logical_not.default(aten.squeeze.dim(positive, 1)))
+    return _kept_where_failed(matrix, factor, stood, info), info
+
+
+def _kept_where_failed(matrix: Tensor, factor: Tensor, stood: Tensor, info: Tensor) -> Tensor:
+    failed = aten.unsqueeze.default(aten.unsqueeze.default(info, 1), 2)
+    column = arange(1, matrix.size(2) + 1, matrix)
+    untouched = aten.logical_and.default(aten.gt.Scalar(failed, 0), aten.ge.Tensor(column, failed))
+    here = aten.logical_and.default(aten.eq.Tensor(column, failed), aten.eq.Tensor(aten.unsqueeze.default(column, 1), column))
+    before = aten.where.self(here, lifted(stood, matrix), triangle(matrix, upper=False, unit=False))
+    return aten.where.self(untouched, before, factor)  # type: ignore[no-any-return]
+
+
+def _cholesky_factor(self: Tensor, upper: bool) -> tuple[Tensor, Tensor]:
+    batch = batch_shape(self)
+    factor, info = _lower_factor(folded(adjoint(self) if upper else self))
+    return column_major(adjoint(factor) if upper else factor, batch), unfolded(info, batch)
+
+
+def _linalg_cholesky_ex(self: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+    check_square("linalg.cholesky", self)
+    check_floating("linalg.cholesky", self, half=False)
+    check_kernel("cholesky_cpu", self, empty=False)
+    factor, info = _cholesky_factor(self, upper)
+    if check_errors:
+        aten._linalg_check_errors.default(info, "linalg.cholesky_ex", is_matrix=self.dim() == 2)
+    return factor, info
+
+
+def _cholesky(self: Tensor, upper: bool = False) -> Tensor:
+    if self.numel() == 0:  # whatever its shape, which eager asks for later
+        return aten.empty.memory_format(self.shape, dtype=self.dtype, device=self.device)  # type: ignore[no-any-return]
+    check_square("cholesky", self)
+    check_kernel("cholesky_cpu", self, empty=False)
+    factor, info = _cholesky_factor(self, upper)
+    aten._linalg_check_errors.default(info, "cholesky", is_matrix=self.dim() == 2)
+    return factor
+
+
+def _cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
+    check_square("cholesky_inverse", self)
+    check_kernel("cholesky_inverse_out_cpu", self)
+    batch = batch_shape(self)
+    factor = folded(adjoint(self) if upper else self)
+    if self.numel():
+        info = first_set(aten.eq.Scalar(aten.diagonal.default(factor, 0, 1, 2), 0))
+        aten._linalg_check_errors.default(unfolded(info, batch), "cholesky_inverse", is_matrix=self.dim() == 2)
+    unit = aten.expand.default(eye(self.size(-1), self), factor.shape)
+    root = solve_triangular(factor, unit, upper=False)
+    return column_major(aten.bmm.default(adjoint(root), root), batch)
+
+
+def _cholesky_solve_helper(self: Tensor, A: Tensor, upper: bool) -> Tensor:
+    check_kernel("cholesky_solve_cpu", self)
+    batch = batch_shape(self)
+    factor = folded(A, batch)
+    other = adjoint(factor)
+    lower, turned = (other, factor) if upper else (factor, other)
+    halfway = solve_triangular(lower, folded(self), upper=False)
+    return column_major(solve_triangular(turned, halfway, upper=True), batch)
+
+
+# -- QR -----------------------------------------------------------------------------------------------------------
+
+
+def _reflected(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`geqrf` of ``[Q, m, n]``: R (its rows below zeros where they start), the vectors below the diagonal, and ``tau [Q, k]``."""
+    rows, columns = matrix.shape[1:]
+    upper, lower, taus = [], [], []
+    rest = matrix
+    for step in range(min(rows, columns)):
+        left = columns - step
+        column, others = (rest, None) if left == 1 else aten.split_with_sizes.default(rest, [1, left - 1], 2)
+        beta, vector, tau = reflection(column)
+        taus.append(tau)
+        lower.append(aten.constant_pad_nd.default(vector, [0, 0, step + 1, 0]))
+        row = beta
+        if others is not None:
+            top, below = aten.split_with_sizes.default(others, [1, rows - step - 1], 1)
+            shared = aten.add.Tensor(top, aten.bmm.default(adjoint(vector), below))
+            shared = aten.mul.Tensor(conjugate(tau), shared)
+            rest = aten.sub.Tensor(below, aten.mul.Tensor(vector, shared))
+            row = aten.cat.default([beta, aten.sub.Tensor(top, shared)], 2)
+        upper.append(aten.constant_pad_nd.default(row, [step, 0]) if step else row)
+    factor = aten.cat.default(upper, 1)
+    return factor, aten.cat.default(lower, 2), aten.squeeze.dim(aten.cat.default(taus, 1), 2)
+
+
+def _empty_reflected(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    steps = min(matrix.shape[1:])
+    upper, lower = ([matrix.size(0), *rest] for rest in ((steps, matrix.size(2)), (matrix.size(1), steps)))
+
+    def zeros(shape: Sequence[int]) -> Tensor:
+        return aten.full.default(shape, 0, dtype=matrix.dtype, device=matrix.device)  # type: ignore[no-any-return]
+
+    return zeros(upper), zeros(lower), zeros([matrix.size(0), steps])
+
+
+def _factors(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return _empty_reflected(matrix) if matrix.numel() == 0 else _reflected(matrix)
+
+
+def _applied(lower: Tensor, tau: Tensor, right: Tensor, *, turned: bool = False) -> Tensor:
+    """``H1 H2 .. Hk right``, or with `turned` its adjoint, from the vectors ``[Q, m, k]`` (below the diagonal) and ``tau [Q, k]``.
+
+    The product of reflections is ``I - V W``, where row i of `W` is ``tau_i (v_i right - sum over j > i of (v_i v_j) W_j)``: one
+    triangular system with a unit diagonal in place of a loop. A reflection with `tau` 0 is none: its vector is zeroed.
+    """
+    if tau.size(1) == 0 or right.numel() == 0:
+        return aten.clone.default(right)  # type: ignore[no-any-return]
+    still = aten.unsqueeze.default(aten.eq.Scalar(tau, 0), 1)
+    vectors = aten.where.self(still, number_like(lower, 0.0), triangle(lower, upper=False, unit=True))
+    across = adjoint(vectors)
+    scale = adjoint(aten.unsqueeze.default(tau, 1)) if turned else aten.unsqueeze.default(tau, 2)
+    system = aten.mul.Tensor(scale, aten.bmm.default(across, vectors))
+    weights = solve_triangular(system, aten.mul.Tensor(scale, aten.bmm.default(across, right)), upper=not turned, unit=True)
+    return aten.sub.Tensor(right, aten.bmm.default(vectors, weights))  # type: ignore[no-any-return]
+
+
+def _columns_of_identity(matrix: Tensor, columns: int) -> Tensor:
+    rows = matrix.size(1)
+    index = aten.unsqueeze.default(arange(0, rows, matrix), 1)
+    unit = aten._to_copy.default(aten.eq.Tensor(index, arange(0, columns, matrix)), dtype=matrix.dtype)
+    return aten.expand.default(unit, [matrix.size(0), rows, columns])  # type: ignore[no-any-return]
+
+
+def _geqrf(self: Tensor) -> tuple[Tensor, Tensor]:
+    if self.dim() < 2:
+        raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
+    check_kernel("geqrf_cpu", self)
+    batch = batch_shape(self)
+    matrix = folded(self)
+    upper, lower, tau = _factors(matrix)
+    rows, columns = matrix.shape[1:]
+    steps = min(rows, columns)
+    if rows > steps:
+        upper = aten.constant_pad_nd.default(upper, [0, 0, 0, rows - steps])
+    if columns > steps:
+        lower = aten.constant_pad_nd.default(lower, [0, columns - steps])
+    return column_major(aten.add.Tensor(upper, lower), batch), unfolded(tau, batch)
+
+
+def _linalg_qr(A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
+    name = "linalg.qr"
+    if A.dim() < 2:
+        raise RuntimeError(f"{name}: The input tensor A must have at least 2 dimensions.")
+    check_floating(name, A, half=False)
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
+    check_kernel("geqrf_cpu", A)
+    batch = batch_shape(A)
+    matrix = folded(A)
+    upper, lower, tau = _factors(matrix)
+    rows, steps = matrix.size(1), tau.size(1)
+    if mode == "r":
+        return aten.empty.memory_format([0], dtype=A.dtype, device=A.device), column_major(upper, batch)
+    complete = mode == "complete"
+    if complete and rows > steps:
+        upper = aten.constant_pad_nd.default(upper, [0, 0, 0, rows - steps])
+    unitary = _applied(lower, tau, _columns_of_identity(matrix, rows if complete else steps))
+    return column_major(unitary, batch), column_major(upper, batch)
+
+
+def _linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
+    name = "torch.linalg.householder_product"
+    if input.dim() < 2:
+        raise RuntimeError(f"{name}: input must have at least 2 dimensions.")
+    if input.size(-2) < input.size(-1):
+        raise RuntimeError(f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1]")
+    if input.size(-1) < tau.size(-1):
+        raise RuntimeError(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1]")
+    _check_tau(name, input, tau)
+    check_kernel("orgqr_cpu", input)
+    batch = batch_shape(input)
+    matrix = folded(input)
+    lower, factors = _vectors(matrix, tau)
+    return column_major(_applied(lower, factors, _columns_of_identity(matrix, matrix.size(2))), batch)
+
+
+def _check_tau(name: str, input: Tensor, tau: Tensor) -> None:
+    if input.dim() - tau.dim() != 1:
+        raise RuntimeError(
+            f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal to {tau.dim()}"
+            f" and input.ndim is equal to {input.dim()}"
+        )
+    if list(tau.shape[:-1]) != batch_shape(input):
+        raise RuntimeError(
+            f"{name}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got {list(tau.shape[:-1])}"
+        )
+
+
+def _vectors(matrix: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
+    """The vectors that `tau` has factors for, and these as ``[Q, k]``."""
+    factors = aten.reshape.default(tau, [matrix.size(0), tau.size(-1)])
+    return cut(matrix, 2, 0, tau.size(-1)), factors
+
+
+def _ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
+    name = "torch.ormqr"
+    for given, letter in ((self, "input"), (input3, "other")):
+        if given.dim() < 2:
+            raise RuntimeError(f"{name}: {letter} must have at least 2 dimensions.")
+    at = -2 if left else -1
+    if input3.size(at) < input2.size(-1):
+        raise RuntimeError(f"{name}: other.shape[{at}] must be greater than or equal to tau.shape[-1]")
+    if input3.size(at) != self.size(-2):
+        raise RuntimeError(f"{name}: other.shape[{at}] must be equal to input.shape[-2]")
+    if min(self.shape[-2:]) != input2.size(-1):
+        raise RuntimeError(f"{name}: tau.shape[-1] must be equal to min(other.shape[-2], input.shape[-1])")
+    _check_tau(name, self, input2)
+    check_kernel("ormqr_cpu", self)
+    batch = batch_shape(self)
+    lower, factors = _vectors(folded(self), input2)
+    other = folded(input3)
+    if left:
+        return column_major(_applied(lower, factors, other, turned=transpose), batch)
+    # Of a product from the right, the adjoint is one from the left.
+    found = _applied(lower, factors, adjoint(other), turned=not transpose)
+    return column_major(adjoint(found), batch)
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten.linalg_cholesky_ex.default, _linalg_cholesky_ex),
+    *own_if_present("aten::cholesky", _cholesky),  # torch 2.14 removed it
+    own(aten.cholesky_inverse.default, _cholesky_inverse),
+    own(aten._cholesky_solve_helper.default, _cholesky_solve_helper),
+    own(aten.geqrf.default, _geqrf),
+    own(aten.linalg_qr.default, _linalg_qr),
+    own(aten.linalg_householder_product.default, _linalg_householder_product),
+    own(aten.ormqr.default, _ormqr),
+)

@@ -1,0 +1,447 @@
+"""Eigenvalues and eigenvectors of matrices without symmetry: Francis's double-shift QR iteration on a Hessenberg form.
+
+As EISPACK's `hqr2` and LAPACK's `geev` do: balance, reduce to Hessenberg form, chase bulges until every diagonal block is of one or
+two rows, make these triangular, substitute back for the vectors. Real matrices stay real up to the last two steps, so that their
+eigenvalues are real or in exact pairs. All matrices of a batch are swept at once, each within the window that is its own turn.
+
+How many sweeps it takes is data, and read after each; some 3 n are usual, of up to 50 n calls each: this serves small matrices.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.math.matrices import (
+    adjoint,
+    arange,
+    batch_shape,
+    check_square,
+    column_major,
+    conjugate,
+    cut,
+    divided,
+    eye,
+    first_set,
+    folded,
+    lifted,
+    real_part,
+    reflection,
+    unfolded,
+)
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.eager.promotion import number_like
+from eagerdecomp.rules.rule import Rule, own
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+#: Sweeps for each row after which LAPACK gives up, and after how many without a result a shift is made up.
+_SWEEPS = 30
+_STUCK = 10
+
+_BALANCING = 10
+
+
+def _complex(x: Tensor) -> Tensor:
+    return x if x.is_complex() else aten._to_copy.default(x, dtype=x.dtype.to_complex())
+
+
+def _joined(real: Tensor, imaginary: Tensor) -> Tensor:
+    pair = [aten.unsqueeze.default(part, -1) for part in (real, imaginary)]
+    return aten.view_as_complex.default(aten.cat.default(pair, -1))  # type: ignore[no-any-return]
+
+
+def _imaginary(x: Tensor) -> Tensor:
+    return aten.select.int(aten.view_as_real.default(x), -1, 1)  # type: ignore[no-any-return]
+
+
+def _or_one(x: Tensor) -> Tensor:
+    return aten.where.self(aten.eq.Scalar(x, 0), number_like(x, 1.0), x)  # type: ignore[no-any-return]
+
+
+def _column(x: Tensor) -> Tensor:
+    """``[Q, n]`` as ``[Q, n, 1]``."""
+    return aten.unsqueeze.default(x, 2)  # type: ignore[no-any-return]
+
+
+def _row(x: Tensor) -> Tensor:
+    return aten.unsqueeze.default(x, 1)  # type: ignore[no-any-return]
+
+
+class _Places:
+    """The masks of places that all steps on matrices of one size share."""
+
+    def __init__(self, size: int, like: Tensor) -> None:
+        index = arange(0, size, like)
+        self.index = index
+        self.down = aten.sub.Tensor(aten.unsqueeze.default(index, 1), index)  # row minus column
+        self.upper = aten.le.Scalar(self.down, 0)
+        self.below = aten.eq.Scalar(self.down, 1)
+
+    def diagonal(self, values: Tensor, down: int) -> Tensor:
+        """The matrices with ``[Q, n - |down|]`` on one diagonal, zeros elsewhere."""
+        if down:
+            values = aten.constant_pad_nd.default(values, [0, 1] if down > 0 else [1, 0])
+        return aten.where.self(aten.eq.Scalar(self.down, down), _row(values), number_like(values, 0.0))  # type: ignore[no-any-return]
+
+
+def _balanced(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """``D^-1 matrix D`` with rows and columns of about one length, and ``D [Q, n]``, powers of two, so that nothing is rounded.
+
+    Osborne's iteration, in 2-norms, all rows at once: each takes the root of what it would alone, since two may pull at once.
+    """
+    index = arange(0, matrix.size(1), matrix)
+    off = aten.ne.Tensor(aten.unsqueeze.default(index, 1), index)
+    sizes = aten.abs.default(matrix)
+    squares = aten.where.self(off, aten.mul.Tensor(sizes, sizes), number_like(sizes, 0.0))
+    logarithm: Tensor | None = None
+    for _ in range(_BALANCING):
+        columns, rows = aten.sum.dim_IntList(squares, [1]), aten.sum.dim_IntList(squares, [2])
+        alone = aten.logical_or.default(aten.eq.Scalar(columns, 0), aten.eq.Scalar(rows, 0))
+        step = aten.div.Scalar(aten.sub.Tensor(aten.log2.default(rows), aten.log2.default(columns)), 8)
+        step = aten.where.self(alone, number_like(step, 0.0), step)
+        logarithm = step if logarithm is None else aten.add.Tensor(logarithm, step)
+        apart = aten.sub.Tensor(_row(step), _column(step))
+        squares = aten.mul.Tensor(squares, aten.pow.Scalar(4.0, apart))
+    most = 30 if matrix.dtype.to_real() is torch.float32 else 250  # whatever is unbalanced beyond stays in range
+    scale = aten.pow.Scalar(2.0, aten.clamp.default(aten.round.default(logarithm), -most, most))
+    ratio = aten.div.Tensor(_row(scale), _column(scale))
+    return aten.mul.Tensor(matrix, ratio), scale
+
+
+def _turned(work: Tensor, basis: Tensor | None, vector: Tensor, tau: Tensor) -> tuple[Tensor, Tensor | None]:
+    """``H^H work H`` and ``basis H`` for the reflection ``H = I - tau v v^H``."""
+    across = adjoint(vector)
+    back = aten.mul.Tensor(tau, across)
+    work = aten.sub.Tensor(work, aten.mul.Tensor(aten.mul.Tensor(conjugate(tau), vector), aten.bmm.default(across, work)))
+    work = aten.sub.Tensor(work, aten.mul.Tensor(aten.bmm.default(work, vector), back))
+    if basis is not None:
+        basis = aten.sub.Tensor(basis, aten.mul.Tensor(aten.bmm.default(basis, vector), back))
+    return work, basis
+
+
+def _placed(tail: Tensor, one: Tensor, start: int, size: int) -> Tensor:
+    """The vector with its leading 1 in row `start`."""
+    whole = aten.cat.default([one, tail], 1)
+    return aten.constant_pad_nd.default(whole, [0, 0, start, size - start - whole.size(1)])  # type: ignore[no-any-return]
+
+
+def _hessenberg(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
+    batch, size = matrix.shape[:2]
+    basis = aten.expand.default(eye(size, matrix), matrix.shape) if vectors else None
+    one = aten.full.default([batch, 1, 1], 1, dtype=matrix.dtype, device=matrix.device)
+    for step in range(size - 2):
+        _, tail, tau = reflection(cut(aten.slice.Tensor(matrix, 2, step, step + 1), 1, step + 1, size))
+        matrix, basis = _turned(matrix, basis, _placed(tail, one, step + 1, size), tau)
+    return matrix, basis
+
+
+# -- sweeps -------------------------------------------------------------------------------------------------------
+
+
+def _coupled(work: Tensor, places: _Places) -> tuple[Tensor, Tensor]:
+    """The Hessenberg form, zero where it is negligible below its diagonal, and which entries there are not (``[Q, n - 1]``)."""
+    size = work.size(1)
+    sizes = aten.abs.default(aten.diagonal.default(work, 0, 1, 2))
+    beside = aten.add.Tensor(cut(sizes, 1, 1, size), cut(sizes, 1, 0, size - 1))
+    below = aten.abs.default(aten.diagonal.default(work, -1, 1, 2))
+    eps = torch.finfo(work.dtype).eps
+    coupled = aten.gt.Tensor(below, aten.mul.Scalar(_or_one(beside), eps))
+    padded = _column(aten.constant_pad_nd.default(coupled, [1, 0]))
+    kept = aten.logical_or.default(places.upper, aten.logical_and.default(places.below, padded))
+    return aten.where.self(kept, work, number_like(work, 0.0)), coupled
+
+
+def _window(coupled: Tensor, places: _Places) -> tuple[Tensor, Tensor]:
+    """First and last row (``[Q, 1]``) of each matrix's last block of three rows or more: ``n`` and 0 where there is none."""
+    size = coupled.size(1) + 1
+    trios = aten.logical_and.default(cut(coupled, 1, 0, size - 2), cut(coupled, 1, 1, size - 1))
+    none = aten.full.default([], 0, dtype=torch.int64, device=coupled.device)
+    last = aten.amax.default(aten.where.self(trios, cut(places.index, 0, 2, size), none), [1], True)
+    cuts = aten.logical_and.default(
+        aten.logical_not.default(coupled), aten.lt.Tensor(cut(places.index, 0, 0, size - 1), aten.sub.Scalar(last, 1))
+    )
+    first = aten.amax.default(aten.where.self(cuts, cut(places.index, 0, 1, size), none), [1], True)
+    beyond = aten.full.default([], size, dtype=torch.int64, device=coupled.device)
+    return aten.where.self(aten.eq.Scalar(last, 0), beyond, first), last
+
+
+def _shifts(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The last diagonal entries of a matrix with the shifts: LAPACK's choice, which is twice the eigenvalue that is nearer to the
+    last of them, or of real matrices a pair. Eigenvalues then come in its order, as far as rounding lets them."""
+    half = aten.mul.Scalar(aten.sub.Tensor(y, x), 0.5)
+    square = aten.add.Tensor(aten.mul.Tensor(half, half), w)
+    zero = number_like(w, 0.0)
+    if w.is_complex():
+        root = aten.pow.Tensor_Scalar(square, 0.5)
+        away = aten.lt.Scalar(real_part(aten.mul.Tensor(conjugate(half), root)), 0)
+    else:
+        pair = aten.lt.Scalar(square, 0)
+        root = aten.sqrt.default(aten.where.self(pair, zero, square))
+        away = aten.lt.Scalar(half, 0)
+    # The nearer one by the other's distance, which does not cancel.
+    distance = aten.add.Tensor(half, aten.where.self(away, aten.neg.default(root), root))
+    nearer = aten.sub.Tensor(x, aten.div.Tensor(w, _or_one(distance)))
+    if w.is_complex():
+        return nearer, nearer, zero
+    return aten.where.self(pair, x, nearer), aten.where.self(pair, y, nearer), aten.where.self(pair, w, zero)
+
+
+def _start(work: Tensor, first: Tensor, last: Tensor, exceptional: bool) -> Tensor:
+    """Three rows (``[Q, 3, 1]``) of the first column of ``(H - s1) (H - s2)``, by EISPACK's formula, divided by their scale."""
+    batch, size = work.shape[:2]
+    first = aten.clamp.default(first, None, size - 3)
+    last = aten.clamp.default(last, 2)
+    top, end = aten.mul.Scalar(first, size + 1), aten.mul.Scalar(last, size + 1)
+    wanted = [aten.add.Scalar(top, offset) for offset in (0, 1, size, size + 1, 2 * size + 1)]
+    wanted += [aten.sub.Scalar(end, offset) for offset in (0, size + 1, 1, size)]
+    found = aten.gather.default(aten.reshape.default(work, [batch, size * size]), 1, aten.cat.default(wanted, 1))
+    h00, h01, h10, h11, h21, x, y, below, above = aten.split_with_sizes.default(found, [1] * 9, 1)
+    if exceptional:
+        size_of = aten.abs.default(below)
+        x = y = aten.add.Tensor(x, lifted(size_of, x), alpha=0.75)
+        w = aten.mul.Scalar(lifted(aten.mul.Tensor(size_of, size_of), x), -0.4375)
+    else:
+        x, y, w = _shifts(x, y, aten.mul.Tensor(below, above))
+    r, s = aten.sub.Tensor(x, h00), aten.sub.Tensor(y, h00)
+    scale = aten.add.Tensor(aten.add.Tensor(aten.abs.default(r), aten.abs.default(s)), aten.abs.default(h10))
+    scale = lifted(_or_one(scale), r)
+    ratio = aten.div.Tensor(h10, scale)
+    p = aten.sub.Tensor(aten.mul.Tensor(aten.div.Tensor(r, scale), s), aten.div.Tensor(w, scale))
+    p = aten.add.Tensor(p, aten.mul.Tensor(ratio, h01))
+    q = aten.mul.Tensor(ratio, aten.sub.Tensor(aten.sub.Tensor(aten.sub.Tensor(h11, h00), r), s))
+    return aten.unsqueeze.default(aten.cat.default([p, q, aten.mul.Tensor(ratio, h21)], 1), 2)  # type: ignore[no-any-return]
+
+
+def _swept(
+    work: Tensor, basis: Tensor | None, first: Tensor, last: Tensor, rows: tuple[int, int], exceptional: bool
+) -> tuple[Tensor, Tensor | None]:
+    """One bulge chased through each matrix's window; `rows` are the first and last of them all."""
+    batch, size = work.shape[:2]
+    start = _start(work, first, last, exceptional)
+    first, last = _column(first), _column(last)
+    zero = number_like(work, 0.0)
+    one = aten.full.default([batch, 1, 1], 1, dtype=work.dtype, device=work.device)
+    single = batch == 1  # then every step is within the window, and what follows masks nothing
+    for step in range(rows[0], rows[1]):
+        end = min(step + 3, rows[1] + 1)
+        if step == rows[0]:
+            column = start
+        else:
+            column = cut(aten.slice.Tensor(work, 2, step - 1, step), 1, step, end)
+            if not single:
+                here = cut(start, 1, 0, end - step)
+                column = aten.where.self(aten.eq.Scalar(first, step), here, column)
+        if not single and end == step + 3:
+            within = aten.le.Tensor(arange(step, end, work), aten.squeeze.dim(last, 2))
+            column = aten.where.self(_column(within), column, zero)
+        _, tail, tau = reflection(column)
+        if not single:
+            active = aten.logical_and.default(aten.le.Scalar(first, step), aten.gt.Scalar(last, step))
+            tau = aten.where.self(active, tau, zero)
+        work, basis = _turned(work, basis, _placed(tail, one, step, size), tau)
+    return work, basis
+
+
+def _by_blocks(matrix: Tensor, vectors: bool, places: _Places) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Triangular but for blocks of two rows, similar to the matrix by the basis, and which entries below the diagonal are left."""
+    size = matrix.size(1)
+    work, basis = _hessenberg(matrix, vectors)
+    for sweep in range(_SWEEPS * max(size, _STUCK)):
+        work, coupled = _coupled(work, places)
+        if size < 3:
+            return work, basis, coupled
+        first, last = _window(coupled, places)
+        final = int(aten._local_scalar_dense.default(aten.amax.default(last)))
+        if not final:
+            return work, basis, coupled
+        least = int(aten._local_scalar_dense.default(aten.amin.default(first)))
+        work, basis = _swept(work, basis, first, last, (least, final), sweep % (_STUCK + 1) == _STUCK)
+    failed = aten.unsqueeze.default(aten.gt.Scalar(aten.squeeze.dim(last, 1), 0), 1)
+    raise _NoConvergence(first_set(failed))
+
+
+class _NoConvergence(Exception):
+    def __init__(self, info: Tensor) -> None:
+        super().__init__(info)
+        self.info = info
+
+
+# -- blocks of two rows -------------------------------------------------------------------------------------------
+
+
+def _roots(half: Tensor, product: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The larger root ``z`` of ``z^2 = 2 half z + product``, complex; of real numbers also where the roots are a pair."""
+    square = aten.add.Tensor(aten.mul.Tensor(half, half), product)
+    if square.is_complex():
+        root = aten.pow.Tensor_Scalar(square, 0.5)
+        towards = real_part(aten.mul.Tensor(conjugate(half), root))
+        return aten.add.Tensor(half, aten.where.self(aten.lt.Scalar(towards, 0), aten.neg.default(root), root)), None
+    root = aten.sqrt.default(aten.abs.default(square))
+    pair = aten.lt.Scalar(square, 0)
+    real = aten.where.self(aten.lt.Scalar(half, 0), aten.neg.default(root), root)
+    zero = number_like(root, 0.0)
+    real, imaginary = aten.where.self(pair, zero, real), aten.where.self(pair, root, zero)
+    return _joined(aten.add.Tensor(half, real), imaginary), pair
+
+
+def _triangular(
+    work: Tensor, basis: Tensor | None, coupled: Tensor, places: _Places
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Eigenvalues ``[Q, n]``, and with a basis the triangular form and its basis, complex."""
+    size = work.size(1)
+    diagonal = aten.diagonal.default(work, 0, 1, 2)
+    if size == 1:
+        return _complex(diagonal), None if basis is None else _complex(work), None if basis is None else _complex(basis)
+    a, d = cut(diagonal, 1, 0, size - 1), cut(diagonal, 1, 1, size)
+    b, c = aten.diagonal.default(work, 1, 1, 2), aten.diagonal.default(work, -1, 1, 2)
+    product = aten.mul.Tensor(b, c)
+    z, pair = _roots(aten.mul.Scalar(aten.sub.Tensor(a, d), 0.5), product)
+    a, c, d, product = _complex(a), _complex(c), _complex(d), _complex(product)
+    one, other = aten.add.Tensor(d, z), aten.sub.Tensor(d, aten.div.Tensor(product, _or_one(z)))
+    if pair is not None:
+        other = aten.where.self(pair, conjugate(one), other)
+    # The first of a block of two rows, and the second.
+    leads, follows = aten.constant_pad_nd.default(coupled, [0, 1]), aten.constant_pad_nd.default(coupled, [1, 0])
+    values = aten.where.self(leads, aten.constant_pad_nd.default(one, [0, 1]), _complex(diagonal))
+    values = aten.where.self(follows, aten.constant_pad_nd.default(other, [1, 0]), values)
+    if basis is None:
+        return values, None, None
+    # (z, c) is an eigenvector of the block.
+    size_z, size_c = aten.abs.default(z), aten.abs.default(c)
+    most = _or_one(aten.maximum.default(size_z, size_c))
+    size_z, size_c = aten.div.Tensor(size_z, most), aten.div.Tensor(size_c, most)
+    length = aten.sqrt.default(aten.add.Tensor(aten.mul.Tensor(size_z, size_z), aten.mul.Tensor(size_c, size_c)))
+    length = lifted(aten.mul.Tensor(_or_one(length), most), z)
+    zero, unit = number_like(z, 0.0), number_like(z, 1.0)
+    cosine = aten.where.self(coupled, aten.div.Tensor(z, length), zero)
+    sine = aten.where.self(coupled, aten.div.Tensor(c, length), zero)
+    along = aten.where.self(leads, aten.constant_pad_nd.default(cosine, [0, 1]), unit)
+    along = aten.where.self(follows, aten.constant_pad_nd.default(conjugate(cosine), [1, 0]), along)
+    turn = aten.add.Tensor(places.diagonal(along, 0), places.diagonal(sine, 1))
+    turn = aten.sub.Tensor(turn, places.diagonal(conjugate(sine), -1))
+    work = aten.bmm.default(adjoint(turn), aten.bmm.default(_complex(work), turn))
+    return values, work, aten.bmm.default(_complex(basis), turn)
+
+
+# -- vectors ------------------------------------------------------------------------------------------------------
+
+
+def _substituted(work: Tensor, values: Tensor, places: _Places) -> Tensor:
+    """The eigenvectors of triangular matrices, by substitution for all columns at once; 14 calls a row.
+
+    Columns are kept within 1: of a matrix that lacks eigenvectors the divisors are those of rounding, and would leave the range.
+    """
+    size = work.size(1)
+    info = torch.finfo(work.dtype)
+    least = aten.clamp.default(aten.mul.Scalar(aten.abs.default(values), info.eps), info.tiny * size / info.eps)
+    zero, one = number_like(work, 0.0), number_like(work, 1.0)
+    found: Tensor | None = None
+    for at in reversed(range(size)):
+        own_column = aten.eq.Scalar(places.index, at)
+        if found is None:
+            found = _row(aten.expand.default(aten._to_copy.default(own_column, dtype=work.dtype), [work.size(0), size]))
+            continue
+        beside = cut(aten.slice.Tensor(work, 1, at, at + 1), 2, at + 1, size)
+        gap = aten.sub.Tensor(values, aten.slice.Tensor(values, 1, at, at + 1))
+        gap = aten.where.self(aten.lt.Tensor(aten.abs.default(gap), least), lifted(least, gap), gap)
+        row = aten.div.Tensor(aten.bmm.default(beside, found), _row(gap))
+        after = aten.gt.Scalar(places.index, at)
+        row = aten.where.self(after, row, aten.where.self(own_column, one, zero))
+        bound = lifted(aten.clamp.default(aten.abs.default(row), 1), row)
+        found = aten.div.Tensor(aten.cat.default([row, found], 1), bound)
+    assert found is not None
+    return found
+
+
+def _normalized(vectors: Tensor, values: Tensor, real: bool) -> Tensor:
+    """Of length 1, the largest entry real, as LAPACK gives them; of real matrices in pairs, or real."""
+    vectors = aten.div.Tensor(vectors, lifted(_or_one(aten.amax.default(aten.abs.default(vectors), [1], True)), vectors))
+    place = aten.argmax.default(aten.abs.default(vectors), 1, True)
+    head = aten.gather.default(vectors, 1, place)
+    turn = aten.div.Tensor(conjugate(head), lifted(_or_one(aten.abs.default(head)), head))
+    vectors = aten.mul.Tensor(vectors, turn)
+    parts, imaginary = real_part(vectors), _imaginary(vectors)
+    index = aten.unsqueeze.default(arange(0, vectors.size(1), vectors), 1)
+    still = aten.eq.Tensor(index, place)
+    if real:
+        still = aten.logical_or.default(still, _row(aten.eq.Scalar(_imaginary(values), 0)))
+    imaginary = aten.where.self(still, number_like(imaginary, 0.0), imaginary)
+    # The parts that are left: where eigenvalues are one within rounding, those of a real vector are of two.
+    squares = aten.add.Tensor(aten.mul.Tensor(parts, parts), aten.mul.Tensor(imaginary, imaginary))
+    length = _or_one(aten.sqrt.default(aten.sum.dim_IntList(squares, [1], True)))
+    vectors = _joined(aten.div.Tensor(parts, length), aten.div.Tensor(imaginary, length))
+    size = vectors.size(2)
+    if real and size > 1:
+        before = aten.cat.default([cut(vectors, 2, 0, 1), cut(vectors, 2, 0, size - 1)], 2)
+        second = _row(aten.lt.Scalar(_imaginary(values), 0))
+        vectors = aten.where.self(second, conjugate(before), vectors)
+    return vectors
+
+
+def _eigen(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
+    """Eigenvalues and eigenvectors of ``[Q, n, n]``, complex, in the order in which they stand on the diagonal."""
+    size = matrix.size(1)
+    top = _or_one(aten.amax.default(aten.abs.default(matrix), [1, 2], True))
+    work, scale = _balanced(divided(matrix, top))
+    # What balancing left larger than it found, or smaller, is what the rest computes with.
+    again = _or_one(aten.amax.default(aten.abs.default(work), [1, 2], True))
+    places = _Places(size, work)
+    work, basis, coupled = _by_blocks(aten.div.Tensor(work, again), vectors, places)
+    values, upper, basis = _triangular(work, basis, coupled, places)
+    answer = aten.mul.Tensor(values, aten.squeeze.dim(aten.mul.Tensor(top, again), 2))
+    if basis is None or upper is None:
+        return answer, None
+    found = aten.bmm.default(basis, _substituted(upper, values, places))
+    return answer, _normalized(aten.mul.Tensor(found, _column(scale)), answer, not matrix.is_complex())
+
+
+# -- the ops ------------------------------------------------------------------------------------------------------
+
+
+def _checked(name: str, self: Tensor) -> torch.dtype:
+    check_square(name, self)
+    if not (self.is_floating_point() or self.is_complex()):
+        raise RuntimeError(f"Unknown Complex ScalarType for {scalar_type_name(self.dtype)}")
+    if self.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
+        raise not_implemented("linalg_eig_out_cpu", self.dtype)
+    return self.dtype.to_complex()
+
+
+def _found(name: str, self: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
+    top = aten._local_scalar_dense.default(aten.amax.default(aten.abs.default(self)))
+    if not math.isfinite(top):
+        raise RuntimeError(f"torch.{name}: input tensor should not contain infs or NaNs.")
+    try:
+        return _eigen(folded(self), vectors)
+    except _NoConvergence as failure:
+        aten._linalg_check_errors.default(failure.info, name, is_matrix=self.dim() == 2)
+        raise
+
+
+def _linalg_eig(self: Tensor) -> tuple[Tensor, Tensor]:
+    dtype = _checked("linalg.eig", self)
+    batch = batch_shape(self)
+    if not self.numel():
+        values = aten.empty.memory_format(self.shape[:-1], dtype=dtype, device=self.device)
+        return values, column_major(aten.empty.memory_format(folded(self).shape, dtype=dtype, device=self.device), batch)
+    values, vectors = _found("linalg.eig", self, True)
+    assert vectors is not None
+    return unfolded(values, batch), column_major(vectors, batch)
+
+
+def _linalg_eigvals(self: Tensor) -> Tensor:
+    dtype = _checked("linalg.eigvals", self)
+    if not self.numel():
+        return aten.empty.memory_format(self.shape[:-1], dtype=dtype, device=self.device)  # type: ignore[no-any-return]
+    return unfolded(_found("linalg.eigvals", self, False)[0], batch_shape(self))
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten.linalg_eig.default, _linalg_eig),
+    own(aten._linalg_eigvals.default, _linalg_eigvals),
+)

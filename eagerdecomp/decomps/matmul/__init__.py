@@ -1,0 +1,1 @@
+"""Decompositions of matrix products, convolution, attention, recurrent layers and Fourier transforms."""

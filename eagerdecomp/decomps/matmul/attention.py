@@ -1,0 +1,121 @@
+"""Fused attention as matrix products and a softmax: torch's flash attention for the CPU, forward and backward.
+
+The products are batched over key/value heads. The query heads that share one (grouped-query attention) lie side by side in the
+rows of one product, so nothing is expanded, and the gradients of keys and values come out summed over their group.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.math.attention_heads import as_rows, check_attention, heads_last, laid_out_as, scaling_of, visible, widened
+from eagerdecomp.eager.precision import wide_type
+from eagerdecomp.rules.rule import Rule, own
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+def _scores(rows: Tensor, key_rows: Tensor, query: Tensor, key: Tensor, is_causal: bool, attn_mask: Tensor | None) -> Tensor:
+    """``rows @ key_rows^T`` for each group, masked; `rows` are scaled queries."""
+    scores: Tensor = aten.bmm.default(rows, aten.permute.default(key_rows, [0, 2, 1]))
+    if attn_mask is None and not is_causal:
+        return scores
+    batch, heads, length, _ = query.shape
+    groups, keys = key.shape[1], key.shape[2]
+    # A mask of queries by keys fits the scores of each head; others want batch and heads apart.
+    apart = heads != groups or (attn_mask is not None and attn_mask.dim() != 2)
+    if apart:
+        scores = aten.view.default(scores, [batch, heads, length, keys])
+    if attn_mask is not None:
+        scores = aten.add.Tensor(scores, attn_mask)
+    if is_causal:
+        nothing = aten.full.default([], -math.inf, dtype=wide_type(query.dtype), device=query.device)
+        scores = aten.where.self(visible(length, keys, query.device), scores, nothing)
+    return aten.view.default(scores, [batch * groups, heads // groups * length, keys]) if apart else scores
+
+
+def _forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    check_attention(query, key, value, dropout_p, attn_mask)
+    groups = key.shape[1]
+    rows = aten.mul.Scalar(as_rows(query, groups), scaling_of(query, scale))
+    # A part of a cache is not copied for each word that is written.
+    key_rows, value_rows = (as_rows(x, groups, by_strides=query.shape[2] == 1) for x in (key, value))
+    scores = _scores(rows, key_rows, query, key, is_causal, attn_mask)
+    if attn_mask is None:
+        weights = aten._softmax.default(scores, -1, False)
+        out = aten.bmm.default(weights, value_rows)
+        # exp(top - lse) is the largest weight of its row, so the softmax kernel's answer holds the log-sum-exp.
+        lse = aten.sub.Tensor(aten.amax.default(scores, [-1]), aten.log.default(aten.amax.default(weights, [-1])))
+    else:
+        # A row that the mask empties answers zeros, and 0 for its log-sum-exp.
+        zero, one = (aten.full.default([], x, dtype=wide_type(query.dtype), device=query.device) for x in (0.0, 1.0))
+        top = aten.amax.default(scores, [-1], True)
+        top = aten.where.self(aten.eq.Scalar(top, -math.inf), zero, top)
+        weights = aten.exp.default(aten.sub.Tensor(scores, top))
+        total = aten.sum.dim_IntList(weights, [-1], True)
+        total = aten.where.self(aten.eq.Scalar(total, 0), one, total)
+        out = aten.div.Tensor(aten.bmm.default(weights, value_rows), total)
+        lse = aten.add.Tensor(top, aten.log.default(total))
+    batch, heads, length, width = query.shape
+    out, lse = aten.view.default(out, [batch, heads, length, width]), aten.view.default(lse, [batch, heads, length])
+    return laid_out_as(out, query), heads_last(lse, [batch, heads, length], wide_type(query.dtype))
+
+
+def _backward(
+    grad_out: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor] | tuple[None, None, None]:
+    if grad_out is None:  # autograd's undefined gradient
+        return None, None, None
+    batch, heads, length, width = query.shape
+    groups, keys = key.shape[1], key.shape[2]
+    by_row = [batch * groups, heads // groups * length, 1]
+    scaling = scaling_of(query, scale)
+    rows = aten.mul.Scalar(as_rows(query, groups), scaling)
+    key_rows, value_rows, grad_rows = (as_rows(x, groups) for x in (key, value, grad_out))
+    if not logsumexp.is_contiguous():
+        logsumexp = aten.clone.default(logsumexp, memory_format=torch.contiguous_format)
+    scores = _scores(rows, key_rows, query, key, is_causal, attn_mask)
+    weights = aten.exp.default(aten.sub.Tensor(scores, aten.view.default(logsumexp, by_row)))
+    # The softmax's own gradient: weights * (grad_weights - sum(grad_weights * weights)), the sum being grad_out . out.
+    inner = aten.sum.dim_IntList(aten.mul.Tensor(widened(grad_out), widened(out)), [-1], True)
+    grad_weights = aten.bmm.default(grad_rows, aten.permute.default(value_rows, [0, 2, 1]))
+    grad_scores = aten.mul.Tensor(weights, aten.sub.Tensor(grad_weights, aten.view.default(inner, by_row)))
+    grad_query = aten.mul.Scalar(aten.bmm.default(grad_scores, key_rows), scaling)
+    grad_key = aten.bmm.default(aten.permute.default(grad_scores, [0, 2, 1]), rows)
+    grad_value = aten.bmm.default(aten.permute.default(weights, [0, 2, 1]), grad_rows)
+    of_queries, of_keys = [batch, heads, length, width], [batch, groups, keys, width]
+    return (
+        heads_last(aten.view.default(grad_query, of_queries), of_queries, query.dtype),
+        heads_last(aten.view.default(grad_key, of_keys), of_keys, key.dtype),
+        heads_last(aten.view.default(grad_value, of_keys), of_keys, value.dtype),
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten._scaled_dot_product_flash_attention_for_cpu.default, _forward),
+    own(aten._scaled_dot_product_flash_attention_for_cpu_backward.default, _backward),
+)

@@ -1,0 +1,286 @@
+"""Laws that eager draws by rejection, one number at a time: gamma, Dirichlet, Poisson, binomial. The law is followed, no stream.
+
+Here a fixed number of candidates is drawn for every element at once, and the first that is accepted is taken. Where none is, the
+first candidate stands, which bends the law by at most the stated chance of that: 3e-11 of the elements of a gamma, 2e-10 of those
+of a Poisson or binomial law with a mean of 10 and less for others. Means below 10 are drawn by inversion of the distribution
+function, cut where 4e-18 of the mass is left. Everything is computed in float64 and rounded once, as eager's kernels do.
+
+Only `poisson` reads its argument, to refuse a rate below 0 as eager does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.math.operators import Term, choose, polynomial, steps
+from eagerdecomp.eager.generators import drawing_from
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.rules.rule import Rule, own
+
+__all__ = ["RULES"]
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
+
+aten = torch.ops.aten
+
+# A candidate for a gamma variate is refused with a chance of at most 0.049 (shape 1), one for a Poisson or binomial variate with at
+# most 0.291 (20 trials, chance 1/2).
+_GAMMA_ROUNDS = 8
+_COUNT_ROUNDS = 18
+
+# From this mean on counts are drawn by rejection.
+_LARGE_MEAN = 10.0
+
+# A Poisson variate of mean 10 is below this but for a chance of 4e-18; a binomial one of that mean all the more.
+_INVERSION_TERMS = 48
+
+# Many candidates for each of so many elements at a time: their temporaries stay in a cache, and memory near that of the result.
+_CHUNK = 2**14
+
+# Where Stirling's series takes over from a table of log-factorials.
+_TABLE = 16
+
+
+def _in_chunks(draw: Callable[..., Term], *parameters: Tensor) -> Term:
+    """``draw`` on the elements of float64 tensors of one dimension and size, a part of them at a time."""
+    count = parameters[0].numel()
+    if count <= _CHUNK:
+        return draw(*map(Term, parameters))
+    sizes = [min(_CHUNK, count - start) for start in range(0, count, _CHUNK)]
+    parts = zip(*(aten.split_with_sizes.default(parameter, sizes) for parameter in parameters), strict=True)
+    return Term(aten.cat.default([draw(*map(Term, part)).tensor for part in parts]))
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    wide = tensor if tensor.dtype is torch.float64 else aten._to_copy.default(tensor, dtype=torch.float64)
+    return aten.reshape.default(wide, [-1])  # type: ignore[no-any-return]
+
+
+def _shaped(flat: Term, like: Tensor) -> Tensor:
+    return aten.view.default(flat.to(like.dtype).tensor, list(like.shape))  # type: ignore[no-any-return]
+
+
+def _uniform(like: Term, rounds: int) -> Term:
+    return Term(aten.rand.default([rounds, like.tensor.size(0)], dtype=torch.float64, device=like.tensor.device))
+
+
+def _first(accepted: Term, candidates: Term) -> Term:
+    """Of each column the first candidate accepted; of one without any, the first."""
+    chosen = aten.argmax.default(accepted.to(torch.uint8).tensor, 0, True)
+    return Term(aten.squeeze.dim(aten.gather.default(candidates.tensor, 0, chosen), 0))
+
+
+# -- gamma and Dirichlet --------------------------------------------------------------------------------------------------
+
+
+def _gamma(shape: Term) -> tuple[Term, Term]:
+    """A variate of shape + 1 where `shape` is below 1, and the logarithm of the factor that takes it back to `shape`.
+
+    After Marsaglia and Tsang, "A simple method for generating gamma variables" (2000).
+    """
+    small = shape < 1
+    offset = choose(small, shape + 1, shape) - 1 / 3
+    noise = Term(aten.randn.default([_GAMMA_ROUNDS, shape.tensor.size(0)], dtype=torch.float64, device=shape.tensor.device))
+    level = _uniform(shape, _GAMMA_ROUNDS + 1)
+    step = noise * (9 * offset).rsqrt()
+    # offset * (1 - v + log v), v = (1 + step)**3, without the cancellation that large shapes bring. NaN where v < 0: refused.
+    bound = 0.5 * noise * noise + offset * (3 * step.log1p() - step * polynomial(step, [3.0, 3.0, 1.0]))
+    levels = (-level).log1p()
+    accepted = Term(aten.slice.Tensor(levels.tensor, 0, 0, _GAMMA_ROUNDS)) < bound
+    root = _first(accepted, step) + 1
+    spare = Term(aten.select.int(levels.tensor, 0, _GAMMA_ROUNDS))
+    return offset * root * root * root, choose(small, spare / shape, 0.0)
+
+
+def _draw_gamma(shape: Term) -> Term:
+    drawn, factor = _gamma(shape)
+    return drawn * factor.exp()
+
+
+def _draw_log_gamma(shape: Term) -> Term:
+    drawn, factor = _gamma(shape)
+    return drawn.log() + factor
+
+
+def _standard_gamma(self: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    if self.dtype not in (torch.float32, torch.float64):
+        raise not_implemented("gamma_cpu", self.dtype)
+    with drawing_from(generator, self.device):
+        drawn = _in_chunks(_draw_gamma, _flat(self))
+    # As eager: never 0, and not NaN either.
+    least = torch.finfo(self.dtype).tiny
+    return _shaped(choose(drawn > least, drawn, least), self)
+
+
+def _sample_dirichlet(self: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    if self.dtype not in (torch.float32, torch.float64):
+        raise not_implemented("dirichlet", self.dtype)
+    with drawing_from(generator, self.device):
+        logs = _in_chunks(_draw_log_gamma, _flat(self))
+    # Logarithms keep apart what small shapes draw, where the variates themselves underflow; those of shapes of 0 are all alike.
+    logs = choose(logs > -1e300, logs, -1e300)
+    shares = aten._softmax.default(aten.view.default(logs.tensor, list(self.shape)), -1, False)
+    limits = torch.finfo(self.dtype)
+    clamped = aten.clamp.default(shares, limits.tiny, 1 - limits.eps / 2)
+    return clamped if self.dtype is torch.float64 else aten._to_copy.default(clamped, dtype=self.dtype)  # type: ignore[no-any-return]
+
+
+# -- counts: Poisson and binomial -----------------------------------------------------------------------------------------
+
+
+def _invert(first: Term, ratios: Term) -> Term:
+    """A count by inversion, from the logarithms of its chance of 0 and of the ratios of successive chances."""
+    logs = Term(aten.cat.default([aten.unsqueeze.default(first.tensor, 0), ratios.tensor])).cumsum()
+    passed = logs.exp().cumsum() <= _uniform(first, 1)
+    return Term(aten.sum.dim_IntList(passed.tensor, [0], dtype=torch.float64))
+
+
+def _stirling_table(like: Tensor) -> Tensor:
+    """What Stirling's formula about ``k + 1`` leaves of ``log k!``, for the first `_TABLE` counts."""
+    counts = Term(aten.arange.start_step(0, _TABLE, 1, dtype=torch.float64, device=like.device))
+    factorials = counts.clamp(1).log().cumsum()
+    return (factorials - (counts + 0.5) * (counts + 1).log() + counts + (1 - 0.5 * math.log(2 * math.pi))).tensor
+
+
+def _stirling_rest(count: Term, table: Tensor) -> Term:
+    near = aten.index.Tensor(table, [count.clamp(0, _TABLE - 1).to(torch.int64).tensor])
+    inverse = 1 / (count + 1)
+    square = inverse * inverse
+    return choose(count < _TABLE, Term(near), inverse * polynomial(square, [1 / 12, -1 / 360, 1 / 1260]))
+
+
+class _Hat(NamedTuple):
+    """The table mountain over a histogram, by Hörmann's fits: where it stands, how wide, how high."""
+
+    centre: Term
+    width: Term
+    shoulder: Term
+    height: Term
+
+
+def _reject(hat: _Hat, log_chance: Callable[[Term], Term], limit: Term | None = None) -> Term:
+    """A count by transformed rejection; `log_chance` of a count up to a constant that is part of the hat's height.
+
+    After Hörmann, "The transformed rejection method for generating Poisson random variables" and "The generation of binomial random
+    variates" (both 1993), without their squeezes, which only save evaluations.
+    """
+    u, v = _uniform(hat.centre, _COUNT_ROUNDS) - 0.5, _uniform(hat.centre, _COUNT_ROUNDS)
+    edge = 0.5 - u.abs()
+    counts = ((2 * hat.shoulder / edge + hat.width) * u + hat.centre).floor()
+    bound = (v * hat.height / (hat.shoulder / (edge * edge) + hat.width)).log()
+    accepted = (bound <= log_chance(counts)) & (counts >= 0)
+    if limit is not None:
+        accepted = accepted & (counts <= limit)
+    return _first(accepted, counts).clamp(0)
+
+
+def _draw_small_poisson(rate: Term) -> Term:
+    orders = steps(1, _INVERSION_TERMS, rate.tensor)
+    return _invert(-rate, rate.log() - orders.log())
+
+
+def _draw_large_poisson(rate: Term) -> Term:
+    table = _stirling_table(rate.tensor)
+    width = 0.931 + 2.53 * rate.sqrt()
+    hat = _Hat(rate + 0.43, width, 0.02483 * width - 0.059, 1.1239 + 1.1328 / (width - 3.4))
+    scale = 0.5 * (2 * math.pi * rate).log()
+
+    def log_chance(count: Term) -> Term:
+        # Relative to the rate, so that large rates do not cancel.
+        beyond = count - rate + 1
+        return beyond - (count + 0.5) * (beyond / rate).log1p() - scale - _stirling_rest(count, table)
+
+    return _reject(hat, log_chance)
+
+
+def _draw_poisson(rate: Term) -> Term:
+    large = rate >= _LARGE_MEAN
+    below, above = _draw_small_poisson(choose(large, 0.0, rate)), _draw_large_poisson(choose(large, rate, _LARGE_MEAN))
+    return choose(large, above, below)
+
+
+def _poisson(self: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    if not self.dtype.is_floating_point:
+        raise not_implemented("poisson_cpu", self.dtype)
+    draw = _draw_poisson
+    if self.numel():
+        # Eager refuses a negative rate; knowing the range, half of the work can mostly be left out.
+        least, most = (aten._local_scalar_dense.default(bound.default(self)) for bound in (aten.amin, aten.amax))
+        if not least >= 0:
+            raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+        draw = _draw_small_poisson if most < _LARGE_MEAN else _draw_large_poisson if least >= _LARGE_MEAN else _draw_poisson
+    with drawing_from(generator, self.device):
+        return _shaped(_in_chunks(draw, _flat(self)), self)
+
+
+def _draw_small_binomial(trials: Term, chance: Term) -> Term:
+    orders = steps(1, _INVERSION_TERMS, trials.tensor)
+    odds = chance / (1 - chance)
+    return _invert(trials * (-chance).log1p(), ((trials - orders + 1).clamp(0) / orders * odds).log())
+
+
+def _draw_large_binomial(trials: Term, chance: Term) -> Term:
+    table = _stirling_table(trials.tensor)
+    mean, rest = trials * chance, trials * (1 - chance)
+    spread = (mean * (1 - chance)).sqrt()
+    width = 1.15 + 2.53 * spread
+    shoulder = 0.0248 * width - 0.0873 + 0.01 * chance
+    hat = _Hat(mean + 0.5, width, shoulder, (2.83 + 5.1 / width) * spread)
+
+    def log_chance(count: Term) -> Term:
+        other = trials - count
+        # Relative to the two means, so that many trials do not cancel.
+        return (
+            -(count + 0.5) * ((count - mean + 1) / mean).log1p()
+            - (other + 0.5) * ((other - rest + 1) / rest).log1p()
+            - _stirling_rest(count, table)
+            - _stirling_rest(other, table)
+        )
+
+    top = log_chance(((trials + 1) * chance).floor())
+    return _reject(hat, lambda count: log_chance(count) - top, trials)
+
+
+def _draw_binomial(trials: Term, chance: Term) -> Term:
+    """Of the rarer outcome; where either parameter is out of its range the answer is replaced by the caller."""
+    large = trials * chance >= _LARGE_MEAN
+    above = _draw_large_binomial(choose(large, trials, 2 * _LARGE_MEAN), choose(large, chance, 0.5))
+    return choose(large, above, _draw_small_binomial(trials, choose(large, 0.0, chance)))
+
+
+# Some 130 calls: the two ways to draw, and a chance above 1/2 as that of the other outcome.
+def _binomial(count: Tensor, prob: Tensor, generator: torch.Generator | None = None) -> Any:
+    if not count.dtype.is_floating_point:
+        raise ValueError(f"binomial only supports floating-point dtypes for count, got: {scalar_type_name(count.dtype)}")
+    if count.dtype is not prob.dtype:
+        raise RuntimeError(f"Found dtype {scalar_type_name(prob.dtype)} but expected {scalar_type_name(count.dtype)}")
+    if count.dtype not in (torch.float32, torch.float64):
+        raise not_implemented("binomial_cpu", count.dtype)
+    shape = broadcast_shapes(count.shape, prob.shape)
+    full = [one if list(one.shape) == shape else aten.expand.default(one, shape) for one in (count, prob)]
+    given, chance = Term(_flat(full[0])), Term(_flat(full[1]))
+    flip = chance > 0.5
+    rarer = choose(flip, 1 - chance, chance).clamp(0, 0.5)
+    with drawing_from(generator, count.device):
+        drawn = _in_chunks(_draw_binomial, given.floor().clamp(0).tensor, rarer.tensor)
+    drawn = choose(flip, given - drawn, drawn)
+    drawn = choose((given > 0) & (chance > 0), drawn, 0.0)
+    drawn = choose(chance.isnan() & (given > 0), chance, drawn)
+    return aten.view.default(drawn.to(count.dtype).tensor, shape)
+
+
+def _takes_generator(*args: Any, **kwargs: Any) -> bool:
+    """Of these ops it is the last argument, by position or by name."""
+    return any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values()))
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten._standard_gamma.default, _standard_gamma, effects=_takes_generator),
+    own(aten._sample_dirichlet.default, _sample_dirichlet, effects=_takes_generator),
+    own(aten.poisson.default, _poisson, effects=_takes_generator),
+    own(aten.binomial.default, _binomial, effects=_takes_generator),
+)

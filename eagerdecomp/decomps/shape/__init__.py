@@ -1,0 +1,1 @@
+"""Decompositions of views, copies, padding, indexing and factories."""

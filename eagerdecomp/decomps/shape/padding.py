@@ -1,0 +1,137 @@
+"""Padding by what the input holds: one vector of places a dimension, by which the forward picks and the gradient adds up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.tensors import suggested_memory_format
+from eagerdecomp.decomps.math.pool_windows import laid_along
+from eagerdecomp.eager.layouts import in_format_of
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.rules.rule import Rule, own
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+#: ``places(size, before, after, device)``: where each element of the padded dimension comes from.
+Places = Callable[[int, int, int, torch.device], Tensor]
+
+
+def _replicated(size: int, before: int, after: int, device: torch.device) -> Tensor:
+    places: Tensor = aten.arange.start_step(-before, size + after, device=device)
+    return places if before <= 0 and after <= 0 else aten.clamp.default(places, 0, size - 1)
+
+
+def _reflected(size: int, before: int, after: int, device: torch.device) -> Tensor:
+    places: Tensor = aten.arange.start_step(-before, size + after, device=device)
+    if before > 0:
+        places = aten.abs.default(places)
+    if after > 0:  # size - 1 - |size - 1 - place|
+        past = aten.abs.default(aten.sub.Scalar(places, size - 1))
+        places = aten.add.Scalar(aten.neg.default(past), size - 1)
+    return places
+
+
+def _pairs(padding: Sequence[int]) -> list[tuple[int, int]]:
+    """Before and after, first dimension first: the operators count from the last."""
+    return list(zip(padding[::2], padding[1::2], strict=True))[::-1]
+
+
+def _index(self: Tensor, padding: Sequence[int], places: Places) -> list[Tensor | None]:
+    """The index that pads `self`: from the first dimension padded to the last, since dimensions between have to be indexed too."""
+    dims = len(padding) // 2
+    first = next((dim for dim, pair in enumerate(_pairs(padding)) if any(pair)), dims - 1)
+    pairs, sizes = _pairs(padding)[first:], self.shape[self.dim() - dims + first :]
+    vectors = [places(size, *pair, self.device) for size, pair in zip(sizes, pairs, strict=True)]
+    rank = len(vectors)
+    if rank > 1:
+        vectors = [laid_along(vector, dim, rank) for dim, vector in enumerate(vectors)]
+    return [*[None] * (self.dim() - rank), *vectors]
+
+
+def _padded(dims: int, kind: str, places: Places) -> Callable[..., Any]:
+    def run(self: Tensor, padding: list[int]) -> Any:
+        _check(self, padding, dims, kind)
+        if self.dtype is torch.bool:
+            raise not_implemented(f"{kind}_pad{dims}d", self.dtype)
+        return in_format_of(aten.index.Tensor(self, _index(self, padding, places)), _formed(self, dims))
+
+    return run
+
+
+def _padded_backward(dims: int, kind: str, places: Places) -> Callable[..., Any]:
+    def run(grad_output: Tensor, self: Tensor, padding: list[int]) -> Any:
+        _check(self, padding, dims, kind)
+        expected = [*self.shape[:-dims], *_sizes(self, padding)]
+        if list(grad_output.shape) != expected:
+            raise RuntimeError(f"gradOutput width unexpected. Expected: {expected[-1]}, Got: {grad_output.size(-1)}")
+        if self.dtype is not grad_output.dtype:
+            want, got = scalar_type_name(grad_output.dtype), scalar_type_name(self.dtype)
+            raise RuntimeError(f"expected scalar type {want} but found {got}")
+        if not (self.dtype.is_floating_point or self.dtype.is_complex):
+            raise not_implemented(f"{kind}_pad{dims}d_backward", self.dtype)
+        zeros = aten.full.default(list(self.shape), 0, dtype=self.dtype, device=self.device)
+        if not grad_output.numel():
+            return in_format_of(zeros, _formed(self, dims))
+        summed = aten.index_put.default(zeros, _index(self, padding, places), grad_output, True)
+        formed = _formed(self, dims)
+        form = torch.contiguous_format if formed is None or _plainly_row_major(formed) else suggested_memory_format(formed)
+        # The sums are row-major as the zeros are: to ask them would make one program for each size.
+        return summed if form is torch.contiguous_format else aten.clone.default(summed, memory_format=form)
+
+    return run
+
+
+def _formed(self: Tensor, dims: int) -> Tensor | None:
+    """What tells the kernels the memory format: the input, if it is a batch or a volume; else they answer row-major results."""
+    return self if self.dim() == dims + 2 or dims == 3 else None
+
+
+def _plainly_row_major(x: Tensor) -> bool:
+    """Whether its sizes alone show that a row-major tensor is not channels last as well: strides differ from size to size."""
+    return x.is_contiguous() and (x.size(1) - 1) * (x.size(-1) - 1) > 0
+
+
+def _sizes(self: Tensor, padding: Sequence[int]) -> list[int]:
+    pairs = _pairs(padding)
+    return [size + sum(pair) for size, pair in zip(self.shape[-len(pairs) :], pairs, strict=True)]
+
+
+def _check(self: Tensor, padding: Sequence[int], dims: int, kind: str) -> None:
+    if len(padding) != 2 * dims:
+        raise RuntimeError(f"padding size is expected to be {2 * dims}, but got: {len(padding)}")
+    if self.dim() not in (dims + 1, dims + 2) or not math.prod(self.shape[self.dim() - dims - 1 :]):
+        raise RuntimeError(
+            f"Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
+            f"for input, but got: {list(self.shape)}"
+        )
+    for number, (size, pair) in enumerate(zip(self.shape[-dims:], _pairs(padding), strict=True), self.dim() - dims):
+        if kind == "reflection" and max(pair) >= size:
+            raise RuntimeError(
+                "Padding size should be less than the corresponding input dimension, but got: padding "
+                f"({pair[0]}, {pair[1]}) at dimension {number} of input {list(self.shape)}"
+            )
+    if min(padding) >= 0:  # a size that is not asked for tells no two calls apart
+        return
+    sizes = _sizes(self, padding)
+    if min(sizes) < 0 or not any(sizes) or (dims == 1 and sizes[0] < 1):
+        raise RuntimeError(f"input {list(self.shape)} is too small. Calculated output {sizes}")
+
+
+_KINDS: tuple[tuple[str, Places], ...] = (("replication", _replicated), ("reflection", _reflected))
+
+RULES: tuple[Rule, ...] = tuple(
+    rule
+    for kind, places in _KINDS
+    for dims in (1, 2, 3)
+    for rule in (
+        own(getattr(aten, f"{kind}_pad{dims}d").default, _padded(dims, kind, places)),
+        own(getattr(aten, f"{kind}_pad{dims}d_backward").default, _padded_backward(dims, kind, places)),
+    )
+)

@@ -1,0 +1,197 @@
+"""Bessel functions of orders 0 and 1, plain and modified, and Airy's.
+
+All are computed in float64 and rounded once. Each has ratios of polynomials of its own for small arguments and for large ones
+(tools/fit_ratios.py finds them); large ones are under what the asymptotic expansions have in front: Hankel's of the plain functions
+(Abramowitz and Stegun 9.2.5), and those of 9.7.1 and 10.4.59. Every element takes every way, so each function costs all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.decomps.math import coefficients as ratios
+from eagerdecomp.decomps.math.operators import Term, choose, ratio
+from eagerdecomp.decomps.math.unary import of_one
+from eagerdecomp.rules.rule import Rule, own
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+#: From here on the plain functions are computed by Hankel's expansion, the modified ones of the first kind by theirs.
+_HANKEL_FROM = 5.0
+_LARGE_FROM = 8.0
+
+#: By order: the first two zeros of J, and what their doubles lack of them.
+_ZEROS = (
+    ((2.404825557695773, -1.176691651530894e-16), (5.520078110286311, 8.088597146146774e-17)),
+    ((3.8317059702075125, -1.5269184090088067e-16), (7.015586669815619, -9.414165653410389e-17)),
+)
+_HANKEL = (
+    (ratios.HANKEL_0_IN_PHASE, ratios.HANKEL_0_QUADRATURE),
+    (ratios.HANKEL_1_IN_PHASE, ratios.HANKEL_1_QUADRATURE),
+)
+_J_SMALL = (ratios.J0_SMALL, ratios.J1_SMALL)
+_Y_SMALL = (ratios.Y0_SMALL, ratios.Y1_SMALL)
+_I_SMALL = (ratios.I0_SMALL, ratios.I1_SMALL)
+_I_LARGE = (ratios.I0_LARGE, ratios.I1_LARGE)
+_I_UNIT = (ratios.I0_UNIT, ratios.I1_UNIT)
+_K_UNIT = (ratios.K0_UNIT, ratios.K1_UNIT)
+_K_LARGE = (ratios.K0_LARGE, ratios.K1_LARGE)
+
+
+# -- plain --------------------------------------------------------------------------------------------------------
+
+
+def _j_small(order: int, size: Term, square: Term) -> Term:
+    """Up to where Hankel's expansion begins, for order 1 over the argument; the factors are exact beside the zeros."""
+    value = ratio(square, _J_SMALL[order])
+    for zero, rest in _ZEROS[order]:
+        value = value * ((size - zero) - rest) * (size + zero)
+    return value
+
+
+def _hankel(order: int, second: bool, x: Term) -> Term:
+    """J, or Y, of arguments from 5 on. The sum of a sine and a cosine keeps the angle free of roundings."""
+    inverse = _HANKEL_FROM / x
+    square = inverse * inverse
+    in_phase, quadrature = (ratio(square, fit) for fit in _HANKEL[order])
+    quadrature = quadrature * inverse
+    sine, cosine = x.sin(), x.cos()
+    # With c and s of x less a quarter of pi, or three: both over the root of 2.
+    if order == 0:
+        c, s = cosine + sine, sine - cosine
+    else:
+        c, s = sine - cosine, -(sine + cosine)
+    wave = in_phase * s + quadrature * c if second else in_phase * c - quadrature * s
+    return wave * (x * math.pi).rsqrt()
+
+
+def _j(order: int) -> Callable[[Term], Term]:
+    def formula(x: Term) -> Term:
+        size = x.abs()
+        near = size.clamp(None, _HANKEL_FROM)
+        small = _j_small(order, near, near * near)
+        large = _hankel(order, False, size.clamp(_HANKEL_FROM))
+        if order == 0:
+            return choose(size <= _HANKEL_FROM, small, large)
+        # Times the argument itself, which keeps the sign of a zero.
+        return choose(size <= _HANKEL_FROM, small * x, choose(x < 0, -large, large))
+
+    return formula
+
+
+def _y(order: int) -> Callable[[Term], Term]:
+    def formula(x: Term) -> Term:
+        near = x.clamp(0, _HANKEL_FROM)
+        square = near * near
+        regular = ratio(square, _Y_SMALL[order])
+        j = _j_small(order, near, square) * near.log()
+        logarithmic = j if order == 0 else j * near - 1 / near
+        small = (regular if order == 0 else regular * near) + logarithmic * (2 / math.pi)
+        value = choose(x <= _HANKEL_FROM, small, _hankel(order, True, x.clamp(_HANKEL_FROM)))
+        return choose(x <= 0, choose(x < 0, math.nan, -math.inf), value)
+
+    return formula
+
+
+def _spherical_j0(x: Term) -> Term:
+    value = x.sin() / x
+    return choose(x.abs() < 1e-8, 1.0, choose(x.abs().equals(math.inf), 0.0, value))
+
+
+# -- modified -----------------------------------------------------------------------------------------------------
+
+
+def _i(order: int, scaled: bool) -> Callable[[Term], Term]:
+    def formula(x: Term) -> Term:
+        size = x.abs()
+        near = size.clamp(None, _LARGE_FROM)
+        small = ratio(near * near, _I_SMALL[order])
+        small = small if order == 0 else small * near
+        far = size.clamp(_LARGE_FROM)
+        large = ratio(1 / far, _I_LARGE[order]) / far.sqrt()
+        if scaled:
+            small = small * (-near).exp()
+        else:
+            # In two halves, since the whole of it may be infinite where the product is not.
+            half = (far / 2).exp()
+            large = large * half * half
+        value = choose(size <= _LARGE_FROM, small, large)
+        return value if order == 0 else choose(x < 0, -value, value)
+
+    return formula
+
+
+def _k(order: int, scaled: bool) -> Callable[[Term], Term]:
+    def formula(x: Term) -> Term:
+        near = x.clamp(0, 1)
+        square = near * near
+        regular, first_kind = ratio(square, _K_UNIT[order]), ratio(square, _I_UNIT[order])
+        logarithmic = near.log() * first_kind
+        small = regular - logarithmic if order == 0 else regular / near + logarithmic * near
+        far = x.clamp(1)
+        large = ratio(1 / far, _K_LARGE[order]) / far.sqrt()
+        if scaled:
+            small = small * near.exp()
+        else:
+            large = large * (-far).exp()
+        return choose(x <= 0, choose(x < 0, math.nan, math.inf), choose(x <= 1, small, large))
+
+    return formula
+
+
+# -- Airy ---------------------------------------------------------------------------------------------------------
+
+_AIRY_LEFT, _AIRY_RIGHT = -2.6, 1.5
+_AIRY_AT_0, _AIRY_SLOPE_AT_0 = 0.355028053887817239, 0.258819403792806798
+
+
+def _airy(x: Term) -> Term:
+    size = x.abs().clamp(_AIRY_RIGHT)
+    root = size.sqrt()
+    z = size * 2 * root / 3
+    fourth = root.rsqrt() * math.sqrt(1 / math.pi)
+    right = ratio(1 / z, ratios.AIRY_RIGHT) * fourth / 2 * (-z).exp()
+    inverse = 1 / z.clamp(2.7)
+    square = inverse * inverse
+    in_phase, quadrature = ratio(square, ratios.AIRY_LEFT_IN_PHASE), ratio(square, ratios.AIRY_LEFT_QUADRATURE) * inverse
+    sine, cosine = z.sin(), z.cos()
+    left = ((sine + cosine) * in_phase - (cosine - sine) * quadrature) * fourth * math.sqrt(0.5)
+    near = x.clamp(_AIRY_LEFT, _AIRY_RIGHT)
+    cube = near * near * near
+    first, second = ratio(cube, ratios.AIRY_FIRST), ratio(cube, ratios.AIRY_SECOND)
+    middle = first * _AIRY_AT_0 - second * near * _AIRY_SLOPE_AT_0
+    # Eager's quotient of the exponential's inverse is none at infinity.
+    ends = choose(x.equals(math.inf), math.nan, right)
+    return choose(x < _AIRY_LEFT, left, choose(x <= _AIRY_RIGHT, middle, ends))
+
+
+# -- rules --------------------------------------------------------------------------------------------------------
+
+
+#: Op, formula, the name by which eager's kernel refuses, whether it has half types.
+_TABLE: tuple[tuple[OpOverload, Callable[[Term], Term], str, bool], ...] = (
+    (aten.i0.default, _i(0, False), "i0_vml_cpu", True),
+    (aten.special_i0e.default, _i(0, True), "i0e_cpu", True),
+    (aten.special_i1.default, _i(1, False), "i1_cpu", True),
+    (aten.special_i1e.default, _i(1, True), "i1e_cpu", True),
+    (aten.special_modified_bessel_i0.default, _i(0, False), "modified_bessel_i0_cpu", False),
+    (aten.special_modified_bessel_i1.default, _i(1, False), "modified_bessel_i1_cpu", False),
+    (aten.special_modified_bessel_k0.default, _k(0, False), "modified_bessel_k0_cpu", False),
+    (aten.special_modified_bessel_k1.default, _k(1, False), "modified_bessel_k1_cpu", False),
+    (aten.special_scaled_modified_bessel_k0.default, _k(0, True), "scaled_modified_bessel_k0_cpu", False),
+    (aten.special_scaled_modified_bessel_k1.default, _k(1, True), "scaled_modified_bessel_k1_cpu", False),
+    (aten.special_bessel_j0.default, _j(0), "bessel_j0_cpu", False),
+    (aten.special_bessel_j1.default, _j(1), "bessel_j1_cpu", False),
+    (aten.special_bessel_y0.default, _y(0), "bessel_y0_cpu", False),
+    (aten.special_bessel_y1.default, _y(1), "bessel_y1_cpu", False),
+    (aten.special_spherical_bessel_j0.default, _spherical_j0, "spherical_bessel_j0_cpu", False),
+    (aten.special_airy_ai.default, _airy, "airy_ai_cpu", False),
+)
+
+RULES: tuple[Rule, ...] = tuple(own(op, of_one(formula, kernel, half=half)) for op, formula, kernel, half in _TABLE)

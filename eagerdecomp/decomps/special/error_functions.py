@@ -1,0 +1,119 @@
+"""The complement of the error function, the scaled complement, the inverse, and what the normal distribution makes of them.
+
+All are computed in float64 and rounded once. Near the origin they come from `erf`; beyond a half from one ratio of polynomials, of
+the scaled complement over ``1 / (1 + x)``, and the exponential of a square whose rounding is made good.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from eagerdecomp.decomps.math import coefficients as ratios
+from eagerdecomp.decomps.math.double_double import exponential, logarithm, product
+from eagerdecomp.decomps.math.operators import Term, choose, ratio
+from eagerdecomp.decomps.math.unary import of_one
+from eagerdecomp.rules.rule import Rule, own
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+def _exp_of_square(x: Term, factor: float) -> Term:
+    """``exp(factor x^2)`` to the last bit, `factor` a power of 2: the square of what fits in float32 is exact."""
+    short = x.to(torch.float32).to(torch.float64)
+    rest = (x - short) * (x + short) * factor
+    return (short * short * factor).exp() * rest.exp()
+
+
+def _scaled_beyond_half(x: Term) -> Term:
+    below = x + 1
+    return (ratio(1 / below, ratios.ERFCX) + 0.75) / below
+
+
+def _one_less_erf(x: Term) -> Term:
+    return 1 - x.erf()
+
+
+def _erfc_short(x: Term) -> Term:
+    far = x.clamp(0.5, 28)
+    return choose(x < 0.5, _one_less_erf(x), _scaled_beyond_half(far) * _exp_of_square(far, -1.0))
+
+
+def _erfc(x: Term) -> Term:
+    # From 27.3 on nothing is left.
+    far = x.clamp(0.5, 28)
+    below = far + 1
+    added = ratio(1 / below, ratios.ERFCX)
+    above = added + 0.75
+    quotient = above / below
+    whole, rest = product(quotient, below)
+    # What the two sums and the division have lost; each of them is exact.
+    lost = ((above - whole) - rest + (added - (above - 0.75)) - quotient * (far - (below - 1))) / below
+    short = far.to(torch.float32).to(torch.float64)
+    squared, missed = exponential(-(short * short))
+    rough, rest = product(quotient, squared)
+    of_square = ((short - far) * (far + short)).expm1()
+    rest = rest + (quotient * missed + squared * (lost + quotient * of_square))
+    return choose(x < 0.5, _one_less_erf(x), rough + rest)
+
+
+def _erfcx(x: Term) -> Term:
+    # Left of -27 it is too large for a number.
+    near = x.clamp(-28, 0.5)
+    return choose(x < 0.5, _exp_of_square(near, 1.0) * _one_less_erf(near), _scaled_beyond_half(x.clamp(0.5)))
+
+
+def _log_ndtr(x: Term) -> Term:
+    scaled = _scaled_beyond_half(x.abs() * math.sqrt(0.5))
+    left = (scaled / 2).log() - x * x / 2
+    far = x.clamp(0.7, 40)
+    tail = choose(x < 0.7, _one_less_erf(x.clamp(-1, 0.7) * math.sqrt(0.5)), scaled * _exp_of_square(far, -0.5))
+    return choose(x < -1, left, (tail * -0.5).log1p())
+
+
+def _ndtri(y: Term) -> Term:
+    upper = y > 0.5
+    q = y - 0.5
+    middle = q * (ratio(0.180625 - q * q, ratios.NDTRI_MIDDLE) + 2.875)
+    r = (choose(upper, 1 - y, y).log() * -2).sqrt()
+    beyond = r * (1 - ratio(1 / r, ratios.NDTRI_TAIL))
+    inner = choose(q.abs() <= 0.425, middle, choose(upper, beyond, -beyond))
+    ends = choose(y.equals(0), -math.inf, choose(y.equals(1), math.inf, inner))
+    return choose((y < 0) | (y > 1), math.nan, ends)
+
+
+def _of_both_signs(y: Term, size: Term, root: Term, rest: Term | float) -> Term:
+    """The inverse beside the origin, and beyond by `root`, of which `rest` is to be added to it."""
+    middle = y + y * (ratio(0.5625 - y * y, ratios.ERFINV_MIDDLE) - 0.125)
+    beyond = (root - 0.3125) + (rest - ratio(1 / root, ratios.ERFINV_TAIL))
+    inner = choose(size <= 0.75, middle, choose(y > 0, beyond, -beyond))
+    inside = choose(y.equals(0), y, inner)  # the sum of a zero and of its negative part has no sign
+    return choose(size < 1, inside, choose(size.equals(1), y * math.inf, math.nan))
+
+
+def _erfinv_short(y: Term) -> Term:
+    size = y.abs()
+    return _of_both_signs(y, size, (-((1 - size).clamp(None, 0.25).log())).sqrt(), 0.0)
+
+
+def _erfinv(y: Term) -> Term:
+    size = y.abs()
+    whole, rest = logarithm((1 - size).clamp(None, 0.25))
+    square = -(whole + rest)
+    root = square.sqrt()
+    short = root.to(torch.float32).to(torch.float64)
+    # What the root lacks: the rest of its square, and of the logarithm.
+    missed = (square - short * short) - (root - short) * (root + short) - ((whole + square) + rest)
+    return _of_both_signs(y, size, root, missed / (root + root))
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten.erfinv.default, of_one(_erfinv, "erfinv_vml_cpu", short=_erfinv_short)),
+    own(aten.erfc.default, of_one(_erfc, "erfc_vml_cpu", short=_erfc_short)),
+    own(aten.special_erfcx.default, of_one(_erfcx, "erfcx_cpu", half=False)),
+    own(aten.special_log_ndtr.default, of_one(_log_ndtr, "log_ndtr_cpu", half=False)),
+    own(aten.special_ndtri.default, of_one(_ndtri, "ndtri_cpu", half=False)),
+)

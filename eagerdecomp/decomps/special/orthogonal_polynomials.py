@@ -1,0 +1,216 @@
+"""Orthogonal polynomials, by their recurrences, in eager's own type.
+
+Those of Chebyshev take that for the first few orders alone, as eager does: beyond, between -1 and 1, they are sines and cosines,
+and outside hyperbolic ones. The others have no such form: their highest order is read when orders are a tensor, so that such a call
+runs anew each time; one number as the order is known without.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.math.double_double import product
+from eagerdecomp.decomps.math.operators import Term, choose
+from eagerdecomp.eager.layouts import as_operands, laid_out
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import floating, promoted
+from eagerdecomp.rules.rule import Rule, own
+
+__all__ = ["RULES"]
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
+
+aten = torch.ops.aten
+
+#: Of argument and order, and of the highest order where it is known.
+Formula = Callable[[Term, Tensor, "int | None"], Term]
+
+
+def _select(condition: Any, chosen: Term | float, other: Term) -> Term:
+    value = chosen.tensor if isinstance(chosen, Term) else aten.full.default([], chosen, dtype=other.tensor.dtype)
+    return Term(aten.where.self(condition, value, other.tensor))
+
+
+def _ones(x: Term) -> Term:
+    return Term(aten.full_like.default(x.tensor, 1))
+
+
+def _odd(order: Tensor) -> Term:
+    return Term(aten.ne.Scalar(aten.remainder.Scalar(order, 2), 0))
+
+
+def _product_less(factor: Term, value: Term, other: Term) -> Term:
+    """``factor * value - other``, rounded once as in eager, where the processor multiplies and adds at a time."""
+    dtype = factor.tensor.dtype
+    if dtype != torch.float64:
+        return (factor.to(torch.float64) * value.to(torch.float64) - other.to(torch.float64)).to(dtype)
+    rounded, rest = product(factor, value)
+    # Near the end of the range no product has a rest.
+    return (rounded - other) + choose(rest.abs() < 1e290, rest, 0.0)
+
+
+# -- Chebyshev ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Of Chebyshev's polynomials: the first one is ``slope * x + start``; in ``theta``, waves of ``n + shift``.
+
+    `sine` and `mirrored` are whether that is a sine, over the one of ``theta`` times `shift`, and what it is below -1.
+    """
+
+    slope: float
+    start: float
+    shift: float
+    sine: bool
+    mirrored: bool
+
+
+_KINDS = {
+    "t": _Kind(1.0, 0.0, 0.0, False, False),
+    "u": _Kind(2.0, 0.0, 1.0, True, True),
+    "v": _Kind(2.0, -1.0, 0.5, False, True),
+    "w": _Kind(2.0, 1.0, 0.5, True, False),
+}
+
+
+def _chebyshev(kind: _Kind, shifted: bool, by_recurrence: int) -> Formula:
+    def formula(x: Term, order: Tensor, top: int | None) -> Term:
+        y = x * 2 - 1 if shifted else x
+        n = Term(order).to(torch.float64)
+        dtype = x.tensor.dtype
+        previous, last = _ones(y), y if kind.slope == 1 else y * kind.slope + kind.start
+        result = _select(aten.eq.Scalar(order, 0), previous, last)
+        twice = y * 2
+        for step in range(2, by_recurrence + 1):
+            previous, last = last, _product_less(twice, last, previous)
+            result = _select(aten.eq.Scalar(order, step), last, result)
+        inside = _wave(kind, Term(aten.acos.default(y.tensor)), n.to(dtype))
+        wide = y.to(torch.float64)
+        outside = _hyperbolic(kind, wide, n, order, torch.finfo(dtype).max).to(dtype)
+        beyond = _select(aten.lt.Scalar(aten.abs.default(y.tensor), 1), inside, outside)
+        result = _select(aten.gt.Scalar(order, by_recurrence), beyond, result)
+        return _select(aten.lt.Scalar(order, 0), 0.0, result)
+
+    return formula
+
+
+def _wave(kind: _Kind, theta: Term, n: Term) -> Term:
+    if not kind.shift:
+        return (n * theta).cos()
+    if kind.sine:
+        return ((n + kind.shift) * theta).sin() / (theta * kind.shift).sin()
+    return ((n + kind.shift) * theta).cos() / (theta * kind.shift).cos()
+
+
+def _hyperbolic(kind: _Kind, y: Term, n: Term, order: Tensor, largest: float) -> Term:
+    t = Term(aten.acosh.default(aten.clamp.default(aten.abs.default(y.tensor), 1)))
+    angle = (n + kind.shift) * t
+    if not kind.shift:
+        value = Term(aten.cosh.default(angle.tensor))
+    else:
+        # As powers of ``y + sqrt(y^2 - 1)``, since quotients of hyperbolic ones are infinite before the polynomials are.
+        over = t * kind.shift
+        size = y.abs()
+        power = (size + ((size - 1).clamp(0, None).sqrt() * (size + 1).sqrt())) ** n
+        even = power * (((angle * -2).exp() + 1) / ((over * -2).exp() + 1))
+        odd = power * ((angle * -2).expm1() / (over * -2).expm1())
+        odd = choose(t.equals(0), (n + kind.shift) / kind.shift, odd)
+        left, right = (odd if kind.mirrored else even), (odd if kind.sine else even)
+        value = right if left is right else choose(y < 0, left, right)
+    value = choose((y < 0) & _odd(order), -value, value)
+    # Two steps after it is infinite eager's recurrence takes one infinity from another.
+    return choose((n - 2) * t > math.log(largest) + 0.7, math.nan, value)
+
+
+# -- by recurrence alone ------------------------------------------------------------------------------------------
+
+
+#: Of argument and step, what the next value has of the last one, and how many times the one before is taken from it.
+Next = Callable[[Term, int], "tuple[Term, int]"]
+#: Eager knows no orders above these of Hermite's.
+_HERMITE_LIMITS = {torch.float32: 128, torch.float64: 512}
+
+
+def _recurrence(
+    first: Callable[[Term], Term], following: Next, *, divided: bool = False, limits: dict[torch.dtype, int] | None = None
+) -> Formula:
+    """`divided` is whether a value is divided by its order; `limits` are the largest orders that eager knows."""
+
+    def formula(x: Term, order: Tensor, top: int | None) -> Term:
+        if top is None:
+            top = int(aten._local_scalar_dense.default(aten.amax.default(order))) if order.numel() else 0
+        limit = limits[x.tensor.dtype] if limits else None
+        previous, last = _ones(x), first(x)
+        result = _select(aten.eq.Scalar(order, 0), previous, last)
+        for step in range(1, top if limit is None else min(top, limit)):
+            factor, times = following(x, step)
+            value = _product_less(factor, last, previous * times)
+            previous, last = last, value / (step + 1) if divided else value
+            result = _select(aten.eq.Scalar(order, step + 1), last, result)
+        if limit is not None and top > limit:
+            result = _select(aten.gt.Scalar(order, limit), math.nan, result)
+        return _select(aten.lt.Scalar(order, 0), 0.0, result)
+
+    return formula
+
+
+def _legendre(by_recurrence: Formula) -> Formula:
+    """At 1 and -1 eager looks at the sign alone."""
+
+    def formula(x: Term, order: Tensor, top: int | None) -> Term:
+        result = by_recurrence(x, order, top)
+        end = aten.logical_and.default(aten.eq.Scalar(aten.abs.default(x.tensor), 1), aten.ge.Scalar(order, 0))
+        negative = aten.logical_and.default(aten.lt.Scalar(x.tensor, 0), _odd(order).tensor)
+        ones = _ones(x)
+        return _select(end, _select(negative, -ones, ones), result)
+
+    return formula
+
+
+_FORMULAS: dict[str, Formula] = {
+    **{f"chebyshev_polynomial_{name}": _chebyshev(kind, False, 6 if name == "t" else 8) for name, kind in _KINDS.items()},
+    **{f"shifted_chebyshev_polynomial_{name}": _chebyshev(kind, True, 4 if name == "w" else 6) for name, kind in _KINDS.items()},
+    "hermite_polynomial_h": _recurrence(lambda x: x + x, lambda x, k: (x + x, 2 * k), limits=_HERMITE_LIMITS),
+    "hermite_polynomial_he": _recurrence(lambda x: x * 1, lambda x, k: (x, k), limits=_HERMITE_LIMITS),
+    "laguerre_polynomial_l": _recurrence(lambda x: 1 - x, lambda x, k: (1 - x + 2 * k, k), divided=True),
+    "legendre_polynomial_p": _legendre(_recurrence(lambda x: x * 1, lambda x, k: (x * (2 * k + 1), k), divided=True)),
+}
+
+
+def _rules(name: str, formula: Formula) -> tuple[Rule, ...]:
+    op = getattr(aten, f"special_{name}")
+
+    def of_tensors(x: Tensor, n: Tensor, top: int | None = None) -> Any:
+        dtype = floating(promoted((x, n)))
+        if dtype.is_complex or dtype in HALF:
+            raise not_implemented(f"{name}_cpu", dtype)
+        arguments, orders = Term(x).to(dtype).tensor, Term(n).to(dtype).tensor
+        shape = broadcast_shapes(x.shape, n.shape)
+        order = aten._to_copy.default(aten.expand.default(orders, shape), dtype=torch.int64)
+        return formula(Term(aten.expand.default(arguments, shape)), order, top).tensor
+
+    def of_one_order(x: Tensor, n: Any) -> Any:
+        finite = isinstance(n, int) or math.isfinite(n)
+        return of_tensors(x, _as_tensor(n, x), int(n) if finite else -1)
+
+    def of_one_argument(x: Any, n: Tensor) -> Any:
+        return of_tensors(_as_tensor(x, n), n)
+
+    overloads = ((op.default, of_tensors), (op.n_scalar, of_one_order), (op.x_scalar, of_one_argument))
+    return tuple(own(overload, laid_out(rule, {0: as_operands()})) for overload, rule in overloads)
+
+
+def _as_tensor(number: Any, beside: Tensor) -> Tensor:
+    """A number of a kind that does not change what is computed in."""
+    filled: Tensor = aten.full.default([], number, dtype=floating(beside.dtype), device=beside.device)
+    return filled
+
+
+RULES: tuple[Rule, ...] = tuple(rule for name, formula in _FORMULAS.items() for rule in _rules(name, formula))

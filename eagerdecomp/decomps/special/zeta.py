@@ -1,0 +1,168 @@
+"""The zeta function of two arguments, and the derivatives of the digamma function, which are it.
+
+Computed in float64 and rounded once, by the formula of Euler and Maclaurin: the first terms of the sum, the integral of the others,
+and a series in Bernoulli numbers for the difference.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.math.operators import Term, choose, polynomial
+from eagerdecomp.eager.layouts import as_operands, laid_out
+from eagerdecomp.eager.messages import not_implemented
+from eagerdecomp.eager.precision import HALF, wide_type
+from eagerdecomp.eager.promotion import floating, promoted
+from eagerdecomp.rules.rule import Rule, own
+
+__all__ = ["RULES"]
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
+
+aten = torch.ops.aten
+
+# So many terms, and so many Bernoulli numbers: the next is below 2e-17 of the sum for any order.
+_TERMS = 12
+#: ``B_2j / (2j)!``
+_BERNOULLI = tuple(
+    number / math.factorial(2 * j)
+    for j, number in enumerate((1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510), 1)
+)
+
+
+#: From here on ``s (s + 1) ... (s + 22)`` is more than a double holds.
+_ENDLESS = torch.finfo(torch.float64).max ** (1 / 23)
+
+
+def _sum_of_powers(s: Term | float, q: Term) -> tuple[Term, Term]:
+    """``sum (q + k)^-s`` over all ``k >= 0``, for positive `q`: its first term, and the others."""
+    lines = aten.arange.start_step(0, _TERMS, 1, dtype=torch.float64, device=q.tensor.device)
+    places = Term(aten.unsqueeze.default(q.tensor, -1)) + Term(lines)
+    order = s if isinstance(s, float) else Term(aten.unsqueeze.default(s.tensor, -1))
+    powers = (places**-order).tensor
+    first = Term(aten.select.int(powers, -1, 0))
+    others = Term(aten.sum.dim_IntList(aten.slice.Tensor(powers, -1, 1), [-1]))
+    w = q + _TERMS
+    last = w**-s
+    inverse = 1 / w
+    square = inverse * inverse
+    series = _series(s, square)
+    rest = last * (series * (inverse * s) + 0.5 + w / (s - 1))
+    # Where the last term counts for nothing, what it is multiplied by may be infinite; eager stops there too.
+    return first, choose(last < first * 1e-17, others, others + rest)
+
+
+def _series(s: Term | float, square: Term) -> Term:
+    """The series in Bernoulli numbers, over ``s / w``."""
+    if isinstance(s, float):
+        rising = itertools.accumulate(
+            ((s + 2 * j - 1) * (s + 2 * j) for j in range(1, len(_BERNOULLI))), initial=1.0, func=operator.mul
+        )
+        return polynomial(square, [number * factor for number, factor in zip(_BERNOULLI, rising, strict=True)])
+    *rest, last = _BERNOULLI
+    result: Term | float = last
+    for j in range(len(rest), 0, -1):
+        result = (s + (2 * j - 1)) * (s + 2 * j) * square * result + rest[j - 1]
+    assert isinstance(result, Term)
+    return result
+
+
+def _zeta_of_any(s: Term | float, q: Term, odd: Term | bool) -> Term:
+    """The zeta function for `q` that is no whole number below 1, in whole orders where it is negative.
+
+    Left of 0 the sum is over both sides of the origin: all that is right of it, and what is left of it as far as `q`.
+    """
+    negative = q < 0
+    below = -(Term(aten.floor.default(q.tensor)))
+    right = choose(negative, q + below, q)
+    above = Term(aten.ceil.default(q.tensor)) - q
+    sides = Term(aten.stack.default([right.tensor, choose(negative, above, 1.0).tensor, choose(negative, 1 - q, 1.0).tensor]))
+    order = s if isinstance(s, float) else Term(aten.unsqueeze.default(s.tensor, 0))
+    first, others = _sum_of_powers(order, sides)
+    (right, left, beyond), (rights, lefts, beyonds) = _unbound(first), _unbound(others)
+    # In orders so high that nothing is left of what is beyond, it is no number at all.
+    far = beyond + beyonds
+    far = choose(far > 0, far, 0.0)
+    # The two terms beside the origin nearly cancel at some places: what is small beside them comes last.
+    near, small = _mirrored(right, left, odd), _mirrored(rights, lefts - far, odd)
+    return choose(negative, near + small, right + rights)
+
+
+def _mirrored(right: Term, left: Term, odd: Term | bool) -> Term:
+    if isinstance(odd, bool):
+        return right - left if odd else right + left
+    return right + choose(odd, -left, left)
+
+
+def _unbound(term: Term) -> list[Term]:
+    return [Term(aten.select.int(term.tensor, 0, index)) for index in range(term.tensor.size(0))]
+
+
+def _zeta(self: Tensor, other: Tensor) -> Any:
+    dtype = floating(promoted((self, other)))
+    if dtype.is_complex or dtype in HALF:
+        raise not_implemented("zeta_cpu", dtype)
+    s, q = Term(self).to(torch.float64), Term(other).to(torch.float64)
+    s, q = _broadcast(s, q)
+    whole = Term(aten.eq.Tensor(s.tensor, s.floor().tensor))
+    odd = Term(aten.eq.Scalar(aten.remainder.Scalar(s.tensor, 2), 1))
+    value = _zeta_of_any(s, q, odd)
+    value = choose((q < 0) & Term(aten.logical_not.default(whole.tensor)), math.nan, value)
+    pole = (q <= 0) & Term(aten.eq.Tensor(q.tensor, q.floor().tensor))
+    value = choose(pole, math.inf, value)
+    # Orders in which a product of the series is infinite, beside sums of which nothing is left.
+    value = choose((s > _ENDLESS) & Term(aten.eq.Scalar(value.tensor, 0)), math.nan, value)
+    value = choose(s <= 1, choose(s < 1, math.nan, math.inf), value)
+    return value.to(dtype).tensor
+
+
+def _broadcast(left: Term, right: Term) -> tuple[Term, Term]:
+    shape = broadcast_shapes(left.tensor.shape, right.tensor.shape)
+    return Term(aten.expand.default(left.tensor, shape)), Term(aten.expand.default(right.tensor, shape))
+
+
+def _zeta_of_scalar(first: bool) -> Any:
+    def run(self: Any, other: Any) -> Any:
+        given, number = (other, self) if first else (self, other)
+        filled = aten.full.default([], number, dtype=floating(given.dtype), device=given.device)
+        return aten.special_zeta.default(filled, given) if first else aten.special_zeta.default(given, filled)
+
+    return run
+
+
+def _polygamma(n: int, self: Tensor) -> Any:
+    if n < 0:
+        raise RuntimeError("polygamma(n, x) does not support negative n.")
+    if n == 0:
+        return aten.digamma.default(self)
+    if self.dtype.is_complex:
+        raise not_implemented("polygamma", self.dtype)
+    x = Term(self).to(torch.float64)
+    value = _zeta_of_any(float(n + 1), x, n % 2 == 0)
+    pole = (x <= 0) & Term(aten.eq.Tensor(x.tensor, x.floor().tensor))
+    dtype = floating(self.dtype)
+    factorial = float(math.factorial(n)) if n <= 170 else math.inf
+    value = choose(pole, _trigamma_at_pole(self, dtype) if n == 1 else math.inf, value) * (factorial if n % 2 else -factorial)
+    if n == 1:
+        value = choose(Term(aten.eq.Scalar(x.tensor, math.inf)), 0.0, value)
+    return value.to(dtype).tensor
+
+
+def _trigamma_at_pole(self: Tensor, dtype: torch.dtype) -> Term:
+    """What eager's reflection gives there: the sine of a rounded multiple of pi, in its type, is not 0."""
+    x = Term(self).to(wide_type(dtype))
+    sine = Term(aten.sin.default((x * math.pi).tensor)).to(torch.float64)
+    return (math.pi / sine) ** 2
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten.polygamma.default, _polygamma),
+    own(aten.special_zeta.default, laid_out(_zeta, {0: as_operands()})),
+    own(aten.special_zeta.self_scalar, _zeta_of_scalar(True)),
+    own(aten.special_zeta.other_scalar, _zeta_of_scalar(False)),
+)

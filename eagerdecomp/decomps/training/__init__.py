@@ -1,0 +1,1 @@
+"""Decompositions of normalization, losses, optimizers and fake quantization."""

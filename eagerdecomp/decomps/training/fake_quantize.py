@@ -1,0 +1,419 @@
+"""Fake quantization, as training for quantized inference has it: values rounded to the levels of a scale, kept in floating point.
+
+Kernels round to the nearest level, ties to even, with the reciprocal of the scale in float32. A mask says which elements lay within
+the levels: only they have a gradient. Scales and zero points that come as tensors stay tensors, and so do the flags that turn
+observing and quantizing on. What eager raises after a look at a zero point's values goes unraised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.math.interpolation import rounded
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.eager.precision import HALF, in_type, widened
+from eagerdecomp.rules.rule import Rule, own
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+_FLOATS = frozenset({torch.float32, torch.float64, *HALF})
+
+# Scales no smaller than this (near the smallest normal float16) are chosen; of one so small that its reciprocal overflows, another.
+_SMALLEST_SCALE = rounded(6.1e-5, torch.float32)
+_NO_RECIPROCAL = 2.0**-128
+_SCALE_OF_NOTHING = 0.1
+
+
+def _number(value: float, like: Tensor) -> Any:
+    return aten.full.default([], value, dtype=like.dtype, device=like.device)
+
+
+def _one(tensor: Tensor) -> Tensor:
+    """A tensor of one element as a number."""
+    if tensor.numel() != 1:
+        raise RuntimeError(f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar")
+    return aten.view.default(tensor, []) if tensor.dim() else tensor
+
+
+def _is_on(flag: Tensor) -> Tensor:
+    number = _one(flag)
+    if number.dtype.is_floating_point:
+        number = aten.trunc.default(number)
+    return aten.ne.Scalar(number, 0)  # type: ignore[no-any-return]
+
+
+# -- one scale ------------------------------------------------------------------------------------------------------------------
+
+
+def _check_levels(x: Tensor, quant_min: int, quant_max: int, kernel: str) -> None:
+    if quant_min > quant_max:
+        raise RuntimeError("`quant_min` should be less than or         equal to `quant_max`.")
+    if x.dtype not in _FLOATS:
+        raise not_implemented(kernel, x.dtype)
+
+
+def _per_tensor(self: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int) -> Any:
+    if quant_min <= quant_max and not quant_min <= zero_point <= quant_max:
+        raise RuntimeError("`zero_point` must be between `quant_min` and `quant_max`.")
+    _check_levels(self, quant_min, quant_max, "fake_quantize_tensor_cachemask_kernel_type_handling")
+    step = rounded(scale, torch.float32)
+    x = widened(self)
+    inverse = _reciprocal(step)
+    level = aten.add.Scalar(aten.round.default(aten.mul.Scalar(x, inverse)), zero_point)
+    kept, mask = _within(level, quant_min, quant_max)
+    steps = in_type(aten.sub.Scalar(kept, zero_point), torch.float32)
+    return in_type(aten.mul.Scalar(steps, step), self.dtype), mask
+
+
+def _reciprocal(step: float) -> float:
+    """Of a float32, in float32."""
+    return math.copysign(math.inf, step) if abs(step) <= 2.0**-128 else rounded(1 / step, torch.float32)
+
+
+def _within(level: Tensor, quant_min: int, quant_max: int) -> tuple[Tensor, Tensor]:
+    """The levels held within their range, and which of them lay there; a NaN becomes the least."""
+    held = aten.clamp.default(level, quant_min, quant_max)
+    mask = aten.eq.Tensor(level, held)
+    return aten.where.self(aten.isnan.default(level), _number(quant_min, level), held), mask
+
+
+def _per_tensor_of_tensors(
+    self: Tensor, scale: Tensor, zero_point: Tensor, fake_quant_enabled: Tensor, quant_min: int, quant_max: int
+) -> Any:
+    return _switched(_is_on(fake_quant_enabled), self, *_by_numbers(self, scale, zero_point, quant_min, quant_max))
+
+
+def _by_numbers(self: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int) -> tuple[Tensor, Tensor]:
+    """Fake quantization by a scale and a zero point of one element each."""
+    _check_levels(self, quant_min, quant_max, "fake_quantize_tensor_cachemask_kernel_type_handling")
+    step, x = in_type(_one(scale), torch.float32), widened(self)
+    zero = _one(zero_point)
+    zero = in_type(aten.trunc.default(zero) if zero.dtype.is_floating_point else zero, x.dtype)
+    level = aten.add.Tensor(aten.round.default(aten.mul.Tensor(x, aten.reciprocal.default(step))), zero)
+    kept, mask = _within(level, quant_min, quant_max)
+    steps = in_type(aten.sub.Tensor(kept, zero), torch.float32)
+    return in_type(aten.mul.Tensor(steps, step), self.dtype), mask
+
+
+def _switched(on: Tensor, x: Tensor, quantized: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """What was quantized where that is on, `x` itself otherwise."""
+    return aten.where.self(on, quantized, x), aten.logical_or.default(mask, aten.logical_not.default(on))
+
+
+# -- a scale per channel --------------------------------------------------------------------------------------------------------
+
+
+def _per_channel(self: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int) -> Any:
+    if scale.dtype not in (torch.float32, torch.bfloat16):
+        raise RuntimeError(f"Scale must be Float or BFloat16, found {scalar_type_name(scale.dtype)}")
+    if zero_point.dtype not in (torch.int32, torch.float32, torch.float16):
+        raise RuntimeError(f"Zero-point must be Int32, Float or Half, found {scalar_type_name(zero_point.dtype)}")
+    _check_channels(self, scale, zero_point, axis)
+    _check_levels(self, quant_min, quant_max, "fake_quantize_channel_cachemask_cpu_type_handling")
+    if not 0 <= axis <= self.dim():
+        raise RuntimeError("`axis` must be between 0 and number of dimensions of input")
+    if scale.dtype is not torch.float32:  # the check lets it pass, no kernel takes it
+        raise RuntimeError("!needs_dynamic_casting<func_t>::check(iter) INTERNAL ASSERT FAILED")
+    step, zero = (_along(tensor, self, axis) for tensor in (scale, zero_point))
+    x = widened(self)
+    steps_of_x = aten.mul.Tensor(x, aten.reciprocal.default(step))
+    whole = not zero.dtype.is_floating_point
+    if whole:
+        level = aten.add.Tensor(aten.round.default(steps_of_x), in_type(zero, x.dtype))
+    else:
+        level = aten.round.default(aten.add.Tensor(steps_of_x, in_type(zero, x.dtype)))
+    level = aten._to_copy.default(level, dtype=torch.int64)
+    kept = aten.clamp.default(level, quant_min, quant_max)
+    exact = torch.float32 if whole and x.dtype is torch.float32 else torch.float64  # the kernel's own type is float64
+    steps = in_type(aten.sub.Tensor(kept, zero), exact) if whole else aten.sub.Tensor(in_type(kept, exact), zero)
+    return in_type(aten.mul.Tensor(steps, step), self.dtype), aten.eq.Tensor(level, kept)
+
+
+def _check_channels(x: Tensor, scale: Tensor, zero_point: Tensor, axis: int) -> None:
+    if scale.dim() != 1:
+        raise RuntimeError("scale should be a 1-D tensor")
+    if zero_point.dim() != 1:
+        raise RuntimeError("zero point should be a 1-D tensor")
+    if scale.numel() != zero_point.numel():
+        raise RuntimeError("scale and zero-point need to have the same dimensions")
+    if scale.numel() != x.size(axis):
+        raise RuntimeError("dimensions of scale and zero-point are not consistent with input tensor")
+
+
+def _along(values: Tensor, x: Tensor, axis: int) -> Tensor:
+    """A value per channel, shaped to meet `x`."""
+    shape = [1] * x.dim()
+    shape[axis] = x.size(axis)
+    return aten.view.default(values, shape) if x.dim() > 1 else values
+
+
+# -- scales that are learned ----------------------------------------------------------------------------------------------------
+
+
+def _learnable(self: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int, grad_factor: float = 1.0) -> Any:
+    zero = in_type(aten.select.int(zero_point, 0, 0), torch.float32)
+    zero = aten.clamp.default(aten.round.default(zero), quant_min, quant_max)
+    return _by_numbers(self, aten.select.int(scale, 0, 0), zero, quant_min, quant_max)[0]
+
+
+def _learnable_per_channel(
+    self: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int, grad_factor: float = 1.0
+) -> Any:
+    zero = in_type(_nearest_zero(zero_point, quant_min, quant_max), torch.int32)
+    return _per_channel(self, scale, zero, axis, quant_min, quant_max)[0]
+
+
+def _nearest_zero(zero_point: Tensor, quant_min: int, quant_max: int) -> Tensor:
+    return aten.clamp.default(aten.round.default(zero_point), quant_min, quant_max)  # type: ignore[no-any-return]
+
+
+def _learnable_gradient(
+    grad: Tensor, self: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int, grad_factor: float = 1.0
+) -> Any:
+    step, zero = aten.select.int(scale, 0, 0), aten.select.int(zero_point, 0, 0)
+    _check_floats(grad, self, scale, zero_point)
+    if self.numel() != grad.numel():
+        raise RuntimeError("`X` and `dY` are not the same size")
+    if not quant_min <= 0 <= quant_max:
+        raise RuntimeError(
+            "`quant_min` should be less than or         equal to `quant_max`, and the quantization range should include 0."
+        )
+    if not self.numel():
+        return self, scale, zero_point
+    zero = aten.trunc.default(aten.clamp.default(aten.add.Scalar(zero, 0.5), quant_min, quant_max))
+    of_x, of_step, of_zero = _gradients(grad, self, step, zero, quant_min, quant_max, grad_factor)
+    return of_x, *(aten.view.default(aten.sum.default(each), [1]) for each in (of_step, of_zero))
+
+
+def _learnable_gradient_per_channel(
+    grad: Tensor,
+    self: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    grad_factor: float = 1.0,
+) -> Any:
+    given = self, scale, zero_point
+    if self.dtype is torch.bfloat16:
+        grad, self, scale, zero_point = (in_type(tensor, torch.float32) for tensor in (grad, self, scale, zero_point))
+    zero = _nearest_zero(zero_point, quant_min, quant_max)
+    _check_floats(grad, self, scale, zero_point)
+    if self.shape != grad.shape:
+        raise RuntimeError("`X` and `dY` are not the same size")
+    if not quant_min <= 0 <= quant_max:
+        raise RuntimeError("Expecting `quant_min` <= 0 and `quant_max` >= 0")
+    _check_channels(self, scale, zero_point, axis)
+    if not 0 <= axis < self.dim():
+        raise RuntimeError("`axis` must be between 0 and number of dimensions of input")
+    if not self.numel():
+        return given
+    step, zero = _along(scale, self, axis), _along(zero, self, axis)
+    of_x, of_step, of_zero = _gradients(grad, self, step, zero, quant_min, quant_max, grad_factor)
+    others = [dim for dim in range(self.dim()) if dim != axis]  # of a vector none, which sums over all, in eager too
+    return of_x, *(aten.sum.dim_IntList(each, others) for each in (of_step, of_zero))
+
+
+def _check_floats(*tensors: Tensor) -> None:
+    for name, tensor in zip(("dY", "X", "scale", "zero_point"), tensors, strict=True):
+        if tensor.dtype is not torch.float32:
+            raise RuntimeError(
+                f"Expected {name}.scalar_type() == ScalarType::Float to be true, but got false.  "
+                "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
+            )
+
+
+def _gradients(
+    grad: Tensor, x: Tensor, step: Tensor, zero: Tensor, quant_min: int, quant_max: int, factor: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of `x`, of the scale and of the zero point, an element each."""
+    inverse = aten.reciprocal.default(step)
+    level = aten._to_copy.default(aten.round.default(aten.add.Tensor(aten.mul.Tensor(x, inverse), zero)), dtype=torch.int64)
+    kept = aten.clamp.default(level, quant_min, quant_max)
+    inside = aten.eq.Tensor(level, kept)
+    steps = aten.sub.Tensor(in_type(kept, torch.float32), zero)
+    error = aten.sub.Tensor(aten.mul.Tensor(steps, step), x)
+    of_step = aten.mul.Tensor(aten.where.self(inside, error, steps), grad)
+    of_step = aten.where.self(inside, aten.mul.Tensor(of_step, inverse), of_step)
+    of_zero = aten.mul.Tensor(grad, aten.neg.default(step))
+    if factor != 1:
+        of_step, of_zero = (aten.mul.Scalar(each, factor) for each in (of_step, of_zero))
+    of_zero = aten.where.self(inside, _number(0, of_zero), of_zero)
+    return aten.mul.Tensor(inside, grad), of_step, of_zero
+
+
+# -- observing what is quantized ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Observed:
+    """What the fused op answers, and what becomes of its four state tensors."""
+
+    output: Tensor
+    mask: Tensor
+    running_min: Tensor
+    running_max: Tensor
+    scale: Tensor
+    zero_point: Tensor
+
+
+def _observed(
+    self: Tensor,
+    observer_on: Tensor,
+    fake_quant_on: Tensor,
+    running_min: Tensor,
+    running_max: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    averaging_const: float,
+    quant_min: int,
+    quant_max: int,
+    ch_axis: int,
+    per_row_fake_quant: bool = False,
+    symmetric_quant: bool = False,
+) -> _Observed:
+    """About eighty calls, nearly all of one number or of one per row: eager chooses the levels in a page of C++."""
+    observing, quantizing = _is_on(observer_on), _is_on(fake_quant_on)
+    least, most = (
+        _averaged(observing, reduce, self, running, averaging_const, per_row_fake_quant)
+        for reduce, running in ((aten.amin.default, running_min), (aten.amax.default, running_max))
+    )
+    new_scale, new_zero = _levels_for(least, most, quant_min, quant_max, symmetric_quant)
+    if not per_row_fake_quant:
+        new_scale, new_zero = (aten.view.default(new, old.shape) for new, old in ((new_scale, scale), (new_zero, zero_point)))
+    new_scale = aten.where.self(quantizing, in_type(new_scale, scale.dtype), scale)
+    new_zero = aten.where.self(quantizing, in_type(new_zero, zero_point.dtype), zero_point)
+    if per_row_fake_quant:
+        quantized = _per_channel(self, new_scale, new_zero, ch_axis, quant_min, quant_max)
+    else:
+        quantized = _by_numbers(self, new_scale, new_zero, quant_min, quant_max)
+    return _Observed(*_switched(quantizing, self, *quantized), least, most, new_scale, new_zero)
+
+
+def _averaged(observing: Tensor, reduce: Callable[..., Tensor], x: Tensor, running: Tensor, share: float, per_row: bool) -> Tensor:
+    """The running extreme moved towards that of `x`, or set to it the first time."""
+    extreme = reduce(in_type(x, torch.float32), list(range(1, x.dim())) if per_row else [])
+    if extreme.shape != running.shape:
+        extreme = aten.view.default(extreme, running.shape)
+    move = aten.mul.Scalar(aten.sub.Tensor(extreme, running), rounded(share, torch.float32))
+    moved = aten.where.self(aten.isinf.default(running), extreme, aten.add.Tensor(running, move))
+    return aten.where.self(observing, moved, running)  # type: ignore[no-any-return]
+
+
+def _levels_for(least: Tensor, most: Tensor, quant_min: int, quant_max: int, symmetric: bool) -> tuple[Tensor, Tensor]:
+    """The scale and the zero point by which the levels reach from `least` to `most`, and 0 is one of them."""
+    low, high = aten.clamp.default(least, None, 0), aten.clamp.default(most, 0)
+    if symmetric:
+        lowest, highest = -((quant_max - quant_min) // 2 + 1), (quant_max - quant_min) // 2
+        both = aten.logical_and.default(aten.lt.Scalar(least, 0), aten.gt.Scalar(most, 0))
+        steps = (aten.abs.default(aten.div.Scalar(end, count)) for end, count in ((least, lowest), (most, highest)))
+        step = aten.maximum.default(*steps)
+        low = aten.where.self(both, aten.mul.Scalar(step, lowest), low)
+        high = aten.where.self(both, aten.mul.Scalar(step, highest), high)
+    reach = aten.sub.Tensor(in_type(high, torch.float64), in_type(low, torch.float64))
+    scale = in_type(aten.div.Scalar(reach, quant_max - quant_min), torch.float32)
+    scale = aten.where.self(aten.le.Scalar(scale, _NO_RECIPROCAL), _number(_SCALE_OF_NOTHING, scale), scale)
+    wider = aten.clamp.default(aten.div.Tensor(_number(_SMALLEST_SCALE, low), scale), 1)
+    scale = aten.clamp.default(scale, _SMALLEST_SCALE)
+    divisor = in_type(scale, torch.float64)
+    below, above = (
+        aten.div.Tensor(in_type(aten.mul.Tensor(end, wider), torch.float64), divisor) for end in (aten.neg.default(low), high)
+    )
+    # Of the two ends the one is taken whose zero point has the smaller error.
+    first = aten.lt.Tensor(aten.add.Scalar(below, abs(quant_min)), aten.add.Scalar(above, abs(quant_max)))
+    from_high = aten.neg.default(aten.sub.Scalar(above, quant_max))
+    zero = aten.where.self(first, aten.add.Scalar(below, quant_min), from_high)
+    if symmetric:
+        zero = aten.where.self(both, _number((quant_min + quant_max) / 2, zero), zero)
+    zero = aten.round.default(aten.clamp.default(zero, quant_min, quant_max))
+    return scale, aten._to_copy.default(zero, dtype=torch.int32)
+
+
+def _check_observed(
+    self: Tensor, observer_on: Tensor, running_min: Tensor, running_max: Tensor, scale: Tensor, ch_axis: int, per_row: bool
+) -> None:
+    if ch_axis >= self.dim():
+        raise RuntimeError("Error in fused_moving_avg_obs_fake_quant_cpu: ch_axis must be < self.dim()")
+    if per_row and ch_axis != 0:
+        raise RuntimeError("Per-channel FakeQuant in fused_moving_avg_obs_fake_quant is only supported on axis == 0")
+    if per_row and self.dim() < 2:
+        raise IndexError("Dimension out of range (expected to be in range of [-1, 0], but got 1)")
+    for given in (self, running_min, running_max):
+        # Only the observer asks this: one that is off lets half types pass. Whether it is on is read for them alone.
+        if given.dtype is not torch.float32 and (given is not self or aten._local_scalar_dense.default(observer_on)):
+            raise RuntimeError(f"expected scalar type Float but found {scalar_type_name(given.dtype)}")
+    if not scale.dim():
+        raise IndexError("select() cannot be applied to a 0-dim tensor.")
+    if not per_row:
+        _one(running_min), _one(running_max)
+
+
+def _functional(
+    self: Tensor,
+    observer_on: Tensor,
+    fake_quant_on: Tensor,
+    running_min: Tensor,
+    running_max: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    averaging_const: float,
+    quant_min: int,
+    quant_max: int,
+    ch_axis: int,
+    per_row_fake_quant: bool = False,
+    symmetric_quant: bool = False,
+) -> Any:
+    """The state's successors are results; a state without elements, of an observer that has seen nothing, becomes one per row."""
+    _check_observed(self, observer_on, running_min, running_max, scale, ch_axis, per_row_fake_quant)
+    if per_row_fake_quant and not running_min.numel():
+        rows = [self.size(ch_axis)]
+        running_min, running_max = (
+            aten.full.default(rows, sign * float("inf"), dtype=torch.float32, device=self.device) for sign in (1, -1)
+        )
+        scale, zero_point = (
+            state if list(state.shape) == rows else aten.new_zeros.default(state, rows) for state in (scale, zero_point)
+        )
+    given = self, observer_on, fake_quant_on, running_min, running_max, scale, zero_point
+    seen = _observed(*given, averaging_const, quant_min, quant_max, ch_axis, per_row_fake_quant, symmetric_quant)
+    return seen.output, seen.mask, seen.running_min, seen.running_max, seen.scale, seen.zero_point
+
+
+def _in_place(
+    self: Tensor,
+    observer_on: Tensor,
+    fake_quant_on: Tensor,
+    running_min: Tensor,
+    running_max: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    *options: Any,
+) -> Any:
+    state = running_min, running_max, scale, zero_point
+    output, mask, *successors = _functional(self, observer_on, fake_quant_on, *state, *options)
+    for old, new in zip(state, successors, strict=True):
+        if old.shape != new.shape:
+            aten.resize_.default(old, new.shape)
+        aten.copy_.default(old, new)
+    return output, mask
+
+
+RULES: tuple[Rule, ...] = (
+    own(aten.fake_quantize_per_tensor_affine_cachemask.default, _per_tensor),
+    own(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default, _per_tensor_of_tensors),
+    own(aten.fake_quantize_per_channel_affine_cachemask.default, _per_channel),
+    own(aten._fake_quantize_learnable_per_tensor_affine.default, _learnable),
+    own(aten._fake_quantize_learnable_per_channel_affine.default, _learnable_per_channel),
+    own(aten._fake_quantize_learnable_per_tensor_affine_backward.default, _learnable_gradient),
+    own(aten._fake_quantize_learnable_per_channel_affine_backward.default, _learnable_gradient_per_channel),
+    own(aten._fused_moving_avg_obs_fq_helper.default, _in_place),
+    own(aten._fused_moving_avg_obs_fq_helper_functional.default, _functional),
+)
