@@ -17,12 +17,12 @@ from conformance.fuzz_judging import is_leaf
 from conformance.fuzz_limits import EXCLUDED, FINITE, ROW_MAJOR, ROW_MAJOR_OUT, WRITTEN
 from conformance.fuzz_roundings import is_finite
 from eagerdecomp._torch.ops import OpOverload, packet_overloads
-from eagerdecomp.calls import load_calls
 from eagerdecomp.conformance.anyop import examples_of
 from eagerdecomp.conformance.machine import JOINS, VIEWS, WRITES
 from eagerdecomp.eager.observe import leaves_of
 from eagerdecomp.ops.call_text import CallTextError, parse_call
 from eagerdecomp.ops.schema import Argument, facts_of, functional_twin
+from eagerdecomp.planner.calls import load_calls
 from eagerdecomp.routes import op_named
 
 __all__ = ["Drawing", "templates"]

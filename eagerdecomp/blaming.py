@@ -25,9 +25,9 @@ from eagerdecomp.host.source_lines import ForwardLines, Line, UserLines, places_
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet
+from eagerdecomp.planner.for_backend import planner_of
 from eagerdecomp.replaying import Call, Draws, Finding, answered_by, compared, culprit_of, replayed, why_not_compared
 from eagerdecomp.reproducer import Named, named_backend, reproducer
-from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules.rule import Rule
 
 __all__ = ["Blaming", "blame"]

@@ -28,8 +28,8 @@ from eagerdecomp.host.source_lines import UserLines, places_in_words
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten
+from eagerdecomp.planner.for_backend import planner_of
 from eagerdecomp.replaying import Call, Draws, eager, why_not_compared
-from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules.rule import Rule
 
 __all__ = ["Comparing", "Side", "compare"]

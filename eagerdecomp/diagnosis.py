@@ -12,7 +12,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.errors import Attempt
 from eagerdecomp.ops.schema import arguments_of, tensors_in
-from eagerdecomp.planner import Decision, Planner
+from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.tracer import Recorder

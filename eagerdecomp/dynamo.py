@@ -24,7 +24,7 @@ from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.opset import OpLike, OpSet
 from eagerdecomp.ops.schema import is_composite
-from eagerdecomp.planner import Planner
+from eagerdecomp.planner.planner import Planner
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.stats import Stats
 from eagerdecomp.verified import Verified, Verify

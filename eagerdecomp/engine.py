@@ -14,8 +14,8 @@ from eagerdecomp.identities import Owner
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, resolve_ops
 from eagerdecomp.ops.schema import arguments_of, writes_several
+from eagerdecomp.planner.for_backend import planner_of
 from eagerdecomp.program.key import key_or_none
-from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 from eagerdecomp.runtime import Entry, Runtime, Watch
 from eagerdecomp.stats import Stats

@@ -21,13 +21,13 @@ from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.fast_calls import path_of
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten, resolve_ops
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
-from eagerdecomp.planner import Planner, shipped_costs
+from eagerdecomp.planner.for_backend import planner_of
+from eagerdecomp.planner.planner import Planner, shipped_costs
 from eagerdecomp.program.codegen import source_of
 from eagerdecomp.program.ir import Program, check
 from eagerdecomp.program.key import Column, column_values, exact_columns, key_labels, parameter_name, program_arguments, shown_fact
 from eagerdecomp.program.passes import PIPELINE
 from eagerdecomp.program.symbolic_sizes import plain
-from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules.rule import NoRoute, Rule
 from eagerdecomp.tracer import Recorder
 from eagerdecomp.unsupported import unsupported_error

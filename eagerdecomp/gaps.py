@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eagerdecomp.closing import Clauses, Closing, each_without
+from eagerdecomp.planner.closing import Clauses, Closing, each_without
 
 __all__ = ["Choice", "Kernel", "Ranked", "SmallSet", "choose_kernels", "fewest_kernels", "rank_kernels", "smallest_set"]
 

@@ -25,7 +25,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.sizes import Sizes
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.ops.schema import arguments_of, facts_of
-from eagerdecomp.planner import Decision, Planner
+from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.ir import Program, Slot, bind, map_slots
 from eagerdecomp.program.key import key_or_none, program_arguments
 from eagerdecomp.program.passes import optimise

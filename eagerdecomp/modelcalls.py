@@ -18,7 +18,7 @@ from eagerdecomp.dispatcher.composites import Kept, kept_of
 from eagerdecomp.errors import EagerDecompError, PlanError
 from eagerdecomp.host.source_lines import fault_in_words
 from eagerdecomp.ops.schema import arguments_of, tensors_in
-from eagerdecomp.planner import Planner
+from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.key import key_or_none
 from eagerdecomp.rehearsal import Rehearsal
 from eagerdecomp.routes import Route

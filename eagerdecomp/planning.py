@@ -7,9 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload, torch_release
-from eagerdecomp.calls import load_calls
 from eagerdecomp.decomps.last_resort import small_sets as few_kernels
-from eagerdecomp.footprints import load_footprints
 from eagerdecomp.gaps import SmallSet, choose_kernels, fewest_kernels, smallest_set
 from eagerdecomp.modelcalls import ModelCalls, model_calls
 from eagerdecomp.ops.backend import Backend, as_backend
@@ -17,11 +15,13 @@ from eagerdecomp.ops.opset import OpLike, OpSet, infra, resolve_ops
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.planned import OpPlan
-from eagerdecomp.planner import Planner
+from eagerdecomp.planner.calls import load_calls
+from eagerdecomp.planner.for_backend import planner_of
+from eagerdecomp.planner.planner import Planner
+from eagerdecomp.planner.rule_calls import load_footprints
 from eagerdecomp.plans import Plan
 from eagerdecomp.probing import with_rules
 from eagerdecomp.routes import Routes, op_named
-from eagerdecomp.rulebook import planner_of
 from eagerdecomp.rules.rule import Rule, index_rules
 
 __all__ = ["aten_ops", "carrying_set", "plan"]

@@ -17,10 +17,10 @@ from torch import Tensor
 from eagerdecomp._torch.fake import handling_fakes, mode_of_fakes
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.calls import spelled
 from eagerdecomp.chain import Chain
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
-from eagerdecomp.planner import Decision, Planner
+from eagerdecomp.planner.calls import spelled
+from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import key_or_none, program_arguments
 from eagerdecomp.program.passes import optimise
 from eagerdecomp.routes import Route

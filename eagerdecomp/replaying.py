@@ -18,7 +18,7 @@ from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.plumbing import WORKSPACE_OF
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of
-from eagerdecomp.planner import Planner
+from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.symbolic_sizes import plain
 from eagerdecomp.rules.rule import NoRoute, Rule, place_of

@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 from eagerdecomp._torch.ops import OpOverload, overload
 from eagerdecomp._torch.tensors import FakeTensorMode, fake_tensor_log_off
-from eagerdecomp.calls import SeenOp
-from eagerdecomp.closing import Clauses, closure
-from eagerdecomp.footprints import Footprint, Footprints
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.opset import Predicate
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, functional_twin
-from eagerdecomp.planner import Planner
+from eagerdecomp.planner.calls import SeenOp
+from eagerdecomp.planner.closing import Clauses, closure
+from eagerdecomp.planner.planner import Planner
+from eagerdecomp.planner.rule_calls import Footprint, Footprints
 from eagerdecomp.rules.rule import Rule
 
 __all__ = ["Kind", "Route", "Routes", "Way", "op_named"]

@@ -29,7 +29,7 @@ from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.plumbing import READ
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, writes_several
-from eagerdecomp.planner import Decision, Planner
+from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.compile_hook import meet
 from eagerdecomp.program.key import (
     Column,

@@ -17,7 +17,7 @@ from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.chain import Chain
 from eagerdecomp.dispatcher.device_kernels import tensor_places, without_numbers
 from eagerdecomp.ops.schema import facts_of, reads_data, tensors_in
-from eagerdecomp.planner import Decision
+from eagerdecomp.planner.planner import Decision
 from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
 from eagerdecomp.program.key import Column
 from eagerdecomp.program.symbolic_sizes import Traced, plain

@@ -11,7 +11,7 @@ from eagerdecomp.eager.unsupported_layouts import outside_layouts
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import infra
-from eagerdecomp.planner import Planner
+from eagerdecomp.planner.planner import Planner
 from eagerdecomp.rules.rule import NoRoute
 
 __all__ = ["unsupported_error"]

@@ -11,7 +11,7 @@ import eagerdecomp as ed
 from eagerdecomp._torch.modes import without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.ops.schema import arguments_of
-from eagerdecomp.planner import Planner
+from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.ir import KernelCall, Program, Slot, map_slots, slots_in
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.rules.rule import Rule

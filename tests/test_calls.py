@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from eagerdecomp import calls
-from eagerdecomp.calls import load_calls, spelled
-from eagerdecomp.footprints import load_footprints
+from eagerdecomp.planner import calls
+from eagerdecomp.planner.calls import load_calls, spelled
+from eagerdecomp.planner.rule_calls import load_footprints
 
 
 def test_calls_and_footprints_were_harvested_of_the_same_ops() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagerdecomp.closing import Clauses, Closing, closure, each_without
+from eagerdecomp.planner.closing import Clauses, Closing, closure, each_without
 
 OPS = "abcdefgh"
 

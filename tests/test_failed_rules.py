@@ -83,7 +83,9 @@ def picks(x: Tensor) -> Tensor:
 
 def with_rules(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
     """Let these be the only rules of silu."""
-    monkeypatch.setattr("eagerdecomp.planner.Planner._rules", lambda self, op, name: rules if op is SILU else RULES(self, op, name))
+    monkeypatch.setattr(
+        "eagerdecomp.planner.planner.Planner._rules", lambda self, op, name: rules if op is SILU else RULES(self, op, name)
+    )
 
 
 RULES = ed.EagerDecompMode(CORE)._engine.planner.__class__._rules

@@ -7,9 +7,9 @@ from importlib import resources
 
 import pytest
 
-from eagerdecomp import footprints
 from eagerdecomp._torch.ops import torch_release
-from eagerdecomp.footprints import load_footprints
+from eagerdecomp.planner import rule_calls as footprints
+from eagerdecomp.planner.rule_calls import load_footprints
 
 TEXT = resources.files("eagerdecomp").joinpath("footprints.json").read_text(encoding="utf-8")
 

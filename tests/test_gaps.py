@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eagerdecomp import gaps
-from eagerdecomp.closing import Clauses, closure
 from eagerdecomp.gaps import choose_kernels, fewest_kernels, rank_kernels, smallest_set
+from eagerdecomp.planner.closing import Clauses, closure
 
 OPS = "abcdefgh"
 

@@ -11,11 +11,11 @@ import torch
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import builtin, overload
-from eagerdecomp.footprints import Footprints
 from eagerdecomp.ops.plumbing import HOST_OPS, PLUMBING_NAMESPACES, PLUMBING_OPS, is_plumbing_name
-from eagerdecomp.planner import Planner, shipped_costs
+from eagerdecomp.planner.closure import Costs
+from eagerdecomp.planner.planner import Planner, shipped_costs
+from eagerdecomp.planner.rule_calls import Footprints
 from eagerdecomp.rules.rule import Rule
-from eagerdecomp.search import Costs
 
 aten = torch.ops.aten
 SILU, MUL, SIGMOID, EXP = aten.silu.default, aten.mul.Tensor, aten.sigmoid.default, aten.exp.default

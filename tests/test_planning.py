@@ -15,8 +15,8 @@ from random_sets import core_less
 from weekly import WEEK
 
 import eagerdecomp as ed
-from eagerdecomp.calls import load_calls
 from eagerdecomp.ops.schema import tensors_in
+from eagerdecomp.planner.calls import load_calls
 from eagerdecomp.planning import aten_ops
 from eagerdecomp.plans import Plan
 

@@ -11,8 +11,8 @@ from on_core import CORE
 from opaque import OPAQUE
 
 import eagerdecomp as ed
-from eagerdecomp.calls import load_calls
 from eagerdecomp.cli import main
+from eagerdecomp.planner.calls import load_calls
 from eagerdecomp.plans import Plan
 from eagerdecomp.probing import with_rules
 

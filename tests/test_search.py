@@ -7,8 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagerdecomp.footprints import Footprints, load_footprints
-from eagerdecomp.search import Costs
+from eagerdecomp.planner.closure import Costs
+from eagerdecomp.planner.rule_calls import Footprints, load_footprints
 
 
 def costs(footprints: Footprints, *supported: str) -> Costs:
@@ -86,7 +86,7 @@ def test_a_rule_leads_nowhere_where_it_ranks_last(graph: Footprints, supported: 
 
 def test_the_shipped_footprints_close_well_known_ops_on_core_aten() -> None:
     import eagerdecomp as ed
-    from eagerdecomp.planner import shipped_costs
+    from eagerdecomp.planner.planner import shipped_costs
 
     assert load_footprints()
     solved = shipped_costs(ed.core_aten())

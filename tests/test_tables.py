@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eagerdecomp import decomps, planner, tracer
+from eagerdecomp import decomps, tracer
 from eagerdecomp._torch.decomp_tables import full_table
 from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.decomps import FAMILIES, ON_PRIMS, lengths, our_rules
@@ -19,6 +19,7 @@ from eagerdecomp.eager import layouts
 from eagerdecomp.eager.checks import table as refusals
 from eagerdecomp.ops.opset import INFRA_NAMES, resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_twin
+from eagerdecomp.planner import planner
 from eagerdecomp.program import key
 from eagerdecomp.rules import shipped_faults as faults
 from eagerdecomp.rules.rule import Rule

@@ -29,8 +29,8 @@ from torch.utils._pytree import tree_map
 
 import eagerdecomp
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.calls import spelled
 from eagerdecomp.ops.schema import arguments_of, tensors_in
+from eagerdecomp.planner.calls import spelled
 from eagerdecomp.program.key import key_of
 
 FILE = Path(eagerdecomp.__file__).parent / "calls.json"

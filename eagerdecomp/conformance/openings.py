@@ -5,17 +5,17 @@ It is the planner's question (`eagerdecomp.plan`), asked of the ops alone that t
 
 from __future__ import annotations
 
-from eagerdecomp.calls import load_calls
 from eagerdecomp.conformance.results import Opening
-from eagerdecomp.footprints import load_footprints
 from eagerdecomp.gaps import rank_kernels
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import core_aten
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.planner.calls import load_calls
+from eagerdecomp.planner.for_backend import planner_of
+from eagerdecomp.planner.rule_calls import load_footprints
 from eagerdecomp.planning import aten_ops
 from eagerdecomp.routes import Routes
-from eagerdecomp.rulebook import planner_of
 
 __all__ = ["openings"]
 

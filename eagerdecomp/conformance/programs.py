@@ -12,15 +12,15 @@ import torch
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.blamed import Blame
 from eagerdecomp.blaming import blame
-from eagerdecomp.calls import load_calls
 from eagerdecomp.conformance.anyop import examples_of
 from eagerdecomp.errors import UnsupportedOpError
-from eagerdecomp.footprints import load_footprints
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.opset import resolve_ops
+from eagerdecomp.planner.calls import load_calls
+from eagerdecomp.planner.for_backend import planner_of
+from eagerdecomp.planner.rule_calls import load_footprints
 from eagerdecomp.routes import Routes
-from eagerdecomp.rulebook import planner_of
 
 __all__ = ["Program", "programs", "tried"]
 

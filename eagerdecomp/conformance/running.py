@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.calls import spelled
 from eagerdecomp.conformance.checks import LIKE_EAGER, PARAMETERS, REFUSES, compared
 from eagerdecomp.conformance.draws import Coverage, Draw, simplest
 from eagerdecomp.conformance.shrinking import smaller
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
 from eagerdecomp.conformance.state import REPEATS, THREADS
 from eagerdecomp.ops.schema import arguments_of, facts_of
+from eagerdecomp.planner.calls import spelled
 
 __all__ = ["Effort", "Found", "Trial", "exercised", "found_again", "hash_of", "is_random", "properties_of", "shown"]
 

@@ -8,13 +8,13 @@ from weekly import this_weeks
 
 import eagerdecomp as ed
 from eagerdecomp.backends.reference import BACKEND
-from eagerdecomp.calls import spelled
 from eagerdecomp.conformance import run_conformance
 from eagerdecomp.conformance.draws import Coverage, Draw
 from eagerdecomp.conformance.spec import Skip
 from eagerdecomp.conformance.specs import SPECS
 from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.ops.schema import arguments_of, facts_of
+from eagerdecomp.planner.calls import spelled
 from tests.conformance_suite.broken import told
 
 #: One part in so many of the kernels is tried thoroughly each time; the week chooses which.

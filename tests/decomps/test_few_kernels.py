@@ -17,8 +17,8 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp import planning
-from eagerdecomp.calls import load_calls
 from eagerdecomp.decomps.last_resort.small_sets import RULES
+from eagerdecomp.planner.calls import load_calls
 
 aten = torch.ops.aten
 _BY_OP = {str(rule.op).removeprefix("aten."): rule for rule in RULES}

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from eagerdecomp._torch.ops import torch_release
-from eagerdecomp.footprints import Footprint
+from eagerdecomp.planner.rule_calls import Footprint
 
 __all__ = ["SeenCall", "SeenOp", "load_calls", "spelled"]
 

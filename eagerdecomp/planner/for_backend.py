@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.ops.backend import Backend
-from eagerdecomp.planner import Planner, shipped_costs
+from eagerdecomp.planner.planner import Planner, shipped_costs
 from eagerdecomp.rules.rule import Rule, index_rules
 from eagerdecomp.rules.shipped import shipped_rules
 

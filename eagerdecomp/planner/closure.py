@@ -12,7 +12,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 
-from eagerdecomp.footprints import Footprint, Footprints
+from eagerdecomp.planner.rule_calls import Footprint, Footprints
 
 __all__ = ["Costs"]
 

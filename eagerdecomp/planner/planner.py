@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, overload
 
 from eagerdecomp._torch.ops import OpOverload, before_first_call, builtin
 from eagerdecomp.eager.generators import drawing_in_turn
-from eagerdecomp.footprints import load_footprints
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, Predicate
 from eagerdecomp.ops.plumbing import WORKSPACE_OF, is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, is_composite
+from eagerdecomp.planner.closure import Costs
+from eagerdecomp.planner.rule_calls import load_footprints
 from eagerdecomp.rules.rule import Rule
-from eagerdecomp.search import Costs
 
 __all__ = ["Decision", "Planner", "shipped_costs"]
 

@@ -1,0 +1,1 @@
+"""Which rule, in which order, at what cost."""
