@@ -15,7 +15,7 @@ from eagerdecomp.ops.schema import arguments_of, tensors_in
 from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.rules.rule import NoRoute
-from eagerdecomp.tracer import Recorder
+from eagerdecomp.tracing.recorder import Recorder
 
 __all__ = ["attempts", "ends", "failed_ops", "openers", "path"]
 

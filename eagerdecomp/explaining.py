@@ -29,7 +29,7 @@ from eagerdecomp.program.key import Column, column_values, exact_columns, key_la
 from eagerdecomp.program.passes import PIPELINE
 from eagerdecomp.program.symbolic_sizes import plain
 from eagerdecomp.rules.rule import NoRoute, Rule
-from eagerdecomp.tracer import Recorder
+from eagerdecomp.tracing.recorder import Recorder
 from eagerdecomp.unsupported import unsupported_error
 
 __all__ = ["conditions", "explain", "explain_on", "one_overload"]

@@ -30,7 +30,7 @@ from eagerdecomp.program.ir import Program, Slot, bind, map_slots
 from eagerdecomp.program.key import key_or_none, program_arguments
 from eagerdecomp.program.passes import optimise
 from eagerdecomp.rules.rule import NoRoute
-from eagerdecomp.tracer import Recorder
+from eagerdecomp.tracing.recorder import Recorder
 
 __all__ = ["AT_RUN_TIME", "lower"]
 

@@ -22,7 +22,7 @@ from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.symbolic_sizes import plain
 from eagerdecomp.rules.rule import NoRoute, Rule, place_of
-from eagerdecomp.tracer import Recorder
+from eagerdecomp.tracing.recorder import Recorder
 
 __all__ = [
     "Call",

@@ -17,7 +17,6 @@ from eagerdecomp._torch.modes import DispatchMode, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, lazy_bits_seen_by_kernels, same_storage
 from eagerdecomp.cache import OpPrograms, ProgramCache
-from eagerdecomp.chain import Chain
 from eagerdecomp.collectives import Callbacks
 from eagerdecomp.compiler import install_program
 from eagerdecomp.dispatcher.device_kernels import number_places, taking_numbers
@@ -54,7 +53,8 @@ from eagerdecomp.rules.result_checks import held
 from eagerdecomp.rules.rule import Call, NoRoute, Rule, first_answer
 from eagerdecomp.rules.writeback import counted
 from eagerdecomp.stats import OpStats
-from eagerdecomp.tracer import Recorder
+from eagerdecomp.tracing.recorder import Recorder
+from eagerdecomp.tracing.recursion import Chain
 
 __all__ = ["Entry", "Runtime", "Watch"]
 

@@ -15,7 +15,7 @@ from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.ir import KernelCall, Program, Slot, map_slots, slots_in
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.rules.rule import Rule
-from eagerdecomp.tracer import Recorder, Recording
+from eagerdecomp.tracing.recorder import Recorder, Recording
 
 aten = torch.ops.aten
 

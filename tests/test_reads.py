@@ -18,7 +18,7 @@ from eagerdecomp.ops.schema import arguments_of
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.symbolic_sizes import Expression
 from eagerdecomp.rules.rule import Rule, own
-from eagerdecomp.tracer import Recorder, Recording
+from eagerdecomp.tracing.recorder import Recorder, Recording
 
 aten = torch.ops.aten
 OP = aten.hypot.default  # two tensors, not pointwise by name alone: its rule is whatever a test says
@@ -29,7 +29,7 @@ X, Y = torch.arange(1.0, 7).view(2, 3), torch.ones(2, 3)
 @pytest.fixture(autouse=True)
 def _rules_are_toys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules here stand for the calls they make: nobody holds what they answer to their operator's results."""
-    monkeypatch.setattr("eagerdecomp.tracer.expected_of", lambda *_: None)
+    monkeypatch.setattr("eagerdecomp.tracing.recorder.expected_of", lambda *_: None)
 
 
 def heard(fn: Callable[..., Any], *args: Any, op: Any = OP, source: str = "own") -> tuple[Recording, Any]:

@@ -15,7 +15,7 @@ from eagerdecomp import rehearsal
 from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.plans import Plan
 from eagerdecomp.rules.rule import NoRoute
-from eagerdecomp.tracer import Recorder
+from eagerdecomp.tracing.recorder import Recorder
 
 aten = torch.ops.aten
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eagerdecomp import decomps, tracer
+from eagerdecomp import decomps
 from eagerdecomp._torch.decomp_tables import full_table
 from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.decomps import FAMILIES, ON_PRIMS, lengths, our_rules
@@ -24,6 +24,7 @@ from eagerdecomp.program import key
 from eagerdecomp.rules import shipped_faults as faults
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.shipped_faults import unused_entries
+from eagerdecomp.tracing import recorder as tracer
 
 
 def rules() -> Iterator[tuple[str, Rule]]:

@@ -10,10 +10,10 @@ from programs import native, planner_for, record, recorded
 
 import eagerdecomp as ed
 from eagerdecomp._torch.tensors import desugars_first
-from eagerdecomp.chain import Chain
 from eagerdecomp.program.ir import evaluate
 from eagerdecomp.rules.rule import NoRoute
-from eagerdecomp.tracer import Recorder
+from eagerdecomp.tracing.recorder import Recorder
+from eagerdecomp.tracing.recursion import Chain
 
 aten = torch.ops.aten
 CORE = ed.core_aten()
@@ -23,7 +23,7 @@ X, Y = torch.arange(6.0).view(2, 3), torch.ones(2, 3)
 @pytest.fixture(autouse=True)
 def _rules_are_toys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules here stand for the calls they make: nobody holds what they answer to their operator's results."""
-    monkeypatch.setattr("eagerdecomp.tracer.expected_of", lambda *_: None)
+    monkeypatch.setattr("eagerdecomp.tracing.recorder.expected_of", lambda *_: None)
 
 
 def decomposition(name: str) -> Any:

@@ -14,17 +14,17 @@ from eagerdecomp._torch.dispatcher import takes_numbers
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import desugars_first
-from eagerdecomp.chain import Chain
 from eagerdecomp.dispatcher.device_kernels import tensor_places, without_numbers
 from eagerdecomp.ops.schema import facts_of, reads_data, tensors_in
 from eagerdecomp.planner.planner import Decision
 from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
 from eagerdecomp.program.key import Column
 from eagerdecomp.program.symbolic_sizes import Traced, plain
-from eagerdecomp.reads import Reads, Values
 from eagerdecomp.rules.failed_routes import judge_kernel_error, make_final, reason_of_failure
 from eagerdecomp.rules.result_checks import expected_of, held
 from eagerdecomp.rules.rule import NoRoute, Rule, first_answer
+from eagerdecomp.tracing.guards import Reads, Values
+from eagerdecomp.tracing.recursion import Chain
 
 __all__ = ["Recorder", "Recording"]
 

@@ -1,0 +1,1 @@
+"""A call recorded as it runs: the recorder, what its rule reads, recursion."""
