@@ -10,6 +10,8 @@ from eagerdecomp.capture import trace
 from eagerdecomp.comparing import compare
 from eagerdecomp.comparison import Comparison
 from eagerdecomp.decomps.matmul.blocked_attention import blocked_attention
+from eagerdecomp.diagnosis.explain_call import explain
+from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dynamo import DynamoBackend, dynamo_backend
 from eagerdecomp.errors import (
     CacheError,
@@ -26,8 +28,6 @@ from eagerdecomp.errors import (
     UnsupportedGradientError,
     UnsupportedOpError,
 )
-from eagerdecomp.explaining import explain
-from eagerdecomp.explanation import Explanation
 from eagerdecomp.inductor import inductor_hook
 from eagerdecomp.installing import Installation, install
 from eagerdecomp.mode import EagerDecompMode

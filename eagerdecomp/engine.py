@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeAlias
 
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.cache import ProgramCache, shared_cache
-from eagerdecomp.explaining import explain_on, one_overload
-from eagerdecomp.explanation import Explanation
+from eagerdecomp.diagnosis.explain_call import explain_on, one_overload
+from eagerdecomp.diagnosis.explanation import Explanation
+from eagerdecomp.diagnosis.unsupported import unsupported_error
 from eagerdecomp.identities import Owner
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, resolve_ops
@@ -19,7 +20,6 @@ from eagerdecomp.program.key import key_or_none
 from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 from eagerdecomp.runtime import Entry, Runtime, Watch
 from eagerdecomp.stats import Stats
-from eagerdecomp.unsupported import unsupported_error
 from eagerdecomp.zeros import MAKER, Zeros
 
 __all__ = ["Engine", "HostRandom", "OnUnsupported"]

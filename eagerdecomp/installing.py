@@ -12,11 +12,11 @@ from eagerdecomp._torch.dispatcher import autocast_is_on, device_key, takes_numb
 from eagerdecomp._torch.dynamo import skipped_by_dynamo
 from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload
 from eagerdecomp.cache import ProgramCache
+from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import keep_everywhere, kept_of
 from eagerdecomp.dispatcher.device_kernels import DeviceKernels, tensor_places, without_numbers
 from eagerdecomp.engine import Engine
 from eagerdecomp.errors import InstallError
-from eagerdecomp.explanation import Explanation
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops

@@ -10,9 +10,9 @@ from eagerdecomp._torch.higher_order import run_higher_order
 from eagerdecomp._torch.ops import HigherOrderOperator
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.cache import ProgramCache
+from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import KeepingMode, kept_of
 from eagerdecomp.engine import Engine, HostRandom, OnUnsupported
-from eagerdecomp.explanation import Explanation
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.preflight import Preflight

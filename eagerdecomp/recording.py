@@ -22,6 +22,7 @@ from eagerdecomp._torch.modes import mode_stack
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp._version import __version__
+from eagerdecomp.diagnosis.unsupported import unsupported_error
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines
@@ -34,7 +35,6 @@ from eagerdecomp.recorded import Head, Miss, Unsupported
 from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.runtime import Entry
 from eagerdecomp.tallies import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
-from eagerdecomp.unsupported import unsupported_error
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp.cli import main
-from eagerdecomp.explaining import conditions
+from eagerdecomp.diagnosis.explain_call import conditions
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.program.key import Column, key_labels, key_of
 

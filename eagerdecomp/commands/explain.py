@@ -45,7 +45,7 @@ The call runs once, on numbers within (0, 1), zeros as indices and masks that ar
 
 
 def _run(args: argparse.Namespace) -> int:
-    from eagerdecomp.explaining import explain, one_overload
+    from eagerdecomp.diagnosis.explain_call import explain, one_overload
     from eagerdecomp.ops.call_text import CallTextError, parse_call
 
     ops = set_from(args.ops)

@@ -13,9 +13,10 @@ from torch import Tensor
 from eagerdecomp._torch.modes import DispatchMode, no_current_modes, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket, has_kernel, resolve_packet
 from eagerdecomp._torch.tensors import lazy_bits_visible
+from eagerdecomp.diagnosis.explanation import Explanation, Step, Way, count_text
+from eagerdecomp.diagnosis.unsupported import unsupported_error
 from eagerdecomp.dispatcher.composites import kept_of
 from eagerdecomp.errors import OpSetError
-from eagerdecomp.explanation import Explanation, Step, Way, count_text
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.fast_calls import path_of
@@ -30,7 +31,6 @@ from eagerdecomp.program.passes import PIPELINE
 from eagerdecomp.program.symbolic_sizes import plain
 from eagerdecomp.rules.rule import NoRoute, Rule
 from eagerdecomp.tracing.recorder import Recorder
-from eagerdecomp.unsupported import unsupported_error
 
 __all__ = ["conditions", "explain", "explain_on", "one_overload"]
 

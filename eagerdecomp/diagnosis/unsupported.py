@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.diagnosis import attempts, ends, failed_ops, openers, path
+from eagerdecomp.diagnosis.no_route import attempts, ends, failed_ops, openers, path
 from eagerdecomp.eager.unsupported_layouts import outside_layouts
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
