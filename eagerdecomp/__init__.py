@@ -5,7 +5,6 @@ from eagerdecomp._version import __version__ as __version__
 from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.blamed import BlameReport
 from eagerdecomp.blaming import blame
-from eagerdecomp.cache import ProgramCache
 from eagerdecomp.capture import trace
 from eagerdecomp.comparing import compare
 from eagerdecomp.comparison import Comparison
@@ -38,7 +37,8 @@ from eagerdecomp.plans import Plan
 from eagerdecomp.record import Record
 from eagerdecomp.recording import RecordingMode
 from eagerdecomp.rules.rule import Rule, register_decomposition
-from eagerdecomp.stats import OpStats, Stats
+from eagerdecomp.runtime.cache import ProgramCache
+from eagerdecomp.runtime.stats import OpStats, Stats
 from eagerdecomp.verified import Verified, Verify
 
 __all__ = [

@@ -16,7 +16,6 @@ from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload, builtin
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.blamed import Blame, BlameReport, Culprit
-from eagerdecomp.cache import ProgramCache
 from eagerdecomp.dispatcher.composites import KeepingMode
 from eagerdecomp.eager.compare import Difference
 from eagerdecomp.eager.observe import Caught
@@ -29,6 +28,7 @@ from eagerdecomp.planner.for_backend import planner_of
 from eagerdecomp.replaying import Call, Draws, Finding, answered_by, compared, culprit_of, replayed, why_not_compared
 from eagerdecomp.reproducer import Named, named_backend, reproducer
 from eagerdecomp.rules.rule import Rule
+from eagerdecomp.runtime.cache import ProgramCache
 
 __all__ = ["Blaming", "blame"]
 

@@ -15,7 +15,6 @@ from eagerdecomp._torch.modes import python_kernels
 from eagerdecomp._torch.pytree import tree_codegen, tree_flatten
 from eagerdecomp._torch.sizes import Sizes
 from eagerdecomp._torch.tensors import FakeTensorMode
-from eagerdecomp.cache import ProgramCache
 from eagerdecomp.errors import TraceError, TraceRequestError
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.naming import argument_names, names_held, safe
@@ -23,6 +22,7 @@ from eagerdecomp.noting import Noter
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.rules.rule import Rule
+from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.traced import Trace, looks
 
 __all__ = ["trace"]

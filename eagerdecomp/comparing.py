@@ -17,7 +17,6 @@ from torch import Tensor
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
 from eagerdecomp._torch.tensors import desugars_first, lazy_bits_visible
-from eagerdecomp.cache import ProgramCache
 from eagerdecomp.comparison import Comparison, Divergence, Histogram, counted
 from eagerdecomp.dispatcher.composites import KeepingMode
 from eagerdecomp.eager.compare import Difference, difference, is_arbitrary, written_inputs
@@ -31,6 +30,7 @@ from eagerdecomp.ops.opset import OpLike, OpSet, core_aten
 from eagerdecomp.planner.for_backend import planner_of
 from eagerdecomp.replaying import Call, Draws, eager, why_not_compared
 from eagerdecomp.rules.rule import Rule
+from eagerdecomp.runtime.cache import ProgramCache
 
 __all__ = ["Comparing", "Side", "compare"]
 

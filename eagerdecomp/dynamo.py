@@ -15,9 +15,7 @@ from eagerdecomp._torch.dispatcher import below_autograd
 from eagerdecomp._torch.dynamo import compiled_by, left_whole, skipped_by_dynamo
 from eagerdecomp._torch.modes import mode_stack, no_current_modes, pop_mode, push_mode
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload, builtin
-from eagerdecomp.cache import ProgramCache
 from eagerdecomp.dispatcher.composites import KeepingMode, Kept
-from eagerdecomp.engine import OnUnsupported
 from eagerdecomp.lowering import AT_RUN_TIME, lower
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend
@@ -26,7 +24,9 @@ from eagerdecomp.ops.opset import OpLike, OpSet
 from eagerdecomp.ops.schema import is_composite
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.rules.rule import Rule
-from eagerdecomp.stats import Stats
+from eagerdecomp.runtime.cache import ProgramCache
+from eagerdecomp.runtime.engine import OnUnsupported
+from eagerdecomp.runtime.stats import Stats
 from eagerdecomp.verified import Verified, Verify
 
 __all__ = ["DynamoBackend", "dynamo_backend"]

@@ -11,11 +11,9 @@ import torch
 from eagerdecomp._torch.dispatcher import autocast_is_on, device_key, takes_numbers, without_autocast
 from eagerdecomp._torch.dynamo import skipped_by_dynamo
 from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload
-from eagerdecomp.cache import ProgramCache
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import keep_everywhere, kept_of
 from eagerdecomp.dispatcher.device_kernels import DeviceKernels, tensor_places, without_numbers
-from eagerdecomp.engine import Engine
 from eagerdecomp.errors import InstallError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
@@ -23,11 +21,13 @@ from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import is_composite
 from eagerdecomp.rules.rule import NoRoute, Rule
-from eagerdecomp.runtime import Entry
-from eagerdecomp.stats import Stats
+from eagerdecomp.runtime.cache import ProgramCache
+from eagerdecomp.runtime.engine import Engine
+from eagerdecomp.runtime.handlers import Entry
+from eagerdecomp.runtime.stats import Stats
+from eagerdecomp.runtime.zero_tangents import MAKER as ZERO_MAKER
 from eagerdecomp.verified import Verified, Verify, as_verify
 from eagerdecomp.verifying import Verifying, watch_of
-from eagerdecomp.zeros import MAKER as ZERO_MAKER
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -9,15 +9,15 @@ from eagerdecomp._torch.dynamo import traced_functional
 from eagerdecomp._torch.higher_order import run_higher_order
 from eagerdecomp._torch.ops import HigherOrderOperator
 from eagerdecomp._torch.tensors import desugars_first
-from eagerdecomp.cache import ProgramCache
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import KeepingMode, kept_of
-from eagerdecomp.engine import Engine, HostRandom, OnUnsupported
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.preflight import Preflight
 from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
-from eagerdecomp.stats import Stats
+from eagerdecomp.runtime.cache import ProgramCache
+from eagerdecomp.runtime.engine import Engine, HostRandom, OnUnsupported
+from eagerdecomp.runtime.stats import Stats
 from eagerdecomp.verified import Verified, Verify, as_verify
 from eagerdecomp.verifying import Verifying, watch_of
 

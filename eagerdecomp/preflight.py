@@ -20,14 +20,14 @@ from torch.nn.parameter import is_lazy
 from eagerdecomp._torch.modes import DispatchMode, above_autograd
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import FakeTensorMode, desugars_first, fake_tensor_log_off
-from eagerdecomp.cache import ProgramCache
-from eagerdecomp.engine import Engine
 from eagerdecomp.errors import UnsupportedGradientError, UnsupportedOpError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 from eagerdecomp.rules.rule import NoRoute, Rule
+from eagerdecomp.runtime.cache import ProgramCache
+from eagerdecomp.runtime.engine import Engine
 
 __all__ = ["Preflight"]
 

@@ -33,7 +33,7 @@ from eagerdecomp.ops.opset import OpLike, OpSet
 from eagerdecomp.record import Record
 from eagerdecomp.recorded import Head, Miss, Unsupported
 from eagerdecomp.rules.rule import NoRoute
-from eagerdecomp.runtime import Entry
+from eagerdecomp.runtime.handlers import Entry
 from eagerdecomp.tallies import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
 
 if TYPE_CHECKING:

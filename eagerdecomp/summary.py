@@ -10,7 +10,7 @@ from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.host.outputs import Outputs
 from eagerdecomp.ops.opset import OpSet
 from eagerdecomp.ops.plumbing import is_plumbing_name
-from eagerdecomp.stats import HOST_RANDOM, OTHER_NUMBERS, OpStats, Stats, count_by_packet
+from eagerdecomp.runtime.stats import HOST_RANDOM, OTHER_NUMBERS, OpStats, Stats, count_by_packet
 
 __all__ = ["RunFacts", "run_facts", "summary_json", "summary_table"]
 

@@ -38,7 +38,7 @@ from eagerdecomp.planner.for_backend import planner_of
 from eagerdecomp.program.symbolic_sizes import plain
 from eagerdecomp.replaying import Call, Draws, answered_by, culprit_of, eager, replayed, why_not_compared
 from eagerdecomp.rules.rule import NoRoute, Rule, place_of
-from eagerdecomp.runtime import Watch
+from eagerdecomp.runtime.handlers import Watch
 from eagerdecomp.verified import Verified, Verify
 
 __all__ = ["Verifying", "watch_of"]

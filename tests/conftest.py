@@ -23,7 +23,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture
 def same_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library counts as unchanged while a test runs, whoever edits it: files of programs stay good."""
-    monkeypatch.setattr("eagerdecomp.cachefile._library", lambda: "these")
+    monkeypatch.setattr("eagerdecomp.runtime.cache_file._library", lambda: "these")
 
 
 @pytest.fixture

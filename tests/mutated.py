@@ -21,8 +21,8 @@ import torch
 from torch.nn import functional as F
 
 import eagerdecomp as ed
-from eagerdecomp import cachefile
-from eagerdecomp.cache import ProgramCache
+from eagerdecomp.runtime import cache_file as cachefile
+from eagerdecomp.runtime.cache import ProgramCache
 
 #: What is put in a place: numbers of all kinds, what belongs elsewhere, and what belongs nowhere.
 PUT: tuple[Any, ...] = (

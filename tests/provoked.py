@@ -21,12 +21,13 @@ from typing import Any
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp import cachefile, cli
+from eagerdecomp import cli
 from eagerdecomp.conformance import run_conformance
 from eagerdecomp.conformance.absences import parse_manifest, read_manifest
 from eagerdecomp.conformance.results import Report
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.program.ir import KernelCall, Program, Slot, check
+from eagerdecomp.runtime import cache_file as cachefile
 
 __all__ = ["Heard", "provoke", "told"]
 

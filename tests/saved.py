@@ -8,7 +8,7 @@ import torch
 from opaque import OPAQUE, by_shape
 
 import eagerdecomp as ed
-from eagerdecomp.cache import ProgramCache
+from eagerdecomp.runtime.cache import ProgramCache
 
 aten = torch.ops.aten
 

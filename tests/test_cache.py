@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from opaque import OPAQUE, by_shape
 
 import eagerdecomp as ed
-from eagerdecomp import cache as cache_module
-from eagerdecomp.cache import CacheInfo, OpPrograms, ProgramCache, shared_cache
 from eagerdecomp.program.key import Column, key_of
+from eagerdecomp.runtime import cache as cache_module
+from eagerdecomp.runtime.cache import CacheInfo, OpPrograms, ProgramCache, shared_cache
 
 aten = torch.ops.aten
 

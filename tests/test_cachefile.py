@@ -17,11 +17,11 @@ from opaque import OPAQUE, by_shape
 from saved import calls
 
 import eagerdecomp as ed
-from eagerdecomp import cachefile
 from eagerdecomp._torch.ops import op_names, overload
-from eagerdecomp.cache import ProgramCache
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.errors import CacheError
+from eagerdecomp.runtime import cache_file as cachefile
+from eagerdecomp.runtime.cache import ProgramCache
 
 aten = torch.ops.aten
 

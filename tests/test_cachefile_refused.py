@@ -20,8 +20,8 @@ from saved import calls
 from weekly import WEEK
 
 import eagerdecomp as ed
-from eagerdecomp import cachefile
-from eagerdecomp.cache import ProgramCache
+from eagerdecomp.runtime import cache_file as cachefile
+from eagerdecomp.runtime.cache import ProgramCache
 
 aten = torch.ops.aten
 

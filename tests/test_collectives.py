@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import eagerdecomp as ed
-from eagerdecomp.collectives import with_modes_of_here
+from eagerdecomp.runtime.collectives import with_modes_of_here
 
 CORE = ed.core_aten()
 fsdp: Any = torch.ops.fsdp

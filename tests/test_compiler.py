@@ -9,8 +9,8 @@ import torch
 from programs import S, call, native, program
 
 import eagerdecomp as ed
-from eagerdecomp.cache import OpPrograms, ProgramCache
-from eagerdecomp.compiler import install_program
+from eagerdecomp.runtime.cache import OpPrograms, ProgramCache
+from eagerdecomp.runtime.compiler import install_program
 
 aten = torch.ops.aten
 

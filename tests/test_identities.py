@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp.identities import NoIdentity, Owner, identity_of, owner_identity
+from eagerdecomp.runtime.fingerprint import NoIdentity, Owner, identity_of, owner_identity
 
 aten = torch.ops.aten
 

@@ -22,8 +22,8 @@ from conformance import fuzz
 from conformance.fuzz_judging import Seen
 from conformance.fuzz_running import checked
 from conformance.judge import differences, excused, observe
-from eagerdecomp.cache import OpPrograms
 from eagerdecomp.routes import op_named
+from eagerdecomp.runtime.cache import OpPrograms
 
 aten = torch.ops.aten
 

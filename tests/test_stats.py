@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagerdecomp.stats import OpStats, Stats, table
+from eagerdecomp.runtime.stats import OpStats, Stats, table
 
 aten = torch.ops.aten
 

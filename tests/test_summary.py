@@ -9,7 +9,7 @@ import torch
 
 import eagerdecomp as ed
 from eagerdecomp.audit import BackendRecorder
-from eagerdecomp.stats import OpStats, Stats
+from eagerdecomp.runtime.stats import OpStats, Stats
 from eagerdecomp.summary import RunFacts, run_facts, summary_json, summary_table
 
 aten = torch.ops.aten

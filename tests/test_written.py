@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import op_names, overload
-from eagerdecomp.cache import ProgramCache
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program.ir import KernelCall, Program, Slot, evaluate
 from eagerdecomp.program.key import Column, exact_columns
@@ -32,6 +31,7 @@ from eagerdecomp.program.serialize import (
 )
 from eagerdecomp.program.symbolic_sizes import OPERATORS, Expression
 from eagerdecomp.program.validate import LITERALS
+from eagerdecomp.runtime.cache import ProgramCache
 
 aten = torch.ops.aten
 

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import eagerdecomp as ed
 from eagerdecomp.backends.numpy import BACKEND
-from eagerdecomp.zeros import Zeros
+from eagerdecomp.runtime.zero_tangents import Zeros
 
 aten = torch.ops.aten
 

@@ -22,11 +22,13 @@ from on_core import CORE  # noqa: E402
 from opaque import OPAQUE, by_shape  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
-from eagerdecomp import blaming, cachefile, collectives, comparing, recording
+from eagerdecomp import blaming, comparing, recording
 from eagerdecomp.backends.numpy import drawing  # noqa: E402
 from eagerdecomp.dispatcher import composites as keeping
 from eagerdecomp.eager import generators
 from eagerdecomp.host import source_lines as userlines  # noqa: E402
+from eagerdecomp.runtime import cache_file as cachefile
+from eagerdecomp.runtime import collectives
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.cachefile import Filed, Owned, Saved, load, owner_text, save
 from eagerdecomp.host.fork_safe import free_in_child
-from eagerdecomp.identities import NoIdentity, Owner, owner_identity
 from eagerdecomp.program.ir import Program
 from eagerdecomp.program.key import Column, key_labels, key_or_none, shown_fact
+from eagerdecomp.runtime.cache_file import Filed, Owned, Saved, load, owner_text, save
+from eagerdecomp.runtime.fingerprint import NoIdentity, Owner, owner_identity
 
 __all__ = ["CacheInfo", "OpPrograms", "ProgramCache", "shared_cache"]
 

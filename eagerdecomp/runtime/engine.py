@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from eagerdecomp._torch.ops import OpOverload, builtin
-from eagerdecomp.cache import ProgramCache, shared_cache
 from eagerdecomp.diagnosis.explain_call import explain_on, one_overload
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.diagnosis.unsupported import unsupported_error
-from eagerdecomp.identities import Owner
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, resolve_ops
 from eagerdecomp.ops.schema import arguments_of, writes_several
 from eagerdecomp.planner.for_backend import planner_of
 from eagerdecomp.program.key import key_or_none
 from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
-from eagerdecomp.runtime import Entry, Runtime, Watch
-from eagerdecomp.stats import Stats
-from eagerdecomp.zeros import MAKER, Zeros
+from eagerdecomp.runtime.cache import ProgramCache, shared_cache
+from eagerdecomp.runtime.fingerprint import Owner
+from eagerdecomp.runtime.handlers import Entry, Runtime, Watch
+from eagerdecomp.runtime.stats import Stats
+from eagerdecomp.runtime.zero_tangents import MAKER, Zeros
 
 __all__ = ["Engine", "HostRandom", "OnUnsupported"]
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.cache import OpPrograms
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet
 from eagerdecomp.program.codegen import generate
@@ -17,6 +16,7 @@ from eagerdecomp.program.ir import Program, check, evaluate
 from eagerdecomp.program.key import Column, exact_columns
 from eagerdecomp.program.passes import optimise
 from eagerdecomp.program.passes.reuse import has_writers, layouts_of, reuse
+from eagerdecomp.runtime.cache import OpPrograms
 
 __all__ = ["install_program"]
 

@@ -16,9 +16,6 @@ from torch import Tensor
 from eagerdecomp._torch.modes import DispatchMode, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, lazy_bits_seen_by_kernels, same_storage
-from eagerdecomp.cache import OpPrograms, ProgramCache
-from eagerdecomp.collectives import Callbacks
-from eagerdecomp.compiler import install_program
 from eagerdecomp.dispatcher.device_kernels import number_places, taking_numbers
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.eager.observe import Caught, leaves_of
@@ -52,7 +49,10 @@ from eagerdecomp.rules.link import told
 from eagerdecomp.rules.result_checks import held
 from eagerdecomp.rules.rule import Call, NoRoute, Rule, first_answer
 from eagerdecomp.rules.writeback import counted
-from eagerdecomp.stats import OpStats
+from eagerdecomp.runtime.cache import OpPrograms, ProgramCache
+from eagerdecomp.runtime.collectives import Callbacks
+from eagerdecomp.runtime.compiler import install_program
+from eagerdecomp.runtime.stats import OpStats
 from eagerdecomp.tracing.recorder import Recorder
 from eagerdecomp.tracing.recursion import Chain
 

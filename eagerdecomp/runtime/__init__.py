@@ -1,0 +1,1 @@
+"""From an op to its handler: the hot path, the cache of programs, statistics."""
