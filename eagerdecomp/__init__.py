@@ -3,7 +3,6 @@
 import eagerdecomp._torch.import_first  # noqa: F401 - first: torch's import may import this package
 from eagerdecomp._version import __version__ as __version__
 from eagerdecomp.audit import BackendRecorder
-from eagerdecomp.blamed import BlameReport
 from eagerdecomp.blaming import blame
 from eagerdecomp.capture import trace
 from eagerdecomp.comparing import compare
@@ -39,7 +38,8 @@ from eagerdecomp.recording import RecordingMode
 from eagerdecomp.rules.rule import Rule, register_decomposition
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.stats import OpStats, Stats
-from eagerdecomp.verified import Verified, Verify
+from eagerdecomp.verify.findings import BlameReport
+from eagerdecomp.verify.policy import Verified, Verify
 
 __all__ = [
     "Backend",

@@ -15,7 +15,6 @@ import torch
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload, builtin
 from eagerdecomp._torch.tensors import desugars_first
-from eagerdecomp.blamed import Blame, BlameReport, Culprit
 from eagerdecomp.dispatcher.composites import KeepingMode
 from eagerdecomp.eager.compare import Difference
 from eagerdecomp.eager.observe import Caught
@@ -25,10 +24,11 @@ from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet
 from eagerdecomp.planner.for_backend import planner_of
-from eagerdecomp.replaying import Call, Draws, Finding, answered_by, compared, culprit_of, replayed, why_not_compared
-from eagerdecomp.reproducer import Named, named_backend, reproducer
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import ProgramCache
+from eagerdecomp.verify.findings import Blame, BlameReport, Culprit
+from eagerdecomp.verify.replay import Call, Draws, Finding, answered_by, compared, culprit_of, replayed, why_not_compared
+from eagerdecomp.verify.reproducer import Named, named_backend, reproducer
 
 __all__ = ["Blaming", "blame"]
 

@@ -28,9 +28,9 @@ from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten
 from eagerdecomp.planner.for_backend import planner_of
-from eagerdecomp.replaying import Call, Draws, eager, why_not_compared
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import ProgramCache
+from eagerdecomp.verify.replay import Call, Draws, eager, why_not_compared
 
 __all__ = ["Comparing", "Side", "compare"]
 

@@ -27,7 +27,7 @@ from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import OnUnsupported
 from eagerdecomp.runtime.stats import Stats
-from eagerdecomp.verified import Verified, Verify
+from eagerdecomp.verify.policy import Verified, Verify
 
 __all__ = ["DynamoBackend", "dynamo_backend"]
 

@@ -231,7 +231,7 @@ class DifferenceError(EagerDecompError):
     script that shows it by itself. With ``Verify(on_difference="record")`` the program goes on.
 
     Attributes:
-        blame: an `eagerdecomp.blamed.Blame`: the op called, how, from which line, the difference, and whom to blame.
+        blame: an `eagerdecomp.verify.findings.Blame`: the op called, how, from which line, the difference, and whom to blame.
 
     Examples:
         >>> import torch

@@ -26,8 +26,8 @@ from eagerdecomp.runtime.engine import Engine
 from eagerdecomp.runtime.handlers import Entry
 from eagerdecomp.runtime.stats import Stats
 from eagerdecomp.runtime.zero_tangents import MAKER as ZERO_MAKER
-from eagerdecomp.verified import Verified, Verify, as_verify
-from eagerdecomp.verifying import Verifying, watch_of
+from eagerdecomp.verify.policy import Verified, Verify, as_verify
+from eagerdecomp.verify.wrappers import Verifying, watch_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -18,8 +18,8 @@ from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import Engine, HostRandom, OnUnsupported
 from eagerdecomp.runtime.stats import Stats
-from eagerdecomp.verified import Verified, Verify, as_verify
-from eagerdecomp.verifying import Verifying, watch_of
+from eagerdecomp.verify.policy import Verified, Verify, as_verify
+from eagerdecomp.verify.wrappers import Verifying, watch_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self

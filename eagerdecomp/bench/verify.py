@@ -13,7 +13,7 @@ from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
 from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, core_aten
-from eagerdecomp.verified import Verify
+from eagerdecomp.verify.policy import Verify
 
 __all__ = ["measure"]
 

@@ -17,7 +17,7 @@ from eagerdecomp.host.import_path import USAGE_ERROR, UsageError, object_of
 from eagerdecomp.host.progress import Progress
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpSet, core_aten
-from eagerdecomp.reproducer import named_by_spec
+from eagerdecomp.verify.reproducer import named_by_spec
 
 if TYPE_CHECKING:  # each command's own imports wait until it is run
     from eagerdecomp.conformance.comparing import Comparison

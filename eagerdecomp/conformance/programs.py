@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.blamed import Blame
 from eagerdecomp.blaming import blame
 from eagerdecomp.conformance.anyop import examples_of
 from eagerdecomp.errors import UnsupportedOpError
@@ -21,6 +20,7 @@ from eagerdecomp.planner.calls import load_calls
 from eagerdecomp.planner.for_backend import planner_of
 from eagerdecomp.planner.rule_calls import load_footprints
 from eagerdecomp.routes import Routes
+from eagerdecomp.verify.findings import Blame
 
 __all__ = ["Program", "programs", "tried"]
 

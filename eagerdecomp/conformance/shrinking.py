@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from eagerdecomp.conformance.spec import Call, tensors_of
-from eagerdecomp.reproducer import resized
+from eagerdecomp.verify.reproducer import resized
 
 __all__ = ["smaller"]
 

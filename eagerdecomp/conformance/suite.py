@@ -27,7 +27,7 @@ from eagerdecomp.errors import OpSetError
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.call_text import tensor_text
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten, resolve_ops
-from eagerdecomp.reproducer import Named, call_script, named_backend
+from eagerdecomp.verify.reproducer import Named, call_script, named_backend
 
 __all__ = ["PROFILES", "Profile", "check_again", "check_call", "kernel_of", "run_conformance", "spec_of"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from eagerdecomp.blamed import Blame
+from eagerdecomp.verify.findings import Blame
 
 __all__ = ["Verified", "Verify", "as_verify"]
 

@@ -22,7 +22,6 @@ from torch.nn import Parameter
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import has_values, lazy_bits_visible
-from eagerdecomp.blamed import Blame, Culprit
 from eagerdecomp.eager.compare import Difference, difference
 from eagerdecomp.eager.observe import Caught, Observed, copied, leaves_of, observed
 from eagerdecomp.errors import DifferenceError, UnsupportedOpError
@@ -36,10 +35,11 @@ from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, is_composite
 from eagerdecomp.planner.for_backend import planner_of
 from eagerdecomp.program.symbolic_sizes import plain
-from eagerdecomp.replaying import Call, Draws, answered_by, culprit_of, eager, replayed, why_not_compared
 from eagerdecomp.rules.rule import NoRoute, Rule, place_of
 from eagerdecomp.runtime.handlers import Watch
-from eagerdecomp.verified import Verified, Verify
+from eagerdecomp.verify.findings import Blame, Culprit
+from eagerdecomp.verify.policy import Verified, Verify
+from eagerdecomp.verify.replay import Call, Draws, answered_by, culprit_of, eager, replayed, why_not_compared
 
 __all__ = ["Verifying", "watch_of"]
 

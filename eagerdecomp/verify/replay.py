@@ -11,7 +11,6 @@ import torch
 from eagerdecomp._torch.modes import fake_mode_entered, no_current_modes, without_torch_function
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import lazy_bits_visible
-from eagerdecomp.blamed import Culprit
 from eagerdecomp.eager.compare import Difference, difference
 from eagerdecomp.eager.observe import Caught, Observed, copied, is_plain, leaves_of, observe, observed
 from eagerdecomp.errors import UnsupportedOpError
@@ -23,6 +22,7 @@ from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.symbolic_sizes import plain
 from eagerdecomp.rules.rule import NoRoute, Rule, place_of
 from eagerdecomp.tracing.recorder import Recorder
+from eagerdecomp.verify.findings import Culprit
 
 __all__ = [
     "Call",

@@ -1,0 +1,1 @@
+"""A call made again beside eager: findings, and scripts that reproduce them."""
