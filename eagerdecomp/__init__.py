@@ -4,13 +4,11 @@ import eagerdecomp._torch.import_first  # noqa: F401 - first: torch's import may
 from eagerdecomp._version import __version__ as __version__
 from eagerdecomp.audit import BackendRecorder
 from eagerdecomp.blaming import blame
-from eagerdecomp.capture import trace
 from eagerdecomp.comparing import compare
 from eagerdecomp.comparison import Comparison
 from eagerdecomp.decomps.matmul.blocked_attention import blocked_attention
 from eagerdecomp.diagnosis.explain_call import explain
 from eagerdecomp.diagnosis.explanation import Explanation
-from eagerdecomp.dynamo import DynamoBackend, dynamo_backend
 from eagerdecomp.errors import (
     CacheError,
     DifferenceError,
@@ -26,9 +24,11 @@ from eagerdecomp.errors import (
     UnsupportedGradientError,
     UnsupportedOpError,
 )
+from eagerdecomp.frontends.dynamo import DynamoBackend, dynamo_backend
+from eagerdecomp.frontends.fx.capture import trace
+from eagerdecomp.frontends.installation import Installation, install
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.inductor import inductor_hook
-from eagerdecomp.installing import Installation, install
-from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, core_aten, infra, prims, tiny
 from eagerdecomp.planning import carrying_set, plan

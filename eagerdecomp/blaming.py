@@ -18,9 +18,9 @@ from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.dispatcher.composites import KeepingMode
 from eagerdecomp.eager.compare import Difference
 from eagerdecomp.eager.observe import Caught
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import ForwardLines, Line, UserLines, places_in_words
-from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet
 from eagerdecomp.planner.for_backend import planner_of

@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.progress import Progress
-from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.ops.opset import OpSet
 from eagerdecomp.summary import RunFacts, run_facts
 

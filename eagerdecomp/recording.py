@@ -24,9 +24,9 @@ from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp._version import __version__
 from eagerdecomp.diagnosis.unsupported import unsupported_error
 from eagerdecomp.errors import UnsupportedOpError
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines
-from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import OpLike, OpSet

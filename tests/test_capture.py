@@ -16,8 +16,8 @@ from torch.nn import functional as F
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import FakeTensor
-from eagerdecomp.capture import trace
-from eagerdecomp.traced import as_traced
+from eagerdecomp.frontends.fx.capture import trace
+from eagerdecomp.frontends.fx.graph_module import as_traced
 
 aten = torch.ops.aten
 CORE = ed.core_aten()

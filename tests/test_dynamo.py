@@ -17,7 +17,7 @@ from torch._ops import OpOverload
 from torch.nn import functional as F
 
 import eagerdecomp as ed
-from eagerdecomp.lowering import AT_RUN_TIME
+from eagerdecomp.frontends.graph_lowering import AT_RUN_TIME
 
 aten = torch.ops.aten
 

@@ -20,8 +20,8 @@ from on_core import CORE
 from torch.utils.checkpoint import checkpoint
 
 import eagerdecomp as ed
-from eagerdecomp import preflight
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode
+from eagerdecomp.frontends import preflight
 from eagerdecomp.ops.schema import tensors_in
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

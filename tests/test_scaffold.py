@@ -158,7 +158,7 @@ def test_a_device_that_is_installed_is_there_once_torch_is_imported_whoever_impo
 import torch
 x = torch.ones(2, device="toy", requires_grad=True)
 torch.nn.functional.gelu(x).sum().backward()
-print(x.grad.cpu(), eagerdecomp.install is sys.modules["eagerdecomp.installing"].install)
+print(x.grad.cpu(), eagerdecomp.install is sys.modules["eagerdecomp.frontends.installation"].install)
 """
     out = run(tmp_path, "-c", f"import {first}, sys, eagerdecomp{code}", path=(tmp_path, projects["device"], ROOT))
     assert out == "tensor([1.0833, 1.0833]) True\n"

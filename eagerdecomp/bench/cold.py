@@ -21,7 +21,7 @@ from eagerdecomp.bench.fresh import in_fresh_process
 from eagerdecomp.bench.nets import KINDS, NETS, chosen, job, jobs
 from eagerdecomp.bench.rivals import Naive, Noop
 from eagerdecomp.bench.timing import Contestant, Spread, block, geometric_mean, quiet_collector
-from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["measure"]

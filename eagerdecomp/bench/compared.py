@@ -21,9 +21,9 @@ from eagerdecomp.bench.nets import chosen as chosen_nets
 from eagerdecomp.bench.rivals import Naive, floor
 from eagerdecomp.bench.timing import Contestant, block, geometric_mean, joint, quiet_collector, race, ratios
 from eagerdecomp.dispatcher.device_kernels import DeviceKernels
+from eagerdecomp.frontends.installation import install
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.inductor import cpp_compiler
-from eagerdecomp.installing import install
-from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.ops.opset import OpSet, core_aten
 from eagerdecomp.planner.calls import load_calls
 from eagerdecomp.runtime.cache import ProgramCache

@@ -12,8 +12,8 @@ from eagerdecomp._torch.ops import builtin
 from eagerdecomp.bench.cases import ADAMW
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.inductor import cpp_compiler, inductor_hook
-from eagerdecomp.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import core_aten
 from eagerdecomp.program.compile_hook import HITS_BEFORE_FUSING

@@ -12,7 +12,7 @@ from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.nets import NETS, VOCABULARY
 from eagerdecomp.bench.rivals import Noop
 from eagerdecomp.bench.timing import Contestant, block, quiet_collector
-from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 from eagerdecomp.runtime.cache import ProgramCache
 

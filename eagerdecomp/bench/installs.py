@@ -13,8 +13,8 @@ from eagerdecomp._torch.ops import builtin
 from eagerdecomp.bench.cases import TINY, chosen
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.timing import Contestant, Spread, block, joint, quiet_collector, ratios
-from eagerdecomp.installing import install
-from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.frontends.installation import install
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 from eagerdecomp.runtime.cache import ProgramCache
 

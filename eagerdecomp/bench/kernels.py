@@ -11,7 +11,7 @@ from eagerdecomp.bench.cases import CASES, TINY, Case
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.rivals import Naive
 from eagerdecomp.bench.timing import geometric_mean
-from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["measure"]

@@ -18,7 +18,7 @@ from torch import nn
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.fresh import in_fresh_process
 from eagerdecomp.bench.nets import KINDS, chosen, job, jobs
-from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["measure", "peak_growth"]

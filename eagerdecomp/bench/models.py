@@ -10,7 +10,7 @@ from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.nets import KINDS, Net, chosen, job, jobs
 from eagerdecomp.bench.rivals import Noop
 from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
-from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["measure"]

@@ -12,7 +12,7 @@ from eagerdecomp.bench.cases import COMMON, SIZES, TINY, Case, Size, chosen
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.rivals import Naive, Noop, floor
 from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
-from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["contestants", "measure"]

@@ -18,7 +18,7 @@ from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.fresh import in_fresh_process
 from eagerdecomp.bench.rivals import Noop
 from eagerdecomp.bench.timing import Spread, quiet_collector, ratios
-from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 from eagerdecomp.runtime.cache import ProgramCache
 

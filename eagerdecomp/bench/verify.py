@@ -10,7 +10,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.nets import chosen, job, jobs
 from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
-from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, core_aten
 from eagerdecomp.verify.policy import Verify

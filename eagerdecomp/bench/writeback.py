@@ -13,7 +13,7 @@ from eagerdecomp._torch.ops import builtin
 from eagerdecomp.bench.cases import ADAMW
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
-from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 
 __all__ = ["measure"]

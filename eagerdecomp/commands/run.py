@@ -111,7 +111,7 @@ def _run(args: argparse.Namespace) -> int:
         Path(args.plain_seconds_to).write_text(repr(outcome.seconds), encoding="utf-8")
         return outcome.exit_code
     from eagerdecomp.audit import BackendRecorder
-    from eagerdecomp.mode import EagerDecompMode
+    from eagerdecomp.frontends.mode import EagerDecompMode
     from eagerdecomp.recording import RecordingMode
 
     ops, keep = backend_from(args.ops), kept_ops(args.keep)

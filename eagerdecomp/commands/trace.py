@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from eagerdecomp.capture import trace
 from eagerdecomp.commands.command import (
     FAILED,
     INTERRUPTED,
@@ -27,6 +26,7 @@ from eagerdecomp.commands.command import (
     shown,
 )
 from eagerdecomp.errors import EagerDecompError, TraceRequestError
+from eagerdecomp.frontends.fx.capture import trace
 from eagerdecomp.host.import_path import USAGE_ERROR, UsageError, object_of
 from eagerdecomp.host.source_lines import fault_in_words
 from eagerdecomp.ops.schema import tensors_in

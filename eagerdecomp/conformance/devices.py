@@ -15,7 +15,7 @@ from eagerdecomp.conformance.spec import Kernel
 from eagerdecomp.conformance.workers import has_fork, survives
 from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.errors import ConformanceError
-from eagerdecomp.installing import install
+from eagerdecomp.frontends.installation import install
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike
 from eagerdecomp.ops.schema import facts_of

@@ -21,7 +21,7 @@ from eagerdecomp.conformance.memory import home
 from eagerdecomp.conformance.results import Failure
 from eagerdecomp.eager.observe import Caught
 from eagerdecomp.errors import UnsupportedOpError
-from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import resolve_ops
 

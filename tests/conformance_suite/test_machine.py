@@ -10,7 +10,7 @@ import torch
 
 import eagerdecomp as ed
 from eagerdecomp.conformance.machine import Difference, Run, programs_of_views
-from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.frontends.mode import EagerDecompMode
 
 aten = torch.ops.aten
 

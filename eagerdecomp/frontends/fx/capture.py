@@ -16,14 +16,14 @@ from eagerdecomp._torch.pytree import tree_codegen, tree_flatten
 from eagerdecomp._torch.sizes import Sizes
 from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.errors import TraceError, TraceRequestError
-from eagerdecomp.mode import EagerDecompMode
-from eagerdecomp.naming import argument_names, names_held, safe
-from eagerdecomp.noting import Noter
+from eagerdecomp.frontends.fx.graph_module import Trace, looks
+from eagerdecomp.frontends.fx.names import argument_names, names_held, safe
+from eagerdecomp.frontends.fx.recorder import Noter
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import ProgramCache
-from eagerdecomp.traced import Trace, looks
 
 __all__ = ["trace"]
 

@@ -20,10 +20,10 @@ from eagerdecomp._torch.pytree import tree_flatten
 from eagerdecomp._torch.sizes import Sizes
 from eagerdecomp._torch.tensors import FakeTensor, WeakTensor
 from eagerdecomp.errors import TraceError
+from eagerdecomp.frontends.fx.graph_module import as_traced
 from eagerdecomp.host.source_lines import UserLines
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import reads_data
-from eagerdecomp.traced import as_traced
 
 __all__ = ["Noter"]
 

@@ -16,8 +16,8 @@ from eagerdecomp._torch.dynamo import compiled_by, left_whole, skipped_by_dynamo
 from eagerdecomp._torch.modes import mode_stack, no_current_modes, pop_mode, push_mode
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload, builtin
 from eagerdecomp.dispatcher.composites import KeepingMode, Kept
-from eagerdecomp.lowering import AT_RUN_TIME, lower
-from eagerdecomp.mode import EagerDecompMode
+from eagerdecomp.frontends.graph_lowering import AT_RUN_TIME, lower
+from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.opset import OpLike, OpSet

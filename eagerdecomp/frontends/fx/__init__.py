@@ -1,0 +1,1 @@
+"""Capture of calls as a torch.fx graph."""
