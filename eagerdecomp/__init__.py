@@ -2,7 +2,8 @@
 
 import eagerdecomp._torch.import_first  # noqa: F401 - first: torch's import may import this package
 from eagerdecomp._version import __version__ as __version__
-from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.backends.inductor_hook import inductor_hook
+from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.blaming import blame
 from eagerdecomp.comparing import compare
 from eagerdecomp.comparison import Comparison
@@ -28,7 +29,6 @@ from eagerdecomp.frontends.dynamo import DynamoBackend, dynamo_backend
 from eagerdecomp.frontends.fx.capture import trace
 from eagerdecomp.frontends.installation import Installation, install
 from eagerdecomp.frontends.mode import EagerDecompMode
-from eagerdecomp.inductor import inductor_hook
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, core_aten, infra, prims, tiny
 from eagerdecomp.planning import carrying_set, plan

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, torch_release
-from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.errors import PlanError
 from eagerdecomp.plans import Plan
 

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.progress import Progress
 from eagerdecomp.ops.opset import OpSet

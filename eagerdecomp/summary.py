@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.host.outputs import Outputs
 from eagerdecomp.ops.opset import OpSet
 from eagerdecomp.ops.plumbing import is_plumbing_name

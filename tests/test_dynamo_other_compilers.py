@@ -86,7 +86,7 @@ def test_dynamo_compiles_no_frame_of_ours_and_goes_on_afterwards(way: str) -> No
 
 @pytest.mark.parametrize("compiler", ["eager", "aot_eager", "inductor"])
 def test_functions_of_other_compilers_run_compiled_in_the_mode_and_after_it(compiler: str) -> None:
-    from eagerdecomp.inductor import cpp_compiler
+    from eagerdecomp.backends.inductor_hook import cpp_compiler
 
     if compiler == "inductor" and cpp_compiler() is None:
         pytest.skip("no C++ compiler")

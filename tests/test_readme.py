@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from eagerdecomp.backends.inductor_hook import cpp_compiler
 from eagerdecomp.cli import COMMANDS, main
-from eagerdecomp.inductor import cpp_compiler
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.runtime.stats import OpStats, Stats
 from eagerdecomp.summary import RunFacts, run_facts, summary_json, summary_table
 

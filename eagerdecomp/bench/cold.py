@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch.ops import OpOverload, builtin
-from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.bench.cases import TINY
 from eagerdecomp.bench.cases import chosen as chosen_cases
 from eagerdecomp.bench.figures import Figure, Section, Settings

@@ -13,7 +13,8 @@ from torch import Tensor
 from eagerdecomp._torch.decomp_tables import core_table
 from eagerdecomp._torch.dynamo import compiled_by
 from eagerdecomp._torch.ops import builtin
-from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.backends.inductor_hook import cpp_compiler
+from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.bench.cases import TINY, Case, chosen
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.nets import Net, job, jobs
@@ -23,7 +24,6 @@ from eagerdecomp.bench.timing import Contestant, block, geometric_mean, joint, q
 from eagerdecomp.dispatcher.device_kernels import DeviceKernels
 from eagerdecomp.frontends.installation import install
 from eagerdecomp.frontends.mode import EagerDecompMode
-from eagerdecomp.inductor import cpp_compiler
 from eagerdecomp.ops.opset import OpSet, core_aten
 from eagerdecomp.planner.calls import load_calls
 from eagerdecomp.runtime.cache import ProgramCache

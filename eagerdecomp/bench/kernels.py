@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from eagerdecomp._torch.ops import builtin
-from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.bench.cases import CASES, TINY, Case
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.rivals import Naive

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from eagerdecomp._torch.ops import builtin
-from eagerdecomp.audit import BackendRecorder
+from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.bench.cases import COMMON, SIZES, TINY, Case, Size, chosen
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.rivals import Naive, Noop, floor

@@ -110,7 +110,7 @@ def _run(args: argparse.Namespace) -> int:
         outcome = run_script(script, nullcontext)
         Path(args.plain_seconds_to).write_text(repr(outcome.seconds), encoding="utf-8")
         return outcome.exit_code
-    from eagerdecomp.audit import BackendRecorder
+    from eagerdecomp.backends.recorder import BackendRecorder
     from eagerdecomp.frontends.mode import EagerDecompMode
     from eagerdecomp.recording import RecordingMode
 

@@ -23,7 +23,7 @@ from opaque import OPAQUE, by_shape  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
 from eagerdecomp import blaming, comparing, recording
-from eagerdecomp.backends.numpy import drawing  # noqa: E402
+from eagerdecomp.backends.numpy import random as drawing  # noqa: E402
 from eagerdecomp.dispatcher import composites as keeping
 from eagerdecomp.eager import generators
 from eagerdecomp.host import source_lines as userlines  # noqa: E402

@@ -23,20 +23,10 @@ try:
 except ImportError as error:
     raise ImportError("eagerdecomp.backends.numpy computes with NumPy: pip install 'eagerdecomp[numpy]'", name="numpy") from error
 
-from eagerdecomp.backends.numpy import (
-    activations,
-    drawing,
-    elementwise,
-    indexing,
-    making,
-    norms,
-    products,
-    reductions,
-    scattering,
-    views,
-    windows,
-)
-from eagerdecomp.backends.numpy.refused import check
+from eagerdecomp.backends.numpy import activations, elementwise, indexing, norms, products, reductions, scattering, views, windows
+from eagerdecomp.backends.numpy import factories as making
+from eagerdecomp.backends.numpy import random as drawing
+from eagerdecomp.backends.numpy.dtypes import check
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, infra, resolve_ops
 
