@@ -19,11 +19,11 @@ from conformance.fuzz_roundings import is_finite
 from eagerdecomp._torch.ops import OpOverload, packet_overloads
 from eagerdecomp.conformance.anyop import examples_of
 from eagerdecomp.conformance.machine import JOINS, VIEWS, WRITES
+from eagerdecomp.coverage.routes import op_named
 from eagerdecomp.eager.observe import leaves_of
 from eagerdecomp.ops.call_text import CallTextError, parse_call
 from eagerdecomp.ops.schema import Argument, facts_of, functional_twin
 from eagerdecomp.planner.calls import load_calls
-from eagerdecomp.routes import op_named
 
 __all__ = ["Drawing", "templates"]
 

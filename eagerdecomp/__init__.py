@@ -7,6 +7,8 @@ from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.blaming import blame
 from eagerdecomp.comparing import compare
 from eagerdecomp.comparison import Comparison
+from eagerdecomp.coverage.analysis import carrying_set, plan
+from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.decomps.matmul.blocked_attention import blocked_attention
 from eagerdecomp.diagnosis.explain_call import explain
 from eagerdecomp.diagnosis.explanation import Explanation
@@ -31,8 +33,6 @@ from eagerdecomp.frontends.installation import Installation, install
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, core_aten, infra, prims, tiny
-from eagerdecomp.planning import carrying_set, plan
-from eagerdecomp.plans import Plan
 from eagerdecomp.record import Record
 from eagerdecomp.recording import RecordingMode
 from eagerdecomp.rules.rule import Rule, register_decomposition

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp.allowlist import allowlist_of, opinfos
 from eagerdecomp.cli import main
+from eagerdecomp.coverage.opinfo_allowlist import allowlist_of, opinfos
 
 CORE = ed.core_aten()
 

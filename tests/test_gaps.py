@@ -8,8 +8,8 @@ from collections.abc import Collection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eagerdecomp import gaps
-from eagerdecomp.gaps import choose_kernels, fewest_kernels, rank_kernels, smallest_set
+from eagerdecomp.coverage import next_kernels as gaps
+from eagerdecomp.coverage.next_kernels import choose_kernels, fewest_kernels, rank_kernels, smallest_set
 from eagerdecomp.planner.closing import Clauses, closure
 
 OPS = "abcdefgh"

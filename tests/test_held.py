@@ -11,9 +11,9 @@ from on_core import check
 from torch import Tensor
 
 import eagerdecomp as ed
+from eagerdecomp.coverage.routes import op_named
 from eagerdecomp.eager.scalars import HELD, held_number
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.routes import op_named
 
 aten = torch.ops.aten
 INF, NAN = float("inf"), float("nan")

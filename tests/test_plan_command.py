@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from eagerdecomp.cli import main
-from eagerdecomp.plans import Plan
+from eagerdecomp.coverage.plan_report import Plan
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

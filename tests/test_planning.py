@@ -15,10 +15,10 @@ from random_sets import core_less
 from weekly import WEEK
 
 import eagerdecomp as ed
+from eagerdecomp.coverage.analysis import aten_ops
+from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.ops.schema import tensors_in
 from eagerdecomp.planner.calls import load_calls
-from eagerdecomp.planning import aten_ops
-from eagerdecomp.plans import Plan
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

@@ -16,10 +16,10 @@ from random_sets import core_less
 from weekly import WEEK
 
 import eagerdecomp as ed
-from eagerdecomp.planned import OpPlan
-from eagerdecomp.planning import aten_ops
-from eagerdecomp.plans import Plan
-from eagerdecomp.routes import Route
+from eagerdecomp.coverage.analysis import aten_ops
+from eagerdecomp.coverage.plan_report import Plan
+from eagerdecomp.coverage.planned import OpPlan
+from eagerdecomp.coverage.routes import Route
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

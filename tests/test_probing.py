@@ -12,9 +12,9 @@ from opaque import OPAQUE
 
 import eagerdecomp as ed
 from eagerdecomp.cli import main
+from eagerdecomp.coverage.plan_report import Plan
+from eagerdecomp.coverage.user_rules import with_rules
 from eagerdecomp.planner.calls import load_calls
-from eagerdecomp.plans import Plan
-from eagerdecomp.probing import with_rules
 
 IGAMMA, GAMMAINC = "aten.igamma.default", "aten.special_gammainc.default"
 #: What the library's own rule of the incomplete gamma function calls, and others of these tests do not.

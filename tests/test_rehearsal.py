@@ -11,9 +11,9 @@ from on_core import CORE
 from opaque import OPAQUE
 
 import eagerdecomp as ed
-from eagerdecomp import rehearsal
 from eagerdecomp._torch.tensors import FakeTensorMode
-from eagerdecomp.plans import Plan
+from eagerdecomp.coverage import dry_run as rehearsal
+from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.tracing.recorder import Recorder
 

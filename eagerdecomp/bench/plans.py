@@ -8,8 +8,8 @@ from statistics import median
 
 from eagerdecomp.bench.figures import Figure, Section, Settings
 from eagerdecomp.bench.nets import Net, chosen, job
+from eagerdecomp.coverage.analysis import plan
 from eagerdecomp.ops.opset import OpSet, core_aten, infra, prims
-from eagerdecomp.planning import plan
 
 __all__ = ["measure"]
 

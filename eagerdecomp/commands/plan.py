@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from eagerdecomp.allowlist import allowlist_of, opinfos
 from eagerdecomp.commands.command import FAILED, Command, add_json, add_ops, called, output_file, rules_of, set_from, shown
+from eagerdecomp.coverage.analysis import aten_ops, plan
+from eagerdecomp.coverage.opinfo_allowlist import allowlist_of, opinfos
+from eagerdecomp.coverage.plan_report import REQUIREMENTS, Plan
 from eagerdecomp.errors import PlanError
 from eagerdecomp.host.import_path import object_of
 from eagerdecomp.host.progress import PartDone, Progress
 from eagerdecomp.ops.opset import OpSet, core_aten, prims
-from eagerdecomp.planning import aten_ops, plan
-from eagerdecomp.plans import REQUIREMENTS, Plan
 
 __all__ = ["COMMAND"]
 

@@ -6,7 +6,9 @@ It is the planner's question (`eagerdecomp.plan`), asked of the ops alone that t
 from __future__ import annotations
 
 from eagerdecomp.conformance.results import Opening
-from eagerdecomp.gaps import rank_kernels
+from eagerdecomp.coverage.analysis import aten_ops
+from eagerdecomp.coverage.next_kernels import rank_kernels
+from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import core_aten
 from eagerdecomp.ops.plumbing import is_plumbing_name
@@ -14,8 +16,6 @@ from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.planner.calls import load_calls
 from eagerdecomp.planner.for_backend import planner_of
 from eagerdecomp.planner.rule_calls import load_footprints
-from eagerdecomp.planning import aten_ops
-from eagerdecomp.routes import Routes
 
 __all__ = ["openings"]
 

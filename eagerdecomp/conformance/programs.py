@@ -12,6 +12,7 @@ import torch
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.blaming import blame
 from eagerdecomp.conformance.anyop import examples_of
+from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import parse_call
@@ -19,7 +20,6 @@ from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.planner.calls import load_calls
 from eagerdecomp.planner.for_backend import planner_of
 from eagerdecomp.planner.rule_calls import load_footprints
-from eagerdecomp.routes import Routes
 from eagerdecomp.verify.findings import Blame
 
 __all__ = ["Program", "programs", "tried"]

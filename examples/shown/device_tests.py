@@ -15,7 +15,7 @@ from showing import Shown  # which finds npu
 import npu  # isort: skip
 
 import eagerdecomp as ed
-from eagerdecomp.allowlist import allowlist_of, opinfos
+from eagerdecomp.coverage.opinfo_allowlist import allowlist_of, opinfos
 
 #: One operator in so many is asked about.
 PART = 12

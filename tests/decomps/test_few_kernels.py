@@ -16,7 +16,7 @@ from on_core import check
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp import planning
+from eagerdecomp.coverage import analysis as planning
 from eagerdecomp.decomps.last_resort.small_sets import RULES
 from eagerdecomp.planner.calls import load_calls
 

@@ -17,7 +17,7 @@ from torch.testing._internal.common_utils import TestCase, suppress_warnings
 from torch.utils._pytree import tree_leaves, tree_map
 
 import eagerdecomp as ed
-from eagerdecomp.allowlist import Allowlist, allowlist_of, opinfos
+from eagerdecomp.coverage.opinfo_allowlist import Allowlist, allowlist_of, opinfos
 
 #: One part in so many of the OpInfos runs each time; the week chooses which.
 PARTS = 24

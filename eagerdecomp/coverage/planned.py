@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eagerdecomp.routes import Route
+from eagerdecomp.coverage.routes import Route
 
 __all__ = ["OpPlan", "STATUSES"]
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-from eagerdecomp.gaps import Kernel
+from eagerdecomp.coverage.next_kernels import Kernel
+from eagerdecomp.coverage.planned import STATUSES, OpPlan
 from eagerdecomp.host.html import document, name_html
-from eagerdecomp.planned import STATUSES, OpPlan
 
 __all__ = ["Sheet", "page"]
 

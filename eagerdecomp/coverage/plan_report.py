@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from eagerdecomp.coverage.html import Sheet, page
+from eagerdecomp.coverage.next_kernels import Kernel
+from eagerdecomp.coverage.planned import STATUSES, OpPlan
+from eagerdecomp.coverage.routes import Route
 from eagerdecomp.errors import PlanError
-from eagerdecomp.gaps import Kernel
-from eagerdecomp.planned import STATUSES, OpPlan
-from eagerdecomp.planpage import Sheet, page
-from eagerdecomp.routes import Route
 
 __all__ = ["Comparison", "Plan", "REQUIREMENTS"]
 

@@ -7,21 +7,21 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload, torch_release
+from eagerdecomp.coverage.model_ops import ModelCalls, model_calls
+from eagerdecomp.coverage.next_kernels import SmallSet, choose_kernels, fewest_kernels, smallest_set
+from eagerdecomp.coverage.plan_report import Plan
+from eagerdecomp.coverage.planned import OpPlan
+from eagerdecomp.coverage.routes import Routes, op_named
+from eagerdecomp.coverage.user_rules import with_rules
 from eagerdecomp.decomps.last_resort import small_sets as few_kernels
-from eagerdecomp.gaps import SmallSet, choose_kernels, fewest_kernels, smallest_set
-from eagerdecomp.modelcalls import ModelCalls, model_calls
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, infra, resolve_ops
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.planned import OpPlan
 from eagerdecomp.planner.calls import load_calls
 from eagerdecomp.planner.for_backend import planner_of
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.planner.rule_calls import load_footprints
-from eagerdecomp.plans import Plan
-from eagerdecomp.probing import with_rules
-from eagerdecomp.routes import Routes, op_named
 from eagerdecomp.rules.rule import Rule, index_rules
 
 __all__ = ["aten_ops", "carrying_set", "plan"]

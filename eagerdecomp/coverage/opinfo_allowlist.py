@@ -18,8 +18,8 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, torch_release
 from eagerdecomp.backends.recorder import BackendRecorder
+from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.errors import PlanError
-from eagerdecomp.plans import Plan
 
 __all__ = ["Allowlist", "allowlist_of", "opinfos"]
 

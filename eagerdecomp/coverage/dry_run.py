@@ -17,12 +17,12 @@ from torch import Tensor
 from eagerdecomp._torch.fake import handling_fakes, mode_of_fakes
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.coverage.routes import Route
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
 from eagerdecomp.planner.calls import spelled
 from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import key_or_none, program_arguments
 from eagerdecomp.program.passes import optimise
-from eagerdecomp.routes import Route
 from eagerdecomp.rules.rule import NoRoute, Rule
 from eagerdecomp.tracing.recorder import Recorder
 from eagerdecomp.tracing.recursion import Chain

@@ -14,14 +14,14 @@ from eagerdecomp._torch.fake import fake_tensors_take_foreach
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode, fake_tensor_log_off
+from eagerdecomp.coverage.dry_run import Rehearsal
+from eagerdecomp.coverage.routes import Route
 from eagerdecomp.dispatcher.composites import Kept, kept_of
 from eagerdecomp.errors import EagerDecompError, PlanError
 from eagerdecomp.host.source_lines import fault_in_words
 from eagerdecomp.ops.schema import arguments_of, tensors_in
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.key import key_or_none
-from eagerdecomp.rehearsal import Rehearsal
-from eagerdecomp.routes import Route
 
 __all__ = ["ModelCalls", "model_calls"]
 
