@@ -4,9 +4,6 @@ import eagerdecomp._torch.import_first  # noqa: F401 - first: torch's import may
 from eagerdecomp._version import __version__ as __version__
 from eagerdecomp.backends.inductor_hook import inductor_hook
 from eagerdecomp.backends.recorder import BackendRecorder
-from eagerdecomp.blaming import blame
-from eagerdecomp.comparing import compare
-from eagerdecomp.comparison import Comparison
 from eagerdecomp.coverage.analysis import carrying_set, plan
 from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.decomps.matmul.blocked_attention import blocked_attention
@@ -31,10 +28,13 @@ from eagerdecomp.frontends.dynamo import DynamoBackend, dynamo_backend
 from eagerdecomp.frontends.fx.capture import trace
 from eagerdecomp.frontends.installation import Installation, install
 from eagerdecomp.frontends.mode import EagerDecompMode
+from eagerdecomp.insight.blame_mode import blame
+from eagerdecomp.insight.compare_mode import compare
+from eagerdecomp.insight.comparison import Comparison
+from eagerdecomp.insight.profile.mode import RecordingMode
+from eagerdecomp.insight.profile.record import Record
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, core_aten, infra, prims, tiny
-from eagerdecomp.record import Record
-from eagerdecomp.recording import RecordingMode
 from eagerdecomp.rules.rule import Rule, register_decomposition
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.stats import OpStats, Stats

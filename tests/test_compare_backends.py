@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 import eagerdecomp as ed
 from eagerdecomp.cli import main
-from eagerdecomp.comparison import BINS, Histogram, counted
 from eagerdecomp.host import progress
+from eagerdecomp.insight.comparison import BINS, Histogram, counted
 
 
 def off(x: Tensor) -> Tensor:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from eagerdecomp.digest import Digest, file_name
 from eagerdecomp.host.source_lines import Line
-from eagerdecomp.record import Record
-from eagerdecomp.recorded import Bucket, Flow, Head, Miss, Site, Unsupported
+from eagerdecomp.insight.profile.record import Record
+from eagerdecomp.insight.profile.recorded import Bucket, Flow, Head, Miss, Site, Unsupported
+from eagerdecomp.insight.profile.summary import Digest, file_name
 
 GELU, MUL, ERF, CAT = "aten.gelu.default", "aten.mul.Tensor", "aten.erf.default", "aten.cat.default"
 

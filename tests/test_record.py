@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eagerdecomp import EagerDecompError, Record, RecordError
-from eagerdecomp.record import Bucket, Bypass, Event, Flow, Head, KernelEvent, Line, Miss, Site, Unsupported
+from eagerdecomp.insight.profile.record import Bucket, Bypass, Event, Flow, Head, KernelEvent, Line, Miss, Site, Unsupported
 
 RECORD = Record(
     Head(

@@ -17,7 +17,7 @@ from on_core import CORE
 from recordings import FEW, net, recorded, sites_of, train
 
 import eagerdecomp as ed
-from eagerdecomp.record import Line, Record
+from eagerdecomp.insight.profile.record import Line, Record
 
 aten = torch.ops.aten
 OUTCOMES = ("direct", "hits", "misses", "bypassed", "fell_back", "refused", "failed")

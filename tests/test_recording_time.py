@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from recordings import FEW, net, recorded, sites_of, train
 
 import eagerdecomp as ed
-from eagerdecomp import recording, tallies
+from eagerdecomp.insight.profile import counters as tallies
+from eagerdecomp.insight.profile import mode as recording
 
 # -- time, and bounds ------------------------------------------------------------------------------------------------------------
 

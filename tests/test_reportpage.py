@@ -13,11 +13,11 @@ from browser import NARROW, needs_browser, outside_resources, visit
 from test_digest import GELU, MUL, RECORD, gap
 
 from eagerdecomp.cli import main
-from eagerdecomp.digest import Digest
 from eagerdecomp.host.source_lines import Line
-from eagerdecomp.record import Record
-from eagerdecomp.recorded import Bucket, Bypass, Flow, Head, Miss, Site
-from eagerdecomp.reportpage import page
+from eagerdecomp.insight.profile.html import page
+from eagerdecomp.insight.profile.record import Record
+from eagerdecomp.insight.profile.recorded import Bucket, Bypass, Flow, Head, Miss, Site
+from eagerdecomp.insight.profile.summary import Digest
 
 NASTY = '</script></title></style></svg><img src=x onerror="window.broken=1">\'&<b>'
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from eagerdecomp import tallies
 from eagerdecomp.host.source_lines import UserLines
-from eagerdecomp.tallies import OUTCOMES, Call, Tally, Timeline, buckets_of, sites_of
+from eagerdecomp.insight.profile import counters as tallies
+from eagerdecomp.insight.profile.counters import OUTCOMES, Call, Tally, Timeline, buckets_of, sites_of
 
 GELU = torch.ops.aten.gelu.default
 SECOND = 1_000_000_000

@@ -63,7 +63,7 @@ the script's name is wrong; {SCRIPT_FAILED} no difference, but the script itself
 
 
 def _run(args: argparse.Namespace) -> int:
-    from eagerdecomp.blaming import Blaming
+    from eagerdecomp.insight.blame_mode import Blaming
     from eagerdecomp.verify.reproducer import named_by_spec
 
     script = script_of(args, "blame")

@@ -56,7 +56,7 @@ compared; {INTERRUPTED} interrupted (Ctrl-C)"""
 
 
 def _run(args: argparse.Namespace) -> int:
-    from eagerdecomp.comparing import Comparing
+    from eagerdecomp.insight.compare_mode import Comparing
 
     script = script_of(args, "compare")
     sides = [_side(option, spec) for option, spec in (("--backend", args.backend), ("--against", args.against))]

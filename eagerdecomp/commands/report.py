@@ -8,11 +8,11 @@ import os
 from pathlib import Path
 
 from eagerdecomp.commands.command import Command, add_json, output_file, shown
-from eagerdecomp.digest import Digest
 from eagerdecomp.errors import RecordError
 from eagerdecomp.host.import_path import UsageError
-from eagerdecomp.record import Record
-from eagerdecomp.reportpage import page
+from eagerdecomp.insight.profile.html import page
+from eagerdecomp.insight.profile.record import Record
+from eagerdecomp.insight.profile.summary import Digest
 
 __all__ = ["COMMAND"]
 

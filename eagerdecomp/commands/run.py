@@ -112,7 +112,7 @@ def _run(args: argparse.Namespace) -> int:
         return outcome.exit_code
     from eagerdecomp.backends.recorder import BackendRecorder
     from eagerdecomp.frontends.mode import EagerDecompMode
-    from eagerdecomp.recording import RecordingMode
+    from eagerdecomp.insight.profile.mode import RecordingMode
 
     ops, keep = backend_from(args.ops), kept_ops(args.keep)
     if args.preflight and args.on_unsupported == "fallback":

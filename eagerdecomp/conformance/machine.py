@@ -15,13 +15,13 @@ from torch import Tensor
 
 from eagerdecomp._torch.modes import TorchDispatchMode, no_current_modes
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.blaming import blame
 from eagerdecomp.conformance.accuracy import same_bits
 from eagerdecomp.conformance.memory import home
 from eagerdecomp.conformance.results import Failure
 from eagerdecomp.eager.observe import Caught
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.frontends.mode import EagerDecompMode
+from eagerdecomp.insight.blame_mode import blame
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import resolve_ops
 

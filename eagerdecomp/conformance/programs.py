@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.blaming import blame
 from eagerdecomp.conformance.anyop import examples_of
 from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.errors import UnsupportedOpError
+from eagerdecomp.insight.blame_mode import blame
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.opset import resolve_ops

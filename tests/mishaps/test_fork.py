@@ -22,11 +22,13 @@ from on_core import CORE  # noqa: E402
 from opaque import OPAQUE, by_shape  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
-from eagerdecomp import blaming, comparing, recording
 from eagerdecomp.backends.numpy import random as drawing  # noqa: E402
 from eagerdecomp.dispatcher import composites as keeping
 from eagerdecomp.eager import generators
 from eagerdecomp.host import source_lines as userlines  # noqa: E402
+from eagerdecomp.insight import blame_mode as blaming
+from eagerdecomp.insight import compare_mode as comparing
+from eagerdecomp.insight.profile import mode as recording
 from eagerdecomp.runtime import cache_file as cachefile
 from eagerdecomp.runtime import collectives
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
 from eagerdecomp._torch.tensors import desugars_first, lazy_bits_visible
-from eagerdecomp.comparison import Comparison, Divergence, Histogram, counted
 from eagerdecomp.dispatcher.composites import KeepingMode
 from eagerdecomp.eager.compare import Difference, difference, is_arbitrary, written_inputs
 from eagerdecomp.eager.observe import Caught, Observed, observed
@@ -25,6 +24,7 @@ from eagerdecomp.errors import OpSetError, UnsupportedOpError
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines, places_in_words
+from eagerdecomp.insight.comparison import Comparison, Divergence, Histogram, counted
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten
 from eagerdecomp.planner.for_backend import planner_of

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
-from eagerdecomp.digest import Counts, Digest, LineRow, OpRow, file_name, place_text
 from eagerdecomp.host.html import Cell, Column, count_text, document, duration_text, name_html, table
+from eagerdecomp.insight.profile.charts import PICTURE_SCRIPT, PICTURE_STYLE, Ribbon, Steps, columns, flow
+from eagerdecomp.insight.profile.recorded import Bucket, Flow
+from eagerdecomp.insight.profile.summary import Counts, Digest, LineRow, OpRow, file_name, place_text
 from eagerdecomp.ops.plumbing import is_plumbing_name
-from eagerdecomp.pictures import PICTURE_SCRIPT, PICTURE_STYLE, Ribbon, Steps, columns, flow
-from eagerdecomp.recorded import Bucket, Flow
 
 __all__ = ["page"]
 

@@ -27,14 +27,14 @@ from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines
+from eagerdecomp.insight.profile.counters import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
+from eagerdecomp.insight.profile.record import Record
+from eagerdecomp.insight.profile.recorded import Head, Miss, Unsupported
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import OpLike, OpSet
-from eagerdecomp.record import Record
-from eagerdecomp.recorded import Head, Miss, Unsupported
 from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.runtime.handlers import Entry
-from eagerdecomp.tallies import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self

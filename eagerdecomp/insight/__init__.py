@@ -1,0 +1,1 @@
+"""What a program did: blame, comparison, profiles."""

@@ -1,0 +1,1 @@
+"""Recording of a run, and its reports."""
