@@ -11,7 +11,7 @@ from compare import outcome
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.conformance.anyop import examples_of
+from eagerdecomp.conformance.generic_spec import examples_of
 from eagerdecomp.ops.call_text import parse_call, tensor_like
 from eagerdecomp.ops.schema import facts_of, functional_twin
 

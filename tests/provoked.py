@@ -23,7 +23,7 @@ import torch
 import eagerdecomp as ed
 from eagerdecomp import cli
 from eagerdecomp.conformance import run_conformance
-from eagerdecomp.conformance.absences import parse_manifest, read_manifest
+from eagerdecomp.conformance.manifest import parse_manifest, read_manifest
 from eagerdecomp.conformance.results import Report
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.program.ir import KernelCall, Program, Slot, check

@@ -100,7 +100,7 @@ def test_an_alert_is_eager_s(call: str, warn_only: bool, name: str, capfd: pytes
 
 def test_only_the_ops_of_the_table_alert() -> None:
     """Every call on record of every ATen op: eager's alerts are those of the table."""
-    from eagerdecomp.conformance.anyop import examples_of
+    from eagerdecomp.conformance.generic_spec import examples_of
     from eagerdecomp.eager.determinism import NONDETERMINISTIC
     from eagerdecomp.ops.call_text import parse_call
     from eagerdecomp.planner.calls import load_calls

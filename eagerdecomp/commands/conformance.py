@@ -64,8 +64,8 @@ exit codes: 0 nothing wrong; {FAILED} a kernel is wrong, the absences do not hol
 
 
 def _run(args: argparse.Namespace) -> int:
-    from eagerdecomp.conformance.absences import hold_to_manifest, read_manifest, write_manifest
     from eagerdecomp.conformance.comparing import compare
+    from eagerdecomp.conformance.manifest import hold_to_manifest, read_manifest, write_manifest
     from eagerdecomp.conformance.reports.junit import report_junit
     from eagerdecomp.conformance.reports.markdown import report_markdown
     from eagerdecomp.conformance.reports.page import report_page

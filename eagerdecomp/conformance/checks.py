@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.dispatcher import below_autograd
 from eagerdecomp.conformance.accuracy import Truth, values_off
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import Given, given, home, is_dense_alike
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec, tensors_of
 from eagerdecomp.eager.observe import Observed, leaves_of, observe

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 
 __all__ = [
     "ALL",

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.eager.observe import leaves_of
 
 __all__ = ["EXACT", "Call", "Fault", "Kernel", "Near", "Property", "Skip", "Spec", "Strides", "tensors_of"]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eagerdecomp.conformance.accuracy import same_bits
 from eagerdecomp.conformance.checks import differing
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import Given, given, home
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
 from eagerdecomp.eager.observe import Caught, Observed, observe

@@ -11,17 +11,17 @@ from typing import Any
 import torch
 
 from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket
-from eagerdecomp.conformance.anyop import spec_of_any
 from eagerdecomp.conformance.checks import compared
+from eagerdecomp.conformance.choices import Draw, simplest
 from eagerdecomp.conformance.devices import brought_home, can_fork, device_of, kernel_of, reached
-from eagerdecomp.conformance.draws import Draw, simplest
-from eagerdecomp.conformance.openings import openings
+from eagerdecomp.conformance.generic_spec import spec_of_any
+from eagerdecomp.conformance.interactions import Together, tried_together
+from eagerdecomp.conformance.next_kernels import openings
 from eagerdecomp.conformance.reports.words import printable
 from eagerdecomp.conformance.results import Consequence, Failure, Report, State, Verdict
-from eagerdecomp.conformance.running import Effort, Found, Trial, exercised, found_again, hash_of, is_random, properties_of, shown
 from eagerdecomp.conformance.spec import Call, Fault, Property, Skip, Spec
 from eagerdecomp.conformance.specs import SPECS
-from eagerdecomp.conformance.together import Together, tried_together
+from eagerdecomp.conformance.trial import Effort, Found, Trial, exercised, found_again, hash_of, is_random, properties_of, shown
 from eagerdecomp.conformance.workers import Beat, Lost, asked, cores, done_in_processes, survives
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.ops.backend import Backend, as_backend

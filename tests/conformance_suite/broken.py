@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from eagerdecomp.conformance.running import Effort, Trial, exercised
 from eagerdecomp.conformance.spec import Kernel
 from eagerdecomp.conformance.specs import SPECS
+from eagerdecomp.conformance.trial import Effort, Trial, exercised
 from eagerdecomp.ops.opset import resolve_ops
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made_reports import a_report, absent, op, right
 
 import eagerdecomp as ed
-from eagerdecomp.conformance.absences import (
+from eagerdecomp.conformance.manifest import (
     hold_to_manifest,
     parse_manifest,
     read_manifest,

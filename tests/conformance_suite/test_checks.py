@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.checks import compared, refuses
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import laid_out
 from eagerdecomp.conformance.spec import EXACT, Call, Kernel, Skip, Spec
 

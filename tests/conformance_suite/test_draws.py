@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagerdecomp.conformance.draws import Coverage, Draw, simplest
+from eagerdecomp.conformance.choices import Coverage, Draw, simplest
 
 OPTIONS = {"dtype": "abcd", "layout": "uvwxyz", "kind": range(9)}
 

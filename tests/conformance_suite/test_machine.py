@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp.conformance.machine import Difference, Run, programs_of_views
+from eagerdecomp.conformance.view_programs import Difference, Run, programs_of_views
 from eagerdecomp.frontends.mode import EagerDecompMode
 
 aten = torch.ops.aten

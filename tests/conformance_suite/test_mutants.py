@@ -12,7 +12,7 @@ import torch
 
 from eagerdecomp import core_aten
 from eagerdecomp.conformance.mutants import FAMILIES, MUTANTS, PLAIN, TWIN, TWINS, Mutant, Proof, differs, shown
-from eagerdecomp.conformance.mutants.making import given, m, n, p
+from eagerdecomp.conformance.mutants.builder import given, m, n, p
 from eagerdecomp.eager.observe import observe
 
 CORE = {str(op) for op in core_aten()}

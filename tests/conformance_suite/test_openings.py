@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import eagerdecomp as ed
-from eagerdecomp.conformance.openings import openings
+from eagerdecomp.conformance.next_kernels import openings
 from eagerdecomp.conformance.results import Opening
 from eagerdecomp.ops.backend import as_backend
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.draws import Draw
-from eagerdecomp.conformance.running import Effort, Trial, exercised, shown
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import shape, tensor
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Spec
 from eagerdecomp.conformance.state import THREADS
+from eagerdecomp.conformance.trial import Effort, Trial, exercised, shown
 
 aten = torch.ops.aten
 EFFORT = Effort(150, 60.0, 30)

@@ -9,7 +9,7 @@ from weekly import this_weeks
 import eagerdecomp as ed
 from eagerdecomp.backends.reference import BACKEND
 from eagerdecomp.conformance import run_conformance
-from eagerdecomp.conformance.draws import Coverage, Draw
+from eagerdecomp.conformance.choices import Coverage, Draw
 from eagerdecomp.conformance.spec import Skip
 from eagerdecomp.conformance.specs import SPECS
 from eagerdecomp.ops.opset import resolve_ops

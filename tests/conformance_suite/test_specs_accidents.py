@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.draws import Coverage, Draw
+from eagerdecomp.conformance.choices import Coverage, Draw
 from eagerdecomp.conformance.spec import Call
 from eagerdecomp.conformance.specs import SPECS
 from tests.conformance_suite.broken import told

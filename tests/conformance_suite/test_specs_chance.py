@@ -12,7 +12,7 @@ from torch import Tensor
 from weekly import weekly
 
 from eagerdecomp.conformance.spec import Kernel
-from eagerdecomp.conformance.specs import chance
+from eagerdecomp.conformance.specs import random as chance
 from eagerdecomp.ops.opset import resolve_ops
 from tests.conformance_suite.broken import told
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from weekly import weekly
 
-from eagerdecomp.conformance.specs import indexing, parts, reductions
+from eagerdecomp.conformance.specs import advanced_indexing as parts
+from eagerdecomp.conformance.specs import indexing, reductions
 from eagerdecomp.ops.opset import core_aten, resolve_ops
 from tests.conformance_suite.broken import told
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from weekly import weekly
 
-from eagerdecomp.conformance.specs import infra, joining, making
+from eagerdecomp.conformance.specs import factories as making
+from eagerdecomp.conformance.specs import infra, joining
 from tests.conformance_suite.broken import told
 
 aten = torch.ops.aten

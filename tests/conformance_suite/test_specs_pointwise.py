@@ -11,9 +11,9 @@ from torch import Tensor
 from weekly import weekly
 
 import eagerdecomp as ed
-from eagerdecomp.conformance.running import Effort, Trial, exercised
 from eagerdecomp.conformance.spec import Kernel, Spec
 from eagerdecomp.conformance.specs import binary, conversions, unary
+from eagerdecomp.conformance.trial import Effort, Trial, exercised
 from eagerdecomp.eager.strides import is_dense
 from eagerdecomp.ops.opset import resolve_ops
 

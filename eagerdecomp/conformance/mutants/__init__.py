@@ -9,21 +9,12 @@ run_conformance(backend, ops=[mutant.op]).failures  # names mutant.op
 
 from __future__ import annotations
 
-from eagerdecomp.conformance.mutants import (
-    arithmetic,
-    chance,
-    freedoms,
-    indexing,
-    lasting,
-    memory,
-    pointwise,
-    products,
-    reductions,
-    twins,
-)
-from eagerdecomp.conformance.mutants.making import TWIN, Mutant, Proof
-from eagerdecomp.conformance.mutants.plain import PLAIN
+from eagerdecomp.conformance.mutants import arithmetic, freedoms, indexing, memory, pointwise, products, reductions, twins
+from eagerdecomp.conformance.mutants import random as chance
+from eagerdecomp.conformance.mutants import stateful as lasting
+from eagerdecomp.conformance.mutants.builder import TWIN, Mutant, Proof
 from eagerdecomp.conformance.mutants.proof import differs, shown
+from eagerdecomp.conformance.mutants.smoke_calls import PLAIN
 
 __all__ = ["FAMILIES", "MUTANTS", "PLAIN", "TWIN", "TWINS", "Mutant", "Proof", "differs", "shown"]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.conformance.mutants.making import TWIN, Call, Mutant, Proof
+from eagerdecomp.conformance.mutants.builder import TWIN, Call, Mutant, Proof
 from eagerdecomp.eager.observe import Observed, observe, resolved
 
 __all__ = ["differs", "shown"]

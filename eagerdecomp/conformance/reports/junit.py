@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from xml.etree import ElementTree
 
-from eagerdecomp.conformance.absences import stale_because
+from eagerdecomp.conformance.manifest import stale_because
 from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, head, one_line, ordered, printable
 from eagerdecomp.conformance.results import Consequence, Report, Verdict
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from eagerdecomp.conformance.absences import stale_because
 from eagerdecomp.conformance.comparing import DIRECTIONS, Comparison
+from eagerdecomp.conformance.manifest import stale_because
 from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, by_note, head, one_line, printable
 from eagerdecomp.conformance.results import Consequence, Report, Verdict
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from eagerdecomp.conformance.absences import stale_because
 from eagerdecomp.conformance.comparing import DIRECTIONS, Comparison
+from eagerdecomp.conformance.manifest import stale_because
 from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, counted, one_line, ordered, printable
 from eagerdecomp.conformance.results import STATES, Consequence, Failure, Report, State, Verdict
 from eagerdecomp.host.html import Cell, Column, count_text, document, duration_text, name_html, table

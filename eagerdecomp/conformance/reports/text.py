@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from eagerdecomp.conformance.absences import stale_because
 from eagerdecomp.conformance.comparing import Comparison
+from eagerdecomp.conformance.manifest import stale_because
 from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, by_note, counted, head, one_line, printable, script_key
 from eagerdecomp.conformance.results import Consequence, Failure, Report, Verdict
 

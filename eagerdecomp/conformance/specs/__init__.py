@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eagerdecomp.conformance.spec import Spec
+from eagerdecomp.conformance.specs import advanced_indexing as parts
 from eagerdecomp.conformance.specs import (
     binary,
-    chance,
     conversions,
     indexing,
     infra,
     joining,
-    making,
     norms,
-    parts,
     products,
     reductions,
     transforms,
@@ -22,6 +20,8 @@ from eagerdecomp.conformance.specs import (
     views,
     windows,
 )
+from eagerdecomp.conformance.specs import factories as making
+from eagerdecomp.conformance.specs import random as chance
 
 __all__ = ["FAMILIES", "SPECS"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.drawing import COARSE, FILLS, MEETINGS, broadcasting, number, pair, two, with_number
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, BITS, COMPLEX, FLOATS, HALVES, INTEGERS, NUMBERS, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Near, Spec
+from eagerdecomp.conformance.spec_arguments import COARSE, FILLS, MEETINGS, broadcasting, number, pair, two, with_number
 
 __all__ = ["SPECS"]
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.drawing import broadcasting
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import is_dense_alike
 from eagerdecomp.conformance.samples import ALL, FLOATS, INTEGERS, LAYOUTS, shape, sweep, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Spec, Strides, tensors_of
+from eagerdecomp.conformance.spec_arguments import broadcasting
 from eagerdecomp.eager.strides import is_dense
 
 __all__ = ["SPECS"]

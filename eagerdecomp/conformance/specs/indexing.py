@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.drawing import as_index, dim_of, generator, indices, left_out, out_of_range, roundings
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, COMPLEX, FLOATS, HALVES, INTEGERS, LAYOUTS, SIZES, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Near, Spec
+from eagerdecomp.conformance.spec_arguments import as_index, dim_of, generator, indices, left_out, out_of_range, roundings
 
 __all__ = ["SPECS"]
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.accuracy import same_bits
-from eagerdecomp.conformance.drawing import dim_of
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import Given, fill, given, home
 from eagerdecomp.conformance.samples import ALL, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
+from eagerdecomp.conformance.spec_arguments import dim_of
 from eagerdecomp.eager.observe import observe
 
 __all__ = ["SPECS"]

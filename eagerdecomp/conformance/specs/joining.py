@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.drawing import as_suggested, dim_of, dims_of
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, COMPLEX, FLOATS, INTEGERS, LAYOUTS, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Spec
+from eagerdecomp.conformance.spec_arguments import as_suggested, dim_of, dims_of
 
 __all__ = ["SPECS"]
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.checks import compared
-from eagerdecomp.conformance.drawing import as_suggested, dim_of
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import FLOATS, HALVES, LAYOUTS, shape, tensor
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec, Strides
+from eagerdecomp.conformance.spec_arguments import as_suggested, dim_of
 from eagerdecomp.eager.observe import Caught
 
 __all__ = ["SPECS"]

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.accuracy import is_repeated, one_by_one
-from eagerdecomp.conformance.drawing import dim_of, dims_of, left_out, roundings
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, COMPLEX, FLOATS, HALVES, NUMBERS, SIZES, shape, tensor
 from eagerdecomp.conformance.spec import Call, Near, Spec
+from eagerdecomp.conformance.spec_arguments import dim_of, dims_of, left_out, roundings
 
 __all__ = ["SPECS"]
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import LAYOUTS, WIDE_FLOATS, laid_out, tensor
 from eagerdecomp.conformance.spec import Call, Near, Spec
 

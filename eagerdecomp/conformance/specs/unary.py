@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, BITS, COMPLEX, FLOATS, laid_out, shape, sweep, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Near, Spec
 

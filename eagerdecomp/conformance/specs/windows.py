@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.drawing import alike, as_suggested, several
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import FLOATS, INTEGERS, LAYOUTS, WIDE_FLOATS, tensor
 from eagerdecomp.conformance.spec import Call, Near, Spec, Strides
+from eagerdecomp.conformance.spec_arguments import alike, as_suggested, several
 
 __all__ = ["SPECS"]
 

@@ -13,7 +13,7 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.checks import LIKE_EAGER, PARAMETERS, REFUSES, compared
-from eagerdecomp.conformance.draws import Coverage, Draw, simplest
+from eagerdecomp.conformance.choices import Coverage, Draw, simplest
 from eagerdecomp.conformance.shrinking import smaller
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
 from eagerdecomp.conformance.state import REPEATS, THREADS

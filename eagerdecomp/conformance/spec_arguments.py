@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, HALVES, LAYOUTS, laid_out, shape, tensor
 from eagerdecomp.conformance.spec import Call, Strides
 

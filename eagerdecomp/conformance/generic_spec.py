@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import FLOATS, LAYOUTS, filled, laid_out
 from eagerdecomp.conformance.spec import Call, Near, Spec
 from eagerdecomp.ops.call_text import CallTextError, parse_call, tensor_like

@@ -9,10 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.drawing import as_index, broadcasting, dim_of, generator, indices, left_out, out_of_range, roundings
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, FLOATS, HALVES, LAYOUTS, SIZES, laid_out, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Near, Spec, Strides
+from eagerdecomp.conformance.spec_arguments import (
+    as_index,
+    broadcasting,
+    dim_of,
+    generator,
+    indices,
+    left_out,
+    out_of_range,
+    roundings,
+)
 from eagerdecomp.eager.strides import is_dense
 
 __all__ = ["SPECS"]

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.drawing import factory_options
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, LAYOUTS, NUMBERS, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Near, Spec
+from eagerdecomp.conformance.spec_arguments import factory_options
 
 __all__ = ["SPECS"]
 

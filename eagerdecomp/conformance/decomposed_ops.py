@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.conformance.anyop import examples_of
+from eagerdecomp.conformance.generic_spec import examples_of
 from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.insight.blame_mode import blame

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance import laws
-from eagerdecomp.conformance.drawing import factory_options
-from eagerdecomp.conformance.draws import Draw
+from eagerdecomp.conformance import distribution_tests as laws
+from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import given, home
 from eagerdecomp.conformance.samples import COMPLEX, FLOATS, INTEGERS, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
+from eagerdecomp.conformance.spec_arguments import factory_options
 from eagerdecomp.eager.observe import leaves_of, observe
 
 __all__ = ["SPECS"]

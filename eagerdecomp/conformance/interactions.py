@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.conformance.machine import programs_of_views
-from eagerdecomp.conformance.programs import Program, programs, tried
+from eagerdecomp.conformance.decomposed_ops import Program, programs, tried
 from eagerdecomp.conformance.results import Consequence, Failure, Verdict
-from eagerdecomp.conformance.running import hash_of
+from eagerdecomp.conformance.trial import hash_of
+from eagerdecomp.conformance.view_programs import programs_of_views
 from eagerdecomp.conformance.workers import Beat, Lost, done_in_processes
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import resolve_ops
