@@ -10,7 +10,7 @@ __all__ = ["main"]
 def main() -> int:
     """Run ``eagerdecomp``; the exit code."""
     try:
-        from eagerdecomp.cli import main as run
+        from eagerdecomp.cli.main import main as run
 
         return run()
     except KeyboardInterrupt:

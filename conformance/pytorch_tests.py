@@ -49,7 +49,7 @@ from conformance.pytorch_files import DeviceNames, cases_of, function_of, import
 from conformance.pytorch_reasons import REASONS, Reason, read_reasons, reason_for
 from eagerdecomp import Backend, BackendRecorder, EagerDecompError, EagerDecompMode, OpSet
 from eagerdecomp.bench.rivals import Noop
-from eagerdecomp.commands.command import backend_from
+from eagerdecomp.cli.commands.command import backend_from
 from eagerdecomp.conformance.workers import Lost, done_in_processes
 from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.host.progress import Progress

@@ -2,7 +2,7 @@
 
 import sys
 
-from eagerdecomp.cli import main
+from eagerdecomp.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp import cli
+from eagerdecomp.cli import main as cli
 from eagerdecomp.conformance import run_conformance
 from eagerdecomp.conformance.manifest import parse_manifest, read_manifest
 from eagerdecomp.conformance.results import Report

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp.cli import main
+from eagerdecomp.cli.main import main
 from eagerdecomp.coverage.opinfo_allowlist import allowlist_of, opinfos
 
 CORE = ed.core_aten()
@@ -124,7 +124,7 @@ def test_torchs_device_tests_run_over_the_closure_alone(plan: ed.Plan, infos: li
 
 
 def test_the_command_writes_it(infos: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr("eagerdecomp.commands.plan.opinfos", lambda: infos)
+    monkeypatch.setattr("eagerdecomp.cli.commands.plan.opinfos", lambda: infos)
     assert main(["plan", "--allowlist", str(tmp_path / "closure.py")]) == 0
     written = read((tmp_path / "closure.py").read_text(encoding="utf-8"))
     assert written["FORWARD"] == set(SOME) - {"sparse.sampled_addmm"}

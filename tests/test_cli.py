@@ -14,7 +14,7 @@ import torch
 
 import eagerdecomp as ed
 import eagerdecomp_script
-from eagerdecomp.cli import COMMANDS, main
+from eagerdecomp.cli.main import COMMANDS, main
 from eagerdecomp.ops.opset_file import parse_ops
 
 SILU = "import torch\nx = torch.ones(3, requires_grad=True)\ntorch.nn.functional.silu(x).sum().backward()\nprint('script done')\n"

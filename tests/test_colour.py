@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from eagerdecomp.commands.colour import painted
+from eagerdecomp.cli.commands.colour import painted
 
 CODES = re.compile(r"\x1b\[\d*m")
 

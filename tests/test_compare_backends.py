@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import eagerdecomp as ed
-from eagerdecomp.cli import main
+from eagerdecomp.cli.main import main
 from eagerdecomp.host import progress
 from eagerdecomp.insight.comparison import BINS, Histogram, counted
 

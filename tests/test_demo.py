@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp import demo as demo_module
-from eagerdecomp.cli import main
-from eagerdecomp.demo import Demo, source_text
-from eagerdecomp.summary import summary_table
+from eagerdecomp.cli import demo as demo_module
+from eagerdecomp.cli.demo import Demo, source_text
+from eagerdecomp.cli.main import main
+from eagerdecomp.cli.run_table import summary_table
 
 
 def test_the_text_is_the_standard_library_s_source() -> None:

@@ -12,7 +12,7 @@ from opaque import OPAQUE, by_shape
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp.cli import main
+from eagerdecomp.cli.main import main
 from eagerdecomp.diagnosis.explain_call import conditions
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.program.key import Column, key_labels, key_of

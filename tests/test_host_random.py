@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, TensorDataset, WeightedRandomSampler, random_split
 
 import eagerdecomp as ed
-from eagerdecomp.cli import main
+from eagerdecomp.cli.main import main
 from eagerdecomp.host.data_loading import in_data_loading
 
 ITEMS = TensorDataset(torch.arange(60))

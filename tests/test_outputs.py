@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from eagerdecomp.cli import main
+from eagerdecomp.cli.main import main
 from eagerdecomp.host import outputs
 from eagerdecomp.host.outputs import Difference, Outputs, decoded
 

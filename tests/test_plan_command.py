@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from eagerdecomp.cli import main
+from eagerdecomp.cli.main import main
 from eagerdecomp.coverage.plan_report import Plan
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

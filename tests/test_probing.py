@@ -11,7 +11,7 @@ from on_core import CORE
 from opaque import OPAQUE
 
 import eagerdecomp as ed
-from eagerdecomp.cli import main
+from eagerdecomp.cli.main import main
 from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.coverage.user_rules import with_rules
 from eagerdecomp.planner.calls import load_calls

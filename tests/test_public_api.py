@@ -71,7 +71,7 @@ dynamo = "torch._dynamo" in sys.modules
 made = set(vars(torch.ops.aten))
 import eagerdecomp
 print(sum(name.startswith("_foreach_") for name in set(vars(torch.ops.aten)) - made) > 9)
-print([name for name in ("eagerdecomp.cli", "eagerdecomp.demo", "eagerdecomp.host.run_script") if name in sys.modules])
+print([name for name in ("eagerdecomp.cli.main", "eagerdecomp.cli.demo", "eagerdecomp.host.run_script") if name in sys.modules])
 print("torch._dynamo" in sys.modules and not dynamo)
 """
     assert python(code).splitlines() == ["False", "[]", "False"]

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from eagerdecomp.backends.inductor_hook import cpp_compiler
-from eagerdecomp.cli import COMMANDS, main
+from eagerdecomp.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import pytest
 from browser import NARROW, needs_browser, outside_resources, visit
 from test_digest import GELU, MUL, RECORD, gap
 
-from eagerdecomp.cli import main
+from eagerdecomp.cli.main import main
 from eagerdecomp.host.source_lines import Line
 from eagerdecomp.insight.profile.html import page
 from eagerdecomp.insight.profile.record import Record

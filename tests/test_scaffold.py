@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import eagerdecomp
-from eagerdecomp.cli import main
-from eagerdecomp.scaffold import DEVICE_FILES, FILES, requirement
+from eagerdecomp.cli.main import main
+from eagerdecomp.cli.new_backend import DEVICE_FILES, FILES, requirement
 
 PACKAGE = Path(eagerdecomp.__file__).parent
 ROOT = PACKAGE.parent

@@ -9,8 +9,8 @@ import torch
 
 import eagerdecomp as ed
 from eagerdecomp.backends.recorder import BackendRecorder
+from eagerdecomp.cli.run_table import RunFacts, run_facts, summary_json, summary_table
 from eagerdecomp.runtime.stats import OpStats, Stats
-from eagerdecomp.summary import RunFacts, run_facts, summary_json, summary_table
 
 aten = torch.ops.aten
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eagerdecomp.cli import main
+from eagerdecomp.cli.main import main
 
 NETS = """
 import torch

@@ -25,7 +25,7 @@ import eagerdecomp as ed
 from eagerdecomp.backends.numpy import BACKEND, FAMILIES, PLUMBING
 from eagerdecomp.backends.numpy.activations import erf
 from eagerdecomp.backends.numpy.arrays import memory
-from eagerdecomp.demo import _Run
+from eagerdecomp.cli.demo import _Run
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

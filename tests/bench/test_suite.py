@@ -16,7 +16,7 @@ from eagerdecomp.backends.inductor_hook import cpp_compiler
 from eagerdecomp.bench import fused, suite
 from eagerdecomp.bench.memory import peak_growth
 from eagerdecomp.bench.nets import KINDS, NETS, job, jobs
-from eagerdecomp.cli import main
+from eagerdecomp.cli.main import main
 
 FAST = replace(suite.QUICK, rounds=2, seconds=1e-5)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp.cli import main
+from eagerdecomp.cli.main import main
 from eagerdecomp.conformance import Report, check_again, check_call, run_conformance
 
 aten = torch.ops.aten

@@ -15,7 +15,7 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from eagerdecomp.cli import main
+from eagerdecomp.cli.main import main
 
 RUN: list[str] = []
 WEEK = datetime.date.today().isocalendar().week

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eagerdecomp.commands.command import FAILED, INTERRUPTED, Command, add_json, called, output_file, positive, shown
+from eagerdecomp.cli.commands.command import FAILED, INTERRUPTED, Command, add_json, called, output_file, positive, shown
 from eagerdecomp.errors import ConformanceError
 from eagerdecomp.host.import_path import USAGE_ERROR, UsageError, object_of
 from eagerdecomp.host.progress import Progress

@@ -7,9 +7,9 @@ import json
 import shlex
 from pathlib import Path
 
-from eagerdecomp.commands.command import Command, add_json, output_file, shown
+from eagerdecomp.cli.commands.command import Command, add_json, output_file, shown
+from eagerdecomp.cli.new_backend import ScaffoldError, write_project
 from eagerdecomp.host.import_path import UsageError
-from eagerdecomp.scaffold import ScaffoldError, write_project
 
 __all__ = ["COMMAND"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from eagerdecomp.commands.command import EXIT_CODES, Command, add_json, output_file, set_from, shown
+from eagerdecomp.cli.commands.command import EXIT_CODES, Command, add_json, output_file, set_from, shown
 
 __all__ = ["COMMAND"]
 

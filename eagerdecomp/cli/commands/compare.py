@@ -7,8 +7,8 @@ import json
 import sys
 from typing import Any
 
-from eagerdecomp.commands.command import FAILED, INTERRUPTED, Command, add_json, add_rules, backend_from, output_file, rules_of
-from eagerdecomp.commands.scripts import (
+from eagerdecomp.cli.commands.command import FAILED, INTERRUPTED, Command, add_json, add_rules, backend_from, output_file, rules_of
+from eagerdecomp.cli.commands.scripts import (
     NOT_COMPARED,
     SCRIPT_FAILED,
     add_on_unsupported,

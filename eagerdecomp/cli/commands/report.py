@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from eagerdecomp.commands.command import Command, add_json, output_file, shown
+from eagerdecomp.cli.commands.command import Command, add_json, output_file, shown
 from eagerdecomp.errors import RecordError
 from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.insight.profile.html import page

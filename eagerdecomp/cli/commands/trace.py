@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp.commands.command import (
+from eagerdecomp.cli.commands.command import (
     FAILED,
     INTERRUPTED,
     Command,

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from eagerdecomp.commands.command import FAILED, Command, add_json, add_ops, called, output_file, rules_of, set_from, shown
+from eagerdecomp.cli.commands.command import FAILED, Command, add_json, add_ops, called, output_file, rules_of, set_from, shown
 from eagerdecomp.coverage.analysis import aten_ops, plan
 from eagerdecomp.coverage.opinfo_allowlist import allowlist_of, opinfos
 from eagerdecomp.coverage.plan_report import REQUIREMENTS, Plan

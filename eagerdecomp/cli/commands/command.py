@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eagerdecomp.commands.colour import painted
+from eagerdecomp.cli.commands.colour import painted
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.host.atomic_file import check_writable, write_text
 from eagerdecomp.host.import_path import USAGE_ERROR, UsageError, object_of

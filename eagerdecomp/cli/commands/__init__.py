@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eagerdecomp.commands import bench, blame, compare, conformance, demo, explain, new_backend, opset, plan, report, run, trace
-from eagerdecomp.commands.command import Command
+from eagerdecomp.cli.commands import bench, blame, compare, conformance, demo, explain, new_backend, opset, plan, report, run, trace
+from eagerdecomp.cli.commands.command import Command
 
 __all__ = ["COMMANDS"]
 

@@ -6,8 +6,18 @@ import argparse
 import json
 import sys
 
-from eagerdecomp.commands.command import EXIT_CODES, INTERRUPTED, Command, add_json, add_ops, output_file, positive, set_from, shown
-from eagerdecomp.summary import summary_json, summary_table
+from eagerdecomp.cli.commands.command import (
+    EXIT_CODES,
+    INTERRUPTED,
+    Command,
+    add_json,
+    add_ops,
+    output_file,
+    positive,
+    set_from,
+    shown,
+)
+from eagerdecomp.cli.run_table import summary_json, summary_table
 
 __all__ = ["COMMAND"]
 
@@ -20,7 +30,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from eagerdecomp.demo import Demo
+    from eagerdecomp.cli.demo import Demo
 
     ops = set_from(args.ops)
     with output_file("--json", args.json) as write:

@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from eagerdecomp.backends.recorder import BackendRecorder
+from eagerdecomp.cli.run_table import RunFacts, run_facts
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.progress import Progress
 from eagerdecomp.ops.opset import OpSet
-from eagerdecomp.summary import RunFacts, run_facts
 
 __all__ = ["CharTransformer", "Demo", "source_text"]
 

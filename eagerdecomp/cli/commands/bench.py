@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from eagerdecomp.bench import suite
-from eagerdecomp.commands.command import EXIT_CODES, Command, add_json, output_file, shown
+from eagerdecomp.cli.commands.command import EXIT_CODES, Command, add_json, output_file, shown
 from eagerdecomp.host.import_path import UsageError
 
 __all__ = ["COMMAND"]

@@ -15,14 +15,14 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from eagerdecomp.commands.command import EXIT_CODES, Command, add_json, add_keep, add_ops, backend_from, kept_ops, output_file
-from eagerdecomp.commands.scripts import add_on_unsupported, add_script, own_words, print_last, script_of
+from eagerdecomp.cli.commands.command import EXIT_CODES, Command, add_json, add_keep, add_ops, backend_from, kept_ops, output_file
+from eagerdecomp.cli.commands.scripts import add_on_unsupported, add_script, own_words, print_last, script_of
+from eagerdecomp.cli.run_table import run_facts, summary_json, summary_table
 from eagerdecomp.errors import UnsupportedGradientError, UnsupportedOpError
 from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.host.outputs import Outputs, copied_stdout, decoded
 from eagerdecomp.host.run_script import Script, run_script, stopping_on_sigterm
 from eagerdecomp.ops.backend import Backend
-from eagerdecomp.summary import run_facts, summary_json, summary_table
 
 __all__ = ["COMMAND"]
 

@@ -7,8 +7,8 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from eagerdecomp.commands.colour import painted
-from eagerdecomp.commands.command import FAILED, INTERRUPTED
+from eagerdecomp.cli.commands.colour import painted
+from eagerdecomp.cli.commands.command import FAILED, INTERRUPTED
 from eagerdecomp.host.import_path import UsageError
 from eagerdecomp.host.run_script import Outcome, Script
 

@@ -7,8 +7,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from eagerdecomp.commands.command import FAILED, INTERRUPTED, Command, add_json, add_rules, backend_of, output_file, rules_of
-from eagerdecomp.commands.scripts import (
+from eagerdecomp.cli.commands.command import FAILED, INTERRUPTED, Command, add_json, add_rules, backend_of, output_file, rules_of
+from eagerdecomp.cli.commands.scripts import (
     NOT_COMPARED,
     SCRIPT_FAILED,
     add_on_unsupported,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from eagerdecomp.commands.command import (
+from eagerdecomp.cli.commands.command import (
     EXIT_CODES,
     FAILED,
     Command,

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from eagerdecomp._version import __version__
-from eagerdecomp.commands import COMMANDS
-from eagerdecomp.commands.colour import painted
-from eagerdecomp.commands.command import EXIT_CODES, FAILED, INTERRUPTED, Command
+from eagerdecomp.cli.commands import COMMANDS
+from eagerdecomp.cli.commands.colour import painted
+from eagerdecomp.cli.commands.command import EXIT_CODES, FAILED, INTERRUPTED, Command
 from eagerdecomp.errors import EagerDecompError, OpSetError, PlanError
 from eagerdecomp.host.import_path import USAGE_ERROR, UsageError
 from eagerdecomp.host.run_script import ScriptNotFound
