@@ -60,8 +60,8 @@ ROW_MAJOR: Mapping[str, str] = {
 }
 
 #: Ops, as a pattern of their names, whose `out` is row-major in programs: of one number along a dimension but the first eager
-#: leaves one of other strides as it was.
-ROW_MAJOR_OUT = r"aten\.(cat|concat|concatenate|hstack|dstack|column_stack)\.out"
+#: leaves one of other strides as it was. So it does in `gelu` of bfloat16, on processors on which oneDNN computes it.
+ROW_MAJOR_OUT = r"aten\.(cat|concat|concatenate|hstack|dstack|column_stack|gelu)\.out"
 
 #: Ops, as patterns of their names, to which programs hand finite numbers alone: of others eager ends the process.
 FINITE: Mapping[str, str] = {

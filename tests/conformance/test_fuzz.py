@@ -311,12 +311,22 @@ def test_programs_give_row_major_tensors_to_ops_that_read_others_wrong(monkeypat
         assert not re.search(r"\bt\d+(\[\d+\])*[,)]", given), call
 
 
+def test_eager_s_gelu_leaves_a_transposed_out_as_it_was_or_not_by_the_processor() -> None:
+    x, out = torch.full((8, 8), 3.0, dtype=torch.bfloat16), torch.zeros(8, 8, dtype=torch.bfloat16).t()
+    aten.gelu.out(x, out=out)
+    assert not out.any() or torch.equal(out, torch.nn.functional.gelu(x))
+
+
 @pytest.mark.parametrize("name", ["cat", "concat", "concatenate", "hstack", "column_stack", "dstack"])
-def test_eager_leaves_an_out_as_it_was_where_programs_give_row_major_ones_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    op = getattr(aten, name).out
+def test_eager_leaves_an_out_as_it_was(name: str) -> None:
     out = torch.zeros(1, 2)[:, ::2]
-    op([torch.ones(1, 1)], *((1,) if "cat" in name else ()), out=out.unsqueeze(0) if name == "dstack" else out)
+    getattr(aten, name).out([torch.ones(1, 1)], *((1,) if "cat" in name else ()), out=out.unsqueeze(0) if name == "dstack" else out)
     assert not out.any()
+
+
+@pytest.mark.parametrize("name", ["cat", "concat", "concatenate", "hstack", "column_stack", "dstack", "gelu"])
+def test_programs_give_row_major_outs_to_ops_that_leave_others_as_they_were(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    op = getattr(aten, name).out
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [op])
     modes, seen = fuzz._Modes(), Seen()
     lines = [line for number in range(9) for line in fuzz.drawn(1, number, modes, seen, lambda value: None)[0].lines]
