@@ -75,9 +75,11 @@ def wide_leaf(draws: torch.Generator | None, coarse: bool = True) -> Callable[..
         made = leaf(dtype, sizes, *rest)
         if made.dtype.is_floating_point or made.dtype.is_complex:
             rounding = 2.0**-23 if coarse else 2.0**-46  # as `judging` moves inputs
-            made = widened(made)
+            # Of the same strides: by them eager picks kernels, some of which keep a tensor for the gradient and others a copy.
+            memory = widened(made.as_strided((made.untyped_storage().nbytes() // made.itemsize,), (1,), 0))
             if draws is not None:
-                made = made * (1 + rounding * (2 * torch.randint(2, made.shape, generator=draws, dtype=torch.float64) - 1))
+                memory = memory * (1 + rounding * (2 * torch.randint(2, memory.shape, generator=draws, dtype=torch.float64) - 1))
+            made = memory.as_strided(made.shape, made.stride(), made.storage_offset())
         return made.requires_grad_() if grad else made
 
     return wide

@@ -297,6 +297,21 @@ OPEN = {
         "t13 = t9.reshape(-1)[0:][:36].view([2, 3, 6])",
         "t14 = aten.linalg_tensorsolve.default(t13, t6, [0, 2])",
     ),
+    "a layer norm of bfloat16 that batch norm computes": (
+        "t12 = leaf('bfloat16', [1, 2, 3], 'normal', 'strided', 394)",
+        "t13 = aten.native_layer_norm.default(t12, [1, 2, 3], None, None, 0.5)",
+    ),
+    "a gradient of rounding alone, of a tensor that float64 must not make contiguous": (
+        "t2 = leaf('float32', [2, 3, 4], 'normal', 'contiguous', 9, grad=True)",
+        "t3 = t2.transpose(-2, -2)",
+        "t4 = t3.to(torch.float32).reshape(-1)[0:][:24].view([4, 2, 1, 3])",
+        "t7 = leaf('float32', [3, 2, 4, 4], 'ones', 'contiguous', 298, grad=True)",
+        "t8 = leaf('float32', [3, 2, 4, 4], 'normal', 'contiguous', 360)",
+        "t9 = leaf('float32', [3, 2, 4, 4], 'ones', 'strided', 159)",
+        "t10 = aten.scaled_dot_product_attention.default(t7, t8, t9)",
+        "t16 = t8.transpose_(-1, 0)",
+        "backward(t4, t10)",
+    ),
     "solution of rank one": (
         "t1 = leaf('float32', [5, 5], 'normal', 'expanded', 718)",
         "t2 = leaf('float32', [5], 'normal', 'contiguous', 237)",
