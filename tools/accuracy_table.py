@@ -42,7 +42,7 @@ held to eager by the tests of each family.
 Right beside a zero that is no round number the exact value is as small as the argument happens to be near it. Where the last
 column names a size, errors are counted in units of the last place of that, if it is larger than the value.
 
-Ours is at most twice as far off as eager's: `tests/test_special_accuracy.py` holds this page to that, and a part of the functions
+Ours is at most twice as far off as eager's: `tests/docs/test_accuracy_page.py` holds this page to that, and a part of the functions
 to this page. Formulas are computed in float64 and rounded once, so that in float32 they are
 right to the last place, but for those that follow eager's own recurrences and definitions. Kernel calls are those of a call in
 float32, and in float64 where they are others. This page is written by

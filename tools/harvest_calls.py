@@ -1,4 +1,4 @@
-"""Harvest ``eagerdecomp/calls.json``: by which calls each rule was seen to call what it calls, and what each op's gradient calls.
+"""Harvest ``calls.json``: by which calls each rule was seen to call what it calls, and what each op's gradient calls.
 
     python tools/harvest_calls.py [--match REGEX] [--output FILE] [--check]
 
@@ -28,12 +28,12 @@ from torch.testing._internal import common_methods_invocations as infos
 from torch.utils._pytree import tree_map
 
 import eagerdecomp
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, torch_release
 from eagerdecomp.ops.schema import arguments_of, tensors_in
 from eagerdecomp.planner.calls import spelled
 from eagerdecomp.program.key import key_of
 
-FILE = Path(eagerdecomp.__file__).parent / "calls.json"
+FILE = Path(eagerdecomp.__file__).parent / "data" / f"torch-{torch_release()}" / "calls.json"
 
 CALLS = 40  # distinct calls per op whose rules are run
 KINDS = 16  # kinds of call kept per op

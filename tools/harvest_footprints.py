@@ -1,4 +1,4 @@
-"""Harvest ``eagerdecomp/footprints.json``: run every rule on the calls of torch's operator database and write down what it calls.
+"""Harvest ``footprints.json``: run every rule on the calls of torch's operator database and write down what it calls.
 
     python tools/harvest_footprints.py [--match REGEX] [--output FILE] [--check]
 
@@ -23,7 +23,7 @@ from harvested import by_line, options_of, told
 
 import eagerdecomp
 from eagerdecomp._torch.modes import without_torch_function
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, torch_release
 from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.ops.schema import arguments_of, tensors_in
@@ -31,7 +31,7 @@ from eagerdecomp.program.key import key_of
 from eagerdecomp.rules.rule import NoRoute, Rule
 from eagerdecomp.rules.shipped import shipped_rules
 
-FILE = Path(eagerdecomp.__file__).parent / "footprints.json"
+FILE = Path(eagerdecomp.__file__).parent / "data" / f"torch-{torch_release()}" / "footprints.json"
 
 CALLS = 12  # distinct calls per op whose rules are run
 KINDS = 6  # distinct footprints kept per rule

@@ -283,7 +283,8 @@ Errors are those of float32 beside the same op of the same numbers in float64 by
 rows of {WIDTH} numbers: the largest of any entry, by the largest entry of the result, in units of float32's rounding (1.2e-7), one
 digit, rounded up; "exact" where none is off. Where a result is one of several, as vectors of either sign, the error is that of the
 residual: of what the factors multiply to, or of `A V - V L`. They differ a little by the processor's kernels.
-`tests/decomps/test_lapack_criteria.py` holds ours to the criteria of LAPACK's own tests, in four types and on matrices that are
+`tests/decomps/linalg/test_lapack_criteria.py` holds ours to the criteria of LAPACK's own tests, in four types and on matrices
+that are
 singular, of bad condition, near underflow and near overflow; the tests of each family hold values, ties and NaN to eager's.
 This page is written by `python tools/mathematics_table.py`.
 

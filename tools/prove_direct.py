@@ -1,4 +1,4 @@
-"""Prove ``eagerdecomp/direct.json``: which of torch's own functions reach exactly one overload, and with which kinds of arguments.
+"""Prove ``fast_calls.json``: which of torch's own functions reach exactly one overload, and with which kinds of arguments.
 
     python tools/prove_direct.py [--match REGEX] [--output FILE] [--check]
 
@@ -29,11 +29,11 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import eagerdecomp
 from eagerdecomp._torch.modes import DispatchMode
-from eagerdecomp._torch.ops import FUNCTION_PLACES, OpOverload, builtin, op_names, overload
+from eagerdecomp._torch.ops import FUNCTION_PLACES, OpOverload, builtin, op_names, overload, torch_release
 from eagerdecomp.ops.fast_calls import ABSENT, ANY, function_at
 from eagerdecomp.ops.schema import Argument, facts_of
 
-FILE = Path(eagerdecomp.__file__).parent / "direct.json"
+FILE = Path(eagerdecomp.__file__).parent / "data" / f"torch-{torch_release()}" / "fast_calls.json"
 
 #: Combinations tried per function; where there are more, each pair of arguments in all its kinds, and this many drawn.
 COMBINATIONS = 2000
@@ -155,7 +155,8 @@ _NUMBERS: dict[str, list[Any]] = {"b": [True], "i": [3], "f": [2.5], "c": [1j]}
 
 
 def samples(argument: Argument) -> dict[str, list[Any]]:
-    """Values of each kind (see `eagerdecomp.ops.fast_calls`) that an argument may be given; none where it is of a type not known here."""
+    """Values of each kind (see `eagerdecomp.ops.fast_calls`) that an argument may be given; none where it is of a type not known
+    here."""
     tensors = _tensors()
     lists: dict[str, dict[str, list[Any]]] = {
         "Tensor": {"L": [[tensors[0], tensors[2]], [tensors[3]], (tensors[4], tensors[0])]},

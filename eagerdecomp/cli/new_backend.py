@@ -86,7 +86,7 @@ def write_project(name: str, folder: Path, device: str | None = None) -> list[Pa
     if device is not None:
         _check_device(device)
         values.update(device=device, kind="device", entry_point=Template(_ENTRY_POINT).substitute(name=name))
-    templates = files("eagerdecomp") / "templates"
+    templates = files("eagerdecomp.cli") / "templates"
     written = []
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -3,7 +3,7 @@
 ATen has three checks. `assert_no_internal_overlap` refuses an expanded tensor. `assert_no_partial_overlap` refuses an input that
 shares memory with the written tensor unless both are the same view of it. `assert_no_overlap` refuses that, too. Which op makes
 which check, and whether before or after it resizes ``out``, is decided op by op in C++ and is not in the schema. The facts below
-were measured; `tests/test_overlap.py` holds every op to them.
+were measured; `tests/eager/test_overlap.py` holds every op to them.
 """
 
 from __future__ import annotations

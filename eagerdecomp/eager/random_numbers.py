@@ -1,8 +1,8 @@
 """Facts about decomposed random ops: for which calls they draw eager's own numbers.
 
 Two draws are the same if they start from the same generator state, give the same values up to rounding, and leave the same state
-behind. The facts were measured on the CPU against plain eager; `tests/test_random_numbers.py` measures them again. An op without a
-fact here is not known to draw eager's numbers.
+behind. The facts were measured on the CPU against plain eager; `tests/eager/test_random_numbers.py` measures them again. An op
+without a fact here is not known to draw eager's numbers.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ``torch.add(x, y)`` reaches ``aten.add.Tensor`` 0.3 to 1.4 us sooner than the overload itself, whose arguments are boxed one by one;
 but torch's argument parser chooses the overload then. ``tools/prove_direct.py`` calls both on arguments of every kind and writes
-``direct.json``: per overload the function and the kinds of arguments with which exactly that overload, and nothing else, arrives
+``fast_calls.json``: per overload its function and the kinds of arguments with which exactly that overload, and no other, arrives
 with exactly those arguments (but that memory may be told not to be pinned, as it is not when nothing is said). Kinds are letters:
 
 ``t`` tensor, of any number of dimensions · ``b i f c`` Python bool, int, float, complex · ``x`` symbolic number · ``n`` None ·
@@ -17,14 +17,14 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from types import BuiltinFunctionType, MethodDescriptorType
 from typing import Any
 
 import torch
 
-from eagerdecomp._torch.ops import FUNCTION_PLACES, OpOverload, builtin, torch_release
+from eagerdecomp._torch.ops import FUNCTION_PLACES, OpOverload, builtin
 from eagerdecomp.ops.schema import Argument
+from eagerdecomp.ops.shipped_data import shipped_data
 
 __all__ = ["ABSENT", "ANY", "direct_function", "function_at", "kind_of", "load_direct", "native", "path_of"]
 
@@ -64,8 +64,8 @@ Table = Mapping[str, "str | Sequence[Sequence[str]]"]
 @functools.cache
 def load_direct() -> Table:
     """The shipped table; empty on another torch release than the one it was proven on."""
-    data = json.loads(resources.files("eagerdecomp").joinpath("direct.json").read_text(encoding="utf-8"))
-    functions: Table = data["functions"] if data["torch"] == torch_release() else {}
+    text = shipped_data("fast_calls.json")
+    functions: Table = {} if text is None else json.loads(text)["functions"]
     return functions
 
 

@@ -10,12 +10,11 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 from torch import Tensor
 
-from eagerdecomp._torch.ops import torch_release
+from eagerdecomp.ops.shipped_data import shipped_data
 from eagerdecomp.planner.rule_calls import Footprint
 
 __all__ = ["SeenCall", "SeenOp", "load_calls", "spelled"]
@@ -52,9 +51,8 @@ class SeenOp:
 @functools.cache
 def load_calls() -> Mapping[str, SeenOp]:
     """What was seen of each op, by name; nothing where it was harvested from another torch release."""
-    text = resources.files("eagerdecomp").joinpath("calls.json").read_text(encoding="utf-8")
-    data = json.loads(text)
-    return {op: _seen(told) for op, told in data["ops"].items()} if data["torch"] == torch_release() else {}
+    text = shipped_data("calls.json")
+    return {} if text is None else {op: _seen(told) for op, told in json.loads(text)["ops"].items()}
 
 
 def _seen(told: Mapping[str, Any]) -> SeenOp:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import resources
 from typing import TypeAlias
 
-from eagerdecomp._torch.ops import torch_release
+from eagerdecomp.ops.shipped_data import shipped_data
 
 __all__ = ["Footprint", "Footprints", "load_footprints"]
 
@@ -48,6 +47,5 @@ class _ByLine(Mapping[str, Mapping[str, tuple[Footprint, ...]]]):
 @functools.cache
 def load_footprints() -> Footprints:
     """The shipped footprints; none where they were harvested from another torch release, since its rules call other ops."""
-    text = resources.files("eagerdecomp").joinpath("footprints.json").read_text(encoding="utf-8")
-    head, *lines, _ = text.splitlines()
-    return _ByLine(lines) if head == f'{{"torch":"{torch_release()}","rules":{{' else {}
+    text = shipped_data("footprints.json")
+    return {} if text is None else _ByLine(text.splitlines()[1:-1])

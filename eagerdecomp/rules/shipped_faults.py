@@ -1,6 +1,7 @@
 """Faults of the decompositions that torch ships: where an entry of its tables is not what the operator is.
 
-Each is shown in torch by ``tests/test_faults.py``, with the call that shows it, and that this library answers the call as eager
+Each is shown in torch by ``tests/rules/test_shipped_faults.py``, with the call that shows it, and that this library answers the
+call as eager
 does: by a rule of its own that comes first, by laying the entry's result out anew (`layouts`), by asking before the entry runs
 (`refusals`), or by leaving the entry unused.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from broken import told
 from weekly import this_weeks
 
 import eagerdecomp as ed
@@ -15,7 +16,6 @@ from eagerdecomp.conformance.specs import SPECS
 from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.ops.schema import arguments_of, facts_of
 from eagerdecomp.planner.calls import spelled
-from tests.conformance_suite.broken import told
 
 #: One part in so many of the kernels is tried thoroughly each time; the week chooses which.
 PARTS = 8

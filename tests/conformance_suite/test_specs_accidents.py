@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from broken import told
 from torch import Tensor
 
 from eagerdecomp.conformance.choices import Coverage, Draw
 from eagerdecomp.conformance.spec import Call
 from eagerdecomp.conformance.specs import SPECS
-from tests.conformance_suite.broken import told
 
 aten = torch.ops.aten
 

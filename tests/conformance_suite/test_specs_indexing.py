@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from broken import told
 from weekly import weekly
 
 from eagerdecomp.conformance.specs import advanced_indexing as parts
 from eagerdecomp.conformance.specs import indexing, reductions
 from eagerdecomp.ops.opset import core_aten, resolve_ops
-from tests.conformance_suite.broken import told
 
 aten = torch.ops.aten
 SPECS = {**indexing.SPECS, **parts.SPECS, **reductions.SPECS}

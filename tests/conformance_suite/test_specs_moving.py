@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from broken import told
 from weekly import weekly
 
 from eagerdecomp.conformance.specs import factories as making
 from eagerdecomp.conformance.specs import infra, joining
-from tests.conformance_suite.broken import told
 
 aten = torch.ops.aten
 SPECS = {**making.SPECS, **joining.SPECS, **infra.SPECS}

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from broken import native, tried, values_only
 from torch import Tensor
 from weekly import weekly
-
-from tests.conformance_suite.broken import native, tried, values_only
 
 aten = torch.ops.aten
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from broken import tried, values_only
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 from weekly import weekly
 
 from eagerdecomp.conformance.specs.products import _only_padding
-from tests.conformance_suite.broken import tried, values_only
 
 aten = torch.ops.aten
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from broken import told
 
 from eagerdecomp.conformance.specs import views
 from eagerdecomp.ops.opset import core_aten
-from tests.conformance_suite.broken import told
 
 aten = torch.ops.aten
 

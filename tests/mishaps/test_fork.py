@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
 
 from moments import state  # noqa: E402
 from on_core import CORE  # noqa: E402
@@ -23,14 +23,14 @@ from opaque import OPAQUE, by_shape  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
 from eagerdecomp.backends.numpy import random as drawing  # noqa: E402
-from eagerdecomp.dispatcher import composites as keeping
-from eagerdecomp.eager import generators
+from eagerdecomp.dispatcher import composites as keeping  # noqa: E402
+from eagerdecomp.eager import generators  # noqa: E402
 from eagerdecomp.host import source_lines as userlines  # noqa: E402
-from eagerdecomp.insight import blame_mode as blaming
-from eagerdecomp.insight import compare_mode as comparing
-from eagerdecomp.insight.profile import mode as recording
-from eagerdecomp.runtime import cache_file as cachefile
-from eagerdecomp.runtime import collectives
+from eagerdecomp.insight import blame_mode as blaming  # noqa: E402
+from eagerdecomp.insight import compare_mode as comparing  # noqa: E402
+from eagerdecomp.insight.profile import mode as recording  # noqa: E402
+from eagerdecomp.runtime import cache_file as cachefile  # noqa: E402
+from eagerdecomp.runtime import collectives  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
 
 from moments import state  # noqa: E402
 from on_core import CORE  # noqa: E402

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
 
 from on_core import CORE  # noqa: E402
 from opaque import OPAQUE, by_shape  # noqa: E402

@@ -1,7 +1,8 @@
 """Foreach ops: the per-tensor op in a loop over the lists, for every ``_foreach_*`` overload, derived from its schema.
 
 What a foreach kernel calls per tensor is read off its name: ``_foreach_lerp_.ScalarList`` is ``lerp_.Scalar`` with one scalar for
-each tensor. The tables below hold the exceptions; `tests/decomps/test_foreach.py` compares every overload with torch's own loop.
+each tensor. The tables below hold the exceptions; `tests/decomps/derived/test_foreach.py` compares every overload with torch's
+own loop.
 """
 
 from __future__ import annotations

@@ -1,0 +1,330 @@
+"""A project that ``new-backend`` writes passes its tests and checks as it stands; what cannot be written is told in a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import pytest
+
+import eagerdecomp
+from eagerdecomp.cli.main import main
+from eagerdecomp.cli.new_backend import DEVICE_FILES, FILES, requirement
+
+PACKAGE = Path(eagerdecomp.__file__).parent
+ROOT = PACKAGE.parent
+LONGEST = "a_backend_named_at_length"[:24]
+#: By kind of project: what is said of it on the command line, and its files.
+KINDS: dict[str, tuple[list[str], Any]] = {"backend": ([], FILES), "device": (["--device", "toy"], DEVICE_FILES)}
+
+
+def run(project: Path, *words: str, path: tuple[Path, ...] = (ROOT,)) -> str:
+    """Run Python in a project, where nothing is installed: a module, or ``-c`` and code; what it printed."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = {**kept, "PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, *(words if words[0] == "-c" else ("-m", *words))]
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def written(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.fixture(scope="module")
+def projects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A project of each kind."""
+    folder = tmp_path_factory.mktemp("projects")
+    for kind, (words, _) in KINDS.items():
+        assert main(["new-backend", "mine", *words, "--dir", str(folder / kind)]) == 0
+    return {kind: folder / kind for kind in KINDS}
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def project(kind: str, projects: dict[str, Path]) -> Path:
+    return projects[kind]
+
+
+def test_a_project_passes_its_own_tests(project: Path) -> None:
+    out = run(project, "pytest", "-p", "no:cacheprovider")
+    assert " passed" in out
+    assert "skipped" not in out
+
+
+#: Faults in files of a project, and the tests of the project that see them.
+FAULTS = {
+    "backend": [
+        ("kernels", "a + alpha * b", "a + b", "test_add_scales_its_second_operand"),
+    ],
+    "device": [
+        ("kernels", "a + alpha * b", "a + b", "test_add_scales_its_second_operand"),
+        ("kernels", "aten.mul.Tensor: mul,", "aten.mul.Tensor: add,", "test_a_net_trains_to_the_losses_of_the_cpu[mode]"),
+        (
+            "host",
+            "for op in ops:",
+            "for op in (*ops, aten.silu.default):",
+            "test_the_device_has_kernels_for_its_set_and_for_no_other_op",
+        ),
+        ("host", "if draws and", "if not draws and", "test_random_numbers_come_from_the_devices_own_generator"),
+        ("storages", "return new_storage(", "return (", "test_copies_by_deepcopy_save_and_load"),
+    ],
+}
+
+
+def test_its_tests_see_faults(kind: str, tmp_path: Path) -> None:
+    assert main(["new-backend", "mine", *KINDS[kind][0], "--dir", str(tmp_path)]) == 0
+    for file, right, wrong, _ in FAULTS[kind]:
+        faulty = tmp_path / "mine" / f"{file}.py"
+        text = faulty.read_text(encoding="utf-8")
+        assert text.count(right) == 1
+        faulty.write_text(text.replace(right, wrong), encoding="utf-8")
+    with pytest.raises(AssertionError) as caught:
+        run(tmp_path, "pytest", "-p", "no:cacheprovider")
+    for _, _, _, seen_by in FAULTS[kind]:
+        assert f"FAILED tests/test_mine.py::{seen_by}" in str(caught.value)
+
+
+def test_the_conformance_suite_sees_what_its_own_calls_do_not(kind: str, tmp_path: Path) -> None:
+    assert main(["new-backend", "mine", *KINDS[kind][0], "--dir", str(tmp_path)]) == 0
+    kernels = tmp_path / "mine" / "kernels.py"
+    text = kernels.read_text(encoding="utf-8")
+    assert text.count("if isinstance(alpha, bool):") == 1
+    kernels.write_text(text.replace("if isinstance(alpha, bool):", "if alpha == 7:"), encoding="utf-8")
+    with pytest.raises(AssertionError) as caught:
+        run(tmp_path, "pytest", "-p", "no:cacheprovider", "-k", "kernel or suite or mm or add")
+    failed = [line.strip() for line in str(caught.value).splitlines() if line.strip().startswith("FAILED")]
+    assert len(failed) == 1
+    assert failed[0].startswith("FAILED tests/test_mine.py::test_the_conformance_suite_finds_nothing_wrong")
+    assert "aten.add.Tensor: answers a call that eager refuses" in str(caught.value)
+
+
+def test_it_tells_which_kernels_to_write_next(projects: dict[str, Path]) -> None:
+    out = run(projects["backend"], "mine")
+    assert "kernels to write; they open" in out
+    assert "aten.relu.default" in out
+
+
+def test_a_device_tells_which_kernels_a_step_runs_and_which_are_yours(projects: dict[str, Path]) -> None:
+    lines = run(projects["device"], "mine").splitlines()
+    losses = [line.partition(":")[2] for line in lines if line.startswith("losses on")]
+    assert losses[0] == losses[1] != ""
+    kernels = {fields[1]: [*map(int, (fields[0], *fields[2:]))] for fields in map(str.split, lines) if "aten." in fields[1]}
+    assert all(len(kernels[op]) == 2 for op in ("aten.add.Tensor", "aten.mul.Tensor", "aten.mm.default"))
+    assert all(of_yours <= calls for calls, *rest in kernels.values() for of_yours in rest)
+    assert len(kernels["aten.div.Tensor"]) == 1
+
+
+def test_its_output_may_be_cut_short(project: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = subprocess.Popen(
+        [sys.executable, "-m", "mine"], cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert running.stdout is not None
+    assert running.stderr is not None
+    running.stdout.close()  # as `| head` does, once it has read enough
+    said = running.stderr.read()
+    assert (running.wait(), said) == (0, "")
+    running.stderr.close()
+
+
+def test_it_is_typed(project: Path, tmp_path: Path) -> None:
+    run(project, "mypy", "--strict", "--cache-dir", str(tmp_path), "mine", "tests")
+
+
+@pytest.mark.parametrize("first", ["torch", "eagerdecomp", "mine", "mine.kernels"])
+def test_a_device_that_is_installed_is_there_once_torch_is_imported_whoever_imports_it(
+    first: str, projects: dict[str, Path], tmp_path: Path
+) -> None:
+    settings = (projects["device"] / "pyproject.toml").read_text(encoding="utf-8")
+    (entry,) = re.findall(r'^\[project\.entry-points\."torch\.backends"\]\nmine = "(.*)"$', settings, re.MULTILINE)
+    package = tmp_path / "mine-0.1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 0.1\n", encoding="utf-8")
+    (package / "entry_points.txt").write_text(f"[torch.backends]\nmine = {entry}\n", encoding="utf-8")
+    code = """
+import torch
+x = torch.ones(2, device="toy", requires_grad=True)
+torch.nn.functional.gelu(x).sum().backward()
+print(x.grad.cpu(), eagerdecomp.install is sys.modules["eagerdecomp.frontends.installation"].install)
+"""
+    out = run(tmp_path, "-c", f"import {first}, sys, eagerdecomp{code}", path=(tmp_path, projects["device"], ROOT))
+    assert out == "tensor([1.0833, 1.0833]) True\n"
+
+
+def test_a_device_installed_editable_is_there_from_its_project_s_parent_too(tmp_path: Path) -> None:
+    """From there the project's own folder is a package of its name, without a file."""
+    project, site = tmp_path / "mine", tmp_path / "site"
+    assert main(["new-backend", "mine", "--device", "toy", "--dir", str(project)]) == 0
+    run(project, "-c", f"from setuptools import build_meta; build_meta.build_editable({str(site)!r})")
+    (wheel,) = site.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(site)
+    code = f"import site; site.addsitedir({str(site)!r}); import torch; print(torch.ones(2, device='toy').cpu())"
+    for folder in (tmp_path, project, tmp_path / "site"):
+        assert run(folder, "-c", code) == "tensor([1., 1.])\n"
+
+
+@pytest.mark.parametrize("file", ["autocast", "device", "errors", "host", "memory", "printing", "storages"])
+def test_files_of_a_device_are_those_of_the_example(file: str) -> None:
+    """What the example's own tests hold, and the scoreboard on it, then holds of every device that is written."""
+    template = (PACKAGE / "cli" / "templates" / DEVICE_FILES[f"${{name}}/{file}.py"]).read_text(encoding="utf-8")
+    example = (ROOT / "examples" / "npu" / "npu" / f"{file}.py").read_text(encoding="utf-8")
+    assert Template(template).substitute(name="npu", device="npu") == example
+
+
+@pytest.mark.parametrize("name", ["z", LONGEST])
+def test_a_project_of_any_name_is_linted_and_formatted(name: str, kind: str, tmp_path: Path) -> None:
+    device = ["--device", name.strip("_")] if kind == "device" else []
+    assert main(["new-backend", name, *device, "--dir", str(tmp_path)]) == 0
+    run(tmp_path, "ruff", "check", "--no-cache", ".")
+    run(tmp_path, "ruff", "format", "--no-cache", "--check", ".")
+
+
+def test_its_files_are_those_of_the_table_with_the_name_in_place(kind: str, project: Path) -> None:
+    made = [name for name in written(project) if "__pycache__" not in name]
+    assert made == sorted(name.replace("${name}", "mine") for name in KINDS[kind][1])
+    texts = {name: (project / name).read_text(encoding="utf-8") for name in made}
+    assert not [name for name, text in texts.items() if "$" in text]
+    assert 'name = "mine"\n' in texts["pyproject.toml"]
+    assert f'dependencies = ["{requirement()}"]\n' in texts["pyproject.toml"]
+    assert f'test = ["{requirement("[conformance]")}", "pytest' in texts["pyproject.toml"]
+
+
+def test_every_template_is_used_and_travels_in_the_wheel() -> None:
+    templates = {path.name for path in (PACKAGE / "cli" / "templates").iterdir()}
+    assert templates == {template for template in (*FILES.values(), *DEVICE_FILES.values()) if template}
+    settings = (PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8")
+    _, _, data = settings.partition("\neagerdecomp = [")
+    globs = re.findall('"([^"]+)"', data.partition("]")[0])
+    assert templates <= {path.name for glob in globs for path in PACKAGE.glob(glob)}
+
+
+def test_json_tells_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new-backend", "mine", "--dir", str(tmp_path / "there"), "--json", "-"]) == 0
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert (told["name"], told["device"]) == ("mine", None)
+    assert sorted(told["files"]) == written(tmp_path / "there")
+    assert told["next"][0] == f"cd {tmp_path / 'there'}"
+
+
+def test_it_goes_to_a_folder_of_its_name_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new-backend", "mine"]) == 0
+    assert (tmp_path / "mine" / "mine" / "backend.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("my-backend", "letters, digits and _"),
+        ("2nd", "letters, digits and _"),
+        ("_mine", "letters, digits and _"),
+        ("mine\n", "letters, digits and _"),
+        ("größe", "letters, digits and _"),
+        ("", "letters, digits and _"),
+        ("class", "no keyword"),
+        ("x" * 25, "longer than 24"),
+        ("tests", "something else"),
+        ("json", "something else"),
+        ("torch", "there is a module 'torch' already"),
+    ],
+)
+def test_a_name_that_no_package_can_have_is_refused_in_a_line(
+    name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new-backend", name, "--dir", str(tmp_path / "there"), "--json", str(tmp_path / "x.json")]) == 2
+    err = capsys.readouterr().err
+    assert words in err
+    assert len(err.splitlines()) == 1
+    assert written(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [
+        ("cuda", "torch has a device 'cuda' already"),
+        ("cpu", "torch has a device 'cpu' already"),
+        ("privateuseone", "torch has a device 'privateuseone' already"),
+        ("mkldnn", "torch has a device 'mkldnn' already"),
+        ("Toy", "small letters and _"),
+        ("toy2", "small letters and _"),
+        ("a b", "small letters and _"),
+        ("toy:0", "small letters and _"),
+        ("_toy", "small letters and _"),
+        ("toy\n", "small letters and _"),
+        ("", "small letters and _"),
+        ("import", "no keyword"),
+        ("x" * 25, "longer than 24"),
+        ("nn", "torch has a torch.nn already"),
+        ("requires_grad", "torch has a Tensor.requires_grad already"),
+        ("leaf", "torch has a Tensor.is_leaf already"),
+        ("train", "torch has a Module.train already"),
+    ],
+)
+def test_a_name_that_no_device_can_have_is_refused_in_a_line(
+    device: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new-backend", "mine", "--device", device, "--dir", str(tmp_path / "there")]) == 2
+    err = capsys.readouterr().err
+    assert words in err
+    assert len(err.splitlines()) == 1
+    assert written(tmp_path) == []
+
+
+def test_what_is_in_the_project_s_place_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
+    for folder in (tmp_path, tmp_path / "notes.txt", tmp_path / "notes.txt" / "below"):
+        assert main(["new-backend", "mine", "--dir", str(folder)]) == 2
+        err = capsys.readouterr().err
+        assert str(folder) in err
+        assert len(err.splitlines()) == 1
+    assert written(tmp_path) == ["notes.txt"]
+
+
+def test_an_empty_folder_will_do(tmp_path: Path) -> None:
+    assert main(["new-backend", "mine", "--dir", str(tmp_path)]) == 0
+    assert (tmp_path / "README.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "asked"),
+    [
+        (None, "eagerdecomp{}"),
+        ('{"url": "file:///somewhere", "dir_info": {"editable": true}}', "eagerdecomp{}"),
+        (
+            '{"url": "https://host/eagerdecomp.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}}',
+            "eagerdecomp{} @ git+https://host/eagerdecomp.git@abc",
+        ),
+    ],
+)
+def test_a_project_asks_for_the_library_as_it_was_installed(
+    source: str | None, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Installed:
+        def read_text(self, name: str) -> str | None:
+            assert name == "direct_url.json"
+            return source
+
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: Installed())
+    assert requirement() == asked.format("")
+    assert requirement("[conformance]") == asked.format("[conformance]")
+
+
+def test_help_shows_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["new-backend", "--help"])
+    out = capsys.readouterr().out
+    assert "examples:" in out
+    assert "exit codes:" in out

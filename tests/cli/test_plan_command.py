@@ -1,0 +1,100 @@
+"""`eagerdecomp plan`: a plan of a set or a model, written, compared, and as a gate."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from eagerdecomp.cli.main import main
+from eagerdecomp.coverage.plan_report import Plan
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+
+aten = torch.ops.aten
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "planned_nets.py").write_text(
+        "import torch\n"
+        "def mlp():\n"
+        "    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.SiLU()), torch.randn(2, 4)\n"
+        "size = 3\n"
+        "def broken():\n"
+        "    raise ValueError('no such net\\nof any size')\n"
+        "def mismatched():\n"
+        "    return torch.randn(2) + torch.randn(3)\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "unreadable_nets.py").write_text("import torch\nnet = torch.nn.(\n", encoding="utf-8")
+    (tmp_path / "few.txt").write_text("@infra\naten.mul.Tensor\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "planned_nets", raising=False)  # that of an earlier test
+    return tmp_path
+
+
+def test_the_command_plans_a_model_and_is_a_gate(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--model", "planned_nets:mlp", "--require", "closed"]) == 0
+    assert "nothing is missing" in capsys.readouterr().out
+    assert main(["plan", "--ops", "few.txt", "--model", "planned_nets:mlp", "--require", "closed"]) == 1
+    told = capsys.readouterr()
+    assert "aten.silu.default" in told.err
+    assert "aten.addmm.default" in told.err
+    assert "  ops | [" in told.err
+    assert "kernels to write" in told.out
+
+
+def test_the_command_writes_and_compares(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["plan", "--match", r"aten\.silu(_backward)?\.default"]
+    assert main([*few, "--json", "old.json", "--html", "plan.html"]) == 0
+    assert {one.op for one in Plan.from_json(Path("old.json").read_text()).ops} == {
+        "aten.silu.default",
+        "aten.silu_backward.default",
+    }
+    assert 'id="aten.silu.default"' in Path("plan.html").read_text()
+    assert main([*few, "--ops", "few.txt", "--compare", "old.json"]) == 0
+    assert main([*few, "--ops", "few.txt", "--compare", "old.json", "--require", "no-worse"]) == 1
+    assert "close no more: 2" in capsys.readouterr().out
+    assert main([*few, "--compare", "old.json", "--require", "no-worse", "--json", "-"]) == 0
+    assert Plan.from_json(capsys.readouterr().out).counts == {"closed": 2}
+
+
+def test_the_command_puts_core_aten_and_prims_beside_a_set(files: Path) -> None:
+    assert main(["plan", "--ops", "few.txt", "--match", "^aten.silu.default", "--html", "plan.html"]) == 0
+    text = Path("plan.html").read_text(encoding="utf-8")
+    assert text.count("<th scope=row") == 3
+    assert "core_aten" in text
+    assert "prims.mul.default" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--ops", "nosuch"], "no such file"),
+        (["--match", "aten.sillu"], "did you mean silu"),
+        (["--match", "("], "--match ("),
+        (["--model", "planned_nets"], "write module:name"),
+        (["--model", "no_such_module:mlp"], "cannot be imported"),
+        (["--model", "planned_nets:mlpp"], "did you mean mlp?"),
+        (["--model", "planned_nets:size"], "is no function"),
+        (["--model", "planned_nets:broken"], "--model planned_nets:broken fails: ValueError: no such net (planned_nets.py:6)\n"),
+        (["--model", "planned_nets:mismatched"], "(planned_nets.py:8)\n"),
+        (["--model", "unreadable_nets:net"], "found, but importing it fails: SyntaxError: invalid syntax (unreadable_nets.py:2)"),
+        (["--compare", "few.txt"], "not a plan"),
+        (["--compare", "nosuch.json"], "cannot be read"),
+        (["--require", "no-worse"], "needs --compare"),
+        (["--json", "no/such/folder.json"], "cannot be written"),
+    ],
+)
+def test_a_mistake_is_a_line_or_two_and_ends_with_2(
+    words: list[str], told: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *words]) == 2
+    err = capsys.readouterr().err
+    assert told in err
+    assert len(err.splitlines()) <= 2

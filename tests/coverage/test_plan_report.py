@@ -1,0 +1,221 @@
+"""Plans as values: told, kept as JSON, compared, required, and shown as pages."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from on_core import CORE
+from random_sets import core_less
+from weekly import WEEK
+
+import eagerdecomp as ed
+from eagerdecomp.coverage.analysis import aten_ops
+from eagerdecomp.coverage.plan_report import Plan
+from eagerdecomp.coverage.planned import OpPlan
+from eagerdecomp.coverage.routes import Route
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+
+aten = torch.ops.aten
+
+
+@pytest.fixture(scope="module")
+def core() -> Plan:
+    return ed.plan(CORE)
+
+
+def test_a_plan_is_kept_as_json(core: Plan) -> None:
+    assert Plan.from_json(core.to_json()) == core
+    assert json.loads(core.to_json())["counts"] == core.counts
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"ops": 3}'])
+def test_what_is_no_plan_is_refused(text: str) -> None:
+    with pytest.raises(ed.PlanError, match="not a plan"):
+        Plan.from_json(text)
+
+
+def test_plans_compare() -> None:
+    ops = ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"]
+    asked = ["aten.silu.default", "aten.cos.default"]
+    old, new = ed.plan(ops, ops=asked), ed.plan(ops - ["aten.sigmoid"] | ["aten.cos"], ops=asked)
+    found = new.compare(old)
+    assert (found.opened, found.lost) == (("aten.cos.default",), ("aten.silu.default",))
+    assert "close no more: 1 (aten.silu.default)" in str(found)
+    assert str(old.compare(old)) == "no op differs"
+
+
+def test_only_the_calls_that_both_plans_tell_of_are_compared() -> None:
+    def shapes(*sizes: int) -> Any:
+        return lambda: lambda: [torch.nn.functional.mse_loss(torch.randn(n), torch.randn(n)) for n in sizes]
+
+    samples = ed.plan(CORE, ops=["aten.mse_loss.default"])
+    small, large, both = ed.plan(CORE, model=shapes(3)), ed.plan(CORE, model=shapes(5)), ed.plan(CORE, model=shapes(3, 5))
+    few = ed.plan(ed.infra(), model=shapes(3, 5))
+    assert small.compare(samples).apart == samples.compare(small).apart == ("aten.mse_loss.default",)
+    assert "not compared, the plans tell of different calls: 1 (aten.mse_loss.default)" in str(small.compare(samples))
+    assert "aten.mse_loss.default" in large.compare(small).apart
+    assert small.compare(both).apart == ()
+    assert "aten.mse_loss.default" in few.compare(small).lost
+    assert str(both.compare(both)) == "no op differs"
+
+
+def test_a_refusal_lists_all_ops_and_the_line_that_opens_them() -> None:
+    ops = ed.infra() | ["aten.mul.Tensor"]
+    asked = ["aten.silu.default", "aten.cos.default", "aten.mul_.Tensor"]
+    made = ed.plan(ops, ops=asked)
+    told = made.refusal("closed")
+    assert [line.split(":")[0].strip() for line in told.splitlines()[1:3]] == ["aten.cos.default", "aten.silu.default"]
+    assert not ed.plan(ops | added(told), ops=asked).refusal("closed")
+
+
+def added(refusal: str) -> list[str]:
+    """The ops of the line that a refusal says to add."""
+    (line,) = [line for line in refusal.splitlines() if line.startswith("  ops | ")]
+    found: list[str] = json.loads(line.removeprefix("  ops | "))
+    return found
+
+
+@pytest.mark.parametrize("require", ["closed", "gradients", "known"])
+@pytest.mark.parametrize("share", [0.2, 0.7])
+@pytest.mark.parametrize("part", range(2))
+def test_the_line_of_a_refusal_closes_all_that_it_names(require: str, share: float, part: int) -> None:
+    """For ops and sets that change with the week."""
+    chance = random.Random(1000 * WEEK + part)
+    ops = core_less(share, WEEK + part)
+    asked = chance.sample([str(op) for op in aten_ops()], 250)
+    before = ed.plan(ops, ops=asked)
+    told = before.refusal(require)
+    assert told
+    after = ed.plan(ops | added(told), ops=asked)
+    # Naming an op is not enough where torch has no kernel of it for the CPU: there a backend has to bring one.
+    assert all(one.missing and set(one.missing) <= set(added(told)) for one in after.failing(require)), after.refusal(require)
+    assert len(after.failing(require)) <= 3
+    assert {kernel.op for kernel in before.next_kernels} <= set(added(told))
+
+
+def test_an_op_without_a_call_is_told_apart_and_required_by_known_alone() -> None:
+    asked = ["aten.infinitely_differentiable_gelu_backward.default", "aten.cos.default"]
+    made = ed.plan(ed.infra(), ops=asked)
+    assert made[asked[0]].status == "unknown"
+    assert [one.op for one in made.failing("closed")] == ["aten.cos.default"]
+    assert f"no call was ever seen of 1 ({asked[0]})" in made.refusal("closed")
+    assert added(made.refusal("closed")) == ["aten.cos.default"]
+    assert {one.op for one in made.failing("known")} == set(asked)
+    assert "unknown: no call of it was ever seen" in made.refusal("known")
+    assert set(added(made.refusal("known"))) == set(asked)
+
+
+def test_gradients_are_opened_too() -> None:
+    ops = ed.infra() | ["aten.silu.default", "aten.mul.Tensor", "aten.sigmoid.default"]
+    made = ed.plan(ops, ops=["aten.silu.default"])
+    assert made.refusal("closed") == ""
+    assert added(made.refusal("gradients")) == list(made.for_gradients) != []
+    assert ed.plan(ops | added(made.refusal("gradients")), ops=["aten.silu.default"])["aten.silu.default"].gradient == "closed"
+
+
+def test_prims_are_proposed_to_sets_alone_that_hold_some() -> None:
+    asked = ["aten.le.Scalar", "aten.clamp.default", "aten.relu.default", "aten.ne.Scalar"]
+    made = ed.plan(ed.infra(), ops=asked)
+    assert made.next_kernels
+    proposed = {*(kernel.op for kernel in made.next_kernels), *made.to_close, *made.for_gradients}
+    assert not any(op.startswith("prims.") for op in proposed)
+    lacking = ["prims.le.default", "prims.ne.default", "prims.where.default"]
+    made = ed.plan(ed.prims() - lacking, ops=[*asked, "aten.le.Tensor", "aten.ne.Tensor"])
+    assert {"prims.le.default", "prims.ne.default"} <= {*made.to_close} <= {*lacking}
+
+
+def test_the_kernel_that_opens_most_is_told_first(core: Plan) -> None:
+    opened = [len(kernel.opens) for kernel in core.next_kernels]
+    assert opened == sorted(opened, reverse=True)
+    assert core.to_close[: len(opened)] == tuple(kernel.op for kernel in core.next_kernels)
+    assert "the one that opens most first; an op that waits for several counts at one of them" in str(core)
+
+
+def test_a_loss_is_no_gain() -> None:
+    """An op of which only the calls still close that came to fewer kernels anyway."""
+    cheap = Route("f32[0]", "a rule", {}, {"aten.full.default": 1})
+    dear = Route("f32[3]", "a rule", {}, {"aten.mul.Tensor": 9})
+    broken = Route("f32[3]", "", {}, {}, ("aten.mul.Tensor",))
+
+    def made(status: str, *routes: Route) -> Plan:
+        return Plan("a set", "ops", "2.13", (OpPlan("aten.x.default", status, routes),))
+
+    found = made("partly", cheap, broken).compare(made("closed", cheap, dear))
+    assert (found.lost, found.cheaper, found.dearer) == (("aten.x.default",), (), ())
+    found = made("closed", cheap, dear).compare(made("partly", cheap, broken))
+    assert (found.opened, found.cheaper, found.dearer) == (("aten.x.default",), (), ())
+    other = Route("f32[9]", "a rule", {}, {"aten.mul.Tensor": 2})
+    assert made("partly", cheap, broken).compare(made("partly", cheap, other)).cheaper == ()
+    through = Route("f32[3]", "a rule", {}, {"aten.full.default": 1}, (), ("aten.y.default",))
+    assert made("partly", cheap, through).compare(made("partly", cheap, dear)).cheaper == ()
+    less = Route("f32[3]", "another", {}, {"aten.mul.Tensor": 4})
+    assert made("closed", cheap, less).compare(made("closed", cheap, dear)).cheaper == (("aten.x.default", 9, 4),)
+
+
+class Page(HTMLParser):
+    """What of a page matters here: addresses within it, and what it loads."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: set[str] = set()
+        self.loads: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.ids.add(given.get("id") or "")
+        self.links.add(given.get("href") or "")
+        if given.get("src") or tag in ("link", "iframe", "img"):
+            self.loads.append(tag)
+
+
+def test_the_page_has_a_part_for_each_op_and_needs_no_other_file(core: Plan) -> None:
+    found = Page(core.to_html())
+    assert {one.op for one in core.ops} <= found.ids
+    assert {link[1:] for link in found.links if link} <= found.ids
+    assert all(link.startswith("#") for link in found.links if link)
+    assert not found.loads
+
+
+def test_the_page_tells_of_each_op_on_other_sets_too(core: Plan) -> None:
+    others = [ed.plan(ed.prims()), ed.plan(ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"])]
+    text = core.to_html(others)
+    part = text[text.index('id="aten.silu_backward.default"') :].split("</details>")[0]
+    rows = part.split("<th scope=row")[1:]
+    assert [row.split("<br>")[0].split(">")[-1] for row in rows] == ["core_aten", "prims", "infra | 2 ops"]
+    assert "own rule eagerdecomp." in rows[0]
+    assert "prims.mul.default" in rows[1]
+    assert "ends at <a href=#aten." in rows[2]
+    assert all("gradient <span class=" in row for row in rows)
+    assert Page(text).ids >= {one.op for one in core.ops}
+    assert len(text) < 7e6
+
+
+def test_the_page_counts_gradients_and_tells_sets_together_that_come_to_the_same() -> None:
+    asked = ["aten.silu.default", "aten.cos.default"]
+    made = ed.plan(CORE, ops=asked)
+    text = made.to_html([ed.plan(CORE | ["aten.erf"], ops=asked), ed.plan(ed.infra(), ops=asked)])
+    head = text[: text.index("<h2>Ops")]
+    assert 'gradients</th><td class="n">2</td><td><span class="closed">2 closed</span>' in head
+    part = text[text.index('id="aten.silu.default"') :].split("</details>")[0]
+    assert part.count("<th scope=row") == 2
+    assert "core_aten<br>" in part
+    assert part.count("infra") == 1
+
+
+def test_the_page_escapes_what_it_shows() -> None:
+    nasty = "<script>alert('&\"')</script>"
+    one = OpPlan(nasty, "missing", (Route(nasty, nasty, {}, {nasty: 2}, (nasty,)),), (nasty,), "missing", (nasty,))
+    text = Plan(nasty, nasty, nasty, (one,), notes=(nasty,)).to_html()
+    assert text.count("<script>") == 1  # the page's own
+    assert nasty not in text

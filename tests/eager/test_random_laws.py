@@ -1,0 +1,394 @@
+"""Every random op follows its law on Core ATen: its distribution, its tails, independent neighbours and independent calls.
+
+The table below says what is drawn and from which law; `laws` turns two successive calls into thirteen p-values. A test fails where
+one of them is below `THRESHOLD`, a share of `FALSE_ALARMS` for each p-value of the whole file and a tenth of that for the
+approximations: with any seed, a right library fails this file once in a million runs or less. Seeds are fixed, so that it is the
+same run every time; others are run by ``LAW_SEED=17 pytest tests/eager/test_random_laws.py``, and twenty of them by ``-m slow``.
+
+What such tests can miss is told by the second table: samplers that are wrong on purpose, each of which has to fail.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from laws import p_values
+from on_core import on_core
+from scipy import stats
+from torch import Tensor, distributions
+
+aten = torch.ops.aten
+
+COUNT = 20_000
+FALSE_ALARMS = 1e-6
+SEED = int(os.environ.get("LAW_SEED", "0"))
+
+F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
+FLOATS = (F32, F64, BF16, F16)
+WIDE = (F32, F64)
+INTEGERS = (torch.int64, torch.int32, torch.uint8)
+
+Generator = torch.Generator | None
+
+
+class Case(NamedTuple):
+    """``draw(dtype, generator)`` gives `COUNT` numbers of `law`; one that leaves the generator alone says so."""
+
+    draw: Callable[[torch.dtype, Generator], Tensor]
+    law: Any
+    dtypes: tuple[torch.dtype, ...] = WIDE
+    generator: bool = True
+
+
+def new(dtype: torch.dtype) -> Tensor:
+    return torch.zeros(COUNT, dtype=dtype)
+
+
+def filled(value: float, dtype: torch.dtype) -> Tensor:
+    return torch.full((COUNT,), value, dtype=dtype)
+
+
+def outcomes(*chances: float, values: tuple[float, ...] | None = None) -> Any:
+    total = sum(chances)
+    return stats.rv_discrete(values=(values or tuple(range(len(chances))), tuple(chance / total for chance in chances)))
+
+
+def dropped(run: Callable[[Tensor], Tensor]) -> Callable[[torch.dtype, Generator], Tensor]:
+    """1 where a dropout keeps its input."""
+    return lambda dtype, g: (run(torch.full((1, COUNT, 1, 1), 3.0, dtype=dtype)).flatten() > 0).double()
+
+
+def of(law: Callable[[], distributions.Distribution]) -> Callable[[torch.dtype, Generator], Tensor]:
+    return lambda dtype, g: law().sample((COUNT,)).flatten()
+
+
+ORDERS = list(itertools.permutations(range(4)))
+
+
+def order_number(rows: Tensor) -> Tensor:
+    """Which permutation of four each row is, in the order of `ORDERS`."""
+    return torch.stack([(rows == torch.tensor(order)).all(-1) for order in ORDERS]).double().argmax(0)
+
+
+def drawn_one_by_one(weights: tuple[float, ...]) -> Any:
+    """The chance of each order when one after another is drawn by weight, without being put back."""
+    chances = []
+    for order in ORDERS:
+        left, chance = sum(weights), 1.0
+        for one in order:
+            chance, left = chance * weights[one] / left, left - weights[one]
+        chances.append(chance)
+    return outcomes(*chances)
+
+
+WEIGHTS = (1.0, 2.0, 3.0, 6.0)
+RANDPERM_COUNT = 2500
+
+CASES: dict[str, Case] = {
+    # In place
+    "uniform_": Case(lambda t, g: new(t).uniform_(generator=g), stats.uniform(), FLOATS),
+    "uniform_ between": Case(lambda t, g: new(t).uniform_(-3, 5, generator=g), stats.uniform(-3, 8), FLOATS),
+    "normal_": Case(lambda t, g: new(t).normal_(generator=g), stats.norm(), FLOATS),
+    "normal_ moved": Case(lambda t, g: new(t).normal_(2, 0.5, generator=g), stats.norm(2, 0.5), FLOATS),
+    "normal_ permuted": Case(lambda t, g: torch.zeros(100, 200, dtype=t).t().normal_(generator=g).reshape(-1), stats.norm()),
+    "exponential_": Case(lambda t, g: new(t).exponential_(generator=g), stats.expon(), FLOATS),
+    "exponential_ fast": Case(lambda t, g: new(t).exponential_(3.0, generator=g), stats.expon(scale=1 / 3), FLOATS),
+    "cauchy_": Case(lambda t, g: new(t).cauchy_(1, 2, generator=g), stats.cauchy(1, 2), FLOATS),
+    "log_normal_": Case(lambda t, g: new(t).log_normal_(0, 0.5, generator=g), stats.lognorm(0.5), FLOATS),
+    "log_normal_ wide": Case(lambda t, g: new(t).log_normal_(generator=g), stats.lognorm(2.0, scale=math.e)),
+    "geometric_": Case(lambda t, g: new(t).geometric_(0.3, generator=g), stats.geom(0.3), (*FLOATS, *INTEGERS)),
+    "geometric_ rare": Case(lambda t, g: new(t).geometric_(0.001, generator=g), stats.geom(0.001), (F32, F64, torch.int64)),
+    "bernoulli_": Case(lambda t, g: new(t).bernoulli_(0.3, generator=g), stats.bernoulli(0.3), (*FLOATS, *INTEGERS, torch.bool)),
+    "bernoulli_ often": Case(lambda t, g: new(t).bernoulli_(0.9, generator=g), stats.bernoulli(0.9)),
+    "bernoulli_ rare": Case(lambda t, g: new(t).bernoulli_(0.01, generator=g), stats.bernoulli(0.01)),
+    "bernoulli_ by tensor": Case(
+        lambda t, g: new(t).bernoulli_(torch.tensor(0.2, dtype=F64), generator=g), stats.bernoulli(0.2), (*FLOATS, torch.int64)
+    ),
+    "random_ of bytes": Case(lambda t, g: new(t).random_(generator=g), stats.randint(0, 256), (torch.uint8,)),
+    "random_ of signed bytes": Case(lambda t, g: new(t).random_(generator=g), stats.randint(0, 128), (torch.int8,)),
+    "random_ of bool": Case(lambda t, g: new(t).random_(generator=g), stats.bernoulli(0.5), (torch.bool,)),
+    "random_ of longs": Case(lambda t, g: new(t).random_(generator=g), stats.uniform(0, 2**63), (torch.int64,)),
+    "random_ of shorts": Case(lambda t, g: new(t).random_(generator=g), stats.randint(0, 2**15), (torch.int16,)),
+    "random_ of floats": Case(lambda t, g: new(t).random_(generator=g), stats.randint(0, 2**24 + 1), (F32,)),
+    "random_ up to": Case(lambda t, g: new(t).random_(5, generator=g), stats.randint(0, 5), (*FLOATS, *INTEGERS)),
+    "random_ between": Case(lambda t, g: new(t).random_(-3, 4, generator=g), stats.randint(-3, 4), (*WIDE, torch.int8)),
+    "random_ far": Case(lambda t, g: new(t).random_(5, 2**40, generator=g), stats.uniform(5, 2**40 - 5), (torch.int64,)),
+    "random_ far, low bits": Case(lambda t, g: new(t).random_(0, 2**40, generator=g) % 7, stats.randint(0, 7), (torch.int64,)),
+    "random_ anywhere": Case(
+        lambda t, g: new(t).random_(-(2**63), None, generator=g), stats.uniform(-(2**63), 2**64), (torch.int64,)
+    ),
+    "random_ around": Case(
+        lambda t, g: new(t).random_(-(2**62), 2**62 + 5, generator=g), stats.uniform(-(2**62), 2**63), (torch.int64,)
+    ),
+    "random_ around, low bits": Case(
+        lambda t, g: new(t).random_(-(2**62), 2**62 + 5, generator=g) % 8, stats.randint(0, 8), (torch.int64,)
+    ),
+    "random_ beyond doubles": Case(
+        lambda t, g: new(t).random_(2**53 + 1, 2**53 + 4, generator=g) - 2**53, stats.randint(1, 4), (torch.int64,)
+    ),
+    # Makers
+    "rand": Case(lambda t, g: torch.rand(COUNT, dtype=t, generator=g), stats.uniform(), FLOATS),
+    "randn": Case(lambda t, g: torch.randn(COUNT, dtype=t, generator=g), stats.norm(), FLOATS),
+    "complex rand": Case(
+        lambda t, g: torch.view_as_real(torch.rand(COUNT, dtype=t, generator=g)).reshape(-1), stats.uniform(), (torch.complex64,)
+    ),
+    "complex randn": Case(
+        lambda t, g: torch.view_as_real(torch.randn(COUNT, dtype=t, generator=g)).reshape(-1),
+        stats.norm(scale=math.sqrt(0.5)),
+        (torch.complex64, torch.complex128),
+    ),
+    "randint": Case(lambda t, g: torch.randint(7, (COUNT,), dtype=t, generator=g), stats.randint(0, 7), (*WIDE, *INTEGERS)),
+    "randint between": Case(
+        lambda t, g: torch.randint(-2, 5, (COUNT,), dtype=t, generator=g), stats.randint(-2, 5), (F32, torch.int16)
+    ),
+    "rand_like": Case(lambda t, g: aten.rand_like.generator(new(t), generator=g), stats.uniform(), FLOATS),
+    "randn_like": Case(lambda t, g: aten.randn_like.generator(new(t), generator=g), stats.norm(), FLOATS),
+    "randint_like": Case(
+        lambda t, g: aten.randint_like.generator(new(t), 4, generator=g), stats.randint(0, 4), (*FLOATS, *INTEGERS)
+    ),
+    "randint_like between": Case(
+        lambda t, g: aten.randint_like.low_generator_dtype(new(t), -1, 3, generator=g), stats.randint(-1, 3)
+    ),
+    "randint_like by tensor": Case(lambda t, g: torch.randint_like(new(t), torch.tensor(4)), stats.randint(0, 4), WIDE, False),
+    "randperm": Case(
+        lambda t, g: order_number(torch.stack([torch.randperm(4, dtype=t, generator=g) for _ in range(RANDPERM_COUNT)])),
+        stats.randint(0, 24),
+        (torch.int64,),
+    ),
+    "randperm, where to": Case(
+        lambda t, g: torch.randperm(COUNT, dtype=t, generator=g)[:1000] // 2000, stats.randint(0, 10), (torch.int64,)
+    ),
+    # By tensors
+    "bernoulli": Case(lambda t, g: torch.bernoulli(filled(0.25, t), generator=g), stats.bernoulli(0.25), FLOATS),
+    "bernoulli by number": Case(
+        lambda t, g: torch.bernoulli(new(t), 0.3, generator=g), stats.bernoulli(0.3), (*FLOATS, torch.int64)
+    ),
+    "normal of tensors": Case(lambda t, g: torch.normal(filled(2, t), filled(0.5, t), generator=g), stats.norm(2, 0.5), FLOATS),
+    "normal of a mean": Case(lambda t, g: torch.normal(filled(2, t), 0.5, generator=g), stats.norm(2, 0.5), FLOATS),
+    "normal of a deviation": Case(lambda t, g: torch.normal(2.0, filled(0.5, t), generator=g), stats.norm(2, 0.5), FLOATS),
+    "normal of numbers": Case(lambda t, g: torch.normal(2.0, 0.5, (COUNT,), dtype=t, generator=g), stats.norm(2, 0.5)),
+    "multinomial": Case(
+        lambda t, g: torch.multinomial(torch.tensor([1.0, 0, 2, 1], dtype=t), COUNT, True, generator=g),
+        outcomes(1, 2, 1, values=(0, 2, 3)),
+        FLOATS,
+    ),
+    "multinomial, one": Case(
+        lambda t, g: torch.multinomial(torch.tensor([[1.0, 0, 2, 1]], dtype=t).expand(COUNT, 4), 1, generator=g)[:, 0],
+        outcomes(1, 2, 1, values=(0, 2, 3)),
+        FLOATS,
+    ),
+    "multinomial, none put back": Case(
+        lambda t, g: order_number(torch.multinomial(torch.ones(COUNT, 4, dtype=t), 4, generator=g)), stats.randint(0, 24)
+    ),
+    "multinomial by weight, none put back": Case(
+        lambda t, g: order_number(torch.multinomial(torch.tensor([WEIGHTS], dtype=t).expand(COUNT, 4), 4, generator=g)),
+        drawn_one_by_one(WEIGHTS),
+    ),
+    "gamma of a tenth": Case(lambda t, g: torch._standard_gamma(filled(0.1, t), g), stats.gamma(0.1), (F64,)),
+    "gamma of a half": Case(lambda t, g: torch._standard_gamma(filled(0.5, t), g), stats.gamma(0.5)),
+    "gamma of one": Case(lambda t, g: torch._standard_gamma(filled(1, t), g), stats.gamma(1)),
+    "gamma of three": Case(lambda t, g: torch._standard_gamma(filled(3, t), g), stats.gamma(3)),
+    "gamma of many": Case(lambda t, g: torch._standard_gamma(filled(1e4, t), g), stats.gamma(1e4), (F64,)),
+    "gamma of a trillion": Case(lambda t, g: torch._standard_gamma(filled(1e12, t), g), stats.norm(1e12, 1e6), (F64,)),
+    "dirichlet": Case(
+        lambda t, g: torch._sample_dirichlet(torch.tensor([[0.7, 2.0, 3.0]], dtype=t).expand(COUNT, 3), g)[:, 0], stats.beta(0.7, 5)
+    ),
+    "dirichlet of small shapes": Case(
+        lambda t, g: torch._sample_dirichlet(torch.tensor([[0.2, 0.3]], dtype=t).expand(COUNT, 2), g)[:, 0],
+        stats.beta(0.2, 0.3),
+        (F64,),
+    ),
+    **{
+        f"poisson of {rate}": Case(lambda t, g, rate=rate: torch.poisson(filled(rate, t), g), stats.poisson(rate), dtypes)
+        for rate, dtypes in ((0.01, WIDE), (0.7, FLOATS), (9.99, (F64,)), (10.0, FLOATS), (55.5, WIDE), (1e6, (F64,)))
+    },
+    "poisson of a trillion": Case(lambda t, g: torch.poisson(filled(1e12, t), g), stats.norm(1e12, 1e6), (F64,)),
+    "poisson, mixed rates": Case(
+        lambda t, g: torch.poisson(torch.tensor([2.0, 30.0], dtype=t).repeat(COUNT), g)[::2], stats.poisson(2.0)
+    ),
+    **{
+        f"binomial of {trials} by {chance}": Case(
+            lambda t, g, trials=trials, chance=chance: torch.binomial(filled(trials, t), filled(chance, t), g),
+            stats.binom(trials, chance),
+            dtypes,
+        )
+        for trials, chance, dtypes in (
+            *((5, 0.25, WIDE), (5, 0.75, (F64,)), (20, 0.5, WIDE), (40, 0.25, (F32,)), (100, 0.875, (F32,)), (1000, 0.001, (F64,))),
+            *((1000, 0.011, (F64,)), (10**6, 0.3, (F64,)), (10**9, 1e-9, (F64,))),
+        )
+    },
+    "binomial of a billion": Case(
+        lambda t, g: torch.binomial(filled(1e9, t), filled(0.5, t), g), stats.norm(5e8 + 0.0, math.sqrt(2.5e8)), (F64,)
+    ),
+    # Composites
+    "dropout": Case(dropped(lambda x: F.dropout(x, 0.2)), stats.bernoulli(0.8), FLOATS, False),
+    "native_dropout": Case(dropped(lambda x: aten.native_dropout(x, 0.2, True)[0]), stats.bernoulli(0.8), FLOATS, False),
+    "dropout2d": Case(dropped(lambda x: F.dropout2d(x, 0.2)), stats.bernoulli(0.8), FLOATS, False),
+    "alpha_dropout": Case(dropped(lambda x: F.alpha_dropout(x, 0.2, True)), stats.bernoulli(0.8), WIDE, False),
+    "feature_alpha_dropout": Case(dropped(lambda x: F.feature_alpha_dropout(x, 0.2, True)), stats.bernoulli(0.8), WIDE, False),
+    "rrelu": Case(lambda t, g: -F.rrelu(filled(-1, t), 0.1, 0.5, True), stats.uniform(0.1, 0.4), (F32, F64, BF16), False),
+    "gumbel_softmax": Case(
+        lambda t, g: F.gumbel_softmax(torch.tensor(WEIGHTS, dtype=t).log().expand(COUNT, 4), hard=True).argmax(-1),
+        outcomes(*WEIGHTS),
+        WIDE,
+        False,
+    ),
+    "kaiming_uniform_": Case(
+        lambda t, g: torch.nn.init.kaiming_uniform_(torch.empty(100, 200, dtype=t), generator=g).flatten(),
+        stats.uniform(-math.sqrt(6 / 200), 2 * math.sqrt(6 / 200)),
+    ),
+    "Gamma": Case(of(lambda: distributions.Gamma(2.5, 3.0)), stats.gamma(2.5, scale=1 / 3), (F32,), False),
+    "Beta": Case(of(lambda: distributions.Beta(2.0, 3.0)), stats.beta(2, 3), (F32,), False),
+    "Chi2": Case(of(lambda: distributions.Chi2(3.0)), stats.chi2(3), (F32,), False),
+    "StudentT": Case(of(lambda: distributions.StudentT(5.0)), stats.t(5), (F32,), False),
+    "FisherSnedecor": Case(of(lambda: distributions.FisherSnedecor(4.0, 6.0)), stats.f(4, 6), (F32,), False),
+    "NegativeBinomial": Case(of(lambda: distributions.NegativeBinomial(5.0, 0.4)), stats.nbinom(5, 0.6), (F32,), False),
+    "VonMises": Case(of(lambda: distributions.VonMises(0.0, 2.0)), stats.vonmises(2.0), (F32,), False),
+    "Gumbel": Case(of(lambda: distributions.Gumbel(1.0, 2.0)), stats.gumbel_r(1, 2), (F32,), False),
+    "Laplace": Case(of(lambda: distributions.Laplace(1.0, 2.0)), stats.laplace(1, 2), (F32,), False),
+    "Weibull": Case(of(lambda: distributions.Weibull(2.0, 1.5)), stats.weibull_min(1.5, scale=2), (F32,), False),
+    "Geometric": Case(of(lambda: distributions.Geometric(0.3)), stats.geom(0.3, loc=-1), (F32,), False),
+    "Categorical": Case(of(lambda: distributions.Categorical(torch.tensor(WEIGHTS))), outcomes(*WEIGHTS), (F32,), False),
+}
+
+DRAWN = [(name, dtype) for name, case in CASES.items() for dtype in case.dtypes]
+FINDINGS = 13
+THRESHOLD = FALSE_ALARMS / (10 * FINDINGS * len(DRAWN))
+
+
+def seed_of(name: str, dtype: torch.dtype) -> int:
+    return 1000 * SEED + 2 * DRAWN.index((name, dtype))
+
+
+def two_calls(name: str, dtype: torch.dtype, seed: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(seed)
+    first, second = (on_core(lambda: CASES[name].draw(dtype, generator)) for _ in range(2))
+    return first, second
+
+
+#: What more than one test looks at.
+kept_calls = functools.cache(two_calls)
+
+
+def judge(name: str, dtype: torch.dtype, seed: int) -> None:
+    first, second = (kept_calls if dtype is CASES[name].dtypes[0] and seed == seed_of(name, dtype) else two_calls)(
+        name, dtype, seed
+    )
+    found = p_values(first, second, CASES[name].law, seed)
+    assert len(found) == FINDINGS
+    assert {finding: p for finding, p in found.items() if not p >= THRESHOLD} == {}
+
+
+@pytest.mark.parametrize(("name", "dtype"), DRAWN, ids=str)
+def test_follows_its_law(name: str, dtype: torch.dtype) -> None:
+    judge(name, dtype, seed_of(name, dtype))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 21))
+def test_follows_its_law_under_other_seeds(seed: int) -> None:
+    for name, dtype in DRAWN:
+        judge(name, dtype, seed_of(name, dtype) + 1000 * seed)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_seed_repeats_and_calls_differ(name: str) -> None:
+    dtype = CASES[name].dtypes[0]
+    seed = seed_of(name, dtype)
+    (first, second), again = kept_calls(name, dtype, seed), two_calls(name, dtype, seed)
+    assert torch.equal(first, again[0])
+    assert torch.equal(second, again[1])
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.generator])
+def test_a_generator_is_drawn_from_alone(name: str) -> None:
+    """It gives what the default generator gives under its seed, goes on from call to call, and the default one stays as it is."""
+    dtype = CASES[name].dtypes[0]
+    seed = seed_of(name, dtype)
+    want = kept_calls(name, dtype, seed)
+    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(99)
+    before = torch.get_rng_state()
+    got = [on_core(lambda: CASES[name].draw(dtype, generator)) for _ in range(2)]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(got[0], want[0])
+    assert torch.equal(got[1], want[1])
+
+
+# -- what the tests can see -----------------------------------------------------------------------------------------------
+
+
+def truncated(dtype: torch.dtype, g: Generator) -> Tensor:
+    sample = new(dtype).normal_()
+    return torch.where(sample.abs() > 2.5, torch.randn(COUNT).clamp(-2.5, 2.5) / 2, sample)
+
+
+def coarse_exponential(dtype: torch.dtype, g: Generator) -> Tensor:
+    return -torch.log(torch.randint(0, 4096, (COUNT,)) / 4096.0)
+
+
+def biased_shuffle(dtype: torch.dtype, g: Generator) -> Tensor:
+    rows = torch.arange(4).repeat(COUNT, 1)
+    every = torch.arange(COUNT)
+    for place in range(4):
+        other = torch.randint(4, (COUNT,))  # a shuffle draws from the places that are left
+        rows[every, place], rows[every, other] = rows[every, other], rows[every, place].clone()
+    return order_number(rows)
+
+
+WRONG: dict[str, Case] = {
+    "randint that never gives the last": Case(lambda t, g: torch.randint(6, (COUNT,)), stats.randint(0, 7)),
+    "randint that gives one more": Case(lambda t, g: torch.randint(8, (COUNT,)), stats.randint(0, 7)),
+    "randint from one": Case(lambda t, g: torch.randint(1, 8, (COUNT,)), stats.randint(0, 7)),
+    "random_ of few low bits": Case(lambda t, g: torch.rand(COUNT).mul(2**40).long() % 8, stats.randint(0, 8)),
+    "normal of a variance": Case(lambda t, g: torch.randn(COUNT) * 0.25, stats.norm(0, 0.5)),
+    "normal a fifth too wide": Case(lambda t, g: torch.randn(COUNT) * 1.2, stats.norm()),
+    "normal without tails": Case(truncated, stats.norm()),
+    "exponential of a mean": Case(lambda t, g: new(F32).exponential_(1 / 3), stats.expon(scale=1 / 3)),
+    "exponential of the logarithm of 0": Case(coarse_exponential, stats.expon()),
+    "bernoulli of the other chance": Case(lambda t, g: new(F32).bernoulli_(0.7), stats.bernoulli(0.3)),
+    "geometric from zero": Case(lambda t, g: new(F32).geometric_(0.3) - 1, stats.geom(0.3)),
+    "uniform with negative numbers": Case(lambda t, g: torch.rand(COUNT) - 1e-3, stats.uniform()),
+    "gamma without the factor for small shapes": Case(lambda t, g: torch._standard_gamma(filled(1.5, F32)), stats.gamma(0.5)),
+    "poisson by rounding normals": Case(lambda t, g: (torch.randn(COUNT) * 0.83 + 0.7).round().clamp(0), stats.poisson(0.7)),
+    "binomial of the other outcome": Case(lambda t, g: torch.binomial(filled(20, F32), filled(0.6, F32)), stats.binom(20, 0.4)),
+    "one candidate for a gamma of one": Case(lambda t, g: (torch.randn(COUNT) / math.sqrt(6) + 1) ** 3 * 2 / 3, stats.gamma(1)),
+    "shuffle that swaps with any place": Case(biased_shuffle, stats.randint(0, 24)),
+    "drawn by weight, put back in any order": Case(lambda t, g: torch.randint(24, (COUNT,)), drawn_one_by_one(WEIGHTS)),
+    "neighbours alike": Case(lambda t, g: torch.rand(COUNT // 2).repeat_interleave(2), stats.uniform()),
+    "antithetic neighbours": Case(lambda t, g: torch.stack([r := torch.rand(COUNT // 2), 1 - r], 1).flatten(), stats.uniform()),
+    "every call the same": Case(lambda t, g: torch.from_numpy(np.random.default_rng(3).random(COUNT)), stats.uniform()),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_wrong_law_is_found(name: str, seed: int) -> None:
+    torch.manual_seed(seed)
+    case = WRONG[name]
+    first, second = (case.draw(F32, None) for _ in range(2))
+    assert min(p_values(first, second, case.law, seed).values()) < THRESHOLD
+
+
+def test_the_findings_are_as_rare_as_they_say() -> None:
+    """Samples of the right law, fifty of each kind: p-values below a hundredth are a hundredth of all, in each finding."""
+    runs = 50
+    laws = (stats.uniform(), stats.binom(20, 0.3), stats.randint(0, 24), stats.norm(2, 3))
+    rare: dict[str, int] = {}
+    for number, law in itertools.product(range(runs), laws):
+        random = np.random.default_rng([SEED, number, laws.index(law)])
+        first, second = (torch.from_numpy(np.asarray(law.rvs(1000, random_state=random), dtype=float)) for _ in range(2))
+        for finding, p in p_values(first, second, law, number).items():
+            rare[finding] = rare.get(finding, 0) + (p < 0.01)
+    limit = stats.binom.isf(FALSE_ALARMS, runs * len(laws), 0.01)
+    assert {finding: count for finding, count in rare.items() if count > limit} == {}

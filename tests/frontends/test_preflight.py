@@ -1,0 +1,508 @@
+"""Preflight: what could not be differentiated on the set is refused when it is called, and nothing else is."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compare import assert_same
+from on_core import CORE
+from torch.utils.checkpoint import checkpoint
+
+import eagerdecomp as ed
+from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode
+from eagerdecomp.frontends import preflight
+from eagerdecomp.ops.schema import tensors_in
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+
+aten = torch.ops.aten
+
+#: Enough for a linear layer and its gradient; what a test adds decides.
+LINEAR = ed.infra() | ["aten.addmm", "aten.mm", "aten.t", "aten.sum", "aten.view", "aten.expand", "aten.full", "aten.ones_like"]
+MUL = LINEAR | ["aten.mul.Tensor"]
+GELU = MUL | ["aten.gelu"]
+#: Nothing that the gradients of these three come to is in it.
+SIGMOID = MUL | ["aten.sigmoid.default", "aten.sigmoid_.default", "aten.select.int"]
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.rand(shape).requires_grad_()
+
+
+def refused(ops: Any, run: Callable[[], Any], **options: Any) -> ed.UnsupportedGradientError:
+    """The refusal of a run; it must come in the forward pass, and without preflight the same run must raise in `backward()`."""
+    with ed.EagerDecompMode(ops, preflight=True, **options), pytest.raises(ed.UnsupportedGradientError) as found:
+        run()
+    with ed.EagerDecompMode(ops, **options):
+        answer = run().sum()
+        with pytest.raises(ed.UnsupportedOpError) as late:
+            answer.backward()
+    assert late.value.op in {error.op for error in found.value.gradient}
+    return found.value
+
+
+def trains(ops: Any, run: Callable[[], torch.Tensor], *leaves: torch.Tensor, **options: Any) -> None:
+    """A run has the gradients under preflight that it has without."""
+    found = []
+    for asked in (True, False):
+        with ed.EagerDecompMode(ops, preflight=asked, **options):
+            found.append(torch.autograd.grad(run().sum(), leaves))
+    assert_same(*found)
+
+
+# -- what is refused ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_whose_gradient_has_no_route_is_refused_before_it_runs() -> None:
+    x = leaf(4, 8)
+    with ed.BackendRecorder() as seen:
+        error = refused(GELU, lambda: F.gelu(x))
+    assert seen.ops[aten.gelu.default] == 1  # of the run without preflight
+    assert (error.op, error.call, error.wanted) == ("aten.gelu.default", "aten.gelu.default(f32[4, 8])", ("self",))
+    assert [one.call for one in error.gradient] == ["aten.gelu_backward.default(f32[4, 8], f32[4, 8])"]
+    assert error.openers == (("aten.gelu_backward.default",),)
+    assert error.chain[:2] == ("aten.gelu.default", "aten.gelu_backward.default")
+    trains(GELU | ["aten.gelu_backward"], lambda: F.gelu(x), x)
+
+
+def test_the_words_say_what_was_called_what_its_gradient_lacks_and_what_to_do() -> None:
+    gradient = ed.UnsupportedOpError(
+        "aten.gelu_backward.default",
+        "aten.gelu_backward.default(f32[2])",
+        openers=[["aten.gelu_backward.default"]],
+        op_set="OpSet(few)",
+    )
+    error = ed.UnsupportedGradientError("aten.gelu.default", "aten.gelu.default(f32[2])", ["self"], [gradient])
+    assert str(error).splitlines() == [
+        "aten.gelu.default was called on a tensor that requires a gradient, and the gradient has no route to OpSet(few).",
+        "  called as: aten.gelu.default(f32[2])",
+        "  requires a gradient: self",
+        "  backward() would call, without a route:",
+        "    - aten.gelu_backward.default(f32[2])",
+        "        no rule for it is known",
+        "  fewest kernels that would open it (any one line):",
+        "    - aten.gelu_backward.default",
+        "  what to do: add one of these lines to the op set, or pass a rule of your own (rules=).",
+        "  where no gradient is needed, make the call under torch.no_grad(). With preflight=False it is backward() that raises.",
+    ]
+    for again in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
+        assert (type(again), str(again)) == (type(error), str(error))
+        assert (again.wanted, again.openers) == (error.wanted, error.openers)
+
+
+def test_every_line_of_a_refusal_opens_the_gradient() -> None:
+    x = leaf(3)
+    ops = ed.infra() | ["aten.sigmoid", "aten.mul.Tensor", "aten.sum", "aten.expand", "aten.full", "aten.ones_like"]
+    error = refused(ops, lambda: torch.sigmoid(x))
+    assert len(error.openers) > 1
+    for line in error.openers:
+        trains(ops | list(line), lambda: torch.sigmoid(x), x)
+
+
+def test_all_ops_of_the_gradient_without_a_route_are_told_at_once() -> None:
+    x, y = leaf(3), leaf(3)
+    ops = CORE - ["aten.log", "aten.where"]
+    error = refused(ops, lambda: torch.pow(x + 1, y))
+    assert {"aten.log.default", "aten.where.self"} <= set(error.missing) | {one.op for one in error.gradient}
+    assert len(error.gradient) > 1
+    for line in error.openers:
+        trains(ops | list(line), lambda: torch.pow(x + 1, y), x, y)
+
+
+def test_gradients_of_those_arguments_count_that_require_one() -> None:
+    x, y = torch.rand(3), leaf(3)
+    ops = LINEAR | ["aten.sub.Tensor"]
+    assert refused(ops, lambda: torch.sub(x, y)).wanted == ("other",)
+    trains(ops, lambda: torch.sub(y, x), y)
+
+
+def test_gradients_that_meet_at_one_argument_are_added() -> None:
+    x, y = leaf(3), leaf(3)
+    assert [one.op for one in refused(MUL, lambda: torch.mul(x, x)).gradient] == ["aten.add.Tensor"]
+    trains(MUL, lambda: torch.mul(x, y), x, y)
+
+
+def test_an_in_place_op_is_judged_as_one() -> None:
+    x = leaf(2, 3)
+    ops = SIGMOID | ["aten.clone"]
+    assert refused(ops, lambda: x.clone().sigmoid_()).op == "aten.sigmoid_.default"
+    trains(ops | ["aten.sigmoid_backward"], lambda: x.clone().sigmoid_(), x)
+
+
+def test_an_in_place_op_on_a_view_needs_what_writes_its_slice_of_the_gradient() -> None:
+    x = leaf(2, 3)
+
+    def run() -> torch.Tensor:
+        y = x.clone()
+        y[0].sigmoid_()
+        return y
+
+    ops = SIGMOID | ["aten.clone", "aten.sigmoid_backward", "aten.select_backward"]
+    assert refused(ops, run).op == "aten.sigmoid_.default"
+    trains((ops | ["aten.as_strided", "aten.new_empty_strided"]) - ["aten.full"], run, x)
+
+
+def test_a_call_that_data_decides_is_judged_by_its_result() -> None:
+    x = leaf(6)
+    mask = torch.tensor([True, False, True, True, False, False])
+    ops = LINEAR | ["aten.masked_select"]
+    assert refused(ops, lambda: torch.masked_select(x, mask)).op == "aten.masked_select.default"
+    trains(CORE, lambda: torch.masked_select(x, mask), x)
+    trains(CORE, lambda: x[mask], x)
+
+
+def test_the_gradient_of_a_gradient_is_refused_where_the_gradient_is_called() -> None:
+    x = leaf(3)
+    ops = GELU | ["aten.gelu_backward"]
+    trains(ops, lambda: F.gelu(x), x)
+    with ed.EagerDecompMode(ops, preflight=True):
+        y = F.gelu(x).sum()
+        with pytest.raises(ed.UnsupportedGradientError) as found:
+            torch.autograd.grad(y, x, create_graph=True)
+    assert found.value.op == "aten.gelu_backward.default"
+    with ed.EagerDecompMode(CORE, preflight=True):
+        (first,) = torch.autograd.grad(F.gelu(x).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+    want = torch.func.hessian(lambda x: F.gelu(x).sum())(x.detach()).sum(0)
+    torch.testing.assert_close(second, want)
+
+
+def test_predicates_are_asked_of_the_very_call() -> None:
+    ops = (GELU | ["aten.gelu_backward"]).with_predicate(
+        "aten.gelu_backward", lambda gradient, *_, **__: gradient.shape[0] % 2 == 0
+    )
+    even, odd = leaf(4), leaf(5)
+    trains(ops, lambda: F.gelu(even), even)
+    assert refused(ops, lambda: F.gelu(odd)).call == "aten.gelu.default(f32[5])"
+
+
+def test_an_op_that_has_no_route_itself_is_told_first() -> None:
+    x = leaf(3)
+    with ed.EagerDecompMode(LINEAR, preflight=True), pytest.raises(ed.UnsupportedOpError) as found:
+        torch.erfinv(x)
+    assert type(found.value) is ed.UnsupportedOpError
+    assert found.value.op == "aten.erfinv.default"
+
+
+# -- what is not ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_a_call_that_leaves_no_gradient_runs(context: Callable[[], Any]) -> None:
+    x = leaf(3)
+    with ed.EagerDecompMode(GELU, preflight=True):
+        with context():
+            found = F.gelu(x)
+        detached = F.gelu(x.detach())
+    assert_same(found.clone(), F.gelu(x).detach())
+    assert_same(detached, F.gelu(x).detach())
+
+
+def test_of_several_results_it_is_enough_that_one_can_be_differentiated() -> None:
+    x = leaf(4, 3)
+    ops = CORE - ["aten.where", "aten.masked_fill"]
+    with ed.EagerDecompMode(ops), pytest.raises(ed.UnsupportedOpError):
+        torch.std_mean(x)[0].backward()
+    trains(ops, lambda: torch.std_mean(x)[1], x)
+
+
+def test_a_rule_of_the_users_opens_a_gradient() -> None:
+    x = leaf(3)
+
+    @ed.register_decomposition("aten.gelu_backward.default")
+    def twice(gradient: torch.Tensor, x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
+        return gradient * x
+
+    trains(GELU, lambda: F.gelu(x), x, rules=[twice])
+
+
+def test_kernels_and_hooks_of_a_backend_are_never_given_fake_tensors() -> None:
+    x = leaf(4, 4)
+    given: list[Any] = []
+
+    def kernel(*args: Any, **kwargs: Any) -> torch.Tensor:
+        given.extend(tensors_in(args))
+        return aten.gelu_backward(*args, **kwargs)
+
+    backend = ed.Backend("mine", GELU | ["aten.gelu_backward"], {"aten.gelu_backward.default": kernel})
+    trains(backend, lambda: F.gelu(x), x)
+    assert given
+    assert not any(isinstance(tensor, FakeTensor) for tensor in given)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: torch.igamma(x, x).sum().backward(),
+        lambda x: x.add_(1),
+        lambda x: x @ torch.ones(7, 7),
+        lambda x: torch.special.bessel_j0(x).sum().backward(),
+        lambda x: x.argmax().backward(),
+    ],
+)
+def test_eager_s_own_errors_stay(run: Callable[[torch.Tensor], Any]) -> None:
+    words = []
+    for context in (nullcontext(), ed.EagerDecompMode(CORE | ["aten.igamma", "aten.special_bessel_j0"], preflight=True)):
+        with context, pytest.raises(RuntimeError) as found:
+            run(leaf(3))
+        words.append((type(found.value), str(found.value)))
+    assert words[0] == words[1]
+
+
+def test_what_a_user_s_function_does_within_is_its_own_affair() -> None:
+    class Mine(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return F.gelu(x)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return gradient * ctx.saved_tensors[0]
+
+    x = leaf(3)
+    trains(GELU, lambda: Mine.apply(x), x)
+
+
+class Attention(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(11, 8)
+        self.block = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True, activation="gelu")
+        self.head = torch.nn.Linear(8, 11)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(self.head(self.block(self.embedding(tokens))).flatten(0, 1), tokens.flatten())
+
+
+class Last(torch.nn.Module):
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)[0][:, -1]
+
+
+def conv_net() -> tuple[torch.nn.Module, torch.Tensor]:
+    nn = torch.nn
+    layers = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.SiLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 5))
+    return nn.Sequential(*layers, nn.Dropout(), nn.LogSoftmax(-1)), torch.rand(2, 3, 8, 8)
+
+
+NETS: dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]] = {
+    "attention": lambda: (Attention(), torch.arange(12).view(2, 6) % 11),
+    "conv": conv_net,
+    "lstm": lambda: (Last(torch.nn.LSTM(4, 5, batch_first=True)), torch.rand(2, 3, 4)),
+    "gru": lambda: (Last(torch.nn.GRU(4, 5, 2, bidirectional=True, batch_first=True)), torch.rand(2, 3, 4)),
+}
+
+SETS: dict[str, ed.OpSet] = {
+    "core": CORE,
+    "less": CORE
+    - ["aten.native_layer_norm_backward", "aten.embedding_dense_backward", "aten._log_softmax", "aten.gelu", "aten.rsqrt"],
+}
+
+
+def trained(name: str, ops: ed.OpSet, asked: bool) -> tuple[list[torch.Tensor], torch.Tensor]:
+    torch.manual_seed(0)
+    model, given = NETS[name]()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with ed.EagerDecompMode(ops, preflight=asked):
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(given).mean().backward()
+            optimizer.step()
+    return list(model.parameters()), torch.get_rng_state()
+
+
+@pytest.mark.parametrize("ops", SETS)
+@pytest.mark.parametrize("name", NETS)
+def test_a_net_that_trains_on_a_set_trains_under_preflight_alike(name: str, ops: str) -> None:
+    assert_same(trained(name, SETS[ops], True), trained(name, SETS[ops], False), exact=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "less", "op", "lacking"),
+    [
+        ("conv", ["aten.scatter_add"], "aten.max_pool2d_with_indices.default", "aten.max_pool2d_with_indices_backward.default"),
+        ("attention", ["aten.index_put"], "aten.embedding.default", "aten.embedding_dense_backward.default"),
+    ],
+)
+def test_a_net_that_fails_in_backward_is_refused_at_the_op_whose_gradient_it_is(
+    name: str, less: list[str], op: str, lacking: str
+) -> None:
+    model, given = NETS[name]()
+    ops = CORE - [*less, lacking]
+    with ed.EagerDecompMode(ops):
+        loss = model(given).mean()
+        with pytest.raises(ed.UnsupportedOpError) as late:
+            loss.backward()
+    with ed.EagerDecompMode(ops, preflight=True), pytest.raises(ed.UnsupportedGradientError) as found:
+        model(given)
+    assert found.value.op == op
+    assert [one.call for one in found.value.gradient] == [late.value.call]
+    assert late.value.op == lacking
+
+
+# -- what it leaves alone ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_recompute_what_they_would(reentrant: bool) -> None:
+    found = []
+    for asked in (True, False):
+        x = torch.arange(8.0).view(2, 4).requires_grad_()
+        with ed.EagerDecompMode(CORE, preflight=asked):
+            checkpoint(lambda x: F.gelu(x).softmax(-1), x, use_reentrant=reentrant).square().sum().backward()
+        found.append(x.grad)
+    assert_same(*found, exact=True)
+
+
+def test_hooks_on_saved_tensors_are_not_called_for_it() -> None:
+    x = leaf(3)
+
+    def packed(asked: bool) -> int:
+        met: list[torch.Tensor] = []
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            met.append(tensor)
+            return tensor
+
+        with ed.EagerDecompMode(CORE, preflight=asked), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            F.gelu(x).mul(x).sum().backward()
+        return len(met)
+
+    assert packed(True) == packed(False) > 0
+
+
+def test_anomaly_checks_stay_on_and_are_not_made_of_fake_tensors() -> None:
+    x = leaf(3)
+    with torch.autograd.set_detect_anomaly(True):
+        trains(CORE, lambda: F.gelu(x), x)
+        assert torch.is_anomaly_enabled()
+    assert not torch.is_anomaly_enabled()
+
+
+def test_autocast_is_not_asked_a_second_time() -> None:
+    x, layer = torch.rand(2, 4), torch.nn.Linear(4, 4)
+
+    def run() -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return F.gelu(layer(x)).float()
+
+    trains(CORE, run, *layer.parameters())
+
+
+def test_a_warning_comes_once() -> None:
+    x = leaf(1)
+    with warnings.catch_warnings(record=True) as met, ed.EagerDecompMode(CORE, preflight=True):
+        warnings.simplefilter("always")
+        torch.var(x)
+    told = len(met)
+    with warnings.catch_warnings(record=True) as met, ed.EagerDecompMode(CORE):
+        warnings.simplefilter("always")
+        torch.var(x)
+    assert told == len(met)
+
+
+def test_a_kind_of_call_is_judged_once_whatever_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[str] = []
+    judge = preflight.Preflight._judge
+
+    def noting(self: Any, op: Any, *rest: Any) -> Any:
+        judged.append(str(op))
+        return judge(self, op, *rest)
+
+    monkeypatch.setattr(preflight.Preflight, "_judge", noting)
+    with ed.EagerDecompMode(CORE, preflight=True):
+        for length in range(2, 9):
+            F.gelu(leaf(length, 3)).sum().backward()
+        assert sorted(set(judged)) == sorted(judged)
+        F.gelu(leaf(4, 3), approximate="tanh")
+        F.gelu(leaf(4, 1))
+        F.gelu(leaf(4, 3).double())
+    assert judged.count("aten.gelu.default") == 4
+
+
+def test_without_it_nothing_of_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight.Preflight, "watch", lambda self, op, run: pytest.fail("asked"))
+    with ed.EagerDecompMode(CORE):
+        F.gelu(leaf(3)).sum().backward()
+
+
+def test_it_does_not_go_with_native_execution() -> None:
+    with pytest.raises(ValueError, match="ask for one of them"):
+        ed.EagerDecompMode(CORE, on_unsupported="fallback", preflight=True)
+
+
+def _lazy_net() -> torch.nn.Module:
+    nn = torch.nn
+    return nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.SiLU(), nn.Flatten(), nn.LazyLinear(3))
+
+
+def test_lazy_modules_train_as_without_preflight() -> None:
+    gradients = []
+    for asked in (False, True):
+        torch.manual_seed(0)
+        with ed.EagerDecompMode(CORE, preflight=asked):
+            net = _lazy_net()
+            net(torch.randn(2, 3, 8, 8)).square().mean().backward()
+        gradients.append([parameter.grad for parameter in net.parameters()])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=0)
+
+
+def test_a_gradient_without_a_route_is_refused_once_a_lazy_module_has_its_parameters() -> None:
+    lacking = [op for op in ed.core_aten() if not str(op).startswith(("aten.mm.", "aten.bmm."))]
+    net, x = torch.nn.LazyLinear(3), torch.randn(2, 4, requires_grad=True)
+    with pytest.raises(ed.UnsupportedGradientError, match="addmm"), ed.EagerDecompMode(lacking, preflight=True):
+        net(x)
+    assert net.weight.shape == (3, 4)
+
+
+class _Marked(torch.Tensor):
+    """A tensor subclass that changes nothing."""
+
+
+@pytest.mark.parametrize("kind", ["meta", "fake", "subclass"])
+def test_parameters_of_any_kind_train_as_without_preflight(kind: str) -> None:
+    with FakeTensorMode() if kind == "fake" else nullcontext(), ed.EagerDecompMode(CORE, preflight=True):
+        weight = torch.ones(3, device="meta" if kind == "meta" else "cpu")
+        parameter = torch.nn.Parameter(weight.as_subclass(_Marked) if kind == "subclass" else weight)
+        torch.nn.functional.silu(parameter).sum().backward()
+    assert parameter.grad is not None
+    assert parameter.grad.shape == (3,)
+
+
+def test_threads_are_judged_at_the_same_time() -> None:
+    mode = ed.EagerDecompMode(CORE, preflight=True)
+    found: dict[int, torch.Tensor] = {}
+
+    def work(number: int) -> None:
+        x = torch.full((number + 2,), 0.5, requires_grad=True)
+        with mode:
+            for op in (F.gelu, F.silu, torch.sigmoid, F.softplus, F.mish):
+                x = op(x)
+            found[number] = x.sum()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, answer in found.items():
+        x = torch.full((number + 2,), 0.5)
+        torch.testing.assert_close(answer.detach(), F.mish(F.softplus(torch.sigmoid(F.silu(F.gelu(x))))).sum())
+    assert len(found) == 4

@@ -1,0 +1,97 @@
+"""Preflight is exact: over torch's operator database it refuses what fails in `backward`, and nothing else."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from on_core import CORE
+from weekly import WEEK, this_weeks
+
+import eagerdecomp as ed
+from eagerdecomp.ops.schema import tensors_in
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from conformance.cases import Case, Selection, cases, differentiable, full_name, opinfos
+from conformance.judge import clone_arguments
+
+PARTS = 10
+
+#: Core ATen without ops that gradients come to: elementwise and reductions, indices and matrices.
+FEWER = {
+    "indices": ["aten.scatter_add", "aten.index_put", "aten.where", "aten.convolution_backward", "aten.sign", "aten.cos"],
+    "sums": ["aten.exp", "aten.gt", "aten.ge", "aten.lt", "aten.sum", "aten.native_layer_norm_backward", "aten.rsqrt"],
+}
+
+#: Their gradients go by data of their own, the value's by how many indices or set bits of a mask there are: not judged to the end.
+BY_DATA = ("index_fill", "index_put")
+
+_EAGER = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+
+
+def outcome(case: Case, ops: ed.OpSet, *, asked: bool) -> str:
+    """How a case ends on a set: ``fine``, ``error`` (eager's own), ``forward`` (without a route), ``refused``; ``backward`` where
+    no result can be differentiated, ``some`` where one can and not all."""
+    args, kwargs = clone_arguments(case.arguments)
+    with ed.EagerDecompMode(ops, preflight=asked):
+        try:
+            wanted = [t for t in tensors_in([case.function(*args, **kwargs)]) if t.requires_grad]
+        except ed.UnsupportedGradientError:
+            return "refused"
+        except ed.UnsupportedOpError:
+            return "forward"
+        except _EAGER:
+            return "error"
+        failed = []
+        for chosen in (wanted, *([one] for one in wanted if len(wanted) > 1)):
+            try:
+                if chosen:
+                    torch.autograd.backward(chosen, [torch.ones_like(t) for t in chosen], retain_graph=True)
+            except ed.UnsupportedOpError:
+                failed.append(True)
+            except _EAGER:
+                return "error"
+            else:
+                failed.append(False)
+        return "backward" if failed and all(failed) else "some" if any(failed) else "fine"
+
+
+def hold(infos: list[Any], ops: ed.OpSet, samples: int, seed: int) -> None:
+    """Preflight refuses exactly the cases that have no gradient on a set."""
+    selection = Selection(samples=samples, grad=True)
+    refusals = agreed = 0
+    for info in infos:
+        if not differentiable(info, selection):
+            continue
+        for case in cases(info, selection, seed=seed):
+            plain = outcome(case, ops, asked=False)
+            if plain == "forward":
+                continue
+            told = outcome(case, ops, asked=True)
+            if full_name(info) in BY_DATA:
+                assert told in ("refused", plain), full_name(info)
+                continue
+            # Of several results some may come from a call whose gradient the others do without.
+            assert told in {"backward": ("refused",), "some": ("some", "refused")}.get(plain, (plain,)), full_name(info)
+            refusals += told == "refused"
+            agreed += told == "fine"
+    assert refusals > 3
+    assert agreed > 3
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("fewer", FEWER)
+def test_what_is_refused_is_what_fails_in_backward(fewer: str) -> None:
+    hold(this_weeks(opinfos(), PARTS), CORE - FEWER[fewer], 2, WEEK)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("fewer", FEWER)
+def test_what_is_refused_is_what_fails_in_backward_for_every_operator(fewer: str, part: int) -> None:
+    hold(opinfos()[part::PARTS], CORE - FEWER[fewer], 8, 0)

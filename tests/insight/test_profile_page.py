@@ -1,0 +1,282 @@
+"""The page of a record: what it says, that it trusts nothing in the record, and how it does in a browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import NARROW, needs_browser, outside_resources, visit
+from test_profile_summary import GELU, MUL, RECORD, gap
+
+from eagerdecomp.cli.main import main
+from eagerdecomp.host.source_lines import Line
+from eagerdecomp.insight.profile.html import page
+from eagerdecomp.insight.profile.record import Record
+from eagerdecomp.insight.profile.recorded import Bucket, Bypass, Flow, Head, Miss, Site
+from eagerdecomp.insight.profile.summary import Digest
+
+NASTY = '</script></title></style></svg><img src=x onerror="window.broken=1">\'&<b>'
+
+
+def full() -> Record:
+    """A record with something in every table."""
+    return dataclasses.replace(
+        RECORD,
+        buckets=(Bucket(0.0, 1, 10, hits=3, misses=1), Bucket(0.5, 2, 8, hits=2, bypassed=2, fell_back=1)),
+        bypasses=(Bypass("aten.nonzero.default", 2, 2, "it reads data"),),
+        unsupported=(gap("aten.linalg_eig.default", 1, ("aten.linalg_eig.default",), (MUL, GELU)),),
+        notes=("threads of C++ are not in it",),
+    )
+
+
+def poisoned(value: Any) -> Any:
+    """The same record with every text in it hostile, a little differently for each."""
+    if isinstance(value, str):
+        return f"{value}{NASTY}"
+    if isinstance(value, tuple):
+        return tuple(map(poisoned, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.replace(value, **{one.name: poisoned(getattr(value, one.name)) for one in dataclasses.fields(value)})
+    return value
+
+
+def large() -> Record:
+    """Some thousand ops, lines and misses."""
+    ops = [f"aten.op{number}.default" for number in range(2000)]
+    return Record(
+        Head("big.py", op_set="OpSet(big)", torch="2.13.0", seconds=60.0),
+        tuple(Line("/a/big.py", number, "step", f"x = op{number}(x)") for number in range(2000)),
+        tuple(Site(op, number, 9, 0.01 * (number + 1), 0.005, 20, hits=8, misses=1) for number, op in enumerate(ops)),
+        tuple(
+            Flow(op, f"aten.kernel{(number + more) % 150}.default", 10, 0.001) for number, op in enumerate(ops) for more in (0, 7)
+        ),
+        buckets=tuple(Bucket(0.05 * number, number, 15, hits=12, misses=3) for number in range(1200)),
+        bucket_seconds=0.05,
+        misses=tuple(Miss(op, number, 0.03 * number, 0.01, f"{op}(f32[8])", "the first call") for number, op in enumerate(ops)),
+        misses_left_out=4321,
+    )
+
+
+def written(record: Record, folder: Path) -> Path:
+    path = folder / "page.html"
+    path.write_text(page(Digest(record)), encoding="utf-8")
+    return path
+
+
+def words(text: str) -> str:
+    """What stands in a page, without its marks."""
+    return re.sub(r"[\s\u00a0]+", " ", re.sub(r"<[^>]*>", " ", re.sub(r"<(script|style)>.*?</\1>", "", text, flags=re.DOTALL)))
+
+
+# -- what it says ----------------------------------------------------------------------------------------------------
+
+
+def test_it_says_what_the_record_holds() -> None:
+    said = words(page(Digest(full())))
+    for told in (
+        "train.py on OpSet(mine: 9 ops)",
+        "1 op outside the set ran natively, in 1 call.",
+        "4 → 3",
+        "18 → 31",
+        "train.py:7 step missed 1\u00d7 y = gelu(x)",
+        "aten.mul.Tensor \u00d712",
+        "the first call of this op",
+        "it reads data",
+        "threads of C++ are not in it",
+        "Each column is 500 ms.",
+    ):
+        assert told in said
+
+
+def test_what_left_the_set_decides_the_first_sentence() -> None:
+    closed = dataclasses.replace(full(), flows=RECORD.flows[:4], sites=RECORD.sites[:6], unsupported=())
+    assert "Nothing outside the set reached the backend." in page(Digest(closed))
+    refused = dataclasses.replace(closed, sites=(Site(GELU, 0, 1, 0.1, 0.0, 0, refused=1),))
+    assert "1 call had no route to the set; nothing else left it." in page(Digest(refused))
+    ended = dataclasses.replace(closed, head=Head("a.py", error="ValueError: no\nmore", exit_code=1))
+    assert "The run ended by ValueError: no<" in page(Digest(ended))
+    assert "exit code 3" in page(Digest(dataclasses.replace(closed, head=Head("a.py", exit_code=3))))
+
+
+def test_an_empty_record_reads_well() -> None:
+    said = words(page(Digest(Record(Head()))))
+    for told in (
+        "A run on",
+        "No op was called.",
+        "Nothing reached the backend.",
+        "No call had to be recorded.",
+        "Every call had a route to the set.",
+    ):
+        assert told in said
+    assert "nan" not in said.lower()
+
+
+def test_a_ribbon_is_of_the_kind_that_its_op_is() -> None:
+    flows = (*RECORD.flows, Flow("aten.linalg_eig.default", MUL, 3, 0.01))
+    text = page(Digest(dataclasses.replace(full(), flows=flows)))
+    drawn = re.search(r'data-of="all calls">(.*?)</svg>', text, re.DOTALL)
+    assert drawn is not None
+    found = {way: kind for kind, way in re.findall(r'<path class="ribbon (\w+)"[^>]*><title>(.*?):', drawn[1])}
+    eig, entered = "aten.linalg_eig.default", "profiler._record_function_enter_new.default"
+    assert found == {
+        f"{GELU} \u2192 {MUL}": "apart",
+        f"{GELU} \u2192 aten.erf.default": "apart",
+        f"{MUL} \u2192 {MUL}": "whole",
+        f"aten.gelu_backward.default \u2192 {MUL}": "apart",
+        f"{eig} \u2192 {eig}": "native",
+        f"{eig} \u2192 {MUL}": "tried",
+        f"{entered} \u2192 {entered}": "passed",
+    }
+
+
+def test_a_run_without_decomposition_has_one_picture_of_all() -> None:
+    direct = Record(Head("a.py", seconds=1.0), RECORD.lines, RECORD.sites[2:3], RECORD.flows[2:3])
+    text = page(Digest(direct))
+    assert re.findall(r'data-of="(.*?)"', text) == ["all calls", "all time"]
+    assert "so nothing was looked up" in text
+
+
+def test_many_stretches_of_time_are_put_together_and_none_is_lost() -> None:
+    text = page(Digest(large()))
+    hits = re.findall(r'<rect class="hits".*?<title>.*?: (.*?)</title>', text)
+    assert len(hits) <= 240
+    assert sum(int(count.replace(",", "")) for count in hits) == 1200 * 12
+
+
+@pytest.mark.parametrize("record", [full(), poisoned(full()), Record(Head()), large()], ids=["full", "hostile", "empty", "large"])
+def test_it_loads_nothing_from_elsewhere_and_its_addresses_lead_somewhere(record: Record) -> None:
+    text = page(Digest(record))
+    assert outside_resources(text) == []
+    assert text.count("<script>") == text.count("</script>") == 1
+    assert text.count("<style>") == text.count("</style>") == 1
+    assert "<img" not in text
+    ids = re.findall(r'\bid="(.*?)"', text)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#(.*?)"', text)) <= set(ids)
+
+
+# -- in a browser ----------------------------------------------------------------------------------------------------
+
+
+@needs_browser
+@pytest.mark.parametrize("record", [full(), poisoned(full()), Record(Head()), large()], ids=["full", "hostile", "empty", "large"])
+def test_it_runs_without_complaint_and_without_a_request(record: Record, tmp_path: Path) -> None:
+    ask = """return {asked:performance.getEntriesByType('resource').length,broken:window.broken||0,
+        foreign:document.querySelectorAll('img,b,iframe').length,title:document.title,
+        sections:[...document.querySelectorAll('section')].filter(one=>one.checkVisibility()).length}"""
+    seen = visit(written(record, tmp_path), ask)
+    assert seen.console == ()
+    title = f"{record.head.script.rpartition('/')[2] or 'A run'} on {record.head.op_set}"
+    assert seen.answer == {"asked": 0, "broken": 0, "foreign": 0, "title": title.strip(), "sections": 6}
+
+
+@needs_browser
+@pytest.mark.parametrize("record", [full(), poisoned(full()), large()], ids=["full", "hostile", "large"])
+@pytest.mark.parametrize("width", [1280, NARROW])
+def test_it_fits_its_width(record: Record, width: int, tmp_path: Path) -> None:
+    ask = "for(const one of document.querySelectorAll('details'))one.open=true;return document.documentElement.scrollWidth"
+    assert visit(written(record, tmp_path), ask, width=width).answer == width
+
+
+@needs_browser
+def test_one_picture_is_shown_and_the_choice_is_the_reader_s(tmp_path: Path) -> None:
+    ask = """const shown=()=>[...document.querySelectorAll('.flow')].filter(one=>one.checkVisibility()).map(one=>one.dataset.of);
+        const found=[shown()];for(const value of ['time','all']){document.querySelector(`input[value=${value}]`).click();
+        found.push(shown())}return found"""
+    assert visit(written(full(), tmp_path), ask).answer == [["changed calls"], ["changed time"], ["all time"]]
+
+
+@needs_browser
+def test_pointing_at_an_op_follows_its_ribbons(tmp_path: Path) -> None:
+    ask = """const flow=[...document.querySelectorAll('.flow')].find(one=>one.checkVisibility());
+        const node=[...flow.querySelectorAll('.node')].find(one=>one.textContent.startsWith('aten.gelu.default'));
+        const on=()=>[...flow.querySelectorAll('.ribbon.on title')].map(one=>one.textContent.split(':')[0]).sort();
+        node.dispatchEvent(new Event('mouseenter'));const during=on();
+        node.dispatchEvent(new Event('mouseleave'));return [during,on()]"""
+    arrow = f"{GELU} → "
+    assert visit(written(full(), tmp_path), ask).answer == [[f"{arrow}aten.erf.default", f"{arrow}{MUL}"], []]
+
+
+@needs_browser
+def test_a_large_table_shows_some_rows_and_sorts_them_all(tmp_path: Path) -> None:
+    ask = """const table=document.querySelector('#ops table');
+        const rows=()=>[...table.tBodies[0].rows].filter(row=>row.checkVisibility());
+        const before=rows().length,first=rows()[0].cells[0].textContent;table.tHead.querySelectorAll('button')[2].click();
+        return [before,first,rows().length,rows()[0].cells[0].textContent]"""
+    assert visit(written(large(), tmp_path), ask).answer == [
+        25,
+        "aten.op1999.defaultmissed 1\u00d7",
+        25,
+        "aten.op0.defaultmissed 1\u00d7",
+    ]
+
+
+# -- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "run.json"
+    path.write_text(full().to_json(), encoding="utf-8")
+    return path
+
+
+def test_the_page_is_written_beside_the_record(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "run.json"]) == 0
+    assert (kept.parent / "run.html").read_text(encoding="utf-8") == page(Digest(full()))
+    out = capsys.readouterr().out
+    assert out.startswith("train.py on OpSet(mine: 9 ops)")
+    assert out.endswith("page: run.html\n")
+
+
+def test_the_page_is_written_where_it_is_wanted(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "run.json", "--html", "other.html", "--json", "facts.json"]) == 0
+    assert (kept.parent / "other.html").exists()
+    assert not (kept.parent / "run.html").exists()
+    assert json.loads((kept.parent / "facts.json").read_text(encoding="utf-8")) == json.loads(json.dumps(Digest(full()).as_dict()))
+    assert main(["report", "run.json", "--html", "-"]) == 0
+    assert capsys.readouterr().out.rpartition("page: other.html\n")[2] == page(Digest(full()))
+
+
+def test_json_alone_writes_no_page(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "run.json", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["total"]["calls"] == 18
+    assert [path.name for path in kept.parent.iterdir()] == ["run.json"]
+
+
+def test_a_record_is_not_written_over(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = kept.read_text(encoding="utf-8")
+    assert main(["report", "run.json", "--html", str(kept)]) == 2
+    assert main(["report", "run.json", "--json", "run.json"]) == 2
+    assert "that is the record" in capsys.readouterr().err
+    assert kept.read_text(encoding="utf-8") == before
+    kept.rename("page.html")
+    assert main(["report", "page.html"]) == 0
+    assert Path("page.html").read_text(encoding="utf-8") == before
+    assert Path("page.html.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["no.json"], "no.json: cannot be read"),
+        (["."], ".: cannot be read"),
+        (["bad.json"], 'bad.json: not a record, as eagerdecomp run --record writes one (no "format"'),
+        (["bytes.json"], "bytes.json: no record, for it is not UTF-8 text"),
+        (["run.json", "--html", "no/such/page.html"], "--html no/such/page.html: cannot be written"),
+    ],
+)
+def test_a_user_s_mistake_is_a_line_and_ends_with_2(
+    kept: Path, argv: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("bad.json").write_text("{}", encoding="utf-8")
+    Path("bytes.json").write_bytes(b"\xff\xfe")
+    assert main(["report", *argv]) == 2
+    err = capsys.readouterr().err
+    assert told in err
+    assert len(err.splitlines()) == 1

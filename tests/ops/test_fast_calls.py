@@ -1,0 +1,347 @@
+"""Direct functions reach the overload they stand for, with the arguments they were given, and nothing else: each is proven anew."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+from programs import S, call, program, recorded
+from torch.overrides import TorchFunctionMode
+
+import eagerdecomp as ed
+from eagerdecomp._torch.modes import DispatchMode
+from eagerdecomp._torch.ops import OpOverload, builtin, overload
+from eagerdecomp.ops.fast_calls import direct_function, function_at, kind_of, load_direct, native
+from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.program.codegen import generate
+from eagerdecomp.program.ir import evaluate
+
+aten = torch.ops.aten
+TOOLS = Path(__file__).parents[2] / "tools"
+NAMES = sorted(load_direct())
+CORE = frozenset(map(str, ed.core_aten()))
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(TOOLS)
+    return importlib.import_module("prove_direct")
+
+
+def op_of(name: str) -> OpOverload:
+    """The overload of a name as the table spells it: ``aten.add.Tensor``."""
+    namespace, packet, overload_name = name.split(".")
+    found = overload(f"{namespace}::{packet}.{overload_name}")
+    assert found is not None
+    return found
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------------
+
+
+def wrong(tool: Any, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Those of the table's claims that do not hold."""
+    table = load_direct()
+    return tool.inside(
+        lambda: [(name, path) for name in names for path, holds in tool.proven(op_of(name), table[name]) if not holds]
+    )
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_each_function_of_the_table_reaches_its_overload_alone(tool: Any, monkeypatch: pytest.MonkeyPatch, part: int) -> None:
+    monkeypatch.setattr(tool, "COMBINATIONS", 60)  # the script proves by more
+    assert wrong(tool, NAMES[part::8]) == []
+
+
+def test_core_ops_are_proven_by_every_sample(tool: Any) -> None:
+    assert wrong(tool, [name for name in NAMES if name in CORE]) == []
+
+
+def test_most_core_ops_have_a_direct_function() -> None:
+    assert len([name for name in NAMES if name in CORE]) > 160
+
+
+FALSE_CLAIMS: dict[str, tuple[OpOverload, Any]] = {
+    "another overload": (aten.add.Scalar, "torch.add"),
+    "other arguments": (aten.where.self, "Tensor.where"),
+    "another overload where a tensor has no dimensions": (aten.where.self, "torch.where"),
+    "a device that was not asked for": (aten.full.default, "torch.full"),
+    "a copy where a mode keeps the answer": (aten.scalar_tensor.default, [["torch.scalar_tensor", "f", "-", "-", "v", "-"]]),
+    "kinds that lead elsewhere": (aten.clamp.default, [["torch.clamp", "t", "n", "n"]]),
+    "another op": (aten.add.Tensor, "torch.mul"),
+    "a function written in Python": (aten.norm.ScalarOpt_dim, "torch.no_such_function"),
+    "several ops": (aten._local_scalar_dense.default, "Tensor.tolist"),
+}
+
+
+@pytest.mark.parametrize("name", FALSE_CLAIMS)
+def test_a_claim_that_does_not_hold_is_seen(tool: Any, name: str) -> None:
+    op, written = FALSE_CLAIMS[name]
+    assert [holds for _, holds in tool.inside(lambda: list(tool.proven(op, written)))] == [False]
+
+
+def test_the_script_writes_what_the_table_holds(tool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    output = tmp_path / "direct.json"
+    monkeypatch.setattr("sys.argv", ["prove_direct.py", "--match", r"^aten::(mul|clamp|var)(\.|$)", "--output", str(output)])
+    assert tool.main() == 0
+    made = json.loads(output.read_text(encoding="utf-8"))["functions"]
+    assert made == {name: load_direct()[name] for name in NAMES if name.split(".")[1] in ("mul", "clamp", "var")}
+    output.write_text('{"torch":"2.13","functions":{"aten.mul.Tensor":"torch.div"}}', encoding="utf-8")
+    monkeypatch.setattr("sys.argv", ["prove_direct.py", "--match", r"^aten::mul(\.|$)", "--output", str(output), "--check"])
+    assert tool.main() == 1
+
+
+def test_a_table_of_another_torch_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eagerdecomp.ops.shipped_data.torch_release", lambda: "2.0")
+    assert load_direct.__wrapped__() == {}
+
+
+# -- which function for which call ---------------------------------------------------------------------------------------------
+
+
+def test_the_function_depends_on_the_kinds_of_arguments() -> None:
+    def found(op: OpOverload, *values: Any) -> Any:
+        kinds = [kind_of(a, v) if v is not Ellipsis else "-" for a, v in zip(facts_of(op).arguments, values, strict=True)]
+        return direct_function(op, ["t", *kinds[1:]])
+
+    assert found(aten.var.correction, X, [0], 1, ...) is torch.Tensor.var
+    assert found(aten.var.correction, X, [0], ..., ...) is None, "that is `var.dim`"
+    assert found(aten.var.correction, X, [S[0]], 1, ...) is None, "no kind is known for it"
+    assert found(aten.clamp.default, X, 1, None) is torch.Tensor.clamp
+    assert found(aten.clamp.default, X, None, None) is None, "that is `clamp.Tensor`"
+    assert found(aten.add.Scalar, X, 1, ...) is None
+
+
+def test_factories_stay_boxed() -> None:
+    # They answer a copy, by another op, where a mode outside keeps what they made; and say a device that they are not given.
+    for op in (aten.full.default, aten.empty.memory_format, aten.arange.start_step, aten.scalar_tensor.default, aten.rand.default):
+        assert str(op) not in load_direct()
+
+
+def test_only_what_holds_for_every_call_is_native() -> None:
+    assert native(aten.add.Tensor) is torch.add
+    assert native(aten.exp.default) is torch.Tensor.exp
+    assert native(aten.gelu.default) is torch._C._nn.gelu
+    for op in (aten.clamp.default, aten.var.correction, aten.add.Scalar, aten.slice.Tensor):
+        assert native(op) is builtin(op)
+    # `torch.where` takes a tensor without dimensions that is given by name, as `self`, for a number.
+    assert native(aten.where.self) is torch.where
+
+
+# -- programs --------------------------------------------------------------------------------------------------------------------
+
+
+class Heard(DispatchMode):
+    """Notes what reaches it: ops, and arguments by type and text, tensors by what they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Any] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        told = {name: value for name, value in (kwargs or {}).items() if name != "pin_memory"}
+        self.calls.append((func, plain(list(args)), plain(sorted(told.items()))))
+        return func(*args, **(kwargs or {}))
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return (value.shape, value.stride(), value.dtype, value.device, repr(value.tolist()))
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return (type(value), repr(value))
+
+
+X = torch.linspace(-2, 2, 12).reshape(3, 4)
+SOME: dict[str, tuple[OpOverload, tuple[Any, ...], dict[str, Any]]] = {
+    "layer norm": (aten.native_layer_norm.default, (X, [4], torch.ones(4), None, 1e-5), {}),
+    "gelu_backward": (aten.gelu_backward.default, (X, X), {}),
+    "huber_loss": (aten.huber_loss.default, (X, X + 1, 1, 0.5), {}),
+    "logaddexp of two types": (aten.logaddexp.default, (X, X.double()), {}),
+    "a number without dimensions": (aten.logaddexp.default, (X, torch.tensor(1.5)), {}),
+    "complex": (aten.silu.default, (torch.complex(X, X),), {}),
+    "half": (aten.silu.default, (X.half(),), {}),
+    "integers": (aten.sinc.default, (torch.arange(4),), {}),
+    "infinities": (aten.nan_to_num.default, (X / 0, None, 3.0, -3.0), {}),
+    "factory": (aten.eye.default, (3,), {"dtype": torch.int64}),
+    "batch norm": (aten.native_batch_norm.default, (X, None, None, None, None, True, 0.1, 1e-5), {}),
+    "views": (aten.movedim.int, (X, 0, 1), {}),
+    "a list": (aten.stack.default, ([X, X], 1), {}),
+    "in place": (aten.lerp_.Scalar, (X.clone(), X + 1, 0.3), {}),
+}
+
+
+def reached(run: Any, values: Sequence[Any]) -> tuple[list[Any], Any]:
+    values = [value.clone() if isinstance(value, torch.Tensor) else value for value in values]
+    with Heard() as heard:
+        answer = run(*values)
+    return heard.calls, answer
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_a_program_reaches_the_backend_as_it_does_by_boxed_calls(name: str) -> None:
+    from eagerdecomp.ops.schema import arguments_of
+    from eagerdecomp.program.key import program_arguments
+
+    op, args, kwargs = SOME[name]
+    made = recorded(op, *args, ops=ed.core_aten() - ["aten.native_layer_norm"], **kwargs)
+    values = program_arguments(op, arguments_of(op, args, kwargs))
+    run = generate(made, builtin)
+    boxed_calls, boxed = reached(lambda *given: evaluate(made, builtin, given), values)
+    direct_calls, direct = reached(run, values)
+    assert direct_calls == boxed_calls
+    assert_same(direct, boxed, exact=True)
+    used = [value for value in run.__globals__.values() if callable(value) and value is not run]
+    assert any(value not in [builtin(one.op) for one in made.calls] for value in used), "every call is boxed"
+
+
+def test_one_op_by_way_of_several_functions_keeps_them_apart() -> None:
+    several = program(
+        [S[0]],
+        [
+            call(S[1], aten.var.correction, S[0], [0], correction=2),
+            call(S[2], aten.var.correction, S[0], [0]),
+            call(S[3], aten.var.correction, S[0], [0], correction=2),
+        ],
+        [S[1], S[2], S[3]],
+        op=aten.var.default,
+    )
+    run = generate(several, builtin)
+    used = [value for name, value in run.__globals__.items() if name.startswith("aten")]
+    assert used == [torch.Tensor.var, builtin(aten.var.correction)]
+    assert [one.tolist() for one in run(torch.tensor([1.0, 2.0, 3.0]))] == [2, 1, 2]
+
+
+def test_a_generator_that_is_an_argument_reaches_the_kernel() -> None:
+    drawn = program([S[0], S[1]], [call(S[2], aten.bernoulli.default, S[0], generator=S[1])], S[2], op=aten.bernoulli.default)
+    generator = torch.Generator().manual_seed(3)
+    run = generate(drawn, builtin)
+    assert torch.bernoulli in run.__globals__.values() or torch.Tensor.bernoulli in run.__globals__.values()
+    first = run(torch.full((64,), 0.5), generator)
+    assert first.tolist() == torch.bernoulli(torch.full((64,), 0.5), generator=torch.Generator().manual_seed(3)).tolist()
+
+
+# -- in the mode -------------------------------------------------------------------------------------------------------------------
+
+
+def test_supported_ops_pass_by_their_direct_function_and_linked_rules_call_it() -> None:
+    mode = ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache())
+    x = torch.randn(3)
+    with mode:
+        x + x
+        torch.nn.functional.mse_loss(x, x + 1)
+    assert mode._entries[builtin(aten.add.Tensor)].run is torch.add
+
+
+def test_a_kernel_of_the_backend_comes_before_the_direct_function() -> None:
+    seen: list[str] = []
+
+    def mul(x: Any, y: Any) -> Any:
+        seen.append("mul")
+        return builtin(aten.mul.Tensor)(x, y)
+
+    x = torch.randn(3)
+    with ed.EagerDecompMode(ed.core_aten(), kernels={"aten.mul.Tensor": mul}, cache=ed.ProgramCache()):
+        _ = x * x
+        assert seen == ["mul"]
+        for _ in range(4):  # recorded, replayed, compiled, from the cache
+            torch.nn.functional.softplus(x) * torch.nn.functional.silu(x)
+    assert len(seen) > 5
+
+
+@pytest.fixture
+def default_device() -> Iterator[None]:
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device(None)
+
+
+@pytest.mark.usefixtures("default_device")
+def test_a_default_device_does_not_reach_the_kernels_of_a_program() -> None:
+    cpu = torch.device("cpu")
+    x = torch.linspace(-2, 2, 6, device=cpu).requires_grad_()
+    with ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()):
+        for _ in range(4):
+            x.grad = None
+            # Of the ways to a gradient this one leaves the modes of `__torch_function__` on.
+            torch.autograd.backward(torch.nn.functional.silu(x).cumprod(0).sum())
+            assert x.grad is not None
+            assert x.grad.device == cpu
+    with torch.device("cpu"):
+        y = x.detach().clone().requires_grad_()
+        torch.nn.functional.silu(y).cumprod(0).sum().backward()
+        assert_same(x.grad, y.grad)
+
+
+class Doubling(torch.Tensor):
+    """A subclass that has its own idea of multiplication, for its user's calls."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        answer = super().__torch_function__(func, types, args, kwargs or {})
+        return answer * 2 if func is torch.mul else answer
+
+
+def test_a_subclass_sees_its_users_calls_alone() -> None:
+    x = torch.linspace(-2, 2, 6)
+
+    def run() -> list[Any]:
+        sub = x.clone().as_subclass(Doubling).requires_grad_()
+        answer = torch.mul(sub, x)
+        (torch.nn.functional.silu(answer) * x).sum().backward()
+        assert type(answer) is Doubling
+        return [answer.detach().as_subclass(torch.Tensor), sub.grad.as_subclass(torch.Tensor)]
+
+    want = run()
+    with ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()):
+        for _ in range(4):
+            assert_same(run(), want)
+
+
+class Listening(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_mode_of_torch_functions_sees_its_users_calls_alone() -> None:
+    x = torch.linspace(-2, 2, 6, requires_grad=True)
+    with ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()):
+        for _ in range(4):
+            with Listening() as listening:
+                torch.mul(torch.nn.functional.silu(x), x).sum().backward()
+            assert listening.seen == [
+                torch.nn.functional.silu,
+                torch.mul,
+                torch.Tensor.sum,
+                torch.Tensor.backward,
+            ]
+
+
+def test_other_devices_and_fake_tensors_dispatch_by_their_tensors() -> None:
+    with ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()):
+        for _ in range(4):
+            meta = torch.nn.functional.silu(torch.ones(2, 3, device="meta")) + 1
+            assert (meta.device.type, meta.shape) == ("meta", (2, 3))
+        with torch._subclasses.FakeTensorMode():
+            fake = torch.nn.functional.silu(torch.ones(2, 3)).mm(torch.ones(3, 4))
+        assert fake.shape == (2, 4)
+        assert isinstance(fake, torch._subclasses.FakeTensor)
+
+
+def test_every_path_of_the_table_is_a_function_of_torch() -> None:
+    written = load_direct().values()
+    paths = {path for one in written for path in ([one] if isinstance(one, str) else [known[0] for known in one])}
+    assert [path for path in sorted(paths) if function_at(path) is None] == []

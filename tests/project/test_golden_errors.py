@@ -1,0 +1,102 @@
+"""Every error that a user can bring about says what `golden_errors.txt` has: what was asked, why it cannot go on, what to do.
+
+Where a message is meant to change: ``python tools/golden_errors.py --write``, and read what it wrote.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from provoked import Heard, provoke, told
+
+import eagerdecomp
+from eagerdecomp import errors
+
+HERE = Path(__file__).parent
+PACKAGE = Path(eagerdecomp.__file__).parent
+
+#: The kinds whose every `raise` is provoked, or stands below.
+KINDS = {name for name in errors.__all__ if name.endswith("Error")} | {
+    "UsageError",
+    "ScaffoldError",
+    "ScriptNotFound",
+    "CallTextError",
+}
+
+#: What no provocation can bring about in a moment, by its function: why, and where it is brought about instead.
+ELSEWHERE = {
+    "allowlist.py:opinfos": "a package that torch's own tests need is missing",
+    "cachefile.py:_library": "the library's files are changed under it: tests/runtime/test_cache_file_refused.py",
+    "cachefile.py:_opened": "a checksum that is right, of what is no JSON",
+    "calltext.py:call": "what Python reads as something else than one call, found by no text so far",
+    "capture.py:_answer": "an LSTM, in seconds: tests/frontends/test_capture_symbolic.py",
+    "commands/command.py:print_whole": "a full disk: tests/cli/test_cli.py",
+    "commands/plan.py:_matching": "an expression of a megabyte: tests/cli/test_cli.py",
+    "conformance/devices.py:reached": "a device that is broken",
+    "conformance/suite.py:check_again": "a reproducer of another version of the library",
+    "conformance/test_kernels.py:_backend": "pytest's options: tests/conformance_suite",
+    "inductor.py:inductor_hook": "no C++ compiler",
+    "installing.py:kernel": "a device of its own: examples/npu/tests",
+    "keeping.py:_install": "someone else's kernel in torch's dispatcher: tests/dispatcher/test_composites_registered.py",
+    "noting.py:_size": "a size of which no expression is known",
+    "opfile.py:_included": "told as a line of a file, with others",
+    "tying.py:_prove": "a kernel that draws other numbers: tests/dispatcher/test_composites_tensors.py",
+}
+
+
+@pytest.fixture(scope="module")
+def heard(tmp_path_factory: pytest.TempPathFactory) -> list[Heard]:
+    return list(provoke(tmp_path_factory.mktemp("provoked")))
+
+
+def test_every_error_says_what_is_written_down(heard: list[Heard]) -> None:
+    written = (HERE / "golden_errors.txt").read_text(encoding="utf-8")
+    assert told(heard).split("\n\n") == written.split("\n\n")
+
+
+def test_every_provocation_provokes(heard: list[Heard]) -> None:
+    assert [one.asked for one in heard if one.error is None or isinstance(one.error, (NameError, AttributeError))] == []
+
+
+def test_every_raise_of_the_library_is_provoked(heard: list[Heard]) -> None:
+    reached = {place for one in heard for place in _places(one.error)}
+    missed = {where for where, lines in _raises() if not reached & lines}
+    assert missed == set(ELSEWHERE)
+
+
+def _raises() -> Iterator[tuple[str, set[tuple[str, int]]]]:
+    """Each `raise` of an error of the library's own: in which function it is, and its lines."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            for node in _own(function):
+                if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and _kind(node.exc.func) in KINDS:
+                    lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+                    yield f"{name}:{function.name}", {(str(path), line) for line in lines}
+
+
+def _own(function: ast.AST) -> Iterator[ast.AST]:
+    """What stands in a function, without the functions in it."""
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, ast.FunctionDef):
+            yield node
+            yield from _own(node)
+
+
+def _kind(called: ast.expr) -> str:
+    return called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+
+
+def _places(error: BaseException | None) -> Iterator[tuple[str, int]]:
+    """The files and lines that an error, and those that it was raised for, came through."""
+    while error is not None:
+        trace = error.__traceback__
+        while trace is not None:
+            yield trace.tb_frame.f_code.co_filename, trace.tb_lineno
+            trace = trace.tb_next
+        error = error.__cause__ or error.__context__

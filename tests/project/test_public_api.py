@@ -1,0 +1,110 @@
+"""The front door: what it holds, what importing it costs, and that it changes nothing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import eagerdecomp
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def python(code: str, *flags: str) -> str:
+    """Run code in a fresh interpreter; its output. What it complains of fails the test."""
+    done = subprocess.run([sys.executable, *flags, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return done.stdout
+
+
+def documented() -> list[str]:
+    """The names in the table under README's heading "Public names"."""
+    _, _, section = README.partition("## Public names")
+    section = section.partition("\n## ")[0]
+    return [name for row in re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE) for name in re.findall(r"`(\w+)", row)]
+
+
+def test_readme_documents_exactly_the_public_names() -> None:
+    assert sorted(documented()) == sorted(eagerdecomp.__all__)
+
+
+def test_every_public_name_exists_and_says_what_it_is() -> None:
+    for name in eagerdecomp.__all__:
+        assert (getattr(eagerdecomp, name).__doc__ or "").strip(), name
+
+
+def test_no_name_or_signature_has_changed_unnoticed() -> None:
+    """Where one should have: ``python tools/public_api.py --write``, and a line in CHANGELOG.md."""
+    here = Path(__file__).parent
+    done = subprocess.run([sys.executable, here.parent / "tools" / "public_api.py"], capture_output=True, text=True, check=True)
+    assert done.stdout == (here / "public_api.txt").read_text(encoding="utf-8")
+
+
+def test_import_is_silent_with_warnings_as_errors() -> None:
+    assert python("import eagerdecomp", "-W", "error") == ""
+
+
+def test_import_is_silent_without_numpy_too_and_leaves_the_filters_as_torch_does() -> None:
+    none = "import sys, warnings; sys.modules['numpy'] = None; "
+    assert python(none + "import eagerdecomp", "-W", "error") == ""
+    tell = "; print([str(one) for one in warnings.filters if 'NumPy' in str(one)])"
+    assert python(none + "import eagerdecomp" + tell) == "[]\n"
+
+
+def test_import_pulls_in_no_package_that_torch_does_not() -> None:
+    code = """
+import sys, torch
+before = {name.partition(".")[0] for name in sys.modules}
+import eagerdecomp
+print(*sorted({name.partition(".")[0] for name in sys.modules} - before - set(sys.stdlib_module_names)))
+"""
+    assert python(code).split() == ["eagerdecomp"]
+
+
+def test_import_loads_neither_the_command_line_nor_dynamo_nor_hundreds_of_foreach_ops() -> None:
+    code = """
+import sys, torch
+dynamo = "torch._dynamo" in sys.modules
+made = set(vars(torch.ops.aten))
+import eagerdecomp
+print(sum(name.startswith("_foreach_") for name in set(vars(torch.ops.aten)) - made) > 9)
+print([name for name in ("eagerdecomp.cli.main", "eagerdecomp.cli.demo", "eagerdecomp.host.run_script") if name in sys.modules])
+print("torch._dynamo" in sys.modules and not dynamo)
+"""
+    assert python(code).splitlines() == ["False", "[]", "False"]
+
+
+def test_import_changes_no_state_of_torch_or_of_the_process() -> None:
+    code = """
+import os, sys, threading, warnings, torch
+
+def state():
+    return {
+        "dtype": torch.get_default_dtype(),
+        "device": torch.get_default_device(),
+        "grad": torch.is_grad_enabled(),
+        "threads": (torch.get_num_threads(), torch.get_num_interop_threads()),
+        "random": torch.get_rng_state().sum().item(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "precision": torch.get_float32_matmul_precision(),
+        "modes": torch._C._len_torch_dispatch_stack(),
+        "functions": torch._C._len_torch_function_stack(),
+        "ops": len(torch._C._dispatch_get_all_op_names()),
+        "registrations": sum(len(torch._C._dispatch_dump(name)) for name in ("aten::add.Tensor", "aten::silu", "aten::mm")),
+        "environment": dict(os.environ),
+        "filters": list(warnings.filters),
+        "python threads": threading.active_count(),
+        "hooks": (sys.excepthook, threading.excepthook, threading.Thread.start),
+        "path": list(sys.path),
+        "recursion": sys.getrecursionlimit(),
+    }
+
+before = state()
+import eagerdecomp
+after = state()
+print([name for name in before if before[name] != after[name]])
+"""
+    assert python(code).strip() == "[]"

@@ -1,0 +1,152 @@
+"""Hand-written tables are closed: every file of a folder is listed under its own name, every op named exists."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+
+import pytest
+
+from eagerdecomp import decomps
+from eagerdecomp._torch.decomp_tables import full_table
+from eagerdecomp._torch.ops import op_names, overload
+from eagerdecomp.decomps import FAMILIES, ON_PRIMS, lengths, our_rules
+from eagerdecomp.decomps.derived import foreach
+from eagerdecomp.decomps.pointwise import elementwise
+from eagerdecomp.decomps.reduce import segment_reduce as segments
+from eagerdecomp.decomps.reduce import sorting
+from eagerdecomp.eager import layouts
+from eagerdecomp.eager.checks import table as refusals
+from eagerdecomp.ops import plumbing
+from eagerdecomp.ops.opset import INFRA_NAMES, resolve_ops
+from eagerdecomp.ops.schema import facts_of, functional_twin
+from eagerdecomp.program import key
+from eagerdecomp.rules import shipped_faults as faults
+from eagerdecomp.rules.rule import Rule
+from eagerdecomp.rules.shipped_faults import unused_entries
+from eagerdecomp.tracing import recorder as tracer
+
+
+def rules() -> Iterator[tuple[str, Rule]]:
+    yield from (("lengths", rule) for rule in lengths.RULES)
+    yield from (("checks", rule) for rule in (*segments.CHECKED, *sorting.CHECKED))
+    yield from (("real", rule) for rule in elementwise.REAL)
+    for family, members in FAMILIES:
+        for rule in members:
+            yield family, rule
+    named = [overload(name) for name in op_names() if name.startswith("aten::_foreach_")]
+    yield from (("foreach", rule) for op in named if op is not None for rule in foreach.rules_for(op))
+
+
+#: Files of decomps/ that are no family: `mutation` and `foreach` derive their rules from schemas; `blocked_attention` makes rules
+#: for callers who ask; `few_kernels` holds the last resort of small sets; `lengths` rules that go before those of a family;
+#: `sharding` those of ops that may not exist.
+NO_FAMILY = {"blocked_attention", "few_kernels", "foreach", "lengths", "mutation", "sharding"}
+
+
+def test_every_file_of_decomps_is_a_family_listed_under_its_own_name() -> None:
+    files = {module.name for module in pkgutil.iter_modules(decomps.__path__)}
+    listed = [family for family, _ in (*FAMILIES, *ON_PRIMS)]
+    assert len(listed) == len(set(listed)), "a family is listed twice"
+    assert set(listed) == files - NO_FAMILY
+    assert files >= NO_FAMILY
+
+
+def test_each_family_is_its_modules_own_table_and_not_empty() -> None:
+    for family, members in (*FAMILIES, *ON_PRIMS):
+        module = getattr(decomps, family)
+        assert members is module.RULES, family
+        assert members, f"{family} has no rules"
+
+
+def test_every_rule_is_for_an_operator_of_this_torch_and_is_the_librarys_own() -> None:
+    known = set(op_names())
+    for family, rule in rules():
+        assert rule.op.name() in known, f"{family}: {rule}"
+        assert rule.source == "own", f"{family}: {rule}"
+        assert callable(rule.fn)
+        assert "eagerdecomp." in rule.where, f"{family}: {rule} does not tell its place"
+
+
+def test_no_operator_has_two_rules_of_ours() -> None:
+    places: dict[str, list[str]] = {}
+    for family, rule in rules():
+        if family not in ("lengths", "checks", "real"):
+            places.setdefault(str(rule.op), []).append(f"{family}: {rule.where}")
+    assert {op: where for op, where in places.items() if len(where) > 1} == {}
+
+
+def test_our_rules_of_an_op_are_the_usual_one_its_familys_and_then_what_its_schema_gives() -> None:
+    places: dict[str, list[str]] = {}
+    for _, rule in rules():
+        places.setdefault(rule.op.name(), []).append(rule.where)
+    for _, rule in rules():
+        ours = list(our_rules(rule.op))
+        written = places[rule.op.name()]
+        assert [one.where for one in ours[: len(written)]] == written
+        assert [one.source for one in ours[len(written) :]] in ([], ["schema"], ["prims"], ["small"], ["prims", "small"])
+
+
+def test_rules_for_prims_are_one_an_operator_and_behind_all_others_of_it() -> None:
+    known, listed = set(op_names()), [rule for _, members in ON_PRIMS for rule in members]
+    assert len({rule.op for rule in listed}) == len(listed)
+    for rule in listed:
+        assert rule.op.name() in known
+        assert rule.source == "prims"
+        sources = [one.source for one in our_rules(rule.op)]
+        assert sources[sources.index("prims") :] in (["prims"], ["prims", "small"])
+
+
+# -- names of operators in tables ------------------------------------------------------------------------------------------------
+
+QUALIFIED = {
+    "opset.INFRA_NAMES": INFRA_NAMES,
+    "tracer._OFFSET_OPS": tracer._OFFSET_OPS,
+    "tracer._ALLOCATIONS": tracer._ALLOCATIONS,
+    "tracer._OVERWRITES": tracer._OVERWRITES,
+    "tracer._METADATA_READERS": tracer._METADATA_READERS,
+    "key._EXTRA_AMBIENT": key._EXTRA_AMBIENT,
+}
+
+DOTTED = {
+    "faults.FAULTS": {fault.op for fault in faults.FAULTS},
+    "refusals.REFUSED": refusals.REFUSED,
+    "refusals.CHECKS": refusals.CHECKS,
+    "plumbing.PLUMBING_OPS": plumbing.PLUMBING_OPS,
+    "layouts.LAYOUTS": layouts.LAYOUTS,
+}
+
+
+@pytest.mark.parametrize("table", QUALIFIED)
+def test_every_packet_or_operator_that_a_table_names_exists(table: str) -> None:
+    known = set(op_names()) | {name.partition(".")[0] for name in op_names()}
+    assert [name for name in QUALIFIED[table] if name not in known] == []
+
+
+@pytest.mark.parametrize("table", DOTTED)
+def test_every_operator_that_a_table_names_exists(table: str) -> None:
+    missing = [name for name in DOTTED[table] if [str(op) for op in resolve_ops([name])] != [name]]
+    assert missing == []
+
+
+def test_every_name_of_infra_is_one_overload() -> None:
+    assert [name for name in INFRA_NAMES if overload(name) is None] == []
+
+
+def test_every_faulty_entry_is_one_that_torch_ships_with_its_fault_told() -> None:
+    shipped = {str(op) for op in full_table()}
+    assert [fault.op for fault in faults.FAULTS if fault.op not in shipped] == [], "torch ships these no more: the lines can go"
+    assert [fault.op for fault in faults.FAULTS if len(fault.what) < 10] == []
+
+
+def test_what_is_unused_is_not_in_place_nor_out_which_are_never_taken_from_a_table() -> None:
+    for name in unused_entries():
+        (op,) = resolve_ops([name])
+        facts = facts_of(op)
+        assert not facts.is_inplace
+        assert not facts.is_out
+        assert functional_twin(op) is None
+
+
+def test_plumbing_namespaces_and_plumbing_ops_do_not_overlap() -> None:
+    assert [name for name in plumbing.PLUMBING_OPS if name.partition(".")[0] in plumbing.PLUMBING_NAMESPACES] == []
