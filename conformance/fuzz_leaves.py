@@ -79,7 +79,10 @@ def wide_leaf(draws: torch.Generator | None, coarse: bool = True) -> Callable[..
             memory = widened(made.as_strided((made.untyped_storage().nbytes() // made.itemsize,), (1,), 0))
             if draws is not None:
                 memory = memory * (1 + rounding * (2 * torch.randint(2, memory.shape, generator=draws, dtype=torch.float64) - 1))
-            made = memory.as_strided(made.shape, made.stride(), made.storage_offset())
+            where = made.storage_offset(), made.shape, made.stride()
+            made = torch.empty(0, dtype=memory.dtype).set_(
+                memory.untyped_storage(), *where
+            )  # no view: programs write and resize it
         return made.requires_grad_() if grad else made
 
     return wide
