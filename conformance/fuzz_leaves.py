@@ -82,7 +82,7 @@ def wide_leaf(draws: torch.Generator | None, coarse: bool = True) -> Callable[..
             where = made.storage_offset(), made.shape, made.stride()
             made = torch.empty(0, dtype=memory.dtype).set_(
                 memory.untyped_storage(), *where
-            )  # no view: programs write and resize it
+            )  # programs may resize it
         return made.requires_grad_() if grad else made
 
     return wide
