@@ -54,8 +54,7 @@ _MASKS = frozenset({"aten::scaled_dot_product_attention"}) | frozenset(
     for inplace in ("", "_")
 )
 
-# Random ops whose numbers are eager's own under a seed, as `eagerdecomp/decomps/random/random.py` lists them; others follow the
-# law alone.
+# Random ops whose numbers are eager's own under a seed (see `eager.random_numbers`); others follow the law alone.
 _FOLLOWED = _MASKS | {f"aten::{name}" for name in ("uniform_", "uniform", "rand", "rand_like", "geometric_")}
 
 # What hands out memory as it is.

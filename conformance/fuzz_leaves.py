@@ -80,9 +80,7 @@ def wide_leaf(draws: torch.Generator | None, coarse: bool = True) -> Callable[..
             if draws is not None:
                 memory = memory * (1 + rounding * (2 * torch.randint(2, memory.shape, generator=draws, dtype=torch.float64) - 1))
             where = made.storage_offset(), made.shape, made.stride()
-            made = torch.empty(0, dtype=memory.dtype).set_(
-                memory.untyped_storage(), *where
-            )  # programs may resize it
+            made = torch.empty(0, dtype=memory.dtype).set_(memory.untyped_storage(), *where)  # programs may resize it
         return made.requires_grad_() if grad else made
 
     return wide

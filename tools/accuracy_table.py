@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from accuracy import Worst, worst  # noqa: E402 - the machinery is that of the tests
 from on_core import kernel_calls  # noqa: E402

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PLACE = ROOT / "tests" / "golden_errors.txt"
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from provoked import provoke, told  # noqa: E402 - of tests, where the provocations stand
 

@@ -1,4 +1,4 @@
-"""Our own rules, a family per file; this module is the table of families, in the order a reader meets them.
+"""Our own rules, a folder per family of ops; this module is their table.
 
 Before the rule of a family go those of `lengths`, for the usual calls of an op.
 """
@@ -12,50 +12,24 @@ from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.decomps import lengths, repairs
-from eagerdecomp.decomps.derived import assertions, foreach
-from eagerdecomp.decomps.derived import fsdp_copies as sharding
-from eagerdecomp.decomps.derived import inplace_and_out as mutation
-from eagerdecomp.decomps.image import grid_sample as grids
-from eagerdecomp.decomps.image import pooling
-from eagerdecomp.decomps.image import upsample as resize
-from eagerdecomp.decomps.image import upsample_antialias as antialias
-from eagerdecomp.decomps.last_resort import prims_indexing as prim_places
-from eagerdecomp.decomps.last_resort import prims_matmul as prim_products
-from eagerdecomp.decomps.last_resort import prims_pooling as prim_windows
-from eagerdecomp.decomps.last_resort import prims_random as prim_making
-from eagerdecomp.decomps.last_resort import prims_sorting as prim_orders
-from eagerdecomp.decomps.last_resort import small_sets as few_kernels
-from eagerdecomp.decomps.linalg import cholesky_qr as factorizations
-from eagerdecomp.decomps.linalg import eig as eigenvalues
-from eagerdecomp.decomps.linalg import eigh_svd as spectra
-from eagerdecomp.decomps.linalg import ldl as indefinite
-from eagerdecomp.decomps.linalg import lu as linalg
-from eagerdecomp.decomps.linalg import matrix_exp as matrix_functions
-from eagerdecomp.decomps.matmul import addmm as products
-from eagerdecomp.decomps.matmul import attention, convolution, recurrent
-from eagerdecomp.decomps.matmul import fft as fourier
-from eagerdecomp.decomps.matmul import rnn_cells as cells
-from eagerdecomp.decomps.matmul import scaled_mm as scaled_products
-from eagerdecomp.decomps.matmul import transformer_encoder as encoder
-from eagerdecomp.decomps.pointwise import activations, bits, elementwise
-from eagerdecomp.decomps.pointwise import scalar_first as numbers_first
-from eagerdecomp.decomps.random import random, sampling
-from eagerdecomp.decomps.random import rejection_sampling as distributions
-from eagerdecomp.decomps.random import reparameterized_grads as distribution_gradients
-from eagerdecomp.decomps.reduce import distances, histograms, reductions, sorting
-from eagerdecomp.decomps.reduce import segment_reduce as segments
-from eagerdecomp.decomps.reduce import softmax as softmaxes
-from eagerdecomp.decomps.shape import embedding, factories, indexing, padding, sparse_indices, views
-from eagerdecomp.decomps.shape import padded_batches as ragged
-from eagerdecomp.decomps.special import bessel, error_functions, incomplete_gamma
-from eagerdecomp.decomps.special import lgamma as special
-from eagerdecomp.decomps.special import orthogonal_polynomials as polynomials
-from eagerdecomp.decomps.special import zeta as gammas
-from eagerdecomp.decomps.training import classification_losses as class_losses
-from eagerdecomp.decomps.training import ctc, normalization
-from eagerdecomp.decomps.training import fake_quantize as quantization
-from eagerdecomp.decomps.training import fused_optimizers as optimizers
-from eagerdecomp.decomps.training import regression_losses as losses
+from eagerdecomp.decomps.derived import assertions, foreach, fsdp_copies, inplace_and_out
+from eagerdecomp.decomps.image import grid_sample, pooling, upsample, upsample_antialias
+from eagerdecomp.decomps.last_resort import prims_indexing, prims_matmul, prims_pooling, prims_random, prims_sorting, small_sets
+from eagerdecomp.decomps.linalg import cholesky_qr, eig, eigh_svd, ldl, lu, matrix_exp
+from eagerdecomp.decomps.matmul import addmm, attention, convolution, fft, recurrent, rnn_cells, scaled_mm, transformer_encoder
+from eagerdecomp.decomps.pointwise import activations, bits, elementwise, scalar_first
+from eagerdecomp.decomps.random import distributions, rejection_sampling, reparameterized_grads, sampling
+from eagerdecomp.decomps.reduce import distances, histograms, reductions, segment_reduce, softmax, sorting
+from eagerdecomp.decomps.shape import embedding, factories, indexing, padded_batches, padding, sparse_indices, views
+from eagerdecomp.decomps.special import bessel, error_functions, incomplete_gamma, lgamma, orthogonal_polynomials, zeta
+from eagerdecomp.decomps.training import (
+    classification_losses,
+    ctc,
+    fake_quantize,
+    fused_optimizers,
+    normalization,
+    regression_losses,
+)
 from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.determinism import warns
 from eagerdecomp.eager.scalars import HELD, holding
@@ -63,91 +37,110 @@ from eagerdecomp.rules.rule import Call, Rule, index_rules
 
 __all__ = ["FAMILIES", "ON_PRIMS", "our_rules"]
 
-FAMILIES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
-    ("assertions", assertions.RULES),
-    ("attention", attention.RULES),
-    ("convolution", convolution.RULES),
-    ("distances", distances.RULES),
-    ("encoder", encoder.RULES),
-    ("ragged", ragged.RULES),
-    ("elementwise", elementwise.RULES),
-    ("reductions", reductions.RULES),
-    ("sorting", sorting.RULES),
-    ("segments", segments.RULES),
-    ("special", special.RULES),
-    ("gammas", gammas.RULES),
-    ("incomplete_gamma", incomplete_gamma.RULES),
-    ("bessel", bessel.RULES),
-    ("bits", bits.RULES),
-    ("histograms", histograms.RULES),
-    ("polynomials", polynomials.RULES),
-    ("error_functions", error_functions.RULES),
-    ("indexing", indexing.RULES),
-    ("sparse_indices", sparse_indices.RULES),
-    ("views", views.RULES),
-    ("fourier", fourier.RULES),
-    ("linalg", linalg.RULES),
-    ("factorizations", factorizations.RULES),
-    ("indefinite", indefinite.RULES),
-    ("eigenvalues", eigenvalues.RULES),
-    ("matrix_functions", matrix_functions.RULES),
-    ("spectra", spectra.RULES),
-    ("recurrent", recurrent.RULES),
-    ("cells", cells.RULES),
-    ("pooling", pooling.RULES),
-    ("products", products.RULES),
-    ("scaled_products", scaled_products.RULES),
-    ("padding", padding.RULES),
-    ("resize", resize.RULES),
-    ("antialias", antialias.RULES),
-    ("grids", grids.RULES),
-    ("random", random.RULES),
-    ("sampling", sampling.RULES),
-    ("distributions", distributions.RULES),
-    ("distribution_gradients", distribution_gradients.RULES),
-    ("factories", factories.RULES),
-    ("activations", activations.RULES),
-    ("softmaxes", softmaxes.RULES),
-    ("normalization", normalization.RULES),
-    ("numbers_first", numbers_first.RULES),
-    ("optimizers", optimizers.RULES),
-    ("quantization", quantization.RULES),
-    ("ctc", ctc.RULES),
-    ("embedding", embedding.RULES),
-    ("losses", losses.RULES),
-    ("class_losses", class_losses.RULES),
-    ("repairs", repairs.RULES),
-)
+#: Folder -> the rules of its modules.
+FAMILIES: Mapping[str, tuple[Rule, ...]] = {
+    "pointwise": (
+        *activations.RULES,
+        *bits.RULES,
+        *elementwise.RULES,
+        *scalar_first.RULES,
+    ),
+    "special": (
+        *bessel.RULES,
+        *error_functions.RULES,
+        *incomplete_gamma.RULES,
+        *lgamma.RULES,
+        *orthogonal_polynomials.RULES,
+        *zeta.RULES,
+    ),
+    "shape": (
+        *embedding.RULES,
+        *factories.RULES,
+        *indexing.RULES,
+        *padded_batches.RULES,
+        *padding.RULES,
+        *sparse_indices.RULES,
+        *views.RULES,
+    ),
+    "reduce": (
+        *distances.RULES,
+        *histograms.RULES,
+        *reductions.RULES,
+        *segment_reduce.RULES,
+        *softmax.RULES,
+        *sorting.RULES,
+    ),
+    "matmul": (
+        *addmm.RULES,
+        *attention.RULES,
+        *convolution.RULES,
+        *fft.RULES,
+        *recurrent.RULES,
+        *rnn_cells.RULES,
+        *scaled_mm.RULES,
+        *transformer_encoder.RULES,
+    ),
+    "linalg": (
+        *cholesky_qr.RULES,
+        *eig.RULES,
+        *eigh_svd.RULES,
+        *ldl.RULES,
+        *lu.RULES,
+        *matrix_exp.RULES,
+    ),
+    "image": (
+        *grid_sample.RULES,
+        *pooling.RULES,
+        *upsample.RULES,
+        *upsample_antialias.RULES,
+    ),
+    "random": (
+        *distributions.RULES,
+        *rejection_sampling.RULES,
+        *reparameterized_grads.RULES,
+        *sampling.RULES,
+    ),
+    "training": (
+        *classification_losses.RULES,
+        *ctc.RULES,
+        *fake_quantize.RULES,
+        *fused_optimizers.RULES,
+        *normalization.RULES,
+        *regression_losses.RULES,
+    ),
+    "derived": (*assertions.RULES,),
+    "repairs": repairs.RULES,
+}
 
 #: Rules for sets that hold prims, behind all others of an op.
-ON_PRIMS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
-    ("prim_products", prim_products.RULES),
-    ("prim_places", prim_places.RULES),
-    ("prim_orders", prim_orders.RULES),
-    ("prim_windows", prim_windows.RULES),
-    ("prim_making", prim_making.RULES),
+ON_PRIMS: tuple[Rule, ...] = (
+    *prims_matmul.RULES,
+    *prims_indexing.RULES,
+    *prims_sorting.RULES,
+    *prims_pooling.RULES,
+    *prims_random.RULES,
 )
 
 
 @functools.cache
 def _by_op() -> Mapping[OpOverload, Rule]:
-    return index_rules(_refusing(rule) for _, rules in FAMILIES for rule in rules)
+    return index_rules(_refusing(rule) for rules in FAMILIES.values() for rule in rules)
 
 
 @functools.cache
 def _usual() -> Mapping[OpOverload, Rule]:
     """Linked rules of usual calls, which leave the others, or what is left to do, to the rule of a family or to torch's."""
-    return index_rules((*lengths.RULES, *segments.CHECKED, *sorting.CHECKED, *elementwise.REAL))
+    return index_rules((*lengths.RULES, *segment_reduce.CHECKED, *sorting.CHECKED, *elementwise.REAL))
 
 
 @functools.cache
 def _on_prims() -> Mapping[OpOverload, Rule]:
-    return index_rules(_refusing(rule) for _, rules in ON_PRIMS for rule in rules)
+    return index_rules(_refusing(rule) for rule in ON_PRIMS)
 
 
 @functools.cache
 def _on_small_sets() -> Mapping[OpOverload, Rule]:
-    return index_rules(_refusing(rule) for rule in few_kernels.RULES)
+    return index_rules(_refusing(rule) for rule in small_sets.RULES)
 
 
 def _refusing(rule: Rule) -> Rule:
@@ -172,8 +165,8 @@ def our_rules(op: OpOverload) -> Iterator[Rule]:
         if rule is not None:
             yield rule
     yield from foreach.rules_for(op)
-    yield from mutation.rules_for(op)
-    yield from sharding.rules_for(op)
+    yield from inplace_and_out.rules_for(op)
+    yield from fsdp_copies.rules_for(op)
     on_prims = _on_prims().get(op)
     if on_prims is not None:
         yield on_prims

@@ -15,7 +15,7 @@ from provoked import Heard, provoke, told
 import eagerdecomp
 from eagerdecomp import errors
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 PACKAGE = Path(eagerdecomp.__file__).parent
 
 #: The kinds whose every `raise` is provoked, or stands below.

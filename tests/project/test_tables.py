@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pkgutil
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from eagerdecomp._torch.decomp_tables import full_table
 from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.decomps import FAMILIES, ON_PRIMS, lengths, our_rules
 from eagerdecomp.decomps.derived import foreach
+from eagerdecomp.decomps.last_resort import small_sets
 from eagerdecomp.decomps.pointwise import elementwise
 from eagerdecomp.decomps.reduce import segment_reduce as segments
 from eagerdecomp.decomps.reduce import sorting
@@ -31,32 +33,20 @@ def rules() -> Iterator[tuple[str, Rule]]:
     yield from (("lengths", rule) for rule in lengths.RULES)
     yield from (("checks", rule) for rule in (*segments.CHECKED, *sorting.CHECKED))
     yield from (("real", rule) for rule in elementwise.REAL)
-    for family, members in FAMILIES:
-        for rule in members:
-            yield family, rule
+    yield from ((family, rule) for family, members in FAMILIES.items() for rule in members)
     named = [overload(name) for name in op_names() if name.startswith("aten::_foreach_")]
     yield from (("foreach", rule) for op in named if op is not None for rule in foreach.rules_for(op))
 
 
-#: Files of decomps/ that are no family: `mutation` and `foreach` derive their rules from schemas; `blocked_attention` makes rules
-#: for callers who ask; `few_kernels` holds the last resort of small sets; `lengths` rules that go before those of a family;
-#: `sharding` those of ops that may not exist.
-NO_FAMILY = {"blocked_attention", "few_kernels", "foreach", "lengths", "mutation", "sharding"}
-
-
-def test_every_file_of_decomps_is_a_family_listed_under_its_own_name() -> None:
-    files = {module.name for module in pkgutil.iter_modules(decomps.__path__)}
-    listed = [family for family, _ in (*FAMILIES, *ON_PRIMS)]
-    assert len(listed) == len(set(listed)), "a family is listed twice"
-    assert set(listed) == files - NO_FAMILY
-    assert files >= NO_FAMILY
-
-
-def test_each_family_is_its_modules_own_table_and_not_empty() -> None:
-    for family, members in (*FAMILIES, *ON_PRIMS):
-        module = getattr(decomps, family)
-        assert members is module.RULES, family
-        assert members, f"{family} has no rules"
+def test_the_table_of_each_module_of_decomps_is_listed_once() -> None:
+    listed = [id(rule) for members in (*FAMILIES.values(), ON_PRIMS, lengths.RULES, small_sets.RULES) for rule in members]
+    assert len(listed) == len(set(listed))
+    for info in pkgutil.walk_packages(decomps.__path__, f"{decomps.__name__}."):
+        own = getattr(importlib.import_module(info.name), "RULES", ())
+        assert set(map(id, own)) <= set(listed), info.name
+    assert {info.name for info in pkgutil.iter_modules(decomps.__path__) if info.ispkg} == {*FAMILIES, "last_resort", "math"} - {
+        "repairs"
+    }
 
 
 def test_every_rule_is_for_an_operator_of_this_torch_and_is_the_librarys_own() -> None:
@@ -88,7 +78,7 @@ def test_our_rules_of_an_op_are_the_usual_one_its_familys_and_then_what_its_sche
 
 
 def test_rules_for_prims_are_one_an_operator_and_behind_all_others_of_it() -> None:
-    known, listed = set(op_names()), [rule for _, members in ON_PRIMS for rule in members]
+    known, listed = set(op_names()), ON_PRIMS
     assert len({rule.op for rule in listed}) == len(listed)
     for rule in listed:
         assert rule.op.name() in known

@@ -30,7 +30,7 @@ def test_a_composite_kernel_comes_before_the_tables() -> None:
 def test_a_reference_runs_without_the_import_of_dynamo() -> None:
     script = """
 import sys, torch, eagerdecomp as ed
-from eagerdecomp._torch.modes import overload
+from eagerdecomp._torch.ops import overload
 from eagerdecomp.rules.shipped import shipped_rules
 for name, args in {"frac": 1, "sinc": 1, "deg2rad": 1, "isposinf": 1, "logaddexp": 2, "heaviside": 2}.items():
     (rule,) = [rule for rule in shipped_rules(overload(f"aten::{name}")) if rule.source == "core"]

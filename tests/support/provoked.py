@@ -487,7 +487,7 @@ def _shown(error: BaseException | None, place: Path) -> str:
     if error is None:
         return "nothing"
     said = str(error) if isinstance(error, _Told) else f"{type(error).__name__}: {error}"
-    said = said.replace(str(place), "FOLDER").replace(str(Path(__file__).parent), "tests")
+    said = said.replace(str(place), "FOLDER").replace(str(Path(__file__).parents[1]), "tests")
     said = said.replace(torch.__version__, "VERSION")
     said = re.sub(r"((?:provoked|eagerdecomp)\.[\w.<>]+):\d+", r"\1:LINE", said)
     # Which rules there are for an op is no matter of the message.
