@@ -28,22 +28,22 @@ KINDS = {name for name in errors.__all__ if name.endswith("Error")} | {
 
 #: What no provocation can bring about in a moment, by its function: why, and where it is brought about instead.
 ELSEWHERE = {
-    "allowlist.py:opinfos": "a package that torch's own tests need is missing",
-    "cachefile.py:_library": "the library's files are changed under it: tests/runtime/test_cache_file_refused.py",
-    "cachefile.py:_opened": "a checksum that is right, of what is no JSON",
-    "calltext.py:call": "what Python reads as something else than one call, found by no text so far",
-    "capture.py:_answer": "an LSTM, in seconds: tests/frontends/test_capture_symbolic.py",
-    "commands/command.py:print_whole": "a full disk: tests/cli/test_cli.py",
-    "commands/plan.py:_matching": "an expression of a megabyte: tests/cli/test_cli.py",
+    "coverage/opinfo_allowlist.py:opinfos": "a package that torch's own tests need is missing",
+    "runtime/cache_file.py:_library": "the library's files are changed under it: tests/runtime/test_cache_file_refused.py",
+    "runtime/cache_file.py:_opened": "a checksum that is right, of what is no JSON",
+    "ops/call_text.py:call": "what Python reads as something else than one call, found by no text so far",
+    "frontends/fx/capture.py:_answer": "an LSTM, in seconds: tests/frontends/test_capture_symbolic.py",
+    "cli/commands/command.py:print_whole": "a full disk: tests/cli/test_cli.py",
+    "cli/commands/plan.py:_matching": "an expression of a megabyte: tests/cli/test_cli.py",
     "conformance/devices.py:reached": "a device that is broken",
     "conformance/suite.py:check_again": "a reproducer of another version of the library",
     "conformance/test_kernels.py:_backend": "pytest's options: tests/conformance_suite",
-    "inductor.py:inductor_hook": "no C++ compiler",
-    "installing.py:kernel": "a device of its own: examples/npu/tests",
-    "keeping.py:_install": "someone else's kernel in torch's dispatcher: tests/dispatcher/test_composites_registered.py",
-    "noting.py:_size": "a size of which no expression is known",
-    "opfile.py:_included": "told as a line of a file, with others",
-    "tying.py:_prove": "a kernel that draws other numbers: tests/dispatcher/test_composites_tensors.py",
+    "backends/inductor_hook.py:inductor_hook": "no C++ compiler",
+    "frontends/installation.py:kernel": "a device of its own: examples/npu/tests",
+    "dispatcher/composites.py:_install": "someone else's kernel in torch's dispatcher: tests/dispatcher/test_composites_registered.py",
+    "frontends/fx/recorder.py:_size": "a size of which no expression is known",
+    "ops/opset_file.py:_included": "told as a line of a file, with others",
+    "dispatcher/composite_gradient.py:_prove": "a kernel that draws other numbers: tests/dispatcher/test_composites_tensors.py",
 }
 
 
