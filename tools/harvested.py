@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib
 import json
+import pkgutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from eagerdecomp import decomps
 from eagerdecomp._torch.ops import torch_release
 
-__all__ = ["by_line", "options_of", "told"]
+__all__ = ["by_line", "files", "options_of", "told"]
 
 
 def options_of(about: str | None, file: Path, match: str) -> argparse.Namespace:
@@ -32,3 +36,15 @@ def told(stale: Sequence[str]) -> int:
     """Print what is stale; the exit code."""
     print("\n".join(stale) or "fresh")
     return 1 if stale else 0
+
+
+@functools.cache
+def files() -> dict[str, str]:
+    """The file in `decomps` of each op's first rule of ours, by the op's name: ``linalg/lu``."""
+    names = [one.name for one in pkgutil.walk_packages(decomps.__path__, f"{decomps.__name__}.") if not one.ispkg]
+    found: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: (name.count(".") > 2, name)):  # `lengths` and `repairs` go first
+        for rule in getattr(importlib.import_module(name), "RULES", ()):
+            if rule.source == "own":
+                found.setdefault(str(rule.op), "/".join(name.split(".")[2:]))
+    return found

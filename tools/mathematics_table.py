@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from harvested import files
 
 from eagerdecomp import BackendRecorder, EagerDecompMode, ProgramCache, core_aten
-from eagerdecomp.decomps import FAMILIES
 from eagerdecomp.eager.unsupported_layouts import MAKERS
 
 #: Of the matrices, and of the rows, that errors are measured by.
@@ -284,9 +284,8 @@ rows of {WIDTH} numbers: the largest of any entry, by the largest entry of the r
 digit, rounded up; "exact" where none is off. Where a result is one of several, as vectors of either sign, the error is that of the
 residual: of what the factors multiply to, or of `A V - V L`. They differ a little by the processor's kernels.
 `tests/decomps/linalg/test_lapack_criteria.py` holds ours to the criteria of LAPACK's own tests, in four types and on matrices
-that are
-singular, of bad condition, near underflow and near overflow; the tests of each family hold values, ties and NaN to eager's.
-This page is written by `python tools/mathematics_table.py`.
+that are singular, of bad condition, near underflow and near overflow; the tests of each family hold values, ties and NaN to
+eager's. This page is written by `python tools/mathematics_table.py`.
 
 Random ops, optimizers, and those of neural networks (upsampling, pooling, padding, losses, embeddings, attention, recurrences) have
 no line here: [kernel_calls.md](kernel_calls.md) has theirs, and what of them reads data is named below.
@@ -300,12 +299,11 @@ The source of each, its error and eager's beside `mpmath` in float32 and float64
 
 
 def origin(name: str) -> tuple[str, str]:
-    """The family whose rule expresses an op, and what its module says of itself first."""
-    for family, rules in FAMILIES:
-        for rule in rules:
-            if rule.op.__name__.partition(".")[0] == name:
-                module = sys.modules[f"eagerdecomp.decomps.{family}"]
-                return f"`{family}`", (inspect.getdoc(module) or "").partition("\n")[0].rstrip(".")
+    """The file in `decomps` whose rule expresses an op, and what its module says of itself first."""
+    for op, file in files().items():
+        if op.split(".")[1] == name:
+            about = inspect.getdoc(sys.modules[f"eagerdecomp.decomps.{file.replace('/', '.')}"]) or ""
+            return f"`{file}`", about.partition("\n")[0].rstrip(".")
     return "torch's", "a decomposition or composition that torch ships"
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib
-import pkgutil
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,11 +19,11 @@ from typing import Any
 
 import torch
 from dispatched import Call, heard
+from harvested import files
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 import eagerdecomp as ed
-from eagerdecomp import decomps
 from eagerdecomp._torch.decomp_tables import core_entry, full_table
 from eagerdecomp._torch.modes import DispatchMode
 from eagerdecomp._torch.ops import OpOverload
@@ -80,17 +78,6 @@ def eligible() -> frozenset[OpOverload]:
         if any(rule.source == "own" for rule in our_rules(op))
         if not (facts_of(op).is_inplace or facts_of(op).is_out or "empty" in op._schema.name)  # memory as it is has no values
     )
-
-
-@functools.cache
-def families() -> dict[str, str]:
-    """The file of each op's first rule of ours."""
-    found: dict[str, str] = {}
-    for one in pkgutil.iter_modules(decomps.__path__):
-        for rule in getattr(importlib.import_module(f"{decomps.__name__}.{one.name}"), "RULES", ()):
-            if rule.source == "own":
-                found.setdefault(str(rule.op), one.name)
-    return found
 
 
 class _Open(Exception):
@@ -294,7 +281,7 @@ def _error(answer: Any, exact: Any) -> float:
 def row(op: str, found: Found) -> str:
     """A row of the table."""
     kernels = f"{found.theirs or 'none'} | {found.ours or 'none'}"
-    return f"| `{op.removeprefix('aten.').removesuffix('.default')}` | `{families()[op]}` | {found.text()} | {kernels} |"
+    return f"| `{op.removeprefix('aten.').removesuffix('.default')}` | `{files()[op]}` | {found.text()} | {kernels} |"
 
 
 def page(rows: dict[str, Found]) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
+import importlib
 import json
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 from on_core import on_core
+
+from eagerdecomp.ops.shipped_data import shipped_data
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,16 +101,8 @@ GAPS = [
 ]
 
 
-def _tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("mathematics_table", ROOT / "tools" / "mathematics_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TOOL = _tool()
+sys.path.insert(0, str(ROOT / "tools"))
+TOOL: ModuleType = importlib.import_module("mathematics_table")
 DATA = TOOL.Data()
 CALLS = {name: functools.partial(run, DATA) for ops in TOOL.OPS.values() for name, run in ops.items()}
 
@@ -120,7 +115,7 @@ def test_each_rule_that_was_heard_to_read_data_is_named_with_the_reason() -> Non
     def reads(calls: dict[str, int]) -> bool:
         return not {"aten._local_scalar_dense.default", "aten.nonzero.default", "aten.masked_select.default"}.isdisjoint(calls)
 
-    data = {name: json.loads((ROOT / "eagerdecomp" / f"{name}.json").read_text()) for name in ("footprints", "calls")}
+    data = {name: json.loads(shipped_data(f"{name}.json") or "") for name in ("footprints", "calls")}
     heard = {op for op, rules in data["footprints"]["rules"].items() if any(map(reads, rules.get("own", ())))}
     for op, entry in data["calls"]["ops"].items():
         own = [entry["footprints"][by["own"]] for _, by in entry["calls"] if "own" in by]

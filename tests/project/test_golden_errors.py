@@ -40,7 +40,7 @@ ELSEWHERE = {
     "conformance/test_kernels.py:_backend": "pytest's options: tests/conformance_suite",
     "backends/inductor_hook.py:inductor_hook": "no C++ compiler",
     "frontends/installation.py:kernel": "a device of its own: examples/npu/tests",
-    "dispatcher/composites.py:_install": "someone else's kernel in torch's dispatcher: tests/dispatcher/test_composites_registered.py",
+    "dispatcher/composites.py:_install": "another kernel in torch's dispatcher: tests/dispatcher/test_composites_registered.py",
     "frontends/fx/recorder.py:_size": "a size of which no expression is known",
     "ops/opset_file.py:_included": "told as a line of a file, with others",
     "dispatcher/composite_gradient.py:_prove": "a kernel that draws other numbers: tests/dispatcher/test_composites_tensors.py",
