@@ -144,7 +144,7 @@ def test_a_step_that_fails_is_a_fault_of_the_model_s() -> None:
 
         return step
 
-    told = r"the model fails on fake tensors, which have shapes and no values: KeyError: 'no such batch' \(.*modelcalls.py:\d+\)"
+    told = r"the model fails on fake tensors, which have shapes and no values: KeyError: 'no such batch' \(.*model_ops.py:\d+\)"
     with pytest.raises(ed.PlanError, match=told):
         ed.plan(CORE, model=failing)
 

@@ -25,7 +25,7 @@ aten = torch.ops.aten
 
 
 #: ATen's numbers for what becomes of a loss; the third, 2, is its sum.
-_NONE, _MEAN = 0, 1
+_MEAN, _SUM = 1, 2
 
 
 def _check_floating(kernel: str, self: Tensor, target: Tensor) -> None:
@@ -37,9 +37,9 @@ def _reducer(call: Call) -> Callable[[Tensor, int], Any]:
     mean, total = call(aten.mean.default), call(aten.sum.dim_IntList)
 
     def reduce(loss: Tensor, reduction: int) -> Any:
-        if reduction == _NONE:
-            return loss
-        return mean(loss) if reduction == _MEAN else total(loss, [])
+        if reduction == _MEAN:
+            return mean(loss)
+        return total(loss, []) if reduction == _SUM else loss  # eager reduces by no other number
 
     return reduce
 
@@ -207,8 +207,8 @@ def _soft_margin(call: Call) -> Callable[..., Any]:
         if not _of_one_float_type(self, target):
             opposite = neg(self)
             odds = over(mul(opposite, target), opposite)
-            return reduce(over(log1p(over(exp(odds), odds)), odds), reduction)
-        return reduce(log1p(exp(mul(self, neg(target)))), reduction)  # laid out as `self`
+            return reduce(over(log1p(over(exp(odds), odds)), odds), reduction if reduction in (0, _MEAN) else _SUM)
+        return reduce(log1p(exp(mul(self, neg(target)))), reduction if reduction in (0, _MEAN) else _SUM)  # laid out as `self`
 
     return run
 

@@ -414,3 +414,11 @@ def test_what_is_ignored_leaves_a_positive_zero() -> None:
     for reduction in (0, 1, 2):
         check(aten.nll_loss_forward.default, scores, ignored, None, reduction, -100, exact=True)
         check(aten.nll_loss_forward.default, scores, torch.tensor([1, 1, 2]), None, reduction, 1, exact=True)
+
+
+@pytest.mark.parametrize("reduction", [3, -1])
+@pytest.mark.parametrize("name", ["huber_loss", "soft_margin_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"])
+def test_other_numbers_for_the_reduction(name: str, reduction: int) -> None:
+    x, y = torch.rand(3), torch.rand(3)
+    options = {"binary_cross_entropy": [None], "binary_cross_entropy_with_logits": [None, None]}.get(name, [])
+    check(lambda: getattr(torch.ops.aten, name).default(x, y, *options, reduction))
