@@ -207,8 +207,8 @@ def _soft_margin(call: Call) -> Callable[..., Any]:
         if not _of_one_float_type(self, target):
             opposite = neg(self)
             odds = over(mul(opposite, target), opposite)
-            return reduce(over(log1p(over(exp(odds), odds)), odds), reduction if reduction in (0, _MEAN) else _SUM)
-        return reduce(log1p(exp(mul(self, neg(target)))), reduction if reduction in (0, _MEAN) else _SUM)  # laid out as `self`
+            return reduce(over(log1p(over(exp(odds), odds)), odds), reduction)
+        return reduce(log1p(exp(mul(self, neg(target)))), reduction)  # laid out as `self`
 
     return run
 
