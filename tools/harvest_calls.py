@@ -29,8 +29,8 @@ from torch.utils._pytree import tree_map
 
 import eagerdecomp
 from eagerdecomp._torch.ops import OpOverload, torch_release
+from eagerdecomp.ops.call_text import call_text
 from eagerdecomp.ops.schema import arguments_of, tensors_in
-from eagerdecomp.planner.calls import spelled
 from eagerdecomp.program.key import key_of
 
 FILE = Path(eagerdecomp.__file__).parent / "data" / f"torch-{torch_release()}" / "calls.json"
@@ -100,7 +100,7 @@ class CallHarvest(Harvest):
 
     def _keep(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], found: dict[str, Footprint]) -> None:
         kinds = self.kinds.setdefault(str(op), {})
-        kinds.setdefault(tuple(sorted(found.items())), [spelled(args, kwargs), 0])[1] += 1
+        kinds.setdefault(tuple(sorted(found.items())), [_example(args, kwargs), 0])[1] += 1
 
     def _retyped(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype) -> None:
         def retype(value: Any) -> Any:
@@ -131,7 +131,7 @@ class CallHarvest(Harvest):
         args, kwargs = copied(args), copied(kwargs)
         if not any(t.is_floating_point() or t.is_complex() for t in tensors_in((*args, *kwargs.values()))):
             return
-        example = spelled(args, kwargs)
+        example = _example(args, kwargs)
         try:
             with torch.enable_grad():
                 given, named = tree_map(leaf, args), tree_map(leaf, kwargs)
@@ -170,6 +170,10 @@ class CallHarvest(Harvest):
             "calls": calls,
             "gradient": gradient[:GRADIENTS],
         }
+
+
+def _example(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+    return call_text(args, kwargs, width=100)
 
 
 def _footprint(calls: Sequence[Call]) -> Footprint:

@@ -25,7 +25,7 @@ from eagerdecomp.conformance.trial import Effort, Found, Trial, exercised, found
 from eagerdecomp.conformance.workers import Beat, Lost, asked, cores, done_in_processes, survives
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.ops.backend import Backend, as_backend
-from eagerdecomp.ops.call_text import tensor_text
+from eagerdecomp.ops.call_text import call_text, tensor_text
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten, resolve_ops
 from eagerdecomp.verify.reproducer import Named, call_script, named_backend
 
@@ -409,17 +409,8 @@ def _drawn(spec: Spec, prop: Property, choices: Sequence[int]) -> Call | None:
 
 
 def _example(op: OpOverload, call: Call | None) -> str:
-    if call is None:
-        return ""
-    words = [_value_text(value) for value in call.args]
-    words += [f"{name}={_value_text(value)}" for name, value in call.kwargs.items()]
-    return f"{op}({', '.join(words)})"
+    return "" if call is None else f"{op}({call_text(call.args, call.kwargs, tensor=_with_values)})"
 
 
-def _value_text(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        text = tensor_text(value)
-        return f"{text} {value.tolist()}" if value.numel() <= 16 else text
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_value_text, value)) + "]"
-    return f"a storage of {value.nbytes()} bytes" if isinstance(value, torch.UntypedStorage) else repr(value)
+def _with_values(value: torch.Tensor) -> str:
+    return f"{tensor_text(value)} {value.tolist()}" if value.numel() <= 16 else tensor_text(value)

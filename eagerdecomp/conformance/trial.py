@@ -17,8 +17,8 @@ from eagerdecomp.conformance.choices import Coverage, Draw, simplest
 from eagerdecomp.conformance.shrinking import smaller
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
 from eagerdecomp.conformance.state import REPEATS, THREADS
+from eagerdecomp.ops.call_text import value_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
-from eagerdecomp.planner.calls import spelled
 
 __all__ = ["Effort", "Found", "Trial", "exercised", "found_again", "hash_of", "is_random", "properties_of", "shown"]
 
@@ -78,7 +78,7 @@ class Trial:
         for argument, value in zip(facts_of(kernel.op).arguments, arguments_of(kernel.op, args, kwargs), strict=False):
             seen = self.given.setdefault(argument.name, set())
             if len(seen) < _ENOUGH:
-                seen.add(spelled([value], {}))
+                seen.add(value_text(value))
 
     @property
     def varied(self) -> tuple[str, ...]:

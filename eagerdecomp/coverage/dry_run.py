@@ -18,8 +18,8 @@ from eagerdecomp._torch.fake import handling_fakes, mode_of_fakes
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.coverage.routes import Route
+from eagerdecomp.ops.call_text import call_text
 from eagerdecomp.ops.schema import arguments_of, facts_of, tensors_in
-from eagerdecomp.planner.calls import spelled
 from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import key_or_none, program_arguments
 from eagerdecomp.program.passes import optimise
@@ -44,7 +44,7 @@ class Rehearsal:
     def route(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Route | None:
         """What a call of fake tensors comes to; None where data decides."""
         decision = self._planner.decide(op)
-        call = spelled(args, kwargs)
+        call = call_text(args, kwargs, width=100)
         if decision.plumbing:
             return Route(call, "", {}, {})
         if decision.kernel is not None and (decision.when is None or decision.when(*args, **kwargs)):

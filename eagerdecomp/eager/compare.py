@@ -23,7 +23,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import has_values
 from eagerdecomp.eager.observe import Observed, copied, leaves_of, mapped, observe, resolved
-from eagerdecomp.ops.call_text import tensor_text
+from eagerdecomp.ops.call_text import value_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
 
 __all__ = ["Difference", "Tolerance", "difference", "is_arbitrary", "tolerance_of", "written_inputs"]
@@ -209,7 +209,7 @@ def _error_text(error: Exception | None) -> str:
 
 
 def _shown(one: Observed) -> str:
-    return "[" + ", ".join(tensor_text(leaf) if isinstance(leaf, Tensor) else repr(leaf) for leaf in one.leaves) + "]"
+    return value_text(one.leaves)
 
 
 def _alias_text(same: int, shares: Sequence[tuple[int, int]], named: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
-"""Calls as text: ``f32[8, 64], [f32[3]], approximate='tanh'`` read as arguments, without running anything that the text says.
+"""The text of a call, such as ``f32[8, 64], [f32[3]], approximate='tanh'``: its reader, which runs nothing, and its writer.
 
-A tensor is a dtype with sizes, and strides if they are not row-major: ``f32[8, 64]``, ``bf16[3, 4][1, 3]``, ``i64[]``. All else is
-a literal of Python's, or a name of torch's: ``[1, -2]``, ``None``, ``2j``, ``inf``, ``torch.float16``, ``channels_last``.
+A tensor is a dtype with sizes, and strides if they are not contiguous: ``f32[8, 64]``, ``bf16[3, 4][1, 3]``, ``i64[]``. All else is
+a Python literal, or a name in torch: ``[1, -2]``, ``None``, ``2j``, ``inf``, ``torch.float16``, ``channels_last``.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import ast
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["CallTextError", "SHORT_DTYPES", "describe_call", "dtype_text", "parse_call", "tensor_text", "value_text"]
+__all__ = ["CallTextError", "SHORT_DTYPES", "call_text", "describe_call", "parse_call", "tensor_text", "value_text"]
 
 #: Dtypes as PyTorch's listings of graphs spell them; one that is not here by its own name.
 SHORT_DTYPES = {
@@ -41,6 +42,9 @@ _NAMES: dict[str, Any] = {
     **{name: value for name, value in vars(torch).items() if isinstance(value, (torch.layout, torch.memory_format))},
     "inf": math.inf,
     "nan": math.nan,
+    # `repr` of a complex number
+    "infj": complex(0, math.inf),
+    "nanj": complex(0, math.nan),
 }
 # Text in quotes, or empty brackets behind a dtype or other brackets, which Python does not read.
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
@@ -210,32 +214,54 @@ class _Reader:
         return left + right if isinstance(node.op, ast.Add) else left - right
 
 
-def value_text(value: Any) -> str:
-    """A literal as Python spells it, but a storage by its length: torch spells out each byte."""
+def tensor_text(tensor: Tensor, *, strides: bool = False) -> str:
+    """Return a tensor as PyTorch's graph listings write it: ``f32[2, 3]``; the device too if it is not the CPU.
+
+    Args:
+        tensor: the tensor.
+        strides: write the strides too: ``f32[2, 3][3, 1]``.
+    """
+    place = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
+    dtype = SHORT_DTYPES.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
+    return f"{dtype}{list(tensor.shape)}{list(tensor.stride()) if strides else ''}{place}"
+
+
+def value_text(value: Any, *, tensor: Callable[[Tensor], str] = tensor_text, items: int | None = None) -> str:
+    """Return one argument as text; see `call_text`."""
+    if isinstance(value, Tensor):
+        return tensor(value)
+    if isinstance(value, (list, tuple)):
+        shown = ", ".join([value_text(item, tensor=tensor, items=items) for item in value[:items]])
+        return f"[{shown}]" if items is None or len(value) <= items else f"[{shown}, ... {len(value)} in all]"
+    # torch spells out each byte of a storage.
     return f"storage of {value.nbytes()} bytes" if isinstance(value, torch.UntypedStorage) else repr(value)
 
 
-def dtype_text(dtype: torch.dtype) -> str:
-    """A dtype as PyTorch's listings spell it: ``f32``."""
-    return SHORT_DTYPES.get(dtype, str(dtype).removeprefix("torch."))
+def call_text(
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    tensor: Callable[[Tensor], str] = tensor_text,
+    items: int | None = None,
+    width: int | None = None,
+) -> str:
+    """Return the arguments of a call as text: ``f32[2, 3], [1, 2], alpha=2``.
 
+    `parse_call` reads it back, but for what no text can stand for (a storage, a generator, another device) and what was cut off.
 
-def tensor_text(tensor: torch.Tensor, *, strides: bool = False) -> str:
-    """A tensor as PyTorch's listings spell it: ``f32[2, 3]``, with strides ``f32[2, 3][3, 1]``; the device if not the CPU."""
-    place = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
-    return f"{dtype_text(tensor.dtype)}{list(tensor.shape)}{list(tensor.stride()) if strides else ''}{place}"
+    Args:
+        args: the positional arguments.
+        kwargs: the keyword arguments.
+        tensor: how to write a tensor.
+        items: shorten longer lists.
+        width: cut off longer texts.
+    """
+    words = [value_text(arg, tensor=tensor, items=items) for arg in args]
+    words += [f"{name}={value_text(value, tensor=tensor, items=items)}" for name, value in kwargs.items()]
+    text = ", ".join(words)
+    return text if width is None or len(text) <= width else text[: width - 3] + "..."
 
 
 def describe_call(op: object, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """A call in short: ``aten.add.Tensor(f32[2, 3], 1, alpha=2)``."""
-    shown = [_describe(arg) for arg in args] + [f"{name}={_describe(value)}" for name, value in kwargs.items()]
-    return f"{op}({', '.join(shown)})"
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return tensor_text(value)
-    if isinstance(value, (list, tuple)):
-        shown = ", ".join(map(_describe, value[:8])) + (f", ... {len(value)} in all" if len(value) > 8 else "")
-        return f"[{shown}]"
-    return value_text(value)
+    """Return a call in short: ``aten.add.Tensor(f32[2, 3], 1, alpha=2)``."""
+    return f"{op}({call_text(args, kwargs, items=8)})"

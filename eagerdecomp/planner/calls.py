@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from torch import Tensor
 
 from eagerdecomp.ops.shipped_data import shipped_data
 from eagerdecomp.planner.rule_calls import Footprint
 
-__all__ = ["SeenCall", "SeenOp", "load_calls", "spelled"]
-
-_DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "complex64": "c64", "complex128": "c128"}
-_DTYPES |= {"int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "b8"}
-
-_LONGEST = 100
+__all__ = ["SeenCall", "SeenOp", "load_calls"]
 
 
 @dataclass(frozen=True)
@@ -62,18 +55,3 @@ def _seen(told: Mapping[str, Any]) -> SeenOp:
         for example, by_source in told["calls"]
     )
     return SeenOp(told["eager"], calls, tuple((example, footprint) for example, footprint in told["gradient"]))
-
-
-def spelled(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """A call's arguments in short: ``f32[2, 3], 1, alpha=2``."""
-    text = ", ".join([*map(_spelled, args), *(f"{name}={_spelled(value)}" for name, value in kwargs.items())])
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
-
-
-def _spelled(value: Any) -> str:
-    if isinstance(value, Tensor):
-        dtype = str(value.dtype).removeprefix("torch.")
-        return f"{_DTYPES.get(dtype, dtype)}{list(value.shape)}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_spelled, value))}]"
-    return repr(value)

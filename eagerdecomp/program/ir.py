@@ -10,7 +10,7 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import ProgramError
-from eagerdecomp.ops.call_text import value_text
+from eagerdecomp.ops.call_text import call_text
 from eagerdecomp.ops.schema import facts_of, is_composite
 from eagerdecomp.program.symbolic_sizes import Expression
 
@@ -86,9 +86,8 @@ class KernelCall:
                 yield from slots_in(named[argument.name])
 
     def __repr__(self) -> str:
-        shown = [value_text(arg) for arg in self.args] + [f"{name}={value_text(value)}" for name, value in self.kwargs]
         left = ", ".join("_" if slot is None else repr(slot) for slot in self.results)
-        return f"{left or '_'} = {self.op}({', '.join(shown)})"
+        return f"{left or '_'} = {self.op}({call_text(self.args, dict(self.kwargs))})"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from eagerdecomp._torch.tensors import FakeTensorMode, fake_tensor_log_off, same
 from eagerdecomp.eager.observe import Caught, leaves_of, mapped
 from eagerdecomp.errors import RuleError
 from eagerdecomp.host.fork_safe import free_in_child
-from eagerdecomp.ops.call_text import describe_call, value_text
+from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.schema import arguments_of, facts_of
 from eagerdecomp.rules.rule import Rule
 
@@ -148,4 +148,4 @@ def _facts(one: Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
 
 def _looks(one: tuple[Sequence[int], torch.dtype, torch.device], other: tuple[Any, Any, torch.device]) -> str:
     shape, dtype, device = one
-    return f"{value_text(dtype)} {list(map(int, shape))}" + (f" on {device}" if device != other[2] else "")
+    return f"{dtype} {list(map(int, shape))}" + (f" on {device}" if device != other[2] else "")

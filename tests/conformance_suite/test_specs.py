@@ -13,9 +13,9 @@ from eagerdecomp.conformance import run_conformance
 from eagerdecomp.conformance.choices import Coverage, Draw
 from eagerdecomp.conformance.spec import Skip
 from eagerdecomp.conformance.specs import SPECS
+from eagerdecomp.ops.call_text import call_text, value_text
 from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.ops.schema import arguments_of, facts_of
-from eagerdecomp.planner.calls import spelled
 
 #: One part in so many of the kernels is tried thoroughly each time; the week chooses which.
 PARTS = 8
@@ -40,7 +40,7 @@ def test_every_argument_of_the_schema_is_varied(name: str) -> None:
         except Skip:
             continue
         for argument, value in zip(given, arguments_of(op, call.args, call.kwargs), strict=True):
-            given[argument].add(spelled([value], {}))
+            given[argument].add(value_text(value))
         if all(len(seen) > 1 for argument, seen in given.items() if argument not in spec.varies):
             break
     assert [argument for argument, seen in given.items() if len(seen) < 2] == sorted(spec.varies, key=list(given).index)
@@ -56,7 +56,7 @@ def test_the_same_choices_draw_the_same_call(name: str) -> None:
         except Skip:
             continue
         again = SPECS[name].call(Draw(draw.choices))
-        assert spelled(call.args, call.kwargs) == spelled(again.args, again.kwargs)
+        assert call_text(call.args, call.kwargs) == call_text(again.args, again.kwargs)
         for one, other in zip(call.args, again.args, strict=True):
             if isinstance(one, torch.Tensor) and one.numel() and one.layout is torch.strided:
                 torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from typing import Any
 
@@ -11,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagerdecomp.ops.call_text import SHORT_DTYPES, CallTextError, describe_call, parse_call
+from eagerdecomp.ops.call_text import SHORT_DTYPES, CallTextError, call_text, describe_call, parse_call, tensor_text, value_text
+from eagerdecomp.planner.calls import load_calls
 
 aten = torch.ops.aten
 
@@ -127,23 +129,56 @@ def test_no_text_does_more_than_be_read_or_refused(text: str) -> None:
 
 
 _TENSORS = st.builds(
-    lambda dtype, shape: torch.zeros(shape, dtype=dtype),
-    st.sampled_from(list(SHORT_DTYPES)),
-    st.lists(st.integers(0, 3), max_size=3),
+    lambda dtype, dims: torch.empty_strided([size for size, _ in dims], [stride for _, stride in dims], dtype=dtype),
+    st.sampled_from([*SHORT_DTYPES, torch.uint16, torch.float8_e4m3fn]),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=3),
 )
-_VALUES = st.recursive(
-    st.one_of(
-        *(st.none(), st.booleans(), st.integers(-5, 5), st.floats(allow_nan=False, width=32)),
-        st.sampled_from(["tanh", "a'b", "[]"]),
-        _TENSORS,
-    ),
-    lambda inner: st.lists(inner, max_size=3),
-    max_leaves=4,
+_LITERALS = st.one_of(
+    *(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.complex_numbers(allow_nan=False), st.text()),
+    st.sampled_from([torch.float16, torch.uint16, torch.strided, torch.channels_last, torch.preserve_format]),
 )
+_VALUES = st.recursive(_LITERALS | _TENSORS, lambda inner: st.lists(inner, max_size=12), max_leaves=14)
+_NAMED = st.dictionaries(st.sampled_from(["alpha", "dim"]), _VALUES)
 
 
-@given(st.lists(_VALUES, max_size=3), st.dictionaries(st.sampled_from(["alpha", "dim"]), _VALUES))
-def test_what_an_error_says_of_a_call_can_be_read_back(args: Any, kwargs: Any) -> None:
-    told = describe_call(aten.add.Tensor, args, kwargs)
-    again = parse_call(told.removeprefix("aten.add.Tensor(").removesuffix(")"))
-    assert describe_call(aten.add.Tensor, *again) == told
+def facts(value: Any) -> Any:
+    """What the text of a call keeps of a value: all but the elements of tensors."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.shape, value.stride()
+    if isinstance(value, dict):
+        return {name: facts(inner) for name, inner in value.items()}
+    return [*map(facts, value)] if isinstance(value, list) else (type(value), value)
+
+
+@given(st.lists(_VALUES, max_size=4), _NAMED)
+def test_the_reader_reads_back_what_the_writer_writes(args: Any, kwargs: Any) -> None:
+    with_strides = functools.partial(tensor_text, strides=True)
+    again = parse_call(call_text(args, kwargs, tensor=with_strides))
+    assert [*map(facts, again)] == [*map(facts, (args, kwargs))]
+    assert call_text(*parse_call(call_text(args, kwargs))) == call_text(args, kwargs)
+
+
+@pytest.mark.parametrize("text", ["nan", "(nan+nanj)", "(1-infj)", "infj"])
+def test_infinities_and_nans_are_read_back(text: str) -> None:
+    assert value_text(one(text)) == text
+
+
+def test_shipped_examples_are_what_the_writer_writes() -> None:
+    read = []
+    for seen in load_calls().values():
+        for example in [call.example for call in seen.calls] + [example for example, _ in seen.gradient]:
+            with contextlib.suppress(CallTextError):
+                read.append((example, parse_call(example, torch_empty)))
+    assert len(read) > 4000
+    assert [call_text(*call, width=100) for _, call in read] == [example for example, _ in read]
+
+
+def torch_empty(sizes: tuple[int, ...], strides: tuple[int, ...] | None, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(sizes, dtype=dtype)
+
+
+def test_a_call_is_written_in_short() -> None:
+    many = [torch.rand(2, 3)] * 90
+    assert call_text((torch.rand(2, 3), [1, 2]), {"alpha": 2}) == "f32[2, 3], [1, 2], alpha=2"
+    assert len(call_text((many,), width=100)) == 100
+    assert describe_call(aten.add.Tensor, [many[:9]], {}) == f"aten.add.Tensor([{'f32[2, 3], ' * 8}... 9 in all])"

@@ -1,11 +1,10 @@
-"""The shipped calls: what the file holds, which gradients it knows, and how a call is spelled."""
+"""The shipped calls: what the file holds, and which gradients it knows."""
 
 from __future__ import annotations
 
 import pytest
-import torch
 
-from eagerdecomp.planner.calls import load_calls, spelled
+from eagerdecomp.planner.calls import load_calls
 from eagerdecomp.planner.rule_calls import load_footprints
 
 
@@ -29,8 +28,3 @@ def test_calls_of_another_release_are_not_used(monkeypatch: pytest.MonkeyPatch) 
     finally:
         monkeypatch.undo()
         load_calls.cache_clear()
-
-
-def test_a_call_is_spelled_in_short() -> None:
-    assert spelled((torch.rand(2, 3), [1, 2]), {"alpha": 2}) == "f32[2, 3], [1, 2], alpha=2"
-    assert len(spelled(([torch.rand(2, 3)] * 90,), {})) == 100

@@ -13,7 +13,7 @@ from torch import Tensor
 from eagerdecomp._torch.pytree import tree_flatten
 from eagerdecomp._torch.sizes import Sizes
 from eagerdecomp.errors import TraceError
-from eagerdecomp.ops.call_text import tensor_text
+from eagerdecomp.ops.call_text import tensor_text, value_text
 
 __all__ = ["Trace", "as_traced", "looks"]
 
@@ -85,4 +85,4 @@ def _check_inputs(placeholders: Sequence[Any], given: Sequence[Any], sizes: Size
 
 def looks(value: Any) -> str:
     """An input in words."""
-    return tensor_text(value, strides=True) if isinstance(value, Tensor) else repr(value)
+    return value_text(value, tensor=functools.partial(tensor_text, strides=True))
