@@ -10,7 +10,6 @@ from eagerdecomp.decomps.matmul.blocked_attention import blocked_attention
 from eagerdecomp.diagnosis.explain_call import explain
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.errors import (
-    CacheError,
     DifferenceError,
     EagerDecompError,
     HookError,
@@ -45,7 +44,6 @@ __all__ = [
     "Backend",
     "BackendRecorder",
     "BlameReport",
-    "CacheError",
     "Comparison",
     "DifferenceError",
     "DynamoBackend",

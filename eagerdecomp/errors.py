@@ -8,7 +8,6 @@ from typing import Any
 
 __all__ = [
     "Attempt",
-    "CacheError",
     "ConformanceError",
     "DifferenceError",
     "EagerDecompError",
@@ -139,24 +138,6 @@ class RecordError(EagerDecompError, ValueError):
         Traceback (most recent call last):
             ...
         eagerdecomp.errors.RecordError: not a record, ...
-    """
-
-
-class CacheError(EagerDecompError, ValueError):
-    """A file of programs cannot be used, and nothing of it is.
-
-    Cause: it is damaged, or holds no programs, or another torch, Python, machine or version of the library made it. Cure: delete
-    it, or save to it again; the message says what differs.
-    A file that is not there is Python's own `FileNotFoundError`.
-
-    Examples:
-        >>> import tempfile
-        >>> import eagerdecomp as ed
-        >>> with tempfile.NamedTemporaryFile() as file:
-        ...     ed.ProgramCache().load(file.name)
-        Traceback (most recent call last):
-            ...
-        eagerdecomp.errors.CacheError: ... is no file of programs of eagerdecomp; give another path
     """
 
 

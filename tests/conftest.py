@@ -21,12 +21,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.fixture
-def same_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library counts as unchanged while a test runs, whoever edits it: files of programs stay good."""
-    monkeypatch.setattr("eagerdecomp.runtime.cache_file._library", lambda: "these")
-
-
-@pytest.fixture
 def dynamo_afresh() -> Iterator[None]:
     """Nothing compiled is there before a test, nor after it: torch compiles what calls higher-order ops eagerly too."""
     torch._dynamo.reset()

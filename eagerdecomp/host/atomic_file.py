@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["check_writable", "naming_path", "write_bytes", "write_text"]
+__all__ = ["check_writable", "write_bytes", "write_text"]
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
@@ -21,7 +21,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     Raises:
         OSError: where the file cannot be written; `filename` is `path`.
     """
-    with naming_path(path):
+    with _naming_path(path):
         if _is_special(path):
             with open(path, "wb", buffering=0) as file:
                 _write_all(file.fileno(), content)
@@ -54,7 +54,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     Raises:
         OSError: where the file cannot be written; `filename` is `path`.
     """
-    with naming_path(path):
+    with _naming_path(path):
         if _is_special(path):
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -70,8 +70,8 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def naming_path(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let errors of files beside a path, such as a temporary file or a lock, name the path itself."""
+def _naming_path(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let errors of files beside a path, such as the temporary file, name the path itself."""
     try:
         yield
     except OSError as error:

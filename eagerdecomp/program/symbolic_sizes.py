@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["OPERATORS", "Expression", "Sizes", "Traced", "Watch", "plain", "traced_in"]
+__all__ = ["Expression", "Sizes", "Traced", "Watch", "plain", "traced_in"]
 
 #: operator -> (how Python spells it, what computes it)
-OPERATORS: dict[str, tuple[str, Callable[..., Any]]] = {
+_OPERATORS: dict[str, tuple[str, Callable[..., Any]]] = {
     "size": ("{}.shape[{}]", lambda tensor, dim: tensor.shape[dim]),
     "numel": ("{}.numel()", lambda tensor: tensor.numel()),
     "+": ("({} + {})", operator.add),
@@ -37,7 +37,7 @@ OPERATORS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """An operator of `OPERATORS` over numbers, expressions, and leaves: whatever stands for a tensor where it is used."""
+    """An operator of `_OPERATORS` over numbers, expressions, and leaves: whatever stands for a tensor where it is used."""
 
     operator: str
     operands: tuple[Any, ...]
@@ -48,11 +48,11 @@ class Expression:
 
     def spelled(self, operands: Sequence[str]) -> str:
         """The operator as Python source, over operands in Python source."""
-        return OPERATORS[self.operator][0].format(*operands)
+        return _OPERATORS[self.operator][0].format(*operands)
 
     def value(self, value_of: Callable[[Any], Any]) -> Any:
         """What the expression comes to; `value_of` gives the tensor of a leaf."""
-        _, compute = OPERATORS[self.operator]
+        _, compute = _OPERATORS[self.operator]
         return compute(*(_value(operand, value_of) for operand in self.operands))
 
     @property
@@ -279,7 +279,7 @@ def _computed(sign: str, left: Any, right: Any) -> Any:
     if sides is None:
         return NotImplemented
     watch, *values, one, other = sides
-    value = OPERATORS[sign][1](*values)
+    value = _OPERATORS[sign][1](*values)
     if watch is None:
         return value
     if sign in _NEUTRAL:  # math.prod and sum start with them
@@ -295,7 +295,7 @@ def _compared(sign: str, left: Any, right: Any) -> Any:
     if sides is None:
         return NotImplemented
     watch, *values, one, other = sides
-    answer = OPERATORS[sign][1](*values)
+    answer = _OPERATORS[sign][1](*values)
     if watch is not None and one != other:
         watch.decided(Expression(sign, (one, other)), answer)
     return answer

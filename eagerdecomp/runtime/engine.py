@@ -17,7 +17,6 @@ from eagerdecomp.planner.for_backend import planner_of
 from eagerdecomp.program.key import key_or_none
 from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 from eagerdecomp.runtime.cache import ProgramCache, shared_cache
-from eagerdecomp.runtime.fingerprint import Owner
 from eagerdecomp.runtime.handlers import Entry, Runtime, Watch
 from eagerdecomp.runtime.stats import Stats
 from eagerdecomp.runtime.zero_tangents import MAKER, Zeros
@@ -83,7 +82,7 @@ class Engine:
         if cache is not None and not isinstance(cache, ProgramCache):
             raise ValueError(f"cache must be an eagerdecomp.ProgramCache or None, not {cache!r}")
         user = index_rules(rules)
-        owner = Owner(backend.ops, frozenset(backend.kernels.items()), backend.compile, frozenset(user.values()))
+        owner = (backend.ops, frozenset(backend.kernels.items()), backend.compile, frozenset(user.values()))
         self.backend = backend
         self.on_unsupported = on_unsupported
         self.cache = cache if cache is not None else shared_cache(owner)

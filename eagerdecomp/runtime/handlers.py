@@ -405,10 +405,6 @@ class Runtime:
             return self._direct(op, rules, entry, args, kwargs, "symbolic sizes and sparse tensors have no key")
         if _any_tensor(values, lambda tensor: isinstance(tensor, FakeTensor)):
             return self._direct(op, rules, entry, args, kwargs, "fake tensors are not recorded")
-        if table.filed:
-            ready = self._from_file(op, table, values)
-            if ready is not None:
-                return ready(*program_arguments(op, values))
         if not table.worth_recording(key):
             return self._direct(op, rules, entry, args, kwargs, entry.why_bypassed or "its shapes or scalars keep changing")
         known = column_values(op, values, columns)
@@ -437,21 +433,6 @@ class Runtime:
             entry.missed(table, key)
             install_program(table, key, recording.program, self._kernel_of, self.planner.backend, columns)
         return result
-
-    def _from_file(self, op: OpOverload, table: OpPrograms, values: Sequence[Any]) -> Callable[..., Any] | None:
-        """What runs a call by a program that was read from a file, which becomes one of the table's; None where there is none."""
-        found = table.from_file(op, values)
-        if found is None:
-            return None
-        program, needed = found
-        offsets = not set(exact_columns(op, offsets=True)).isdisjoint(set(needed) - set(exact_columns(op)))
-        columns = table.widen(needed, exact_columns(op, offsets=offsets))
-        key = key_or_none(op, values, columns)
-        if key is None:
-            return None
-        install_program(table, key, program, self._kernel_of, self.planner.backend, columns)
-        table.took(key)
-        return table.now()[1].get(key)
 
     def _kernel_of(self, op: OpOverload) -> Callable[..., Any]:
         decision = self.planner.decide(op)

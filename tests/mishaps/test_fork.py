@@ -29,7 +29,6 @@ from eagerdecomp.host import source_lines as userlines  # noqa: E402
 from eagerdecomp.insight import blame_mode as blaming  # noqa: E402
 from eagerdecomp.insight import compare_mode as comparing  # noqa: E402
 from eagerdecomp.insight.profile import mode as recording  # noqa: E402
-from eagerdecomp.runtime import cache_file as cachefile  # noqa: E402
 from eagerdecomp.runtime import collectives  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -196,22 +195,3 @@ def test_a_child_links_what_a_thread_of_the_parent_was_linking() -> None:
         thread.join(60)
     assert got == [[2.0, 2.0]]
     assert call() == [2.0, 2.0]
-
-
-def test_a_child_that_lives_on_keeps_no_file_from_its_parent(tmp_path: Path) -> None:
-    place = tmp_path / "programs"
-    mode, saved = make(), []
-    use(mode, 3)
-    with cachefile._locked(place):
-        pid = os.fork()
-        if pid == 0:
-            time.sleep(120)
-            os._exit(0)
-    try:
-        thread = threading.Thread(target=lambda: saved.append(mode.cache.save(place)), daemon=True)
-        thread.start()
-        thread.join(60)
-        assert saved, "the child has the file locked still"
-    finally:
-        os.kill(pid, 9)
-        os.waitpid(pid, 0)

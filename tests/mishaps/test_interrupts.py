@@ -181,21 +181,3 @@ def test_an_exception_thrown_into_a_working_thread_ends_it_and_others_go_on() ->
         torch.testing.assert_close(in_mode(mode, X), WANT)
     assert [one == other for one, other in states] == [True] * 5
     assert not keeping._installed
-
-
-def test_an_interrupt_while_a_file_is_written_leaves_the_old_file_or_the_new(tmp_path: Path) -> None:
-    mode = make()
-    in_mode(mode, X)
-    place = tmp_path / "programs"
-    cache = mode.cache
-    assert cache.save(place).programs
-    old = place.read_bytes()
-    moments = at_line(sys.maxsize, lambda: cache.save(place))[1]
-    for moment in range(WEEK % 61, moments, max(1, moments // 25)):
-        place.write_bytes(old)
-        got, _ = at_line(moment, lambda: cache.save(place))
-        assert isinstance(got, Interrupted)
-        fresh = ed.ProgramCache()
-        assert fresh.load(place) == ed.ProgramCache().load(place) > 0
-        assert {one.name for one in tmp_path.iterdir()} <= {".programs.lock", "programs"}
-        assert in_another_thread(lambda: cache.save(place)).programs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -120,7 +119,7 @@ def test_threads_that_make_a_first_call_at_once_leave_one_program() -> None:
         assert cache.info().programs == once.misses
 
 
-def test_a_cache_that_is_cleared_and_saved_meanwhile_gives_right_values(tmp_path: Path) -> None:
+def test_a_cache_that_is_cleared_meanwhile_gives_right_values() -> None:
     cache, stop = ed.ProgramCache(limit_per_op=3), threading.Event()
     given = _requests(7, 60)
     wanted = [run(x) for run, x in given]
@@ -138,13 +137,8 @@ def test_a_cache_that_is_cleared_and_saved_meanwhile_gives_right_values(tmp_path
     def disturb() -> None:
         while not stop.wait(0.002):
             cache.clear()
-            cache.save(tmp_path / "programs")
 
     _together(serve, serve, disturb)
-    with ed.EagerDecompMode(OPS, cache=cache):
-        given[0][0](given[0][1])
-    assert cache.save(tmp_path / "programs").programs > 0
-    assert ed.ProgramCache().load(tmp_path / "programs") > 0
 
 
 def test_a_mode_on_one_thread_is_none_on_another() -> None:

@@ -27,7 +27,6 @@ from eagerdecomp.conformance.manifest import parse_manifest, read_manifest
 from eagerdecomp.conformance.results import Report
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.program.ir import KernelCall, Program, Slot, check
-from eagerdecomp.runtime import cache_file as cachefile
 
 __all__ = ["Heard", "provoke", "told"]
 
@@ -120,8 +119,6 @@ _text('ed.Verify(on_difference="ignore")')
 _text("ed.Verify(tolerance=0.5)")
 _text("ed.ProgramCache(limit_per_op=0)")
 _text("ed.ProgramCache(limit_per_op=1.5)")
-_text('ed.ProgramCache().save("/dev/full")')
-_text('ed.ProgramCache().load("/dev/full")')
 _text("ed.RecordingMode(core(), timeline=1.5)")
 _text("ed.EagerDecompMode(core(), cache=ed.ProgramCache)")
 _text('ed.EagerDecompMode(core(), preflight="no")')
@@ -291,32 +288,6 @@ _text('ed.compare(lambda: silu(x), ed.Backend("far", core(), device_type="cuda")
 # -- files ------------------------------------------------------------------------------------------------------------------------
 
 
-def edited(change: Callable[[bytes], bytes]) -> None:
-    cache = ed.ProgramCache()
-    with ed.EagerDecompMode(core(), cache=cache):
-        torch.nn.functional.softplus(torch.ones(3))
-    path = Path("programs")
-    sources = cachefile._library
-    cachefile._library = lambda: "of this library"  # whose files may be under edit
-    try:
-        cache.save(path)
-        path.write_bytes(change(path.read_bytes()))
-        ed.ProgramCache().load(path)
-    finally:
-        cachefile._library = sources
-
-
-def resealed(change: Callable[[dict[str, Any]], Any]) -> Callable[[bytes], bytes]:
-    """Another body under a checksum that is its own."""
-
-    def changed(content: bytes) -> bytes:
-        body = json.loads(content.partition(b"\n")[2])
-        text = json.dumps(change(body) or body).encode()
-        return cachefile._FIRST + b" " + cachefile.hashlib.sha256(text).hexdigest().encode() + b"\n" + text
-
-    return changed
-
-
 with ed.RecordingMode(core()) as _recording:
     silu(x)
 RECORD = _recording.record().to_json()
@@ -328,23 +299,6 @@ def without_lines(record: str) -> str:
     return json.dumps(data)
 
 
-def of_another_torch(body: dict[str, Any]) -> None:
-    body["made by"]["torch"] = "2.12.0"
-
-
-def without_programs(body: dict[str, Any]) -> None:
-    for one in body["owners"]:
-        one["tables"] = {"aten.nothing.default": []}
-    body["owners"] = body["owners"] or [{"owner": {"ops": []}, "tables": {"aten.nothing.default": []}}]
-
-
-_text('Path("notes.txt").write_text("hello"); ed.ProgramCache().load("notes.txt")')
-_text("edited(lambda content: content[:40])")
-_text('edited(lambda content: content.replace(b"cache 1 ", b"cache 99 ", 1))')
-_text('edited(lambda content: content + b"more")')
-_text("edited(resealed(of_another_torch))")
-_text('edited(resealed(lambda body: {"other": 1}))')
-_text("edited(resealed(without_programs))")
 _text("ed.Record.from_json('nothing')")
 _text("ed.Record.from_json('{}')")
 _text("""ed.Record.from_json('{"format": "eagerdecomp record", "version": 99}')""")
