@@ -162,6 +162,12 @@ def test_modes_nest_the_inner_first() -> None:
     assert recorder.ops[aten.sigmoid.default] == 0
 
 
+@pytest.fixture
+def flag_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own modes, entered in several threads by other tests, may have left the flag of the process set."""
+    monkeypatch.setattr("torch.utils._python_dispatch._is_in_torch_dispatch_mode", False)
+
+
 def test_a_mode_is_entered_again_also_inside_itself() -> None:
     mode = ed.EagerDecompMode(CORE)
     for _ in range(2):
@@ -171,6 +177,7 @@ def test_a_mode_is_entered_again_also_inside_itself() -> None:
     assert mode.stats()["aten.silu.default"].calls == 2
 
 
+@pytest.mark.usefixtures("flag_unset")
 def test_an_exception_leaves_nothing_behind() -> None:
     with pytest.raises(RuntimeError, match="size of tensor"), ed.EagerDecompMode(CORE):
         torch.addcmul(torch.ones(2), torch.ones(3), torch.ones(3))
@@ -191,6 +198,7 @@ def test_no_tensor_outlives_its_call() -> None:
             assert [ref() for ref in refs] == [None, None]
 
 
+@pytest.mark.usefixtures("flag_unset")
 def test_threads_share_a_cache_and_each_gets_eagers_values() -> None:
     cache = ed.ProgramCache(limit_per_op=4)
     mode = ed.EagerDecompMode(CORE, cache=cache, rules=[by_shape])
