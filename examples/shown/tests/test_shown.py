@@ -17,7 +17,7 @@ def test_a_script_sees_what_is_claimed(script: str) -> None:
     done = subprocess.run([sys.executable, FOLDER / f"{script}.py"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     lines = done.stdout.splitlines()
-    assert len(lines) >= 6
+    assert len(lines) >= 3
     assert all(line.startswith("ok  ") for line in lines)
 
 
