@@ -23,8 +23,18 @@ try:
 except ImportError as error:
     raise ImportError("eagerdecomp.backends.numpy computes with NumPy: pip install 'eagerdecomp[numpy]'", name="numpy") from error
 
-from eagerdecomp.backends.numpy import activations, elementwise, indexing, norms, products, reductions, scattering, views, windows
-from eagerdecomp.backends.numpy import factories as making
+from eagerdecomp.backends.numpy import (
+    activations,
+    elementwise,
+    factories,
+    indexing,
+    norms,
+    products,
+    reductions,
+    scattering,
+    views,
+    windows,
+)
 from eagerdecomp.backends.numpy import random as drawing
 from eagerdecomp.backends.numpy.dtypes import check
 from eagerdecomp.ops.backend import Backend
@@ -38,7 +48,7 @@ FAMILIES: dict[str, dict[str, Callable[..., Any]]] = {
     "activations": activations.KERNELS,
     "reductions": reductions.KERNELS,
     "views": views.KERNELS,
-    "making": making.KERNELS,
+    "making": factories.KERNELS,
     "indexing": indexing.KERNELS,
     "scattering": scattering.KERNELS,
     "products": products.KERNELS,

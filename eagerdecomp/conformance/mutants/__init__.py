@@ -9,9 +9,18 @@ run_conformance(backend, ops=[mutant.op]).failures  # names mutant.op
 
 from __future__ import annotations
 
-from eagerdecomp.conformance.mutants import arithmetic, freedoms, indexing, memory, pointwise, products, reductions, twins
-from eagerdecomp.conformance.mutants import random as chance
-from eagerdecomp.conformance.mutants import stateful as lasting
+from eagerdecomp.conformance.mutants import (
+    arithmetic,
+    freedoms,
+    indexing,
+    memory,
+    pointwise,
+    products,
+    random,
+    reductions,
+    stateful,
+    twins,
+)
 from eagerdecomp.conformance.mutants.builder import TWIN, Mutant, Proof
 from eagerdecomp.conformance.mutants.proof import differs, shown
 from eagerdecomp.conformance.mutants.smoke_calls import PLAIN
@@ -26,8 +35,8 @@ FAMILIES: dict[str, tuple[Mutant, ...]] = {
     "products": products.MUTANTS,
     "indexing": indexing.MUTANTS,
     "memory": memory.MUTANTS,
-    "chance": chance.MUTANTS,
-    "lasting": lasting.MUTANTS,
+    "chance": random.MUTANTS,
+    "lasting": stateful.MUTANTS,
 }
 
 #: Every broken kernel. The suite must find each and name its op.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eagerdecomp.conformance.spec import Spec
-from eagerdecomp.conformance.specs import advanced_indexing as parts
 from eagerdecomp.conformance.specs import (
+    advanced_indexing,
     binary,
     conversions,
+    factories,
     indexing,
     infra,
     joining,
@@ -20,7 +21,6 @@ from eagerdecomp.conformance.specs import (
     views,
     windows,
 )
-from eagerdecomp.conformance.specs import factories as making
 from eagerdecomp.conformance.specs import random as chance
 
 __all__ = ["FAMILIES", "SPECS"]
@@ -31,12 +31,12 @@ FAMILIES: Mapping[str, Mapping[str, Spec]] = {
     "functions of two numbers": binary.SPECS,
     "copies": conversions.SPECS,
     "views": views.SPECS,
-    "numbers and sizes to tensors": making.SPECS,
+    "numbers and sizes to tensors": factories.SPECS,
     "joining and padding": joining.SPECS,
     "questions and memory": infra.SPECS,
     "random numbers": chance.SPECS,
     "indices along a dimension": indexing.SPECS,
-    "parts by indices, masks and slices": parts.SPECS,
+    "parts by indices, masks and slices": advanced_indexing.SPECS,
     "reductions and sorts": reductions.SPECS,
     "products": products.SPECS,
     "softmax and norms": norms.SPECS,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from eagerdecomp.decomps.math import coefficients as ratios
+from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.operators import Term, choose, ratio
 
 __all__ = ["exponential", "logarithm", "product", "split", "total"]
@@ -55,7 +55,7 @@ def logarithm(x: Term) -> tuple[Term, Term]:
     whole, rest = product(half, above)
     lost = (((below - whole) - rest) - half * (quotient - (above - 1))) / above
     square = half * half
-    series = lost + square * half * ratio(square, ratios.LOG1P_REST)
+    series = lost + square * half * ratio(square, coefficients.LOG1P_REST)
     rounded, missed = total(power * _LOG_2, choose(near, half + half, quotient.log()))
     return rounded, choose(near, missed + (series + series), 0.0) + power * _LOG_2_REST
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.decomps.math import coefficients as ratios
+from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.operators import Term, choose, ratio
 from eagerdecomp.decomps.math.unary import of_one
 from eagerdecomp.rules.rule import Rule, own
@@ -32,16 +32,16 @@ _ZEROS = (
     ((3.8317059702075125, -1.5269184090088067e-16), (7.015586669815619, -9.414165653410389e-17)),
 )
 _HANKEL = (
-    (ratios.HANKEL_0_IN_PHASE, ratios.HANKEL_0_QUADRATURE),
-    (ratios.HANKEL_1_IN_PHASE, ratios.HANKEL_1_QUADRATURE),
+    (coefficients.HANKEL_0_IN_PHASE, coefficients.HANKEL_0_QUADRATURE),
+    (coefficients.HANKEL_1_IN_PHASE, coefficients.HANKEL_1_QUADRATURE),
 )
-_J_SMALL = (ratios.J0_SMALL, ratios.J1_SMALL)
-_Y_SMALL = (ratios.Y0_SMALL, ratios.Y1_SMALL)
-_I_SMALL = (ratios.I0_SMALL, ratios.I1_SMALL)
-_I_LARGE = (ratios.I0_LARGE, ratios.I1_LARGE)
-_I_UNIT = (ratios.I0_UNIT, ratios.I1_UNIT)
-_K_UNIT = (ratios.K0_UNIT, ratios.K1_UNIT)
-_K_LARGE = (ratios.K0_LARGE, ratios.K1_LARGE)
+_J_SMALL = (coefficients.J0_SMALL, coefficients.J1_SMALL)
+_Y_SMALL = (coefficients.Y0_SMALL, coefficients.Y1_SMALL)
+_I_SMALL = (coefficients.I0_SMALL, coefficients.I1_SMALL)
+_I_LARGE = (coefficients.I0_LARGE, coefficients.I1_LARGE)
+_I_UNIT = (coefficients.I0_UNIT, coefficients.I1_UNIT)
+_K_UNIT = (coefficients.K0_UNIT, coefficients.K1_UNIT)
+_K_LARGE = (coefficients.K0_LARGE, coefficients.K1_LARGE)
 
 
 # -- plain --------------------------------------------------------------------------------------------------------
@@ -156,15 +156,18 @@ def _airy(x: Term) -> Term:
     root = size.sqrt()
     z = size * 2 * root / 3
     fourth = root.rsqrt() * math.sqrt(1 / math.pi)
-    right = ratio(1 / z, ratios.AIRY_RIGHT) * fourth / 2 * (-z).exp()
+    right = ratio(1 / z, coefficients.AIRY_RIGHT) * fourth / 2 * (-z).exp()
     inverse = 1 / z.clamp(2.7)
     square = inverse * inverse
-    in_phase, quadrature = ratio(square, ratios.AIRY_LEFT_IN_PHASE), ratio(square, ratios.AIRY_LEFT_QUADRATURE) * inverse
+    in_phase, quadrature = (
+        ratio(square, coefficients.AIRY_LEFT_IN_PHASE),
+        ratio(square, coefficients.AIRY_LEFT_QUADRATURE) * inverse,
+    )
     sine, cosine = z.sin(), z.cos()
     left = ((sine + cosine) * in_phase - (cosine - sine) * quadrature) * fourth * math.sqrt(0.5)
     near = x.clamp(_AIRY_LEFT, _AIRY_RIGHT)
     cube = near * near * near
-    first, second = ratio(cube, ratios.AIRY_FIRST), ratio(cube, ratios.AIRY_SECOND)
+    first, second = ratio(cube, coefficients.AIRY_FIRST), ratio(cube, coefficients.AIRY_SECOND)
     middle = first * _AIRY_AT_0 - second * near * _AIRY_SLOPE_AT_0
     # Eager's quotient of the exponential's inverse is none at infinity.
     ends = choose(x.equals(math.inf), math.nan, right)

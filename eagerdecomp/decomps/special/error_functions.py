@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from eagerdecomp.decomps.math import coefficients as ratios
+from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.double_double import exponential, logarithm, product
 from eagerdecomp.decomps.math.operators import Term, choose, ratio
 from eagerdecomp.decomps.math.unary import of_one
@@ -30,7 +30,7 @@ def _exp_of_square(x: Term, factor: float) -> Term:
 
 def _scaled_beyond_half(x: Term) -> Term:
     below = x + 1
-    return (ratio(1 / below, ratios.ERFCX) + 0.75) / below
+    return (ratio(1 / below, coefficients.ERFCX) + 0.75) / below
 
 
 def _one_less_erf(x: Term) -> Term:
@@ -46,7 +46,7 @@ def _erfc(x: Term) -> Term:
     # From 27.3 on nothing is left.
     far = x.clamp(0.5, 28)
     below = far + 1
-    added = ratio(1 / below, ratios.ERFCX)
+    added = ratio(1 / below, coefficients.ERFCX)
     above = added + 0.75
     quotient = above / below
     whole, rest = product(quotient, below)
@@ -77,9 +77,9 @@ def _log_ndtr(x: Term) -> Term:
 def _ndtri(y: Term) -> Term:
     upper = y > 0.5
     q = y - 0.5
-    middle = q * (ratio(0.180625 - q * q, ratios.NDTRI_MIDDLE) + 2.875)
+    middle = q * (ratio(0.180625 - q * q, coefficients.NDTRI_MIDDLE) + 2.875)
     r = (choose(upper, 1 - y, y).log() * -2).sqrt()
-    beyond = r * (1 - ratio(1 / r, ratios.NDTRI_TAIL))
+    beyond = r * (1 - ratio(1 / r, coefficients.NDTRI_TAIL))
     inner = choose(q.abs() <= 0.425, middle, choose(upper, beyond, -beyond))
     ends = choose(y.equals(0), -math.inf, choose(y.equals(1), math.inf, inner))
     return choose((y < 0) | (y > 1), math.nan, ends)
@@ -87,8 +87,8 @@ def _ndtri(y: Term) -> Term:
 
 def _of_both_signs(y: Term, size: Term, root: Term, rest: Term | float) -> Term:
     """The inverse beside the origin, and beyond by `root`, of which `rest` is to be added to it."""
-    middle = y + y * (ratio(0.5625 - y * y, ratios.ERFINV_MIDDLE) - 0.125)
-    beyond = (root - 0.3125) + (rest - ratio(1 / root, ratios.ERFINV_TAIL))
+    middle = y + y * (ratio(0.5625 - y * y, coefficients.ERFINV_MIDDLE) - 0.125)
+    beyond = (root - 0.3125) + (rest - ratio(1 / root, coefficients.ERFINV_TAIL))
     inner = choose(size <= 0.75, middle, choose(y > 0, beyond, -beyond))
     inside = choose(y.equals(0), y, inner)  # the sum of a zero and of its negative part has no sign
     return choose(size < 1, inside, choose(size.equals(1), y * math.inf, math.nan))

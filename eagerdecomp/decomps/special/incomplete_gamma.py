@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math import coefficients as ratios
+from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.operators import Term, choose, ratio
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import not_implemented
@@ -63,7 +63,7 @@ def _half_square(x: Term, a: Term, near: Term) -> Term:
     over = (x - a) / a
     r = over / (over + 2)
     square = r * r
-    return choose(near, r * over - square * r * ratio(square, ratios.LOG1P_REST) * 2, over - (x / a).log())
+    return choose(near, r * over - square * r * ratio(square, coefficients.LOG1P_REST) * 2, over - (x / a).log())
 
 
 def _front(x: Term, a: Term, of_large: Term) -> Term:
@@ -72,7 +72,7 @@ def _front(x: Term, a: Term, of_large: Term) -> Term:
     # The exponential in two halves, since beside a power the whole of it may be nothing where the product is not.
     half = (x * -0.5).exp()
     shifted = small + 2
-    of_small = half * (x / shifted) ** small * small.exp() * half / (shifted.sqrt() * ratio(small, ratios.GAMMA_UNDER_12))
+    of_small = half * (x / shifted) ** small * small.exp() * half / (shifted.sqrt() * ratio(small, coefficients.GAMMA_UNDER_12))
     return choose(a < _LARGE, of_small, of_large)
 
 
@@ -81,7 +81,7 @@ def _front(x: Term, a: Term, of_large: Term) -> Term:
 
 def _uniform(a: Term, inverse: Term, eta: Term, exponential: Term, front: Term, below: Term, count: int) -> Term:
     """Temme's expansion. Its double sum over powers of `eta` and of ``1 / a`` is one over polynomials that a recurrence gives."""
-    first, *rest = ratios.INCOMPLETE_GAMMA_UNIFORM[1 : count + 1]
+    first, *rest = coefficients.INCOMPLETE_GAMMA_UNIFORM[1 : count + 1]
     power, before, last = eta, Term(aten.full_like.default(eta.tensor, 1)), eta
     total = last * rest[0] + first
     for j, coefficient in enumerate(rest[1:], 2):
@@ -90,7 +90,7 @@ def _uniform(a: Term, inverse: Term, eta: Term, exponential: Term, front: Term, 
         total = _plus(total, last, coefficient)
     z = eta.abs() * (a / 2).sqrt()
     t = 1 / (z + 1)
-    complement = choose(z < 0.5, 1 - z.erf(), t * (ratio(t, ratios.ERFCX) + 0.75) * exponential)
+    complement = choose(z < 0.5, 1 - z.erf(), t * (ratio(t, coefficients.ERFCX) + 0.75) * exponential)
     beside = front * total
     return complement * 0.5 + choose(below, -beside, beside)
 
@@ -116,7 +116,7 @@ def _fraction(x: Term, a: Term, below: Term, count: int) -> Term:
 def _alternating(x: Term, a: Term, count: int) -> Term:
     """Above: ``1 - (1 + u) (1 + v)``, with ``1 + u = x^a / Gamma(a + 1)`` and `v` the series; nothing cancels as `a` goes to 0."""
     x, a = x.clamp(None, _SERIES_TO), a.clamp(None, _SERIES_TO + 0.25)
-    u = (a * (x.log() - ratio(a, ratios.LOG_FACTORIAL))).expm1()
+    u = (a * (x.log() - ratio(a, coefficients.LOG_FACTORIAL))).expm1()
     sum_of = 1 / (a + count)
     for n in range(count - 1, 0, -1):
         sum_of = _plus(1 / (a + n), sum_of * x, -1 / (n + 1))
@@ -136,7 +136,7 @@ def _shares(a: Term, x: Term, lengths: _Lengths) -> tuple[Term, Term]:
     eta = choose(x < a, -1.0, 1.0) * (half_square * 2).sqrt()
     eta = choose(near, eta, 0.0)
     inverse = 1 / a.clamp(_LARGE)
-    front = exponential * (inverse / (2 * math.pi)).sqrt() / ratio(inverse, ratios.STIRLING)
+    front = exponential * (inverse / (2 * math.pi)).sqrt() / ratio(inverse, coefficients.STIRLING)
     value = _front(x, a, front) * _fraction(x, a, below, lengths.fraction)
     alternating = (x < _SERIES_TO) & Term(aten.logical_not.default(below.tensor))
     value = choose(alternating, _alternating(x, a, lengths.alternating), value)

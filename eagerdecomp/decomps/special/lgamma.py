@@ -11,7 +11,7 @@ import math
 
 import torch
 
-from eagerdecomp.decomps.math import coefficients as ratios
+from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.double_double import logarithm, product, split, total
 from eagerdecomp.decomps.math.operators import Term, choose, polynomial, ratio
 from eagerdecomp.decomps.math.unary import of_one
@@ -48,7 +48,7 @@ def _lgamma_beside_2(u: Term) -> tuple[Term, Term]:
     both, dropped = total(u, square)
     line, below = _less_a_line(u, 0.421875, 0.09375)
     rough, missed = product(both, line)
-    return rough, missed + (lost + dropped) * line + both * (below + ratio(u, ratios.LGAMMA_BESIDE_2))
+    return rough, missed + (lost + dropped) * line + both * (below + ratio(u, coefficients.LGAMMA_BESIDE_2))
 
 
 def _between(x: Term, whole: Term) -> tuple[Term, Term]:
@@ -70,7 +70,7 @@ def _lgamma_far(size: Term, logarithms: tuple[Term, Term]) -> tuple[Term, Term]:
     twelfth = inverse * _TWELFTH
     whole, part = product(twelfth, size)
     rough, dropped = total(rough, twelfth)
-    series = dropped + inverse * (((_TWELFTH - whole) - part) + _TWELFTH_REST + square * ratio(square, ratios.LGAMMA_TAIL))
+    series = dropped + inverse * (((_TWELFTH - whole) - part) + _TWELFTH_REST + square * ratio(square, coefficients.LGAMMA_TAIL))
     # Of what is near the end of the range no product has a rest.
     return rough, choose(size < 1e290, missed + (rest + less * lost + _LGAMMA_CONSTANT_REST + series), 0.0)
 
@@ -98,11 +98,11 @@ def _lgamma_short(x: Term) -> Term:
     small, far = size < 0.5, size >= 4
     log = choose(far | small, size, choose(size < 3, 1.0, size - 1)).log()
     first = choose(small, x, choose(size < 3, size, size.clamp(None, 4) - 1) - 1)
-    near = first * (first - 1) * (0.5625 - first * 0.125 + ratio(first + 0.5, ratios.LGAMMA_NEAR))
+    near = first * (first - 1) * (0.5625 - first * 0.125 + ratio(first + 0.5, coefficients.LGAMMA_NEAR))
     near = near + choose(small, -log, log)
     inverse = 1 / size
     square = inverse * inverse
-    series = inverse * (square * ratio(square, ratios.LGAMMA_TAIL) + _TWELFTH)
+    series = inverse * (square * ratio(square, coefficients.LGAMMA_TAIL) + _TWELFTH)
     large = (size - 0.5) * (log - 1) + (series + _LGAMMA_CONSTANT)
     right = choose(far, large, near)
     beside = _from_whole(x).abs()
@@ -114,12 +114,12 @@ def _log_sine(beside: Term) -> tuple[Term, Term]:
     square, lost = product(beside, beside)
     line, below = _less_a_line(square, -1.640625, 0.625)
     rough, missed = product(square, line)
-    return rough, missed + square * (below + ratio(square, ratios.LOG_SINE)) + lost * (line - square * 0.625)
+    return rough, missed + square * (below + ratio(square, coefficients.LOG_SINE)) + lost * (line - square * 0.625)
 
 
 def _log_sine_short(beside: Term) -> Term:
     square = beside * beside
-    return square * (ratio(square, ratios.LOG_SINE) - 1.640625 - square * 0.625)
+    return square * (ratio(square, coefficients.LOG_SINE) - 1.640625 - square * 0.625)
 
 
 def _on_both_sides(x: Term, size: Term, beside: Term, right: Term, mirrored: Term) -> Term:
