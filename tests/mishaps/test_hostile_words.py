@@ -199,7 +199,6 @@ LINES: list[list[str]] = [
     ["compare", "--against", "native", "WORD"],
     ["conformance", "WORD"],
     ["conformance", "none:none", "--ops", "WORD"],
-    ["bench", "--only", "none,WORD"],
     ["demo", "--ops", "WORD"],
     ["demo", "--steps", "WORDx"],
     ["new-backend", "0WORD"],

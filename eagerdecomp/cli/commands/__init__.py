@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eagerdecomp.cli.commands import bench, blame, compare, conformance, demo, explain, new_backend, opset, plan, report, run, trace
+from eagerdecomp.cli.commands import blame, compare, conformance, demo, explain, new_backend, opset, plan, report, run, trace
 from eagerdecomp.cli.commands.command import Command
 
 __all__ = ["COMMANDS"]
@@ -19,5 +19,4 @@ COMMANDS: tuple[Command, ...] = (
     conformance.COMMAND,
     opset.COMMAND,
     new_backend.COMMAND,
-    bench.COMMAND,
 )

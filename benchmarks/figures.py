@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from eagerdecomp.bench.timing import Spread, geometric_mean
+from benchmarks.timing import Spread, geometric_mean
 
 __all__ = ["Figure", "Section", "Settings", "markdown", "section_json"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp.bench import (
+from benchmarks import (
     cold,
     compared,
     fused,
@@ -26,8 +26,8 @@ from eagerdecomp.bench import (
     verify,
     writeback,
 )
-from eagerdecomp.bench.chart import svg
-from eagerdecomp.bench.figures import Section, Settings, markdown, section_json
+from benchmarks.chart import svg
+from benchmarks.figures import Section, Settings, markdown, section_json
 
 __all__ = ["FULL", "QUICK", "SECTIONS", "drawn", "machine", "run", "told", "told_json"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.cases import ADAMW
+from benchmarks.figures import Figure, Section, Settings
+from benchmarks.timing import Contestant, Spread, joint, race, ratios
 from eagerdecomp._torch.ops import builtin
-from eagerdecomp.bench.cases import ADAMW
-from eagerdecomp.bench.figures import Figure, Section, Settings
-from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 __all__ = ["in_fresh_process"]
@@ -13,7 +14,7 @@ __all__ = ["in_fresh_process"]
 def in_fresh_process(module: str, *words: str) -> Any:
     """What ``python -m module words`` prints last, as a line of JSON."""
     command = [sys.executable, "-m", module, *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with exit code {done.returncode}:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])

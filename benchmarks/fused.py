@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
+from benchmarks.cases import ADAMW
+from benchmarks.figures import Figure, Section, Settings
+from benchmarks.timing import Contestant, Spread, joint, race, ratios
 from eagerdecomp._torch.ops import builtin
 from eagerdecomp.backends.inductor_hook import cpp_compiler, inductor_hook
-from eagerdecomp.bench.cases import ADAMW
-from eagerdecomp.bench.figures import Figure, Section, Settings
-from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import core_aten

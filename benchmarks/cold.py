@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
+from benchmarks.cases import TINY
+from benchmarks.cases import chosen as chosen_cases
+from benchmarks.figures import Figure, Section, Settings
+from benchmarks.fresh import in_fresh_process
+from benchmarks.nets import KINDS, NETS, chosen, job, jobs
+from benchmarks.rivals import Naive, Noop
+from benchmarks.timing import Contestant, Spread, block, geometric_mean, quiet_collector
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.backends.recorder import BackendRecorder
-from eagerdecomp.bench.cases import TINY
-from eagerdecomp.bench.cases import chosen as chosen_cases
-from eagerdecomp.bench.figures import Figure, Section, Settings
-from eagerdecomp.bench.fresh import in_fresh_process
-from eagerdecomp.bench.nets import KINDS, NETS, chosen, job, jobs
-from eagerdecomp.bench.rivals import Naive, Noop
-from eagerdecomp.bench.timing import Contestant, Spread, block, geometric_mean, quiet_collector
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 
@@ -28,7 +28,7 @@ __all__ = ["measure"]
 
 _WORST = 5
 _PASSES = 20
-_THIS = "eagerdecomp.bench.cold"
+_THIS = "benchmarks.cold"
 
 
 def measure(settings: Settings, tell: Callable[[str], None]) -> Section:

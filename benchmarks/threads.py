@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from eagerdecomp.bench.figures import Figure, Section, Settings
-from eagerdecomp.bench.fresh import in_fresh_process
-from eagerdecomp.bench.rivals import Noop
-from eagerdecomp.bench.timing import Spread, quiet_collector, ratios
+from benchmarks.figures import Figure, Section, Settings
+from benchmarks.fresh import in_fresh_process
+from benchmarks.rivals import Noop
+from benchmarks.timing import Spread, quiet_collector, ratios
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 from eagerdecomp.runtime.cache import ProgramCache
@@ -45,7 +45,7 @@ def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
     """Wall time of the same passes, dealt out to one thread or several; in a process of its own, since torch's flag for modes being
     on is the whole process's, and modes of its own class that several threads enter leave it wrong."""
     tell("threads")
-    rows = in_fresh_process("eagerdecomp.bench.threads", str(settings.rounds), str(_PASSES // (10 if settings.quick else 1)))
+    rows = in_fresh_process("benchmarks.threads", str(settings.rounds), str(_PASSES // (10 if settings.quick else 1)))
     alone = rows[0]["times"]["ours"]
     figures = []
     for row in rows:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from eagerdecomp.bench.timing import Contestant, Spread, block, geometric_mean, joint, quiet_collector, race, ratios
+from benchmarks.timing import Contestant, Spread, block, geometric_mean, joint, quiet_collector, race, ratios
 
 
 class FakeTime:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from eagerdecomp.bench.figures import Figure, Section
+from benchmarks.figures import Figure, Section
 
 __all__ = ["svg"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from eagerdecomp.bench.chart import svg
-from eagerdecomp.bench.figures import Figure, Section, markdown, section_json
+from benchmarks.chart import svg
+from benchmarks.figures import Figure, Section, markdown, section_json
 
 SVG = "{http://www.w3.org/2000/svg}"
 

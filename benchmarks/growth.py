@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from eagerdecomp.bench.figures import Figure, Section, Settings
-from eagerdecomp.bench.nets import NETS, VOCABULARY
-from eagerdecomp.bench.rivals import Noop
-from eagerdecomp.bench.timing import Contestant, block, quiet_collector
+from benchmarks.figures import Figure, Section, Settings
+from benchmarks.nets import NETS, VOCABULARY
+from benchmarks.rivals import Noop
+from benchmarks.timing import Contestant, block, quiet_collector
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 from eagerdecomp.runtime.cache import ProgramCache

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.cases import CASES, TINY, Case
+from benchmarks.figures import Figure, Section, Settings
+from benchmarks.rivals import Naive
+from benchmarks.timing import geometric_mean
 from eagerdecomp._torch.ops import builtin
 from eagerdecomp.backends.recorder import BackendRecorder
-from eagerdecomp.bench.cases import CASES, TINY, Case
-from eagerdecomp.bench.figures import Figure, Section, Settings
-from eagerdecomp.bench.rivals import Naive
-from eagerdecomp.bench.timing import geometric_mean
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 

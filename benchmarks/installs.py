@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from benchmarks.cases import TINY, chosen
+from benchmarks.figures import Figure, Section, Settings
+from benchmarks.timing import Contestant, Spread, block, joint, quiet_collector, ratios
 from eagerdecomp._torch.ops import builtin
-from eagerdecomp.bench.cases import TINY, chosen
-from eagerdecomp.bench.figures import Figure, Section, Settings
-from eagerdecomp.bench.timing import Contestant, Spread, block, joint, quiet_collector, ratios
 from eagerdecomp.frontends.installation import install
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten

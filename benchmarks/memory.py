@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from eagerdecomp.bench.figures import Figure, Section, Settings
-from eagerdecomp.bench.fresh import in_fresh_process
-from eagerdecomp.bench.nets import KINDS, chosen, job, jobs
+from benchmarks.figures import Figure, Section, Settings
+from benchmarks.fresh import in_fresh_process
+from benchmarks.nets import KINDS, chosen, job, jobs
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 
@@ -46,7 +46,7 @@ def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
     """One warm pass of every model under the profiler, natively and under the mode; in a process of its own, where the
     profiler may talk."""
     tell("memory")
-    rows = in_fresh_process("eagerdecomp.bench.memory", "quick" if settings.quick else "full")
+    rows = in_fresh_process("benchmarks.memory", "quick" if settings.quick else "full")
     figures = []
     for name, key in (("peak ours / native", "ratio"), ("growth ours / native", "growth_ratio")):
         for kind in KINDS:

@@ -12,10 +12,10 @@ import torch
 from compare import assert_same
 
 import eagerdecomp as ed
+from benchmarks.cases import CASES, COMMON, SIZES, TINY, Case
+from benchmarks.ops import contestants
+from benchmarks.rivals import Floor, Naive, Noop, arrival, floor
 from eagerdecomp._torch.ops import builtin
-from eagerdecomp.bench.cases import CASES, COMMON, SIZES, TINY, Case
-from eagerdecomp.bench.ops import contestants
-from eagerdecomp.bench.rivals import Floor, Naive, Noop, arrival, floor
 
 CORE = ed.core_aten()
 DECOMPOSED = [case for case in CASES if case.op not in CORE]

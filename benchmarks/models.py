@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from eagerdecomp.bench.figures import Figure, Section, Settings
-from eagerdecomp.bench.nets import KINDS, Net, chosen, job, jobs
-from eagerdecomp.bench.rivals import Noop
-from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
+from benchmarks.figures import Figure, Section, Settings
+from benchmarks.nets import KINDS, Net, chosen, job, jobs
+from benchmarks.rivals import Noop
+from benchmarks.timing import Contestant, Spread, joint, race, ratios
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from benchmarks.cases import COMMON, SIZES, TINY, Case, Size, chosen
+from benchmarks.figures import Figure, Section, Settings
+from benchmarks.rivals import Naive, Noop, floor
+from benchmarks.timing import Contestant, Spread, joint, race, ratios
 from eagerdecomp._torch.ops import builtin
 from eagerdecomp.backends.recorder import BackendRecorder
-from eagerdecomp.bench.cases import COMMON, SIZES, TINY, Case, Size, chosen
-from eagerdecomp.bench.figures import Figure, Section, Settings
-from eagerdecomp.bench.rivals import Naive, Noop, floor
-from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import core_aten
 

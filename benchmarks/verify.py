@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from benchmarks.figures import Figure, Section, Settings
+from benchmarks.nets import chosen, job, jobs
+from benchmarks.timing import Contestant, Spread, joint, race, ratios
 from eagerdecomp._torch.ops import OpOverload, builtin
-from eagerdecomp.bench.figures import Figure, Section, Settings
-from eagerdecomp.bench.nets import chosen, job, jobs
-from eagerdecomp.bench.timing import Contestant, Spread, joint, race, ratios
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, core_aten

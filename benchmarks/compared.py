@@ -10,17 +10,17 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from benchmarks.cases import TINY, Case, chosen
+from benchmarks.figures import Figure, Section, Settings
+from benchmarks.nets import Net, job, jobs
+from benchmarks.nets import chosen as chosen_nets
+from benchmarks.rivals import Naive, floor
+from benchmarks.timing import Contestant, block, geometric_mean, joint, quiet_collector, race, ratios
 from eagerdecomp._torch.decomp_tables import core_table
 from eagerdecomp._torch.dynamo import compiled_by
 from eagerdecomp._torch.ops import builtin
 from eagerdecomp.backends.inductor_hook import cpp_compiler
 from eagerdecomp.backends.recorder import BackendRecorder
-from eagerdecomp.bench.cases import TINY, Case, chosen
-from eagerdecomp.bench.figures import Figure, Section, Settings
-from eagerdecomp.bench.nets import Net, job, jobs
-from eagerdecomp.bench.nets import chosen as chosen_nets
-from eagerdecomp.bench.rivals import Naive, floor
-from eagerdecomp.bench.timing import Contestant, block, geometric_mean, joint, quiet_collector, race, ratios
 from eagerdecomp.dispatcher.device_kernels import DeviceKernels
 from eagerdecomp.frontends.installation import install
 from eagerdecomp.frontends.mode import EagerDecompMode

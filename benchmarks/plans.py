@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from statistics import median
 
-from eagerdecomp.bench.figures import Figure, Section, Settings
-from eagerdecomp.bench.nets import Net, chosen, job
+from benchmarks.figures import Figure, Section, Settings
+from benchmarks.nets import Net, chosen, job
 from eagerdecomp.coverage.analysis import plan
 from eagerdecomp.ops.opset import OpSet, core_aten, infra, prims
 

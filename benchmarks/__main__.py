@@ -1,0 +1,81 @@
+"""Measure what the mode costs, on this machine: ``python -m benchmarks`` from a checkout."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from benchmarks import suite
+from eagerdecomp.cli.commands.command import EXIT_CODES, INTERRUPTED, add_json, output_file, shown
+from eagerdecomp.host.import_path import UsageError
+
+__all__ = ["main"]
+
+_EPILOG = f"""examples:
+  python -m benchmarks --json ratios.json --svg ratios.svg
+  python -m benchmarks --quick --only ops,models
+
+measurements: {", ".join(suite.SECTIONS)}
+
+It prints Markdown: for each measurement what was done, a table of ratios with their quartiles, and the worst
+cases. A full run takes some minutes.
+
+{EXIT_CODES}"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the measurements that the command line names; the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--only", metavar="NAMES", help="some measurements, by comma: ops, kernels, models, ... (default: all)")
+    parser.add_argument("--quick", action="store_true", help="a small part of everything, in under a minute")
+    add_json(parser, "every single result")
+    parser.add_argument("--svg", metavar="FILE", help="draw the ratios there")
+    args = parser.parse_args(argv)
+    names = args.only.split(",") if args.only else list(suite.SECTIONS)
+    unknown = [name for name in names if name not in suite.SECTIONS]
+    if unknown:
+        parser.error(f"--only {','.join(unknown)}: choose from {', '.join(suite.SECTIONS)}")
+    try:
+        _run(args, names)
+    except UsageError as error:
+        print(f"python -m benchmarks: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _run(args: argparse.Namespace, names: Sequence[str]) -> None:
+    settings = suite.QUICK if args.quick else suite.FULL
+    with output_file("--json", args.json) as write_json, output_file("--svg", args.svg) as write_svg, _told_on_terminal() as tell:
+        sections = suite.run(names, settings, tell)
+        tell("")
+        shown(args)(suite.told(sections))
+        write_json(json.dumps(suite.told_json(sections, settings), indent=1) + "\n")
+        write_svg(suite.drawn(sections))
+
+
+@contextmanager
+def _told_on_terminal() -> Iterator[Callable[[str], None]]:
+    """A function that shows what is under way in one line of stderr that renews itself; nothing where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    try:
+        yield lambda text: print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+    finally:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

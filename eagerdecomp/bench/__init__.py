@@ -1,1 +1,0 @@
-"""The measurements behind `eagerdecomp bench`: machinery, rivals, and a file for each measurement."""
