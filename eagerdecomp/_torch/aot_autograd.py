@@ -1,7 +1,7 @@
 """What the library uses of torch's private parts to trace ops as eager runs them: AOTAutograd takes some apart in Python, by bodies
 registered with its dispatcher, to other values, shapes and strides than those of the kernels and gradients that eager has for them.
 
-As in `_torch`, each name has a test in ``tests/test_torch_private*.py``.
+As in `_torch`, each name has a test in ``tests/_torch``.
 """
 
 from __future__ import annotations

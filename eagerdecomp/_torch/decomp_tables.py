@@ -1,6 +1,6 @@
 """torch's own decompositions, found by its private names: the whole table, the Core ATen part, the references.
 
-As in `_torch`, each name has a test in ``tests/test_torch_private*.py``.
+As in `_torch`, each name has a test in ``tests/_torch``.
 """
 
 from __future__ import annotations

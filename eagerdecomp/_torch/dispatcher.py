@@ -1,6 +1,6 @@
 """What the library uses of torch's private dispatcher: device keys, kernels registered for a while, what is on in this thread.
 
-As in `_torch`, each name has a test in ``tests/test_torch_private*.py``.
+As in `_torch`, each name has a test in ``tests/_torch``.
 """
 
 from __future__ import annotations

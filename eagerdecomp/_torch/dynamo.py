@@ -1,6 +1,6 @@
 """What the library uses of torch's private parts to be a backend of `torch.compile`; Dynamo is imported where it is first needed.
 
-As in `_torch`, each name has a test in ``tests/test_torch_private*.py``.
+As in `_torch`, each name has a test in ``tests/_torch``.
 """
 
 from __future__ import annotations

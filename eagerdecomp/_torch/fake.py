@@ -1,6 +1,6 @@
 """What the library uses of torch's private parts so that a run on fake tensors calls what an eager run does.
 
-As in `_torch`, each name has a test in ``tests/test_torch_private*.py``.
+As in `_torch`, each name has a test in ``tests/_torch``.
 """
 
 from __future__ import annotations

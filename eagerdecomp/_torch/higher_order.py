@@ -1,7 +1,7 @@
 """What the library uses of torch's private parts to run all of a program under a mode: higher-order ops (`torch.cond`,
 `flex_attention`) and compiled regions too.
 
-As in `_torch`, each name has a test in ``tests/test_torch_private*.py``.
+As in `_torch`, each name has a test in ``tests/_torch``.
 """
 
 from __future__ import annotations
