@@ -21,6 +21,9 @@ _GIVEN_NUMBERS = {"aten::expand": (0,)}
 
 _NUMBERS = frozenset({bool, int, float, complex})
 
+#: Integer dtypes narrower than int64, and of how many bits they are.
+_BITS = {dtype: torch.iinfo(dtype).bits for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32)}
+
 #: Dtypes of tensors made of numbers, by the number's type, the default dtype, and of each other tensor its dtype and whether it has
 #: dimensions.
 _dtypes: dict[Any, torch.dtype] = {}
@@ -167,6 +170,9 @@ def _tensor_of(value: Any, args: Sequence[Any], make: Callable[..., Any]) -> Any
     dtype = _dtypes.get(kind)
     if dtype is None:
         dtype = _dtypes[kind] = _dtype_of(value, tensors)
+    if dtype in _BITS and isinstance(value, int):  # a wrapped number is int64, and casts drop the bits above
+        low = torch.iinfo(dtype).min
+        value = (value - low) % (1 << _BITS[dtype]) + low
     return make(value, dtype=dtype)
 
 
