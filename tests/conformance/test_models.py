@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from weekly import this_weeks
 
 import eagerdecomp as ed
+from eagerdecomp.frontends import installation
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -295,7 +296,7 @@ def test_the_command_judges_compiled_models(tmp_path: Path, capsys: pytest.Captu
 
 def _nothing_is_installed(x: Tensor) -> Tensor:
     """Right in eager, and off by a little where something is installed."""
-    return x.sigmoid() * (1.01 if ed.installing._installed else 1.0)
+    return x.sigmoid() * (1.01 if installation._installed else 1.0)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +313,7 @@ def test_an_installed_set_is_judged_alike(function: Callable[[Tensor], Tensor], 
     assert [one.column for one in others] == ["eval", "inference_mode", "train"]
     for one in others:
         assert (one.status, bool(one.missing)) == (status, status == "unsupported")
-    assert not ed.installing._installed
+    assert not installation._installed
 
 
 def test_the_command_judges_what_is_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
