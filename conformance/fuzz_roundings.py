@@ -14,7 +14,7 @@ from conformance.fuzz_limits import FACTORED, NOT_FINITE, NUCLEAR, WRONG_IN_HALF
 from eagerdecomp._torch.ops import OpOverload, has_kernel
 from eagerdecomp.eager import compare as judging
 from eagerdecomp.eager.observe import Caught, leaves_of, mapped
-from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite
 
 __all__ = [

@@ -19,7 +19,7 @@ from typing import Any
 import mpmath as mp
 
 mp.mp.dps = 60
-FILE = Path(__file__).parents[1] / "eagerdecomp" / "ratios.py"
+FILE = Path(__file__).parents[1] / "eagerdecomp" / "decomps" / "math" / "coefficients.py"
 
 
 @dataclass(frozen=True)

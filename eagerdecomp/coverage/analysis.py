@@ -9,8 +9,8 @@ from typing import Any
 from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload, torch_release
 from eagerdecomp.coverage.model_ops import ModelCalls, model_calls
 from eagerdecomp.coverage.next_kernels import SmallSet, choose_kernels, fewest_kernels, smallest_set
+from eagerdecomp.coverage.op_plan import OpPlan
 from eagerdecomp.coverage.plan_report import Plan
-from eagerdecomp.coverage.planned import OpPlan
 from eagerdecomp.coverage.routes import Routes, op_named
 from eagerdecomp.coverage.user_rules import with_rules
 from eagerdecomp.decomps.last_resort import small_sets

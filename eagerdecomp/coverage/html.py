@@ -9,7 +9,7 @@ from html import escape
 from typing import NamedTuple
 
 from eagerdecomp.coverage.next_kernels import Kernel
-from eagerdecomp.coverage.planned import STATUSES, OpPlan
+from eagerdecomp.coverage.op_plan import STATUSES, OpPlan
 from eagerdecomp.host.html import document, name_html
 
 __all__ = ["Sheet", "page"]

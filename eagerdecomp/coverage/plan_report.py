@@ -10,7 +10,7 @@ from typing import Any
 
 from eagerdecomp.coverage.html import Sheet, page
 from eagerdecomp.coverage.next_kernels import Kernel
-from eagerdecomp.coverage.planned import STATUSES, OpPlan
+from eagerdecomp.coverage.op_plan import STATUSES, OpPlan
 from eagerdecomp.coverage.routes import Route
 from eagerdecomp.errors import PlanError
 

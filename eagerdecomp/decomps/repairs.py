@@ -14,8 +14,7 @@ from eagerdecomp._torch.decomp_tables import full_table, reference
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import same_storage
 from eagerdecomp.eager.messages import dimension_error, not_held
-from eagerdecomp.eager.precision import HALF
-from eagerdecomp.eager.promotion import promoted
+from eagerdecomp.eager.promotion import HALF, promoted
 from eagerdecomp.rules.rule import Rule, own
 from eagerdecomp.rules.writeback import can_cast
 

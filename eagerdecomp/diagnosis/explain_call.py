@@ -14,7 +14,7 @@ from eagerdecomp._torch.modes import DispatchMode, no_current_modes, without_tor
 from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket, has_kernel, resolve_packet
 from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.diagnosis.explanation import Explanation, Step, Way, count_text
-from eagerdecomp.diagnosis.unsupported import unsupported_error
+from eagerdecomp.diagnosis.no_route import unsupported_error
 from eagerdecomp.dispatcher.composites import kept_of
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.ops.backend import Backend, as_backend

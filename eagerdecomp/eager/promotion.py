@@ -13,14 +13,18 @@ from eagerdecomp.eager.messages import scalar_type_name
 
 __all__ = [
     "FLOAT8",
+    "HALF",
     "RARE",
     "WIDE_UNSIGNED",
     "computed_in",
     "floating",
     "holds_magnitudes",
+    "in_type",
     "number_like",
     "promote_types",
     "promoted",
+    "wide_type",
+    "widened",
 ]
 
 
@@ -103,3 +107,23 @@ def number_like(like: Tensor, value: complex) -> Tensor:
 def holds_magnitudes(target: Tensor, of: Tensor) -> bool:
     """Whether eager copies magnitudes of complex numbers to `target`: to any type but another complex one."""
     return of.dtype.is_complex and (target.dtype is of.dtype or not target.dtype.is_complex)
+
+
+aten = torch.ops.aten
+
+HALF = frozenset({torch.float16, torch.bfloat16})
+
+
+def wide_type(dtype: torch.dtype) -> torch.dtype:
+    """The type that eager computes a dtype in."""
+    return torch.float32 if dtype in HALF else dtype
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """The tensor in the type that eager computes it in."""
+    return in_type(tensor, wide_type(tensor.dtype))
+
+
+def in_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor in this dtype; itself where it has it."""
+    return tensor if tensor.dtype is dtype else aten._to_copy.default(tensor, dtype=dtype)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.strides import memory_order
 from eagerdecomp.ops.schema import arguments_of, facts_of
 

@@ -12,8 +12,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.eager.layouts import all_row_major, iterator_strides
-from eagerdecomp.eager.precision import wide_type
-from eagerdecomp.eager.promotion import floating, promoted
+from eagerdecomp.eager.promotion import floating, promoted, wide_type
 from eagerdecomp.ops.plumbing import READ
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.rules.rule import Call, Rule, linked

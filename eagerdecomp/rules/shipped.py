@@ -13,7 +13,7 @@ from eagerdecomp._torch.ops import OpOverload, call_at_key, has_kernel
 from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.determinism import warns
 from eagerdecomp.eager.layouts import LAYOUTS, laid_out
-from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.unsupported_layouts import of_plain_tensors
 from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite
 from eagerdecomp.rules.rule import Rule

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.diagnosis.explain_call import explain_on, one_overload
 from eagerdecomp.diagnosis.explanation import Explanation
-from eagerdecomp.diagnosis.unsupported import unsupported_error
+from eagerdecomp.diagnosis.no_route import unsupported_error
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, resolve_ops
 from eagerdecomp.ops.schema import arguments_of, writes_several

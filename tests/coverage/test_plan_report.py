@@ -17,8 +17,8 @@ from weekly import WEEK
 
 import eagerdecomp as ed
 from eagerdecomp.coverage.analysis import aten_ops
+from eagerdecomp.coverage.op_plan import OpPlan
 from eagerdecomp.coverage.plan_report import Plan
-from eagerdecomp.coverage.planned import OpPlan
 from eagerdecomp.coverage.routes import Route
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

@@ -16,7 +16,7 @@ from eagerdecomp.cli.main import main
 from eagerdecomp.host.source_lines import Line
 from eagerdecomp.insight.profile.html import page
 from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.recorded import Bucket, Bypass, Flow, Head, Miss, Site
+from eagerdecomp.insight.profile.rows import Bucket, Bypass, Flow, Head, Miss, Site
 from eagerdecomp.insight.profile.summary import Digest
 
 NASTY = '</script></title></style></svg><img src=x onerror="window.broken=1">\'&<b>'

@@ -6,7 +6,7 @@ import json
 
 from eagerdecomp.host.source_lines import Line
 from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.recorded import Bucket, Flow, Head, Miss, Site, Unsupported
+from eagerdecomp.insight.profile.rows import Bucket, Flow, Head, Miss, Site, Unsupported
 from eagerdecomp.insight.profile.summary import Digest, file_name
 
 GELU, MUL, ERF, CAT = "aten.gelu.default", "aten.mul.Tensor", "aten.erf.default", "aten.cat.default"

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from eagerdecomp import EagerDecompError, Record, RecordError
-from eagerdecomp.insight.profile.record import Bucket, Bypass, Event, Flow, Head, KernelEvent, Line, Miss, Site, Unsupported
+from eagerdecomp.insight.profile.record import Line
+from eagerdecomp.insight.profile.rows import Bucket, Bypass, Event, Flow, Head, KernelEvent, Miss, Site, Unsupported
 
 RECORD = Record(
     Head(

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from on_core import CORE
 
 import eagerdecomp as ed
-from eagerdecomp.insight.profile.record import Record, Site
+from eagerdecomp.insight.profile.record import Record
+from eagerdecomp.insight.profile.rows import Site
 
 FEW = CORE - ["aten.gelu", "aten.gelu_backward", "aten.native_layer_norm"]
 

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.eager.precision import HALF, in_type, widened
-from eagerdecomp.eager.promotion import WIDE_UNSIGNED, number_like
+from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, in_type, number_like, widened
 from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]

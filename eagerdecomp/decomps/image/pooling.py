@@ -30,7 +30,7 @@ from eagerdecomp.decomps.math.pool_windows import (
 )
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import dimension_error, not_implemented, scalar_type_name
-from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]

@@ -19,7 +19,7 @@ from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.decomps.math.interpolation import check_gradient, in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented
-from eagerdecomp.eager.precision import in_type
+from eagerdecomp.eager.promotion import in_type
 from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]

@@ -24,8 +24,7 @@ from eagerdecomp.decomps.math.one_hot_indexing import (
 )
 from eagerdecomp.eager.layouts import iterator_strides
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.eager.precision import HALF
-from eagerdecomp.eager.promotion import FLOAT8, RARE, WIDE_UNSIGNED, number_like
+from eagerdecomp.eager.promotion import FLOAT8, HALF, RARE, WIDE_UNSIGNED, number_like
 from eagerdecomp.eager.strides import in_order, memory_order
 from eagerdecomp.rules.rule import Rule, on_prims
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from eagerdecomp.decomps.math.one_hot_indexing import in_blocks
 from eagerdecomp.eager.messages import not_implemented
-from eagerdecomp.eager.precision import HALF
-from eagerdecomp.eager.promotion import FLOAT8, RARE
+from eagerdecomp.eager.promotion import FLOAT8, HALF, RARE
 from eagerdecomp.rules.rule import Rule, on_prims
 
 __all__ = ["RULES"]

@@ -12,8 +12,7 @@ from torch import Tensor
 from eagerdecomp.decomps.math.one_hot_indexing import along, positions, refusing_types
 from eagerdecomp.decomps.math.pool_windows import check_pool, check_pooled, each_dimension, window_count
 from eagerdecomp.eager.layouts import in_format_of
-from eagerdecomp.eager.precision import HALF
-from eagerdecomp.eager.promotion import number_like
+from eagerdecomp.eager.promotion import HALF, number_like
 from eagerdecomp.rules.rule import Rule, on_prims
 
 __all__ = ["RULES"]

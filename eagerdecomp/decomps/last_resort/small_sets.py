@@ -55,8 +55,7 @@ from eagerdecomp.decomps.math.float64 import (
 from eagerdecomp.eager.checks.arguments import check_topk
 from eagerdecomp.eager.layouts import all_row_major, as_operands, iterator_strides, laid_out
 from eagerdecomp.eager.messages import dimension_error, not_implemented
-from eagerdecomp.eager.precision import HALF, in_type
-from eagerdecomp.eager.promotion import computed_in, floating
+from eagerdecomp.eager.promotion import HALF, computed_in, floating, in_type
 from eagerdecomp.rules.rule import Rule, place_of
 
 __all__ = ["RULES"]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import HALF
 
 __all__ = ["as_rows", "check_attention", "heads_last", "laid_out_as", "scaling_of", "visible", "widened"]
 

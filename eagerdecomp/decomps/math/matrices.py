@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.eager.precision import HALF
-from eagerdecomp.eager.promotion import number_like
+from eagerdecomp.eager.promotion import HALF, number_like
 
 __all__ = [
     "LEAF",

@@ -12,8 +12,7 @@ from torch import Tensor
 from eagerdecomp.eager.checks.matmul import check_addmv, check_baddbmm
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.messages import cpp_name, not_implemented, scalar_type_name
-from eagerdecomp.eager.precision import HALF, in_type
-from eagerdecomp.eager.promotion import promoted
+from eagerdecomp.eager.promotion import HALF, in_type, promoted
 from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.rules.link import kept_numbers
 from eagerdecomp.rules.rule import Call, Rule, linked, own

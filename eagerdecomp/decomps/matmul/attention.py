@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.attention_heads import as_rows, check_attention, heads_last, laid_out_as, scaling_of, visible, widened
-from eagerdecomp.eager.precision import wide_type
+from eagerdecomp.eager.promotion import wide_type
 from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]

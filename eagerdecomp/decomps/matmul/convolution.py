@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import suggested_memory_format
-from eagerdecomp.eager.precision import in_type, widened
+from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.messages import scalar_type_name, shape_text
-from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.rules.rule import Call, NoRoute, Rule, linked, own
 
 __all__ = ["RULES"]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.precision import in_type, widened
+from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.messages import dimension_error, not_implemented, not_true, shape_text
-from eagerdecomp.eager.precision import in_type, widened
+from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.eager.strides import in_order, memory_order
 from eagerdecomp.rules.rule import Call, Rule, linked, own
 

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.messages import cpp_name, not_implemented, scalar_type_name
-from eagerdecomp.eager.precision import HALF
-from eagerdecomp.eager.promotion import computed_in, promoted
+from eagerdecomp.eager.promotion import HALF, computed_in, promoted
 from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.rules.link import formula, kept_number, kept_numbers, relaid
 from eagerdecomp.rules.rule import Call, Rule, linked, own

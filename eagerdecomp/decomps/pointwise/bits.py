@@ -11,8 +11,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import dimension_error, not_implemented
-from eagerdecomp.eager.precision import HALF, in_type
-from eagerdecomp.eager.promotion import FLOAT8, WIDE_UNSIGNED, number_like, promoted
+from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, in_type, number_like, promoted
 from eagerdecomp.eager.strides import is_dense, is_expanded, reach
 from eagerdecomp.rules.rule import Call, Rule, linked, own
 

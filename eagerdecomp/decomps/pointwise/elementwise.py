@@ -12,8 +12,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import cpp_name, not_implemented
-from eagerdecomp.eager.precision import HALF
-from eagerdecomp.eager.promotion import WIDE_UNSIGNED, number_like, promoted
+from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, number_like, promoted
 from eagerdecomp.eager.scalars import cast_number, held_number
 from eagerdecomp.rules.link import formula, kept_number, kept_numbers, relaid
 from eagerdecomp.rules.rule import Call, Rule, linked, own

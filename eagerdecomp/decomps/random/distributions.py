@@ -33,7 +33,7 @@ from eagerdecomp.eager.checks.random import (
     may_warn,
 )
 from eagerdecomp.eager.generators import drawing_from, takes_generator
-from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.scalars import cast_number
 from eagerdecomp.eager.strides import inverse, like_strides, memory_order
 from eagerdecomp.rules.rule import Call, Rule, linked

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from eagerdecomp.eager.generators import drawing_from, takes_generator
 from eagerdecomp.eager.messages import no_cast, not_held, not_implemented, scalar_type_name
-from eagerdecomp.eager.precision import HALF, wide_type
-from eagerdecomp.eager.promotion import RARE
+from eagerdecomp.eager.promotion import HALF, RARE, wide_type
 from eagerdecomp.eager.strides import inverse, memory_order
 from eagerdecomp.rules.rule import Call, Rule, linked, own
 from eagerdecomp.rules.writeback import can_cast, check_overlap, out_writer

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from eagerdecomp.eager.layouts import LAYOUTS, laid_out
 from eagerdecomp.eager.messages import dimension_error, not_implemented, scalar_type_name
-from eagerdecomp.eager.precision import HALF
-from eagerdecomp.eager.promotion import number_like
+from eagerdecomp.eager.promotion import HALF, number_like
 from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]

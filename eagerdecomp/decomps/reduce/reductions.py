@@ -11,8 +11,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.messages import not_implemented
-from eagerdecomp.eager.precision import HALF
-from eagerdecomp.eager.promotion import WIDE_UNSIGNED
+from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED
 from eagerdecomp.rules.rule import Call, Rule, linked, own
 
 __all__ = ["RULES"]

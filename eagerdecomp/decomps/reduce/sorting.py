@@ -10,8 +10,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.eager.precision import in_type
-from eagerdecomp.eager.promotion import computed_in
+from eagerdecomp.eager.promotion import computed_in, in_type
 from eagerdecomp.eager.strides import inverse, memory_order
 from eagerdecomp.ops.plumbing import READ
 from eagerdecomp.rules.rule import Call, Rule, linked, own

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.rules.rule import Call, Rule, linked, own
 
 __all__ = ["RULES"]

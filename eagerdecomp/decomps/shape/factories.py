@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.messages import cpp_name, not_implemented
-from eagerdecomp.eager.precision import HALF, in_type
+from eagerdecomp.eager.promotion import HALF, in_type
 from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.eager.strides import in_order, like_strides
 from eagerdecomp.rules.rule import Call, Rule, linked, own

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.messages import not_held, not_implemented, scalar_type_name
-from eagerdecomp.eager.precision import HALF
-from eagerdecomp.eager.promotion import RARE, WIDE_UNSIGNED
+from eagerdecomp.eager.promotion import HALF, RARE, WIDE_UNSIGNED
 from eagerdecomp.eager.strides import inverse, memory_order
 from eagerdecomp.rules.rule import Call, NoRoute, Rule, linked, own
 

@@ -12,8 +12,8 @@ import torch
 
 from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.double_double import exponential, logarithm, product
+from eagerdecomp.decomps.math.float64 import of_one
 from eagerdecomp.decomps.math.operators import Term, choose, ratio
-from eagerdecomp.decomps.math.unary import of_one
 from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]

@@ -13,8 +13,8 @@ import torch
 
 from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.double_double import logarithm, product, split, total
+from eagerdecomp.decomps.math.float64 import of_one
 from eagerdecomp.decomps.math.operators import Term, choose, polynomial, ratio
-from eagerdecomp.decomps.math.unary import of_one
 from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]

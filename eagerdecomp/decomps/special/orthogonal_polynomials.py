@@ -19,8 +19,7 @@ from eagerdecomp.decomps.math.double_double import product
 from eagerdecomp.decomps.math.operators import Term, choose
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import not_implemented
-from eagerdecomp.eager.precision import HALF
-from eagerdecomp.eager.promotion import floating, promoted
+from eagerdecomp.eager.promotion import HALF, floating, promoted
 from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]

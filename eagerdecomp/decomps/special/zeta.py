@@ -17,8 +17,7 @@ from torch import Tensor
 from eagerdecomp.decomps.math.operators import Term, choose, polynomial
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import not_implemented
-from eagerdecomp.eager.precision import HALF, wide_type
-from eagerdecomp.eager.promotion import floating, promoted
+from eagerdecomp.eager.promotion import HALF, floating, promoted, wide_type
 from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]

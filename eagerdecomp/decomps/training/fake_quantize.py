@@ -17,7 +17,7 @@ from torch import Tensor
 
 from eagerdecomp.decomps.math.interpolation import rounded
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.eager.precision import HALF, in_type, widened
+from eagerdecomp.eager.promotion import HALF, in_type, widened
 from eagerdecomp.rules.rule import Rule, own
 
 __all__ = ["RULES"]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import packet_overloads
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.eager.precision import HALF, wide_type
+from eagerdecomp.eager.promotion import HALF, wide_type
 from eagerdecomp.rules.rule import Call, NoRoute, Rule, linked, to_be_fused
 from eagerdecomp.rules.writeback import block_cutter, columns_in_blocks, functional_of
 

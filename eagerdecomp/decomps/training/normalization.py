@@ -17,7 +17,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.eager.precision import HALF, in_type, widened
+from eagerdecomp.eager.promotion import HALF, in_type, widened
 from eagerdecomp.rules.rule import Call, Rule, linked, own
 from eagerdecomp.rules.writeback import out_writer
 

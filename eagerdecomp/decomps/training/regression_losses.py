@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.messages import no_cast, not_implemented, scalar_type_name
-from eagerdecomp.eager.precision import HALF
-from eagerdecomp.eager.promotion import promoted
+from eagerdecomp.eager.promotion import HALF, promoted
 from eagerdecomp.eager.scalars import cast_number
 from eagerdecomp.rules.rule import Call, Rule, linked
 from eagerdecomp.rules.writeback import can_cast, check_result

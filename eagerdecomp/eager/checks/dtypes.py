@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.eager.precision import HALF
-from eagerdecomp.eager.promotion import WIDE_UNSIGNED, computed_in
+from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, computed_in
 from eagerdecomp.eager.scalars import held_number
 
 __all__ = ["TYPE_CHECKS"]

@@ -13,15 +13,13 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.checks.arguments import ARGUMENT_CHECKS
+from eagerdecomp.eager.checks.arguments import ARGUMENT_CHECKS, NORM_CHECKS
 from eagerdecomp.eager.checks.dtypes import TYPE_CHECKS
 from eagerdecomp.eager.checks.matmul import PRODUCT_CHECKS
-from eagerdecomp.eager.checks.norms import NORM_CHECKS
 from eagerdecomp.eager.checks.shapes import SHAPE_CHECKS, check_few
 from eagerdecomp.eager.determinism import alerts
 from eagerdecomp.eager.messages import cpp_name, dimension_error, not_implemented, scalar_type_name, shape_text
-from eagerdecomp.eager.precision import HALF, wide_type
-from eagerdecomp.eager.promotion import RARE, WIDE_UNSIGNED, computed_in, promoted
+from eagerdecomp.eager.promotion import HALF, RARE, WIDE_UNSIGNED, computed_in, promoted, wide_type
 from eagerdecomp.eager.scalars import held_number, holding
 
 __all__ = ["CHECKS", "EXACT_OUT", "REFUSED", "refusing"]

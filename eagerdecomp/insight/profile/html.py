@@ -8,7 +8,7 @@ from html import escape
 
 from eagerdecomp.host.html import Cell, Column, count_text, document, duration_text, name_html, table
 from eagerdecomp.insight.profile.charts import PICTURE_SCRIPT, PICTURE_STYLE, Ribbon, Steps, columns, flow
-from eagerdecomp.insight.profile.recorded import Bucket, Flow
+from eagerdecomp.insight.profile.rows import Bucket, Flow
 from eagerdecomp.insight.profile.summary import Counts, Digest, LineRow, OpRow, file_name, place_text
 from eagerdecomp.ops.plumbing import is_plumbing_name
 

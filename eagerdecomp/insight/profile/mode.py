@@ -22,14 +22,14 @@ from eagerdecomp._torch.modes import mode_stack
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp._version import __version__
-from eagerdecomp.diagnosis.unsupported import unsupported_error
+from eagerdecomp.diagnosis.no_route import unsupported_error
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import UserLines
 from eagerdecomp.insight.profile.counters import OUTCOMES, Call, Tally, Timeline, buckets_of, bypasses_of, flows_of, sites_of
 from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.recorded import Head, Miss, Unsupported
+from eagerdecomp.insight.profile.rows import Head, Miss, Unsupported
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import OpLike, OpSet

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from eagerdecomp.host.source_lines import Line
-from eagerdecomp.insight.profile.recorded import Bucket, Event, Head
+from eagerdecomp.insight.profile.rows import Bucket, Event, Head
 
 __all__ = ["trace_text"]
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from eagerdecomp.errors import RecordError
 from eagerdecomp.host.source_lines import Line
 from eagerdecomp.insight.profile.perfetto import trace_text
-from eagerdecomp.insight.profile.recorded import Bucket, Bypass, Event, Flow, Head, KernelEvent, Miss, Site, Unsupported
+from eagerdecomp.insight.profile.rows import Bucket, Bypass, Event, Flow, Head, KernelEvent, Miss, Site, Unsupported
 
-__all__ = ["Bucket", "Bypass", "Event", "Flow", "Head", "KernelEvent", "Line", "Miss", "Record", "Site", "Unsupported"]
+__all__ = ["Line", "Record"]
 
 FORMAT = "eagerdecomp record"
 VERSION = 1

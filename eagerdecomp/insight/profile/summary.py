@@ -11,7 +11,7 @@ from typing import Any
 from eagerdecomp.host.html import count_text, duration_text
 from eagerdecomp.host.source_lines import Line
 from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.recorded import Flow, Site, Unsupported
+from eagerdecomp.insight.profile.rows import Flow, Site, Unsupported
 from eagerdecomp.ops.plumbing import is_plumbing_name
 
 __all__ = ["Counts", "Digest", "LineRow", "OpRow", "Wanted", "file_name", "place_text"]

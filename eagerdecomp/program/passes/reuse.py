@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, packet_overloads
-from eagerdecomp.eager.precision import HALF
+from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.strides import is_dense
 from eagerdecomp.ops.schema import facts_of, functional_twin
 from eagerdecomp.program.ir import KernelCall, Program, Slot, evaluate, map_slots, slots_in
