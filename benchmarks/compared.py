@@ -25,7 +25,7 @@ from eagerdecomp.dispatcher.device_kernels import DeviceKernels
 from eagerdecomp.frontends.installation import install
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.opset import OpSet, core_aten
-from eagerdecomp.planner.calls import load_calls
+from eagerdecomp.planner.rule_calls import load_calls
 from eagerdecomp.runtime.cache import ProgramCache
 
 __all__ = ["measure"]

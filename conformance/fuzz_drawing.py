@@ -23,7 +23,7 @@ from eagerdecomp.coverage.routes import op_named
 from eagerdecomp.eager.observe import leaves_of
 from eagerdecomp.ops.call_text import CallTextError, parse_call
 from eagerdecomp.ops.schema import Argument, facts_of, functional_twin
-from eagerdecomp.planner.calls import load_calls
+from eagerdecomp.planner.rule_calls import load_calls
 
 __all__ = ["Drawing", "templates"]
 

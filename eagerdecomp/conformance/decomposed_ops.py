@@ -17,9 +17,8 @@ from eagerdecomp.insight.blame_mode import blame
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.opset import resolve_ops
-from eagerdecomp.planner.calls import load_calls
-from eagerdecomp.planner.for_backend import planner_of
-from eagerdecomp.planner.rule_calls import load_footprints
+from eagerdecomp.planner.planner import planner_of
+from eagerdecomp.planner.rule_calls import load_calls, load_footprints
 from eagerdecomp.verify.findings import Blame
 
 __all__ = ["Program", "programs", "tried"]

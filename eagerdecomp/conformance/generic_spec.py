@@ -12,7 +12,7 @@ from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import FLOATS, LAYOUTS, filled, laid_out
 from eagerdecomp.conformance.spec import Call, Near, Spec
 from eagerdecomp.ops.call_text import CallTextError, parse_call, tensor_like
-from eagerdecomp.planner.calls import load_calls
+from eagerdecomp.planner.rule_calls import load_calls
 
 __all__ = ["examples_of", "spec_of_any"]
 

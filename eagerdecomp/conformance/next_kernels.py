@@ -13,9 +13,8 @@ from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import core_aten
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.planner.calls import load_calls
-from eagerdecomp.planner.for_backend import planner_of
-from eagerdecomp.planner.rule_calls import load_footprints
+from eagerdecomp.planner.planner import planner_of
+from eagerdecomp.planner.rule_calls import load_calls, load_footprints
 
 __all__ = ["openings"]
 

@@ -18,10 +18,8 @@ from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, infra, resolve_ops
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.planner.calls import load_calls
-from eagerdecomp.planner.for_backend import planner_of
-from eagerdecomp.planner.planner import Planner
-from eagerdecomp.planner.rule_calls import load_footprints
+from eagerdecomp.planner.planner import Planner, planner_of
+from eagerdecomp.planner.rule_calls import load_calls, load_footprints
 from eagerdecomp.rules.rule import Rule, index_rules
 
 __all__ = ["aten_ops", "carrying_set", "plan"]

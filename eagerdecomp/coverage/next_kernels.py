@@ -1,6 +1,6 @@
 """Gaps: which kernels to write next, and how small a set can carry given ops.
 
-Both are questions about one graph: an op closes where each of its calls has a way of which every op closes (`closing`), and
+Both are questions about one graph: an op closes where each of its calls has a way of which every op closes (`planner/closure`), and
 a kernel closes its own op. What closes grows with what there is, so a kernel that another one opens is never the better choice, and
 parts of the graph that share no open op are settled apart.
 """
@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eagerdecomp.planner.closing import Clauses, Closing, each_without
+from eagerdecomp.planner.closure import Clauses, Closure, each_without, without_self_calls
+from eagerdecomp.planner.rule_calls import Footprint
 
 __all__ = ["Choice", "Kernel", "Ranked", "SmallSet", "choose_kernels", "fewest_kernels", "rank_kernels", "smallest_set"]
 
@@ -73,17 +74,19 @@ class SmallSet:
 
 def _waiting(clauses: Clauses, closed: Collection[str], wanted: Iterable[str]) -> Clauses:
     """What the wanted ops wait for: the part of the graph that does not close yet, without what does."""
-    found: dict[str, tuple[tuple[frozenset[str], ...], ...]] = {}
+    found: dict[str, list[list[Footprint]]] = {}
     waiting = [op for op in wanted if op not in closed]
     while waiting:
         op = waiting.pop()
         if op in found:
             continue
-        left = [tuple(frozenset(c for c in way if c != op and c not in closed) for way in call) for call in clauses.get(op, ())]
-        found[op] = tuple(call for call in left if all(call))
+        left: list[list[Footprint]] = [
+            [{c: times for c, times in way.items() if c != op and c not in closed} for way in call] for call in clauses.get(op, ())
+        ]
+        found[op] = [call for call in left if all(call)]
         waiting.extend(needed for call in found[op] for way in call for needed in way)
         if left and not found[op]:  # it closes but for calls of its own op: nothing is known to open it but itself
-            found[op] = ((),)
+            found[op] = [[]]
     return found
 
 
@@ -113,7 +116,7 @@ def choose_kernels(
     """
     targets = frozenset(op for op in wanted if op not in closed)
     calls = _waiting(clauses, closed, targets)
-    graph = Closing(calls)
+    graph = Closure(calls)
     candidates = _undominated(graph, [op for op in calls if op in targets or may(op)], lambda op: (avoid(op), op))
     chosen, bound = _share_out([_table(graph, calls, part, targets, count) for part in _parts(calls, candidates)], count)
     return Choice(_in_order(graph, chosen, targets), bound)
@@ -131,7 +134,7 @@ def rank_kernels(
     one that opens most beside those before it, then the others, by what each opens alone."""
     targets = frozenset(op for op in wanted if op not in closed)
     calls = _waiting(clauses, closed, targets)
-    graph = Closing(calls)
+    graph = Closure(calls)
 
     def opened(op: str) -> int:
         return len(targets.intersection(graph.opened_by([op])))
@@ -161,7 +164,7 @@ def fewest_kernels(
     """Kernels that open all the wanted ops: those given `first`, and others of which none can be left out beside them."""
     targets = frozenset(op for op in wanted if op not in closed)
     calls = _waiting(clauses, closed, targets.union(first))
-    graph = Closing(calls)
+    graph = Closure(calls)
     graph.add(first)
     left = targets - graph.closed
     candidates = _undominated(
@@ -178,7 +181,7 @@ def fewest_kernels(
 def smallest_set(clauses: Clauses, base: Collection[str], wanted: Collection[str], avoid: Callable[[str], int]) -> SmallSet:
     """A small set, beside `base`, on which all the wanted ops close: every op that they lead to, less what can be left out, the ops
     that fewest lead to first."""
-    calls = {op: tuple(tuple(way - {op} for way in call) for call in found) for op, found in clauses.items()}
+    calls = without_self_calls(clauses)
     users: dict[str, int] = {}
     for found in calls.values():
         for op in {op for call in found for way in call for op in way}:
@@ -190,7 +193,7 @@ def smallest_set(clauses: Clauses, base: Collection[str], wanted: Collection[str
         if op not in reached and op not in base:
             reached.add(op)
             waiting.extend(needed for call in calls.get(op, ()) for way in call for needed in way)
-    graph = Closing({op: calls[op] for op in reached if op in calls}, base)
+    graph = Closure({op: calls[op] for op in reached if op in calls}, base)
     goal = frozenset(wanted)
     order = sorted(reached, key=lambda op: (-avoid(op), users.get(op, 0), op))
     necessary = [op for op in each_without(graph, order, set()) if not graph.holds(goal)]
@@ -201,7 +204,7 @@ def smallest_set(clauses: Clauses, base: Collection[str], wanted: Collection[str
     return SmallSet(tuple(sorted(reached - spare)), tuple(sorted(necessary)))
 
 
-def _undominated(graph: Closing, ops: Iterable[str], rank: Callable[[str], tuple[int, str]]) -> list[str]:
+def _undominated(graph: Closure, ops: Iterable[str], rank: Callable[[str], tuple[int, str]]) -> list[str]:
     """The ops that no other opens; of those that open each other, the first by rank."""
     alone = {op: frozenset(graph.opened_by([op])) for op in ops}
     openers: dict[str, list[str]] = {op: [] for op in alone}
@@ -258,7 +261,7 @@ class _Table(NamedTuple):
     bounds: list[int]
 
 
-def _table(graph: Closing, calls: Clauses, candidates: Sequence[str], targets: frozenset[str], count: int) -> _Table:
+def _table(graph: Closure, calls: Clauses, candidates: Sequence[str], targets: frozenset[str], count: int) -> _Table:
     most = min(count, len(candidates))
     if len(candidates) <= _EXACT:
         sets, opens = _best_sets(graph, candidates, targets, most)
@@ -268,7 +271,7 @@ def _table(graph: Closing, calls: Clauses, candidates: Sequence[str], targets: f
 
 
 def _best_sets(
-    graph: Closing, candidates: Sequence[str], targets: frozenset[str], most: int
+    graph: Closure, candidates: Sequence[str], targets: frozenset[str], most: int
 ) -> tuple[list[tuple[str, ...]], list[int]]:
     """Of each size up to `most` the set that opens most, of all there are."""
     sets: list[tuple[str, ...]] = [()] * (most + 1)
@@ -288,7 +291,7 @@ def _best_sets(
 
 
 def _grown_sets(
-    graph: Closing, candidates: Sequence[str], targets: frozenset[str], most: int
+    graph: Closure, candidates: Sequence[str], targets: frozenset[str], most: int
 ) -> tuple[list[tuple[str, ...]], list[int]]:
     """Of each size the set before it, and the candidate that opens most beside it."""
     sets: list[tuple[str, ...]] = [()]
@@ -305,7 +308,7 @@ def _grown_sets(
     return sets, opens
 
 
-def _bounds(graph: Closing, calls: Clauses, candidates: Sequence[str], targets: frozenset[str], most: int) -> list[int]:
+def _bounds(graph: Closure, calls: Clauses, candidates: Sequence[str], targets: frozenset[str], most: int) -> list[int]:
     """What no set of each size opens more than: what all open, and what leads to those to which most leads."""
     whole = len(targets.intersection(graph.opened_by(candidates)))
     callers = _callers(calls)
@@ -334,7 +337,7 @@ def _share_out(parts: Sequence[_Table], count: int) -> tuple[list[str], int]:
     return list(best[count][1]), bound[count]
 
 
-def _in_order(graph: Closing, kernels: Collection[str], targets: frozenset[str]) -> tuple[Kernel, ...]:
+def _in_order(graph: Closure, kernels: Collection[str], targets: frozenset[str]) -> tuple[Kernel, ...]:
     """The kernels, the one that opens most first. An op that waits for several counts at the last of them, where each next one is
     that which opens most beyond those before it."""
     told: list[Kernel] = []

@@ -8,8 +8,6 @@ is not taken for either.
 from __future__ import annotations
 
 import functools
-import heapq
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,10 +19,9 @@ from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.opset import Predicate
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, functional_twin
-from eagerdecomp.planner.calls import SeenOp
-from eagerdecomp.planner.closing import Clauses, closure
+from eagerdecomp.planner.closure import Clauses, Closure, without_self_calls
 from eagerdecomp.planner.planner import Planner
-from eagerdecomp.planner.rule_calls import Footprint, Footprints
+from eagerdecomp.planner.rule_calls import Footprint, Footprints, SeenOp
 from eagerdecomp.rules.rule import Rule
 
 __all__ = ["Kind", "Route", "Routes", "Way", "op_named"]
@@ -174,21 +171,21 @@ class Routes:
     def closed(self) -> frozenset[str]:
         """The ops of which every call seen closes. An op that calls itself does so on another kind of call."""
         clauses = self.clauses(self._all & self.in_part)
-        return closure(
-            {op: tuple(tuple(way - {op} for way in call) for call in calls) for op, calls in clauses.items()}, self._base
-        )
+        return Closure(without_self_calls(clauses), self._base).closed
 
     @functools.cached_property
     def in_part(self) -> frozenset[str]:
         """The ops of which some call closes, as far as was seen, those that close altogether among them."""
-        some = {
-            op: (tuple(way for call in calls for way in call),) if calls and any(calls) else calls
-            for op, calls in self.clauses(self._all).items()
-        }
+        return self._cheapest.closed
+
+    @functools.cached_property
+    def _cheapest(self) -> Closure:
+        """What closes by any call of each op."""
         narrowed = {
             op for op in self._all if (found := op_named(op)) is not None and self._planner.decide(found).kernel is not None
         }
-        return closure(some, self._base | narrowed)
+        some = {op: [[way.calls for kind in self.kinds(op) for way in kind.ways]] for op in sorted(self._all)}
+        return Closure(some, self._base | narrowed, {op: 0.0 for op in self._base if is_plumbing_name(op)})
 
     @functools.cached_property
     def _base(self) -> set[str]:
@@ -196,11 +193,7 @@ class Routes:
 
     def clauses(self, ops: Iterable[str]) -> Clauses:
         """What must close for each op to close."""
-        taken = (frozenset[str](),)
-        return {
-            op: tuple(taken if kind.taken else tuple(frozenset(way.calls) for way in kind.ways) for kind in self.kinds(op))
-            for op in ops
-        }
+        return {op: [[{}] if kind.taken else [way.calls for way in kind.ways] for kind in self.kinds(op)] for op in ops}
 
     # -- what calls come to -----------------------------------------------------------------------------------------
 
@@ -255,39 +248,10 @@ class Routes:
         return total
 
     def _cheapest_kernels(self, op: str) -> Counter[str]:
-        calls = self._cheapest.get(op)
+        calls = self._cheapest.way(op)
         if calls is None:
             return Counter() if is_plumbing_name(op) else Counter({op: 1})
         return self._sum(calls, self._cheapest_kernels)
-
-    @functools.cached_property
-    def _cheapest(self) -> dict[str, Footprint]:
-        """What each op outside the set calls by its cheapest rule: settled from the cheapest on, so that no route is a circle."""
-        callers: dict[str, list[tuple[str, Footprint]]] = {}
-        for op in self._all - self._base:
-            for kind in self.kinds(op):
-                for way in kind.ways:
-                    for called in way.calls or ("",):
-                        callers.setdefault(called, []).append((op, way.calls))
-        cost: dict[str, float] = {"": 0}
-        best: dict[str, Footprint] = {}
-        number = itertools.count()
-        waiting: list[tuple[float, int, str, Footprint]] = [
-            (0.0 if not op or is_plumbing_name(op) else 1.0, next(number), op, {}) for op in ["", *sorted(self._base)]
-        ]
-        heapq.heapify(waiting)
-        while waiting:
-            spent, _, op, calls = heapq.heappop(waiting)
-            if op in best or (op in cost and op):
-                continue
-            cost[op] = spent
-            if op and op not in self._base:
-                best[op] = calls
-            for caller, needed in callers.get(op, ()):
-                if caller not in cost and all(called in cost for called in needed):
-                    total = sum(times * cost[called] for called, times in needed.items())
-                    heapq.heappush(waiting, (total, next(number), caller, needed))
-        return best
 
     def _ends(self, op: str, kind: Kind) -> list[str]:
         """The ops at which the rules of a call end: those outside the set whose calls have no rule that leads further."""

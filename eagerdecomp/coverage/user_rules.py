@@ -15,7 +15,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.plumbing import is_plumbing_name
-from eagerdecomp.planner.calls import SeenCall, SeenOp
+from eagerdecomp.planner.rule_calls import SeenCall, SeenOp
 from eagerdecomp.rules.rule import NoRoute, Rule
 
 __all__ = ["with_rules"]

@@ -22,8 +22,7 @@ from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.fast_calls import path_of
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten, resolve_ops
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
-from eagerdecomp.planner.for_backend import planner_of
-from eagerdecomp.planner.planner import Planner, shipped_costs
+from eagerdecomp.planner.planner import Planner, planner_of, shipped_costs
 from eagerdecomp.program.codegen import source_of
 from eagerdecomp.program.ir import Program, check
 from eagerdecomp.program.key import Column, column_values, exact_columns, key_labels, parameter_name, program_arguments, shown_fact

@@ -23,7 +23,7 @@ from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.host.source_lines import ForwardLines, Line, UserLines, places_in_words
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet
-from eagerdecomp.planner.for_backend import planner_of
+from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.verify.findings import Blame, BlameReport, Culprit

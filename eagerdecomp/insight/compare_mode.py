@@ -27,7 +27,7 @@ from eagerdecomp.host.source_lines import UserLines, places_in_words
 from eagerdecomp.insight.comparison import Comparison, Divergence, Histogram, counted
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, core_aten
-from eagerdecomp.planner.for_backend import planner_of
+from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.verify.replay import Call, Draws, eager, why_not_compared

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
 from eagerdecomp._torch.ops import OpOverload, before_first_call, builtin
+from eagerdecomp.decomps import our_rules
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, Predicate
@@ -15,9 +16,10 @@ from eagerdecomp.ops.plumbing import WORKSPACE_OF, is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, is_composite
 from eagerdecomp.planner.closure import Costs
 from eagerdecomp.planner.rule_calls import load_footprints
-from eagerdecomp.rules.rule import Rule
+from eagerdecomp.rules.rule import Rule, index_rules
+from eagerdecomp.rules.shipped import shipped_rules
 
-__all__ = ["Decision", "Planner", "shipped_costs"]
+__all__ = ["Decision", "Planner", "planner_of", "shipped_costs"]
 
 # Sources of the last resort, in the order they are tried.
 _LAST = ("prims", "small")
@@ -71,7 +73,7 @@ class _InOrder(Sequence[Rule]):
 class Planner:
     """Decides for each op of one backend; a decision is made once and kept.
 
-    The order of an op's rules is the search's: closed ones first, the cheapest before others. What the data cannot know (a rule
+    The order of an op's rules is by their costs: closed ones first, the cheapest before others. What the data cannot know (a rule
     it has not seen, a call that takes another branch) the tracer finds out: a rule that leads nowhere is followed by the next.
 
     Args:
@@ -198,3 +200,16 @@ def shipped_costs(ops: OpSet) -> Costs:
     """What each route costs on an op set, by the shipped footprints."""
     has_prims = any(op.namespace == "prims" for op in ops)
     return Costs(load_footprints(), frozenset(map(str, ops)), is_plumbing_name, "" if has_prims else "prims")
+
+
+def planner_of(backend: Backend, rules: Iterable[Rule] = ()) -> Planner:
+    """Return the planner of a backend over all rules: the user's, our own, and torch's.
+
+    Args:
+        backend: the op set and its kernels.
+        rules: the user's own rules.
+
+    Raises:
+        RuleError: for two rules for one op.
+    """
+    return Planner(backend, index_rules(rules), our_rules, shipped_rules, shipped_costs)

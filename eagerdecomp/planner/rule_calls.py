@@ -1,8 +1,12 @@
-"""Footprints: which ops each rule calls, harvested once for a torch version and shipped as data.
+"""The calls that each rule was seen to make, harvested once for a torch version and shipped as data.
 
-A rule is a Python or C++ function; what it calls is known only by running it. ``tools/harvest_footprints.py`` runs every rule on
-the calls of torch's operator database and writes ``footprints.json``: per op and rule source, the distinct lists of ops that one
-call made, most frequent first. A rule without a footprint is not worse, only unknown.
+A rule is a Python or C++ function; what it calls is known only by running it. The tools run every rule on the calls of torch's
+operator database:
+
+- ``tools/harvest_footprints.py`` writes ``footprints.json``, which the planner reads: per op and rule source, the distinct lists of
+  ops that one call made, most frequent first. A rule without a footprint is not worse, only unknown.
+- ``tools/harvest_calls.py`` writes ``calls.json``, which only a plan reads: the same by kind of call, with an example of each, also
+  in a few other dtypes, and what the gradient of each op calls.
 """
 
 from __future__ import annotations
@@ -10,11 +14,12 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from eagerdecomp.ops.shipped_data import shipped_data
 
-__all__ = ["Footprint", "Footprints", "load_footprints"]
+__all__ = ["Footprint", "Footprints", "SeenCall", "SeenOp", "load_calls", "load_footprints"]
 
 #: What one call of a rule called: op -> how often.
 Footprint: TypeAlias = Mapping[str, int]
@@ -49,3 +54,42 @@ def load_footprints() -> Footprints:
     """The shipped footprints; none where they were harvested from another torch release, since its rules call other ops."""
     text = shipped_data("footprints.json")
     return {} if text is None else _ByLine(text.splitlines()[1:-1])
+
+
+@dataclass(frozen=True)
+class SeenCall:
+    """One kind of call: an example, and what each rule that took it called."""
+
+    example: str
+    by_source: Mapping[str, Footprint]
+
+
+@dataclass(frozen=True)
+class SeenOp:
+    """What was seen of one op.
+
+    Attributes:
+        eager: eager calls it for the operator database; others are met within rules.
+        calls: kinds of call, the most frequent first.
+        gradient: an example and what its backward called, for each kind; None where autograd has no gradient for it.
+    """
+
+    eager: bool
+    calls: tuple[SeenCall, ...]
+    gradient: tuple[tuple[str, Footprint | None], ...]
+
+
+@functools.cache
+def load_calls() -> Mapping[str, SeenOp]:
+    """Return what was seen of each op, by name; nothing where it was harvested from another torch release."""
+    text = shipped_data("calls.json")
+    return {} if text is None else {op: _seen(entry) for op, entry in json.loads(text)["ops"].items()}
+
+
+def _seen(entry: Mapping[str, Any]) -> SeenOp:
+    footprints = entry["footprints"]
+    calls = tuple(
+        SeenCall(example, {source: footprints[number] for source, number in by_source.items()})
+        for example, by_source in entry["calls"]
+    )
+    return SeenOp(entry["eager"], calls, tuple((example, footprint) for example, footprint in entry["gradient"]))

@@ -13,7 +13,7 @@ from eagerdecomp.diagnosis.no_route import unsupported_error
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, resolve_ops
 from eagerdecomp.ops.schema import arguments_of, writes_several
-from eagerdecomp.planner.for_backend import planner_of
+from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.program.key import key_or_none
 from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 from eagerdecomp.runtime.cache import ProgramCache, shared_cache

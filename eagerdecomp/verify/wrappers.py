@@ -33,7 +33,7 @@ from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.opset import OpLike
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, is_composite
-from eagerdecomp.planner.for_backend import planner_of
+from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.program.symbolic_sizes import plain
 from eagerdecomp.rules.rule import NoRoute, Rule, place_of
 from eagerdecomp.runtime.handlers import Watch

@@ -18,7 +18,7 @@ import eagerdecomp as ed
 from eagerdecomp.coverage.analysis import aten_ops
 from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.ops.schema import tensors_in
-from eagerdecomp.planner.calls import load_calls
+from eagerdecomp.planner.rule_calls import load_calls
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -107,6 +107,15 @@ def test_a_predicate_says_for_which_calls_the_kernel_runs() -> None:
     told = str(ed.plan(exact, ops=["aten.gelu.default"]))
     assert "the kernel, by its predicate for (f32[10, 10])" in told
     assert "torch._refs.nn.functional.gelu for (f32[10, 10], approximate='tanh')" in told
+
+
+def test_routes_end_in_kernels_of_the_set_where_ops_with_predicates_call_each_other() -> None:
+    floats = CORE
+    for op in ("aten.div.Tensor", "aten.div.Tensor_mode"):
+        floats = floats.with_predicate(op, lambda x, y, **_: x.dtype is torch.float32)
+    names = {str(op) for op in floats}
+    routes = ed.plan(floats, ops=["aten.__rshift__.Tensor"])["aten.__rshift__.Tensor"].routes
+    assert [kernel for route in routes for kernel in route.kernels if kernel not in names] == []
 
 
 def test_the_next_kernels_open_what_the_plan_says(core: Plan) -> None:

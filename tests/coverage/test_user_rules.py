@@ -14,7 +14,7 @@ import eagerdecomp as ed
 from eagerdecomp.cli.main import main
 from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.coverage.user_rules import with_rules
-from eagerdecomp.planner.calls import load_calls
+from eagerdecomp.planner.rule_calls import load_calls
 
 IGAMMA, GAMMAINC = "aten.igamma.default", "aten.special_gammainc.default"
 #: What the library's own rule of the incomplete gamma function calls, and others of these tests do not.

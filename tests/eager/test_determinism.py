@@ -103,7 +103,7 @@ def test_only_the_ops_of_the_table_alert() -> None:
     from eagerdecomp.conformance.generic_spec import examples_of
     from eagerdecomp.eager.determinism import NONDETERMINISTIC
     from eagerdecomp.ops.call_text import parse_call
-    from eagerdecomp.planner.calls import load_calls
+    from eagerdecomp.planner.rule_calls import load_calls
 
     torch.use_deterministic_algorithms(True)
     alerted = set()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eagerdecomp.ops.call_text import SHORT_DTYPES, CallTextError, call_text, describe_call, parse_call, tensor_text, value_text
-from eagerdecomp.planner.calls import load_calls
+from eagerdecomp.planner.rule_calls import load_calls
 
 aten = torch.ops.aten
 

@@ -1,4 +1,4 @@
-"""The search over toy graphs: closed or not, at what cost, and how rules rank."""
+"""The closure over toy graphs: what closes, at what cost, as kernels are added and taken back; and how rules rank."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagerdecomp.planner.closure import Costs
-from eagerdecomp.planner.rule_calls import Footprints, load_footprints
+from eagerdecomp.planner.closure import Clauses, Closure, Costs, each_without
+from eagerdecomp.planner.rule_calls import Footprint, Footprints, load_footprints
 
 
 def costs(footprints: Footprints, *supported: str) -> Costs:
@@ -48,7 +48,8 @@ def test_rules_rank_closed_then_unknown_then_partly_closed_then_not_at_all() -> 
     assert order == ["free", "cheaper", "closed", "unknown", "partly", "never"]
 
 
-ops = st.sampled_from("abcdefgh")
+OPS = "abcdefgh"
+ops = st.sampled_from(OPS)
 graphs = st.dictionaries(
     ops,
     st.dictionaries(
@@ -60,7 +61,7 @@ graphs = st.dictionaries(
 @given(graph=graphs, supported=st.sets(ops))
 def test_costs_are_the_least_fixed_point(graph: Footprints, supported: set[str]) -> None:
     solved = costs(graph, *supported)
-    reference = {op: (1.0 if op in supported else math.inf) for op in "abcdefgh"}
+    reference = {op: (1.0 if op in supported else math.inf) for op in OPS}
     for _ in range(10):  # as many rounds as there are ops: longer routes repeat one
         for op, rules in graph.items():
             if op not in supported:
@@ -74,13 +75,13 @@ def test_costs_do_not_depend_on_what_was_asked_before(graph: Footprints, support
     solved = costs(graph, *supported)
     for op in asked:
         solved.of(op)
-    assert [solved.of(op) for op in "abcdefgh"] == [costs(graph, *supported).of(op) for op in "abcdefgh"]
+    assert [solved.of(op) for op in OPS] == [costs(graph, *supported).of(op) for op in OPS]
 
 
 @given(graph=graphs, supported=st.sets(ops))
 def test_a_rule_leads_nowhere_where_it_ranks_last(graph: Footprints, supported: set[str]) -> None:
     solved = costs(graph, *supported)
-    pairs = [(op, source) for op in "abcdefgh" for source in ("core", "table", "unknown")]
+    pairs = [(op, source) for op in OPS for source in ("core", "table", "unknown")]
     assert [solved.leads_nowhere(*pair) for pair in pairs] == [solved.of_rule(*pair)[0] == 3 for pair in pairs]
 
 
@@ -93,3 +94,86 @@ def test_the_shipped_footprints_close_well_known_ops_on_core_aten() -> None:
     assert solved.of("aten.silu.default") == 2
     assert solved.of("aten.add.Tensor") == 1
     assert solved.of("aten.is_coalesced.default") == math.inf
+
+
+# -- calls, and kernels that are added and taken back ------------------------------------------------------------------
+
+kernels = st.lists(ops, max_size=4)
+ways = st.dictionaries(ops, st.integers(1, 3), max_size=3)
+clauses_of_ops = st.dictionaries(ops, st.lists(st.lists(ways, max_size=2), max_size=2))
+
+
+def slow_closure(clauses: Clauses, base: list[str]) -> set[str]:
+    found = set(base)
+    while True:
+        more = {op for op, calls in clauses.items() if calls and all(any(way.keys() <= found for way in call) for call in calls)}
+        if more <= found:
+            return found
+        found |= more
+
+
+@given(clauses=clauses_of_ops, base=kernels)
+def test_a_closure_is_the_least_set_in_which_every_call_has_a_way(clauses: Clauses, base: list[str]) -> None:
+    assert Closure(clauses, base).closed == slow_closure(clauses, base)
+
+
+@given(clauses=clauses_of_ops, base=kernels, first=kernels, second=kernels)
+def test_kernels_are_added_and_taken_back(clauses: Clauses, base: list[str], first: list[str], second: list[str]) -> None:
+    graph = Closure(clauses, base)
+    start = graph.closed
+    more = graph.add(first)
+    assert graph.closed == slow_closure(clauses, base + first)
+    assert set(more) == graph.closed - start
+    assert set(graph.opened_by(second)) == slow_closure(clauses, base + first + second) - graph.closed
+    yet_more = graph.add(second)
+    assert graph.holds({*first, *second})
+    graph.take_back(yet_more)
+    assert graph.closed == slow_closure(clauses, base + first)
+    graph.take_back(more)
+    assert graph.closed == start
+    assert set(graph.add(second)) == slow_closure(clauses, base + second) - start
+
+
+@given(clauses=clauses_of_ops, order=st.permutations(OPS), needed=kernels)
+def test_each_op_is_left_out_in_turn_beside_those_left_out_for_good(clauses: Clauses, order: list[str], needed: list[str]) -> None:
+    graph, left_out, turns = Closure(clauses), set(), []
+    for op in each_without(graph, order, left_out):
+        turns.append(op)
+        assert graph.closed == slow_closure(clauses, [other for other in order if other != op and other not in left_out])
+        if graph.holds(set(needed)):
+            left_out.add(op)
+    assert turns == order
+    assert graph.closed == slow_closure(clauses, [])
+
+
+COSTS = {"a": 0.0, "b": 5.0}
+
+
+@given(clauses=clauses_of_ops, base=kernels)
+def test_an_op_costs_what_its_most_expensive_call_costs_by_its_cheapest_way(clauses: Clauses, base: list[str]) -> None:
+    closure = Closure(clauses, base, COSTS)
+    for op in closure.closed - {*base}:
+        assert closure.cost(op) == max(min(cost_of(closure, way) for way in call) for call in clauses[op])
+        assert cost_of(closure, closure.way(op) or {}) == closure.cost(op)
+    assert all(
+        closure.way(op) is None and closure.cost(op) <= {"a": 0.0, "b": 5.0}.get(op, 1.0) for op in base if op not in clauses
+    )
+    assert all(closure.cost(op) <= COSTS.get(op, 1.0) for op in base)
+    assert all(closure.cost(op) == math.inf for op in clauses if op not in closure)
+
+
+@given(clauses=clauses_of_ops, base=kernels)
+def test_no_cheapest_route_is_a_circle(clauses: Clauses, base: list[str]) -> None:
+    closure = Closure(clauses, base, dict.fromkeys(OPS, 0.0))
+
+    def follow(op: str, above: frozenset[str]) -> None:
+        assert op not in above
+        for needed in closure.way(op) or ():
+            follow(needed, above | {op})
+
+    for op in closure.closed:
+        follow(op, frozenset())
+
+
+def cost_of(closure: Closure, way: Footprint) -> float:
+    return sum(times * closure.cost(op) for op, times in way.items())

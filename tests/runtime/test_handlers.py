@@ -36,7 +36,7 @@ def linked_silu(monkeypatch: pytest.MonkeyPatch) -> None:
         elif op is OPAQUE:
             yield Rule(op, lambda x: NotImplemented, "own", "declines every call")
 
-    monkeypatch.setattr("eagerdecomp.planner.for_backend.our_rules", rules)
+    monkeypatch.setattr("eagerdecomp.planner.planner.our_rules", rules)
 
 
 @pytest.mark.usefixtures("linked_silu")
@@ -69,7 +69,7 @@ def test_a_call_that_a_linked_rule_leaves_goes_to_the_rules_behind_it(monkeypatc
     def rules(op: OpOverload) -> Iterator[Rule]:
         return iter([linked(op, vectors_alone)]) if op is aten.silu.default else our_rules(op)
 
-    monkeypatch.setattr("eagerdecomp.planner.for_backend.our_rules", rules)
+    monkeypatch.setattr("eagerdecomp.planner.planner.our_rules", rules)
     vector, matrix = torch.arange(3.0), torch.arange(4.0).view(2, 2)
     with ed.BackendRecorder() as recorder, ed.EagerDecompMode(ed.core_aten(), cache=ed.ProgramCache()) as mode:
         got = [F.silu(x) for x in (vector, matrix, vector, matrix)]

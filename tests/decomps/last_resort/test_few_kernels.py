@@ -18,7 +18,7 @@ from torch import Tensor
 import eagerdecomp as ed
 from eagerdecomp.coverage import analysis as planning
 from eagerdecomp.decomps.last_resort.small_sets import RULES
-from eagerdecomp.planner.calls import load_calls
+from eagerdecomp.planner.rule_calls import load_calls
 
 aten = torch.ops.aten
 _BY_OP = {str(rule.op).removeprefix("aten."): rule for rule in RULES}
