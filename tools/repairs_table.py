@@ -23,7 +23,7 @@ FILE = Path(__file__).parent.parent / "docs" / "repairs.md"
 HEAD = f"""# Repairs
 
 Where the decompositions that torch {torch.__version__.partition("+")[0]} ships are not the operators they stand for, and how
-eagerdecomp answers such calls as eager does. `tests/rules/test_shipped_faults.py` shows each fault in torch, by a call of the
+eagerdecomp runs such calls as eager does. `tests/rules/test_shipped_faults.py` shows each fault in torch, by a call of the
 shipped entry, and that the call under the mode is eager's; a fault that torch repairs fails that test. This page is written by
 `python tools/repairs_table.py`.
 

@@ -1,9 +1,8 @@
 """Faults of the decompositions that torch ships: where an entry of its tables is not what the operator is.
 
-Each is shown in torch by ``tests/rules/test_shipped_faults.py``, with the call that shows it, and that this library answers the
-call as eager
-does: by a rule of its own that comes first, by laying the entry's result out anew (`layouts`), by asking before the entry runs
-(`refusals`), or by leaving the entry unused.
+``tests/rules/test_shipped_faults.py`` shows each in torch by a call, and that this library gives eager's result for that call. It
+does so by a rule of its own that comes first, by laying the entry's result out anew (`eager.layouts`), by a check before the entry
+runs (`eager.checks`), or by leaving the entry unused.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("aten.adaptive_max_pool3d.default", "raises", "takes row-major and channels-last inputs only"),
     Fault("aten.index_add.default", "accepts", "does not compare the source's shape with the input's"),
     Fault("aten.smooth_l1_loss.default", "accepts", "takes a negative beta"),
-    Fault("aten.silu.default", "accepts", "takes integers, and so do some eighty entries that `refusals` lists"),
+    Fault("aten.silu.default", "accepts", "takes integers, and so do some eighty entries that `eager.checks` lists"),
     Fault("aten.amax.default", "error", "RuntimeError for IndexError of an empty dimension"),
     Fault("aten.amin.default", "error", "RuntimeError for IndexError of an empty dimension"),
     Fault("aten.take.default", "error", "IndexError for RuntimeError of an index that is not int64"),

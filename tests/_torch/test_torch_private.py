@@ -1,6 +1,6 @@
 """What the library takes from torch's private API, name by name. A red line here says what a new torch changed.
 
-Every test says in its message what the library relied on; mend it in `eagerdecomp/_torch/modes.py` alone.
+Every test says in its message what the library relied on; fix it in `eagerdecomp/_torch` alone.
 """
 
 from __future__ import annotations

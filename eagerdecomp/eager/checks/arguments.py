@@ -1,6 +1,6 @@
 """Checks of arguments that eager makes and torch's decompositions leave out or word otherwise, in eager's order and words.
 
-All ask for sizes, layouts and dtypes alone. Which op has which is the table of `refusals`.
+All ask for sizes, layouts and dtypes alone. Which op has which is `eager.checks.table`.
 """
 
 from __future__ import annotations
