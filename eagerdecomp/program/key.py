@@ -3,7 +3,7 @@
 A key has two parts. The fixed part holds what is no tensor (each scalar by type and value, told apart where Python's equality does
 not: ``True == 1 == 1.0``, ``-0.0 == 0.0``, NaN), which arguments are absent, which are the same tensor, layouts, and the ambient
 switches a rule may read. The other part is the op's *columns*: Python expressions over its arguments, such as ``self.dtype`` or
-``self.shape[0] > 1``, one for each fact that some rule of the op was seen to read (`tracing.guards`). Where that is not known it is every
+``self.shape[0] > 1``, one for each fact that some rule of the op was seen to read. Where that is not known it is every
 fact of every tensor (`exact_columns`). conj and neg bits are in no key: calls that bring one are not recorded (see `runtime`).
 """
 

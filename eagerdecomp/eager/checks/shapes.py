@@ -1,6 +1,6 @@
 """Checks of shapes that eager's views and joins make, in eager's words, for sets that hold none of them.
 
-torch's Python references of these ops raise errors of other types. Which op has which is one table, which `refusals` takes over.
+torch's Python references of these ops raise errors of other types. Which op has which is one table, in `eager.checks.table`.
 """
 
 from __future__ import annotations
