@@ -1,1 +1,4 @@
-"""What every op comes to on a set: plans, and which kernels to write next."""
+"""What every op comes to on a set.
+
+`analysis` makes a plan, `plan_report` is the plan, `next_kernels` says which kernels to write next.
+"""

@@ -1,1 +1,5 @@
-"""Eager's behaviour around the arithmetic: what its kernels check, refuse and warn of."""
+"""What eager does around the arithmetic of an op, and whether two runs of a call are alike.
+
+`promotion`, `scalars`, `strides`, `layouts` and `overlap` are eager's conventions, `messages` its words, `checks` what it
+rejects. `observe` records what a call left behind, `compare` judges it. Formulas of ops belong to `decomps`.
+"""

@@ -1,1 +1,1 @@
-"""Ways into the library: the mode, installation, torch.compile, graph capture, preflight."""
+"""Ways into the library: the mode, installation, `torch.compile`, graph capture, preflight."""

@@ -1,1 +1,5 @@
-"""The process and its outputs; no operator is known here."""
+"""The process and its outputs, no op known: locks that a forked process finds free, progress, HTML, running a script, source
+lines.
+
+Nothing here imports `ops` or knows what an operator is.
+"""

@@ -1,1 +1,4 @@
-"""A call recorded as it runs: the recorder, what its rule reads, recursion."""
+"""A call recorded as it runs.
+
+`recorder` notes kernel calls, `guards` the facts that a rule reads, `recursion` the rules under way.
+"""

@@ -1,1 +1,5 @@
-"""A call made again beside eager: findings, and scripts that reproduce them."""
+"""A call made again beside eager.
+
+`wrappers` stand around handlers, `policy` is what the user asks for, `replay` makes the call, `findings` and `reproducer` say
+what differs, in words and as a script.
+"""
