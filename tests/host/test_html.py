@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from browser import NARROW, needs_browser, outside_resources, visit
 
-from eagerdecomp.host.html import Cell, Column, count_text, document, duration_text, table
+import eagerdecomp
+from eagerdecomp.host.html import count_text, duration_text, environment
 
+PACKAGE = Path(eagerdecomp.__file__).parent
 NASTY = '</script><img src=x onerror="window.broken=1">\'&<b>'
 
 
@@ -39,12 +44,23 @@ def test_counts_have_separators() -> None:
 ROWS = [("b10", 3, 0.5), ("a", 12, 0.25), ("b9", 7, 0.125), *((f"z{number}", 0, 0.01 / (number + 1)) for number in range(10))]
 
 
+TEMPLATE = """\
+{% extends "report.html.jinja" %}
+{% from "tables.html.jinja" import count, number, table %}
+{% block ops %}
+{% call(row) table(title, {"op": "", "calls": "n", "time": "n"}, rows, "time", shown=5) %}
+<tr id="row-{{ row[0] }}"><th scope="row">{{ row[0] }}</th>{{ count("calls", row[1]) }}
+{{ number("time", row[2] ~ " s", row[2], row[2]) }}
+{% endcall %}
+{% endblock %}
+"""
+
+
 def page_of(tmp_path: Path) -> Path:
-    rows = [[Cell(name), Cell(str(calls), calls), Cell(f"{time} s", time, time)] for name, calls, time in ROWS]
-    columns = [Column("op"), Column("calls", True), Column("time", True)]
-    held = table(f"Ops {NASTY}", columns, rows, by=2, ids=[f"row-{name}" for name, _, _ in ROWS], shown=5)
+    values = {"title": f"Title {NASTY}", "rows": ROWS, "sections": {"ops": f"Ops {NASTY}"}, "tiles": [("ops", NASTY, NASTY)]}
+    text = environment("eagerdecomp.host").from_string(TEMPLATE).render(values, verdicts=[("bad", NASTY)], facts={"script": NASTY})
     path = tmp_path / "page.html"
-    path.write_text(document(f"Title {NASTY}", held, tables=True), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     return path
 
 
@@ -54,6 +70,17 @@ const seen=()=>({rows:shown().map(row=>row.cells[0].textContent),
 sorted:[...document.querySelectorAll('thead th')].map(head=>head.getAttribute('aria-sort')),
 told:document.querySelector('[role=status]').textContent});
 const press=place=>document.querySelectorAll('thead button')[place].click();"""
+
+
+def test_every_template_travels_in_the_wheel() -> None:
+    settings = (PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8")
+    globs = re.findall('"([^"]+[.]jinja)"', settings)
+    assert {path for glob in globs for path in PACKAGE.glob(glob)} == set(PACKAGE.rglob("*.jinja"))
+
+
+def test_jinja_is_imported_by_the_first_page_and_not_before() -> None:
+    code = "import sys, torch; before = 'jinja2' in sys.modules; import eagerdecomp; print(before or 'jinja2' not in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
 
 
 def test_a_page_loads_nothing_and_its_text_is_escaped(tmp_path: Path) -> None:

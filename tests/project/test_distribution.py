@@ -138,6 +138,7 @@ def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: Path, tree: P
     own = {name for name in held if ".dist-info/" not in name}
     assert own == files
     assert {"eagerdecomp/py.typed", "eagerdecomp/data/torch-2.13/calls.json", "eagerdecomp/cli/templates/backend.py.txt"} <= own
+    assert "eagerdecomp/host/templates/base.html.jinja" in own
     about = {name.partition(".dist-info/")[2] for name in held} - {""}
     assert about == {"METADATA", "WHEEL", "entry_points.txt", "top_level.txt", "licenses/LICENSE"}
     assert sum(map(len, held.values())) < 8_000_000

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from eagerdecomp.conformance.comparing import Comparison
 from eagerdecomp.conformance.manifest import stale_because
-from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, by_note, counted, head, one_line, printable, script_key
+from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, by_note, head, one_line, printable, script_key
 from eagerdecomp.conformance.results import Consequence, Failure, Report, Verdict
+from eagerdecomp.host.html import counted
 
 __all__ = ["report_text"]
 

@@ -14,7 +14,6 @@ __all__ = [
     "STATE_WORDS",
     "by_blamed",
     "by_note",
-    "counted",
     "head",
     "one_line",
     "ordered",
@@ -54,11 +53,6 @@ def head(report: Report) -> str:
     return one_line(
         f"conformance of {report.backend}: {report.profile}{some}, seed {report.seed}, torch {report.torch}, {took}{cut}"
     )
-
-
-def counted(count: int, what: str) -> str:
-    """``1 kernel``, ``2 kernels``."""
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def ordered(report: Report) -> tuple[Verdict, ...]:

@@ -4,36 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
-from eagerdecomp.host.html import duration_text
+from eagerdecomp.host.html import render
 
-__all__ = ["PICTURE_SCRIPT", "PICTURE_STYLE", "Ribbon", "Steps", "columns", "flow", "short_name"]
+__all__ = ["Ribbon", "Steps", "columns", "flow", "short_name"]
 
-PICTURE_STYLE = """
-svg{display:block;width:100%;height:auto;font:12px system-ui,sans-serif;fill:var(--ink)}svg a{fill:var(--ink)}
-.flow svg{min-width:60em}.flow .name{font:12px ui-monospace,monospace}.flow a:hover .name{text-decoration:underline}
-.flow .amount,.columns text{fill:var(--quiet)}.node rect{fill:var(--ink)}
-.ribbon{opacity:.45}.ribbon:hover,.picked .ribbon.on{opacity:.9}.picked .ribbon:not(.on){opacity:.1}
-.whole{fill:var(--blue)}.apart{fill:var(--orange)}.native{fill:var(--red)}.passed{fill:var(--grey)}
-.tried{fill:var(--rose)}.key.tried{background:var(--rose)}
-.key{display:inline-block;width:.9em;height:.9em;border-radius:2px;margin-right:.3em;vertical-align:-.1em}
-.keyed{display:inline-block;margin-right:1em}
-.key.whole{background:var(--blue)}.key.apart{background:var(--orange)}.key.native{background:var(--red)}
-.key.passed{background:var(--grey)}.columns .frame{stroke:var(--line);fill:none}.columns figcaption{font-weight:600}
-.columns rect.hits{fill:var(--blue)}.columns rect.misses{fill:var(--orange)}.columns rect.bypassed{fill:var(--grey)}
-.columns rect.native{fill:var(--red)}.columns .programs{fill:none;stroke:var(--ink);stroke-width:1.5}figure{margin:0}
-"""
-
-# Whoever points at an op sees where its ribbons go.
-PICTURE_SCRIPT = """
-for(const svg of document.querySelectorAll('.flow svg'))for(const node of svg.querySelectorAll('.node')){
-const pick=on=>{svg.classList.toggle('picked',on);
-for(const one of svg.querySelectorAll('.ribbon'))
-one.classList.toggle('on',on&&(one.dataset.from===node.id||one.dataset.to===node.id))};
-for(const name of ['mouseenter','focusin'])node.addEventListener(name,()=>pick(true));
-for(const name of ['mouseleave','focusout'])node.addEventListener(name,()=>pick(false))}
-"""
+_PACKAGE = "eagerdecomp.insight.profile"
 
 
 @dataclass(frozen=True)
@@ -74,6 +50,17 @@ class _Place:
     taken: float = 0.0
 
 
+@dataclass(frozen=True)
+class _Drawn:
+    """A ribbon between two places, with its outline as SVG's path."""
+
+    source: _Place
+    target: _Place
+    kind: str
+    width: float
+    path: str
+
+
 def flow(
     ribbons: Sequence[Ribbon], told: Callable[[float], str], *, label: str, name: str, links: Mapping[str, str], most: int = 16
 ) -> str:
@@ -98,10 +85,22 @@ def flow(
         op: sum(left[way[0]].top * width for way, width in widths.items() if way[1] == op) / (targets[op] or 1.0) for op in targets
     }
     right = _side(sorted(targets, key=lambda op: (op in others, pull[op], op)), targets, total, height)
-    drawn = "".join(_ribbons(widths, left, right, told, name))
-    nodes = "".join(_node(one, f"{name}-from-{one.number}", told, links.get(one.op), True) for one in left.values())
-    nodes += "".join(_node(one, f"{name}-to-{one.number}", told, None, False) for one in right.values())
-    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="group" aria-label="{escape(label)}">{drawn}{nodes}</svg>'
+    return render(
+        _PACKAGE,
+        "flow.svg.jinja",
+        width=_WIDTH,
+        height=height,
+        edge=_EDGE,
+        bar_width=_BAR,
+        label=label,
+        name=name,
+        ribbons=list(_ribbons(widths, left, right)),
+        left=left.values(),
+        right=right.values(),
+        told=told,
+        links=links,
+        short_name=short_name,
+    )
 
 
 def _merged(widths: Sequence[tuple[str, float]], most: int) -> dict[str, str]:
@@ -133,12 +132,8 @@ def _side(order: Sequence[str], sums: Mapping[str, float], total: float, height:
 
 
 def _ribbons(
-    widths: Mapping[tuple[str, str, str], float],
-    left: Mapping[str, _Place],
-    right: Mapping[str, _Place],
-    told: Callable[[float], str],
-    name: str,
-) -> Iterator[str]:
+    widths: Mapping[tuple[str, str, str], float], left: Mapping[str, _Place], right: Mapping[str, _Place]
+) -> Iterator[_Drawn]:
     begin, end, middle = _EDGE + _BAR, _WIDTH - _EDGE - _BAR, _WIDTH / 2
     starts: dict[tuple[str, str, str], float] = {}
     for way in sorted(widths, key=lambda way: right[way[1]].top):
@@ -151,27 +146,11 @@ def _ribbons(
         y, z = starts[way], target.top + target.taken
         target.taken += thick
         thick = max(thick, 0.6)  # what is there can be seen
-        yield (
-            f'<path class="ribbon {way[2]}" data-from="{name}-from-{source.number}" data-to="{name}-to-{target.number}" d="'
+        path = (
             f"M{begin} {y:.1f}C{middle:g} {y:.1f} {middle:g} {z:.1f} {end} {z:.1f}v{thick:.1f}"
-            f'C{middle:g} {z + thick:.1f} {middle:g} {y + thick:.1f} {begin} {y + thick:.1f}z">'
-            f"<title>{escape(way[0])} \u2192 {escape(way[1])}: {escape(told(width))}</title></path>"
+            f"C{middle:g} {z + thick:.1f} {middle:g} {y + thick:.1f} {begin} {y + thick:.1f}z"
         )
-
-
-def _node(one: _Place, node: str, told: Callable[[float], str], link: str | None, left: bool) -> str:
-    height, middle = max(one.height, 1.0), one.top + one.height / 2 + 4
-    bar = _EDGE if left else _WIDTH - _EDGE - _BAR
-    at, anchor = (_EDGE - 8, "end") if left else (_WIDTH - _EDGE + 8, "start")
-    short = escape(short_name(one.op))
-    words = [f'<tspan class="name">{short}</tspan>', f'<tspan class="amount">{escape(told(one.width))}</tspan>']
-    text = f'<text x="{at}" y="{middle:.1f}" text-anchor="{anchor}">{" ".join(reversed(words) if left else words)}</text>'
-    if link is not None:
-        text = f'<a href="#{escape(link)}">{text}</a>'
-    return (
-        f'<g class="node" id="{node}"><title>{escape(one.op)}: {escape(told(one.width))}</title>'
-        f'<rect x="{bar}" y="{one.top:.1f}" width="{_BAR}" height="{height:.1f}"/>{text}</g>'
-    )
+        yield _Drawn(source, target, way[2], width, path)
 
 
 def short_name(op: str) -> str:
@@ -195,22 +174,24 @@ def columns(steps: Steps, starts: Sequence[float], step: float, end: float, labe
     def x(seconds: float) -> float:
         return _COLUMNS_WIDTH * seconds / end
 
-    if steps.stands:
-        points = "".join(
-            f"H{x(start):.1f}V{floor - room * value / high:.1f}" for start, value in zip(starts, steps.values, strict=True)
-        )
-        drawn = f'<path class="{steps.kind}" d="M0 {floor}{points}H{_COLUMNS_WIDTH}"/>'
-    else:
-        wide = max(1.0, x(step) - 0.5)
-        drawn = "".join(
-            f'<rect class="{steps.kind}" x="{x(start):.1f}" y="{floor - max(1.0, room * value / high):.1f}" width="{wide:.1f}" '
-            f'height="{max(1.0, room * value / high):.1f}"><title>{duration_text(start)}: {value:,.0f}</title></rect>'
-            for start, value in zip(starts, steps.values, strict=True)
-            if value
-        )
-    return (
-        f'<svg viewBox="0 0 {_COLUMNS_WIDTH} {_COLUMNS_HEIGHT}" role="img" aria-label="{escape(label)}">'
-        f'<path class="frame" d="M0 {floor + 0.5}H{_COLUMNS_WIDTH}M0 {_TOP - 0.5}H{_COLUMNS_WIDTH}"/>{drawn}'
-        f'<text x="0" y="{_TOP - 4}">{high:,.0f}</text><text x="0" y="{_COLUMNS_HEIGHT - 4}">0 s</text>'
-        f'<text x="{_COLUMNS_WIDTH}" y="{_COLUMNS_HEIGHT - 4}" text-anchor="end">{duration_text(end)}</text></svg>'
+    line, bars = f"M0 {floor}", []
+    for start, value in zip(starts, steps.values, strict=True):
+        if steps.stands:
+            line += f"H{x(start):.1f}V{floor - room * value / high:.1f}"
+        elif value:
+            bars.append((x(start), max(1.0, room * value / high), start, value))
+    return render(
+        _PACKAGE,
+        "columns.svg.jinja",
+        width=_COLUMNS_WIDTH,
+        height=_COLUMNS_HEIGHT,
+        floor=floor,
+        top=_TOP,
+        label=label,
+        kind=steps.kind,
+        line=f"{line}H{_COLUMNS_WIDTH}" if steps.stands else "",
+        columns=bars,
+        wide=max(1.0, x(step) - 0.5),
+        most=high,
+        end=end,
     )

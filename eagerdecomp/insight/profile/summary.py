@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from eagerdecomp.host.html import count_text, duration_text
+from eagerdecomp.host.html import count_text, counted, duration_text
 from eagerdecomp.host.source_lines import Line
 from eagerdecomp.insight.profile.record import Record
 from eagerdecomp.insight.profile.rows import Flow, Site, Unsupported
@@ -186,15 +186,15 @@ class Digest:
         head, total = self.record.head, self.total
         lines = [
             f"{file_name(head.script) or 'a run'} on {head.op_set}, torch {head.torch}: {duration_text(head.seconds)}",
-            f"  {_of(len(self.op_names), 'op')} called in {_of(total.calls, 'call')},"
-            f" {len(self.reached) + len(self.outside)} reached the backend in {_of(self.kernel_calls, 'kernel call')}",
+            f"  {counted(len(self.op_names), 'op')} called in {counted(total.calls, 'call')},"
+            f" {len(self.reached) + len(self.outside)} reached the backend in {counted(self.kernel_calls, 'kernel call')}",
             f"  outside the set: {_outside(self.outside)}",
-            f"  cache: {_of(total.hits, 'hit')}, {_of(total.misses, 'miss', 'misses')}, {count_text(total.bypassed)} bypassed,"
-            f" {_of(self.programs, 'program')}",
+            f"  cache: {counted(total.hits, 'hit')}, {counted(total.misses, 'miss', 'misses')},"
+            f" {count_text(total.bypassed)} bypassed, {counted(self.programs, 'program')}",
         ]
         if self.ops and total.seconds > 0:
             op, line = self.ops[0], self.lines[0]
-            lines.append(f"  longest op: {op.op}, {duration_text(op.counts.seconds)} in {_of(op.counts.calls, 'call')}")
+            lines.append(f"  longest op: {op.op}, {duration_text(op.counts.seconds)} in {counted(op.counts.calls, 'call')}")
             lines.append(f"  longest line: {place_text(line.line)}, {duration_text(line.counts.seconds)}")
         if self.record.unsupported:
             lines.append(f"  without a route: {_some(sorted({one.op for one in self.record.unsupported}))}")
@@ -248,10 +248,6 @@ def _kernels(flows: Iterable[Flow]) -> dict[str, int]:
     return dict(found.most_common())
 
 
-def _of(count: int, one: str, many: str = "") -> str:
-    return f"{count_text(count)} {one if count == 1 else many or one + 's'}"
-
-
 def _some(names: Collection[str]) -> str:
     more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(list(names)[:_SHOWN]) + more
@@ -260,4 +256,4 @@ def _some(names: Collection[str]) -> str:
 def _outside(outside: Mapping[str, int]) -> str:
     if not outside:
         return "nothing"
-    return f"{_of(len(outside), 'op')} in {_of(sum(outside.values()), 'call')}: {_some(outside)}"
+    return f"{counted(len(outside), 'op')} in {counted(sum(outside.values()), 'call')}: {_some(outside)}"
