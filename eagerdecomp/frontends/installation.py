@@ -23,7 +23,7 @@ from eagerdecomp.ops.schema import is_composite
 from eagerdecomp.rules.rule import NoRoute, Rule
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import Engine
-from eagerdecomp.runtime.handlers import Entry
+from eagerdecomp.runtime.entry import Entry
 from eagerdecomp.runtime.stats import Stats
 from eagerdecomp.runtime.zero_tangents import MAKER as ZERO_MAKER
 from eagerdecomp.verify.policy import Verified, Verify, as_verify
@@ -254,13 +254,6 @@ class Installation:
                     f"{op} leads back to itself on {self.device_type!r}: an op of the set that it comes to has no kernel of the"
                     f" device's own, and torch's calls {op}; {_GIVE_KERNEL}"
                 ) from None
-            except Exception as error:
-                if not self._engine.runtime.failed(entry, args, kwargs, error):
-                    raise
-                try:
-                    return self._engine.runtime.by_all_rules(entry, args, kwargs, error)
-                except NoRoute as caught:
-                    failure = caught.without_frames()
             return self._engine.unsupported(entry, args, kwargs, failure, op)
 
         return skipped_by_dynamo(kernel)

@@ -157,13 +157,6 @@ class EagerDecompMode(KeepingMode):
             return entry.run(*args, **kwargs) if kwargs else entry.run(*args)
         except NoRoute as caught:
             failure = caught.without_frames()
-        except Exception as error:
-            if not self._runtime.failed(entry, args, kwargs or {}, error):
-                raise
-            try:
-                return self._runtime.by_all_rules(entry, args, kwargs or {}, error)
-            except NoRoute as caught:
-                failure = caught.without_frames()
         return self._engine.unsupported(entry, args, kwargs or {}, failure, entry.op)
 
     def __repr__(self) -> str:

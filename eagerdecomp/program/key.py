@@ -23,7 +23,7 @@ from torch import Tensor
 from eagerdecomp._torch.ambient import ambient_facts, sdp_facts
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
-from eagerdecomp.ops.schema import Argument, facts_of
+from eagerdecomp.ops.schema import Argument, call_of, facts_of
 
 __all__ = [
     "Column",
@@ -44,8 +44,8 @@ __all__ = [
     "whole_facts",
 ]
 
-#: ``make(programs, cold) -> handler``: see `make_handler`.
-MakeHandler = Callable[[dict[Any, Callable[..., Any]], Callable[..., Any]], Callable[..., Any]]
+#: ``make(programs, on_miss, on_error) -> handler``: see `make_handler`.
+MakeHandler = Callable[..., Callable[..., Any]]
 
 # Ops whose decomposition reads more of the process than `ambient_facts`.
 _EXTRA_AMBIENT = {"aten::scaled_dot_product_attention": sdp_facts}
@@ -337,11 +337,12 @@ def program_arguments(op: OpOverload, values: Sequence[Any]) -> tuple[Any, ...]:
 
 @functools.cache
 def make_handler(op: OpOverload, columns: tuple[Column, ...]) -> MakeHandler:
-    """Compile the hot path of a recorded op: ``make(programs, cold) -> handler``.
+    """Compile the hot path of a recorded op: ``make(programs, on_miss, on_error) -> handler``.
 
     ``handler`` has the op's own signature. It reads the key, finds the program in `programs`, and calls it: one key, one lookup,
     one call. Where there is no program, or no key (a symbolic size; a conj, neg or zero-tensor bit, if the op's kernels see them),
-    it calls ``cold`` with all arguments in schema order.
+    it calls ``on_miss`` with all arguments in schema order. For an error of a program it returns
+    ``on_error(error, args, kwargs)``, unless `on_error` is None.
     """
     facts = facts_of(op)
     namespace = dict(_NAMES)
@@ -357,16 +358,24 @@ def make_handler(op: OpOverload, columns: tuple[Column, ...]) -> MakeHandler:
     everything = ", ".join(parameter_name(argument) for argument in facts.arguments)
     taken = ", ".join(parameter_name(a) for a in facts.arguments if a.holds_tensors or a.kind == "Generator")
     source = (
-        f"def make(_programs, _cold):\n"
+        f"def make(_programs, _on_miss, _on_error):\n"
         f"    def handler({_signature(facts.arguments, namespace)}):\n"
         f"        try:\n"
         f"{checked}"
         f"            {found}\n"
         f"        except (KeyError, TypeError, AttributeError, RuntimeError, ZeroDivisionError):\n"
         f"            _program = None\n"  # not from here: an error of the rule would carry this one as its context
-        f"        return _cold({everything}) if _program is None else _program({taken})\n"
+        f"        if _program is None:\n"
+        f"            return _on_miss({everything})\n"
+        f"        try:\n"
+        f"            return _program({taken})\n"
+        f"        except _Exception as _error:\n"
+        f"            if _on_error is None:\n"
+        f"                raise\n"
+        f"            return _on_error(_error, *_call_of(_op, [{everything}]))\n"
         f"    return handler\n"
     )
+    namespace.update(_op=op, _call_of=call_of, _Exception=Exception)
     exec(compile(source, f"<key of {op}>", "exec"), namespace)
     make: MakeHandler = namespace["make"]
     renamed = {a.name: parameter_name(a) for a in facts.arguments if a.kwarg_only and keyword.iskeyword(a.name)}
@@ -389,33 +398,36 @@ def _key_source(op: OpOverload, columns: Sequence[Column], *, no_numbers: bool) 
 
 
 @functools.cache
-def make_guard(op: OpOverload) -> Callable[[Callable[..., Any], Callable[..., Any]], Callable[..., Any]]:
-    """For an op whose kernels see conj, neg or zero-tensor bits: ``make(run, with_bits) -> handler``.
+def make_guard(op: OpOverload, bits: bool, errors: bool) -> Callable[..., Callable[..., Any]]:
+    """Compile the frame around a linked rule: ``make(run, with_bits, on_error) -> handler``.
 
-    ``handler`` calls ``run`` as it was called itself; where a tensor has such a bit, ``with_bits``.
+    ``handler`` calls ``run`` as it was called itself. With `bits`, for an op whose kernels see conj, neg or zero-tensor bits, it
+    calls ``with_bits`` where a tensor has one. With `errors`, it returns ``on_error(error, args, kwargs)`` for an error of ``run``.
     """
     arguments = facts_of(op).arguments
     by_position = [argument for argument in arguments if not argument.kwarg_only]
-    tensors = [number for number, argument in enumerate(by_position) if argument.holds_tensors]
-    named = [argument for argument in arguments if argument.kwarg_only and argument.holds_tensors]
+    tensors = [number for number, argument in enumerate(by_position) if argument.holds_tensors] if bits else []
+    named = [argument for argument in arguments if argument.kwarg_only and argument.holds_tensors] if bits else []
     asked = [*by_position[: tensors[-1] + 1 if tensors else 0], *named]
     rest = "*_args" if len(asked) - len(named) < len(by_position) else "*" if named else ""
     others = "**_kwargs" if len(named) + len(by_position) < len(arguments) else ""
-    namespace = dict(_NAMES)
+    namespace = {**_NAMES, "_Exception": Exception}
     taken = _signature([argument for argument in asked if not argument.kwarg_only], namespace)
     names = [parameter_name(argument) for argument in asked if not argument.kwarg_only]
     outs = [parameter_name(argument) for argument in named]
-    passed = ", ".join(filter(None, [*names, rest if rest != "*" else "", *(f"{out}={out}" for out in outs), others]))
-    source = (
-        f"def make(_run, _with_bits):\n"
-        f"    def guarded({', '.join(filter(None, [taken, rest, *outs, others]))}):\n"
-        f"        if {_bits_source(op)}:\n"
-        f"            return _with_bits({passed})\n"
-        f"        return _run({passed})\n"
-        f"    return guarded\n"
-    )
-    exec(compile(source, f"<bits of {op}>", "exec"), namespace)
-    make: Callable[[Callable[..., Any], Callable[..., Any]], Callable[..., Any]] = namespace["make"]
+    positional = [*names, *([rest] if rest not in ("", "*") else [])]
+    by_name = [*(f"{out}={out}" for out in outs), *([others] if others else [])]
+    passed = ", ".join([*positional, *by_name])
+    body = [f"if {_bits_source(op)}:", f"    return _with_bits({passed})"] if bits else []
+    body += [f"return _run({passed})"]
+    if errors:
+        args = f"({', '.join(positional)},)" if positional else "()"
+        body = ["try:", *(f"    {line}" for line in body), "except _Exception as _error:"]
+        body += [f"    return _on_error(_error, {args}, dict({', '.join(by_name)}))"]
+    lines = [f"def handler({', '.join(filter(None, [taken, rest, *outs, others]))}):", *(f"    {line}" for line in body)]
+    source = "\n    ".join(["def make(_run, _with_bits, _on_error):", *lines, "return handler"])
+    exec(compile(source, f"<handler of {op}>", "exec"), namespace)
+    make: Callable[..., Callable[..., Any]] = namespace["make"]
     return make
 
 
@@ -449,8 +461,8 @@ def has_lazy_bits(values: Iterable[Any]) -> bool:
 def _renaming(make: MakeHandler, renamed: dict[str, str]) -> MakeHandler:
     """For an op with a keyword-only argument that Python cannot spell (``from``): such arguments come by ``**`` alone."""
 
-    def make_renamed(programs: dict[Any, Callable[..., Any]], cold: Callable[..., Any]) -> Callable[..., Any]:
-        handler = make(programs, cold)
+    def make_renamed(programs: dict[Any, Callable[..., Any]], *when_not: Any) -> Callable[..., Any]:
+        handler = make(programs, *when_not)
 
         def handler_renamed(*args: Any, **kwargs: Any) -> Any:
             return handler(*args, **{renamed.get(name, name): value for name, value in kwargs.items()})

@@ -17,7 +17,8 @@ from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.program.key import key_or_none
 from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 from eagerdecomp.runtime.cache import ProgramCache, shared_cache
-from eagerdecomp.runtime.handlers import Entry, Runtime, Watch
+from eagerdecomp.runtime.entry import Entry
+from eagerdecomp.runtime.runtime import Runtime, Watch
 from eagerdecomp.runtime.stats import Stats
 from eagerdecomp.runtime.zero_tangents import MAKER, Zeros
 
@@ -107,18 +108,13 @@ class Engine:
     def unsupported(
         self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute, native: Callable[..., Any]
     ) -> Any:
-        """What becomes of a call whose handler found no route: the op's other rules, the error, or `native`, counted and warned of.
+        """Raise for a call whose handler found no route, or run `native`, counted and warned of.
 
         Raises:
             UnsupportedOpError: where nothing else was asked for.
         """
         # An op that writes several tensors may have written some of them: to run it again would write those twice.
         begun = writes_several(entry.op) and not entry.routeless
-        if entry.others and not begun and not isinstance(failure, _MetBefore):
-            try:
-                return self.runtime.by_others(entry, args, kwargs)
-            except NoRoute:
-                pass  # told below by what the first rule met
         if self.on_unsupported == "error" or begun:
             raise unsupported_error(self.planner, entry.op, args, kwargs, failure, may_fall_back=self.may_fall_back)
         if not isinstance(failure, _MetBefore):

@@ -36,7 +36,7 @@ from eagerdecomp.ops.schema import facts_of, is_composite
 from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.program.symbolic_sizes import plain
 from eagerdecomp.rules.rule import NoRoute, Rule, place_of
-from eagerdecomp.runtime.handlers import Watch
+from eagerdecomp.runtime.runtime import Watch
 from eagerdecomp.verify.findings import Blame, Culprit
 from eagerdecomp.verify.policy import Verified, Verify
 from eagerdecomp.verify.replay import Call, Draws, answered_by, culprit_of, eager, replayed, why_not_compared

@@ -38,7 +38,7 @@ class Asked(dict[Any, Any]):
 def handled(op: Any, values: Sequence[Any], *, offsets: bool = False) -> tuple[Any, tuple[Any, ...]]:
     """The key that the fast handler asks for, and what it hands to `cold`."""
     asked = Asked()
-    handler = make_handler(op, exact_columns(op, offsets=offsets))(asked, lambda *given: given)
+    handler = make_handler(op, exact_columns(op, offsets=offsets))(asked, lambda *given: given, None)
     args, kwargs = call_of(op, values)
     return asked, handler(*args, **kwargs)
 
@@ -378,14 +378,14 @@ def test_a_program_is_found_by_key_and_given_tensors_and_generators_alone() -> N
     ):
         programs: dict[Any, Any] = {key_of(op, values): lambda *given: given}
         args, kwargs = call_of(op, values)
-        got = make_handler(op, exact_columns(op))(programs, lambda *given: pytest.fail("went cold"))(*args, **kwargs)
+        got = make_handler(op, exact_columns(op))(programs, lambda *given: pytest.fail("went cold"), None)(*args, **kwargs)
         assert all(one is other or one == other for one, other in zip(got, taken, strict=True))
         assert all(one is other or one == other for one, other in zip(program_arguments(op, values), taken, strict=True))
 
 
 def test_a_program_stored_later_is_found_by_the_same_handler() -> None:
     programs: dict[Any, Any] = {}
-    handler = make_handler(aten.silu.default, exact_columns(aten.silu.default))(programs, lambda *given: "cold")
+    handler = make_handler(aten.silu.default, exact_columns(aten.silu.default))(programs, lambda *given: "cold", None)
     assert handler(X) == "cold"
     programs[key_of(aten.silu.default, [X])] = lambda x: "program"
     assert handler(X) == "program"
@@ -398,7 +398,7 @@ def test_an_error_raised_when_cold_carries_no_trace_of_the_lookup(kind: type[Exc
         raise kind("mine")
 
     with pytest.raises(kind, match="mine") as caught:
-        make_handler(aten.silu.default, exact_columns(aten.silu.default))({}, cold)(X)
+        make_handler(aten.silu.default, exact_columns(aten.silu.default))({}, cold, None)(X)
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
 
@@ -409,10 +409,21 @@ def test_an_error_of_a_program_is_raised_and_never_taken_for_a_miss(kind: type[E
         raise kind("mine")
 
     handler = make_handler(aten.silu.default, exact_columns(aten.silu.default))(
-        {key_of(aten.silu.default, [X]): program}, lambda *given: pytest.fail("went cold")
+        {key_of(aten.silu.default, [X]): program}, lambda *given: pytest.fail("went cold"), None
     )
     with pytest.raises(kind, match="mine"):
         handler(X)
+
+
+def test_an_error_of_a_program_goes_to_on_error_with_the_call() -> None:
+    def program(*given: Any) -> Any:
+        raise ValueError("mine")
+
+    op = aten.add.Tensor
+    handler = make_handler(op, exact_columns(op))({key_of(op, [X, X, 2]): program}, pytest.fail, lambda *given: given)
+    error, args, kwargs = handler(X, X, alpha=2)
+    assert isinstance(error, ValueError)
+    assert [args[0] is X, args[1] is X, len(args), kwargs] == [True, True, 2, {"alpha": 2}]
 
 
 @pytest.mark.parametrize("name", ["from", "lambda", "id", "tuple", "cold", "program", "programs", "value"])
@@ -445,7 +456,7 @@ def test_arguments_may_be_called_anything(name: str, place: str) -> None:
     ids=str,
 )
 def test_a_guard_asks_each_tensor_for_the_bits_that_the_kernels_see(op: Any, args: Any, kwargs: Any, tensors: str) -> None:
-    guarded = make_guard(op)(lambda *a, **k: ("plain", a, k), lambda *a, **k: ("bits", a, k))
+    guarded = make_guard(op, True, False)(lambda *a, **k: ("plain", a, k), lambda *a, **k: ("bits", a, k), None)
     for with_bit in (None, *tensors):
         for method, bit in {"is_conj": CONJ, "is_neg": NEG, "_is_zerotensor": ZERO}.items():
             made = {name: bit if name == with_bit else CONJ.resolve_conj() for name in tensors}
@@ -456,6 +467,22 @@ def test_a_guard_asks_each_tensor_for_the_bits_that_the_kernels_see(op: Any, arg
             assert all(x is y for x, y in zip(got, given, strict=True))
             assert got_named.keys() == named.keys()
             assert all(got_named[name] is named[name] for name in named)
+
+
+@pytest.mark.parametrize("bits", [True, False])
+@pytest.mark.parametrize("op", [aten.add.Tensor, aten.t.default, aten.linalg_svd.U], ids=str)
+def test_a_guard_hands_an_error_on_with_the_call(op: Any, bits: bool) -> None:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        raise ValueError("mine")
+
+    guarded = make_guard(op, bits, True)(run, pytest.fail, lambda *given: given)
+    facts = [argument for argument in op._schema.arguments if not argument.has_default_value()]
+    args = [X for argument in facts if not argument.kwarg_only]
+    named = {argument.name: X for argument in facts if argument.kwarg_only}
+    error, got, got_named = guarded(*args, **named)
+    assert isinstance(error, ValueError)
+    assert all(x is y for x, y in zip(got, args, strict=True))
+    assert all(got_named[name] is named[name] for name in named)
 
 
 CONJ = torch.ones(2, dtype=torch.complex64).conj()

@@ -34,7 +34,7 @@ from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import OpLike, OpSet
 from eagerdecomp.rules.rule import NoRoute
-from eagerdecomp.runtime.handlers import Entry
+from eagerdecomp.runtime.entry import Entry
 
 if TYPE_CHECKING:
     from typing_extensions import Self

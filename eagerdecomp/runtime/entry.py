@@ -1,0 +1,86 @@
+"""One op's handler and its counts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.eager.random_numbers import SameNumbers
+from eagerdecomp.rules.rule import Rule
+from eagerdecomp.runtime.cache import OpPrograms
+from eagerdecomp.runtime.stats import OpStats
+
+__all__ = ["Entry", "Handler"]
+
+#: Runs a call of an op: takes the op's own arguments and returns its result.
+Handler: TypeAlias = Callable[..., Any]
+
+
+class Entry:
+    """One op's handler and its counts.
+
+    `run` takes the op's own arguments. The hot path touches `calls` alone; what kind of call it was is counted when it is no cache
+    hit. Plain ``+=`` is exact between threads where the interpreter switches threads at calls only, as CPython's does.
+    """
+
+    __slots__ = (
+        *("bypassed", "calls", "declined", "direct", "fallback_rules", "fell_back", "host_random", "last_miss", "misses", "op"),
+        *("other_numbers", "routeless", "run", "same_numbers", "seen", "why_bypassed"),
+    )
+
+    def __init__(self, op: OpOverload) -> None:
+        self.op = op
+        self.run: Handler
+        self.calls = self.misses = self.bypassed = self.fell_back = 0
+        self.declined = 0  # calls that a predicate left to the rules
+        self.host_random = 0  # random calls of data loading code, run natively
+        self.other_numbers = 0  # decomposed random calls whose numbers are not known to be eager's
+        self.same_numbers: SameNumbers | None = None  # whether a decomposed call draws eager's numbers; None where all do
+        self.direct = False  # a kernel or plumbing runs the op
+        self.seen: dict[int, int] = {}  # per thread the call (by number) last counted, so that one call counts once
+        self.why_bypassed = ""
+        self.last_miss: tuple[OpPrograms, Any] | None = None
+        self.routeless = False  # no call of it has a route: nothing runs before the error
+        self.fallback_rules: Sequence[Rule] = ()  # the rules after a linked one, for a call that it cannot bring to the set
+
+    def count_miss(self, table: OpPrograms, key: Any) -> None:
+        """Count the current call as one that was recorded, under this key."""
+        self.last_miss = (table, key)
+        if self._first_of_call():
+            self.misses += 1
+
+    def count_bypass(self, why: str) -> None:
+        """Count the current call as one that ran its rule without a program."""
+        self.why_bypassed = why
+        if self._first_of_call():
+            self.bypassed += 1
+
+    def count_random(self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        """Count a decomposed call of a random op if its numbers are not known to be eager's."""
+        if self.same_numbers is not None and not self.same_numbers(args, kwargs, result):
+            self.other_numbers += 1
+
+    def _first_of_call(self) -> bool:
+        thread = threading.get_ident()
+        first = self.seen.get(thread) != self.calls
+        self.seen[thread] = self.calls
+        return first
+
+    def stats(self) -> OpStats:
+        """The counts as a value."""
+        native = self.fell_back + self.host_random
+        decomposed = self.declined if self.direct else self.calls - native
+        return OpStats(
+            calls=self.calls,
+            direct=self.calls - decomposed - native,
+            decomposed=decomposed,
+            hits=max(0, decomposed - self.misses - self.bypassed),
+            misses=self.misses,
+            bypassed=self.bypassed,
+            fell_back=self.fell_back,
+            why_bypassed=self.why_bypassed,
+            host_random=self.host_random,
+            other_numbers=self.other_numbers,
+        )

@@ -1,0 +1,321 @@
+"""The cold path: a call that no kernel, linked rule or program serves. It is recorded, or its rules run as they are."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from types import CodeType, FunctionType
+from typing import Any
+
+from torch import Tensor
+
+from eagerdecomp._torch.modes import DispatchMode, without_torch_function
+from eagerdecomp._torch.ops import OpOverload, builtin
+from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, lazy_bits_seen_by_kernels, same_storage
+from eagerdecomp.eager.observe import Caught, leaves_of
+from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, writes_several
+from eagerdecomp.planner.planner import Planner
+from eagerdecomp.program.key import column_values, exact_columns, has_lazy_bits, key_or_none, program_arguments
+from eagerdecomp.rules.failed_routes import (
+    eager_accepts,
+    judge_kernel_error,
+    last_asked,
+    make_final,
+    may_be_failed_route,
+    reason_of_failure,
+)
+from eagerdecomp.rules.result_checks import held
+from eagerdecomp.rules.rule import NoRoute, Rule, first_answer
+from eagerdecomp.runtime.cache import OpPrograms
+from eagerdecomp.runtime.compiler import install_program
+from eagerdecomp.runtime.entry import Entry, Handler
+from eagerdecomp.tracing.recorder import Recorder
+from eagerdecomp.tracing.recursion import Chain
+
+__all__ = ["ColdPath", "any_tensor", "judging_errors"]
+
+_LAZY_BITS = "conj, neg or zero-tensor bits are set"
+
+
+class ColdPath:
+    """Runs calls that need more than a lookup.
+
+    Args:
+        planner: decides for each op.
+        nested: the entry of an op that a rule calls.
+    """
+
+    def __init__(self, planner: Planner, nested: Callable[[OpOverload], Entry]) -> None:
+        self._planner = planner
+        self._nested = nested
+        self._running = _Running()
+        self._mode = _NestedMode(nested)
+
+    # -- recording ---------------------------------------------------------------------------------------------------
+
+    def record(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, table: OpPrograms, values: Sequence[Any]) -> Any:
+        """Run a call without a program at hand: find one the slower way, record one, or run the rule as it is.
+
+        Args:
+            values: all arguments in schema order.
+        """
+        columns, programs = table.now()
+        sees_bits = lazy_bits_seen_by_kernels(op) and has_lazy_bits(values)
+        if programs and not sees_bits:
+            found = programs.get(key_or_none(op, values, columns))
+            if found is not None:
+                return found(*program_arguments(op, values))
+        key = None if sees_bits else key_or_none(op, values)
+        why = self._why_not_recorded(entry, table, key, values, sees_bits=bool(sees_bits))
+        args, kwargs = call_of(op, values)
+        if why:
+            return self.run_unrecorded(op, rules, entry, args, kwargs, why)
+        known = column_values(op, values, columns)
+        recorder = self._recorder(op, values)
+        result = self._recorded_run(recorder, rules, args, kwargs)
+        recording = recorder.recording(result)
+        if recording.program is None:
+            entry.count_bypass(recording.why_not)
+            table.recorded_in_vain()
+            return result
+        offsets = recording.reads_offsets or (recording.columns is None and self._planner.has_user_rules)
+        exact = exact_columns(op, offsets=offsets)
+        columns = table.widen(exact if recording.columns is None or offsets else recording.columns, exact)
+        key = key_or_none(op, values, columns, {**known, **(recording.columns or {})})
+        if key is not None:
+            entry.count_miss(table, key)
+            install_program(table, key, recording.program, self._kernel_of, self._planner.backend, columns)
+        return result
+
+    def _why_not_recorded(self, entry: Entry, table: OpPrograms, key: Any, values: Sequence[Any], *, sees_bits: bool) -> str:
+        """Return why a call cannot be recorded, or "" if it can."""
+        if sees_bits:
+            return _LAZY_BITS
+        if key is None:
+            return "symbolic sizes and sparse tensors have no key"
+        if any_tensor(values, lambda tensor: isinstance(tensor, FakeTensor)):
+            return "fake tensors are not recorded"
+        if not table.worth_recording(key):
+            return entry.why_bypassed or "its shapes or scalars keep changing"
+        return ""
+
+    def _recorder(self, op: OpOverload, values: Sequence[Any]) -> Recorder:
+        hook = self._planner.backend.compile is not None
+        return Recorder(
+            self._planner.decide,
+            op,
+            program_arguments(op, values),
+            chain=self._running.chain,
+            by_predicate=self._by_predicate,
+            call=None if hook else values,  # a hook compiles for one shape
+            fused=hook,
+        )
+
+    def _recorded_run(self, recorder: Recorder, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        conjugate, negative, zero = lazy_bit_guards()
+        with without_torch_function(), conjugate, negative, zero:
+            return self._running.chain.whole(lambda: recorder.run(rules, args, kwargs))
+
+    def _kernel_of(self, op: OpOverload) -> Handler:
+        decision = self._planner.decide(op)
+        return self._by_predicate(op) if decision.kernel is None or decision.when is not None else decision.kernel
+
+    def _by_predicate(self, op: OpOverload) -> Handler:
+        """What runs an op whose predicate, or rule, is asked at each call, in programs too: it may read more than a key holds."""
+        return self._nested(op).run
+
+    # -- rules run as they are -----------------------------------------------------------------------------------------
+
+    def run_unrecorded(
+        self, op: OpOverload, rules: Sequence[Rule], entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], why: str
+    ) -> Any:
+        """Run the first of these rules that leads to the set; the ops that it calls go to their own handlers.
+
+        Args:
+            why: the reason, for the counts.
+
+        Raises:
+            NoRoute: when none does.
+        """
+        entry.count_bypass(why)
+        chain = self._running.chain
+
+        def apply(rule: Rule) -> Any:
+            with chain.entered(rule, args, kwargs), self._mode:
+                return held(rule, None, args, kwargs, rule(*args, **kwargs))
+
+        written = self._running.written
+        start = len(written)
+
+        def failed(rule: Rule, error: Exception) -> str:
+            if rule.source == "user" or _share_memory(written[start:], [*args, *kwargs.values()]):
+                make_final(error)
+            return reason_of_failure(rule, args, kwargs, error)
+
+        conjugate, negative, zero = lazy_bit_guards()
+        try:
+            with without_torch_function(), conjugate, negative, zero:
+                return chain.whole(lambda: first_answer(op, rules, apply, failed=failed))
+        finally:
+            if not chain:
+                written.clear()
+
+    def run_with_bits(self, op: OpOverload, rule: Rule, entry: Entry) -> Handler:
+        """Return what runs a call with conj, neg or zero-tensor bits: its linked rule, with the bits resolved."""
+        return lambda *args, **kwargs: self.run_unrecorded(op, (rule,), entry, args, kwargs, _LAZY_BITS)
+
+    def noting_writes(self, op: OpOverload, run: Handler) -> Handler:
+        """Wrap the handler of an op that a rule calls: keep what the op writes, for the case that the rule fails."""
+        mutated = facts_of(op).mutated
+        if not mutated:
+            return run
+
+        def handler(*args: Any, **kwargs: Any) -> Any:
+            result = run(*args, **kwargs)
+            if len(self._running.chain):
+                values = arguments_of(op, args, kwargs)
+                self._running.written.extend(leaves_of([values[place] for place in mutated]))
+            return result
+
+        return handler
+
+    # -- errors of linked rules and of programs ------------------------------------------------------------------------
+
+    def on_error(self, entry: Entry, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run a call again whose linked rule or program raised, if that was a failed route, by the op's other rules.
+
+        Raises:
+            NoRoute: when none of them leads to the set either.
+            Exception: `error` itself, where it is an error that eager raises too, or that code of the user raised.
+        """
+        if isinstance(error, NoRoute):
+            return self._run_fallback_rules(entry, error, args, kwargs)
+        if not self._is_failed_route(entry.op, error, args, kwargs):
+            raise error
+        entry.count_bypass("its linked rule, or a kept program, failed for this call")
+        op = entry.op
+        recorder = Recorder(
+            self._planner.decide,
+            op,
+            program_arguments(op, arguments_of(op, args, kwargs)),
+            chain=self._running.chain,
+            by_predicate=self._by_predicate,
+        )
+        with Caught() as caught, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the handler that failed has warned
+            result = self._recorded_run(recorder, self._planner.decide(op).rules, args, kwargs)
+            entry.count_random(args, kwargs, result)
+            return result
+        raise caught.error if isinstance(caught.error, NoRoute) else error
+
+    def _run_fallback_rules(self, entry: Entry, failure: NoRoute, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Run a call whose linked rule met an op without a route, by the op's other rules; raise `failure` if none leads further.
+
+        An op that writes several tensors may have written some of them: to run it again would write those twice.
+        """
+        if not entry.fallback_rules or writes_several(entry.op):
+            raise failure
+        why = "its linked rule has no route for this call"
+        try:
+            result = self.run_unrecorded(entry.op, entry.fallback_rules, entry, args, kwargs, why)
+        except NoRoute:
+            raise failure from None
+        entry.count_random(args, kwargs, result)
+        return result
+
+    def _is_failed_route(self, op: OpOverload, error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """Whether an error of an op's handler is a failed route: eager accepts the call, and no code of the user raised it."""
+        if not may_be_failed_route(error) or last_asked(error) is op or writes_several(op):
+            return False
+        return not self._is_of_user(error) and eager_accepts(op, args, kwargs)
+
+    def _is_of_user(self, error: Exception) -> bool:
+        """Whether code of the user raised an error, or may have."""
+        codes = self._codes_of_user
+        if None in codes:
+            return True
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code in codes:
+                return True
+            trace = trace.tb_next
+        return False
+
+    @functools.cached_property
+    def _codes_of_user(self) -> frozenset[CodeType | None]:
+        """The code of the backend's kernels, of predicates, and of the user's rules; None for a function without Python code."""
+        backend = self._planner.backend
+        if backend.compile is not None:
+            return frozenset({None})  # what the hook made runs in place of programs
+        predicates = [backend.ops.predicate(op) for op in backend.ops] if backend.ops.has_predicates else []
+        kernels = [kernel for op, kernel in backend.kernels.items() if inspect.unwrap(kernel) not in (op, builtin(op))]
+        return frozenset(map(_code_of, [*kernels, *filter(None, predicates), *self._planner.user_functions]))
+
+
+class _Running(threading.local):
+    """The rules under way in one thread."""
+
+    def __init__(self) -> None:
+        self.chain = Chain()
+        self.written: list[Any] = []  # the arguments of calls within rules that run unrecorded, of ops that write
+
+
+class _NestedMode(DispatchMode):
+    """Under it a rule runs when it is not recorded: what the rule calls goes to the runtime's handlers."""
+
+    def __init__(self, nested: Callable[[OpOverload], Entry]) -> None:
+        super().__init__()
+        self._nested = nested
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if types and desugars_first(types):
+            return NotImplemented
+        return self._nested(func).run(*args, **(kwargs or {}))
+
+
+def judging_errors(op: OpOverload, run: Handler) -> Handler:
+    """Wrap the kernel of an op that a rule calls: mark each error as the kernel's own, or as one that strides caused."""
+
+    def handler(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(*args, **kwargs)
+        except NoRoute:
+            raise
+        except Exception as error:
+            judge_kernel_error(op, args, kwargs, error)
+            raise
+
+    return handler
+
+
+def any_tensor(values: Iterable[Any], holds: Callable[[Tensor], bool]) -> bool:
+    """Whether a condition holds for a tensor among the values, or in a list of them."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if holds(value):
+                return True
+        elif isinstance(value, (list, tuple)) and any_tensor(value, holds):
+            return True
+    return False
+
+
+def _code_of(function: Callable[..., Any]) -> CodeType | None:
+    """The code that a call of a function runs; None where it has none in Python."""
+    function = inspect.unwrap(function)
+    while isinstance(function, functools.partial):
+        function = inspect.unwrap(function.func)
+    for found in (function, getattr(function, "__func__", None), inspect.getattr_static(type(function), "__call__", None)):
+        if isinstance(found, FunctionType):
+            return found.__code__
+    return None
+
+
+def _share_memory(written: Iterable[Any], values: Iterable[Any]) -> bool:
+    """Whether one of the tensors that were written shares memory with one among the values."""
+    given = [one for one in leaves_of(list(values)) if isinstance(one, Tensor)]
+    return any(isinstance(one, Tensor) and any(same_storage(one, other) for other in given) for one in written)

@@ -1,0 +1,313 @@
+"""The runtime: op -> handler. Joins planner, linking, cache and cold path; a handler is made when its op is first called."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from eagerdecomp._torch.ops import OpOverload, builtin
+from eagerdecomp.dispatcher.device_kernels import number_places, taking_numbers
+from eagerdecomp.eager.generators import drawing_in_turn
+from eagerdecomp.eager.random_numbers import same_numbers
+from eagerdecomp.host.data_loading import in_data_loading
+from eagerdecomp.host.fork_safe import free_in_child
+from eagerdecomp.ops.plumbing import READ
+from eagerdecomp.ops.schema import arguments_of, facts_of
+from eagerdecomp.planner.planner import Planner
+from eagerdecomp.program.compile_hook import meet
+from eagerdecomp.rules.link import told
+from eagerdecomp.rules.rule import Call, NoRoute, Rule
+from eagerdecomp.rules.writeback import counted
+from eagerdecomp.runtime.cache import ProgramCache
+from eagerdecomp.runtime.collectives import Callbacks
+from eagerdecomp.runtime.entry import Entry, Handler
+from eagerdecomp.runtime.handlers import cached_program, guarded_kernel, kernel, linked_rule, unroutable
+from eagerdecomp.runtime.record_call import ColdPath, any_tensor, judging_errors
+
+__all__ = ["Runtime", "Watch"]
+
+#: Takes an op and its handler; returns what runs in the handler's place.
+Watch: TypeAlias = Callable[[OpOverload, Handler], Handler]
+
+_SCALAR_TENSOR: OpOverload = torch.ops.aten.scalar_tensor.default
+
+
+class _Linking(threading.local):
+    """The ops that one thread links, while it holds the lock."""
+
+    def __init__(self) -> None:
+        self.ops: list[OpOverload] = []
+
+
+class Runtime:
+    """Handlers of one backend, made when their ops are first called.
+
+    Args:
+        planner: decides for each op.
+        cache: where recorded programs are kept.
+        owner: what the programs depend on besides the call: the backend and the rules.
+        watch: what is put around the handler of an op that the user's program calls.
+        host_random: whether random calls of data loading code, of ops outside the set, run natively.
+    """
+
+    def __init__(
+        self,
+        planner: Planner,
+        cache: ProgramCache,
+        owner: Hashable,
+        watch: Watch | None = None,
+        *,
+        host_random: bool = False,
+    ) -> None:
+        self.planner = planner
+        self._watch = watch
+        self._host_random = host_random
+        self.cache = cache
+        #: Whether calls of the user's program may be of other devices than the backend's.
+        self.guarded = True
+        #: op (its C function) -> entry, for calls of the user's program.
+        self.entries: dict[Callable[..., Any], Entry] = {}
+        self._nested: dict[Callable[..., Any], Entry] = {}
+        self._space = cache.space(owner)
+        self._lock = free_in_child(threading.RLock())
+        self._linking, self.callbacks = _Linking(), Callbacks()
+        self._cold = ColdPath(planner, self.nested)
+
+    # -- op -> entry ----------------------------------------------------------------------------------------------
+
+    def entry(self, op: OpOverload) -> Entry:
+        """The entry of an op the user's program calls."""
+        return self._entry(self.entries, op)
+
+    def nested(self, op: OpOverload) -> Entry:
+        """The entry of an op that a rule calls; counted apart."""
+        found = self._nested.get(builtin(op))
+        return found if found is not None else self._entry(self._nested, op)
+
+    def _entry(self, entries: dict[Callable[..., Any], Entry], op: OpOverload) -> Entry:
+        with self._lock:
+            entry = entries.get(builtin(op))
+            if entry is None:
+                entry = Entry(op)
+                decision = self.planner.decide(op)
+                entry.direct = decision.kernel is not None or decision.plumbing
+                entry.run = self._handler(op, entry)
+                for wrap in self._wrappers(entry, of_user=entries is self.entries):
+                    entry.run = wrap(entry.run)
+                entries[builtin(op)] = entry
+            return entry
+
+    def _wrappers(self, entry: Entry, *, of_user: bool) -> Iterator[Callable[[Handler], Handler]]:
+        """What stands around an op's handler, innermost first. A plain backend needs none for most ops: each returns the handler
+        itself where it has nothing to do.
+
+        Args:
+            of_user: the user's program calls the op, not a rule.
+        """
+        op, device = entry.op, self.planner.backend.device_type
+        if of_user:
+            yield lambda run: taking_numbers(run, self._number_places(op), self._scalar_tensor)
+            yield lambda run: counted(op, run, direct=entry.direct)
+        else:
+            if entry.direct:
+                yield lambda run: judging_errors(op, run)
+            yield lambda run: self._cold.noting_writes(op, run)
+        if of_user and self._host_random and facts_of(op).is_random and not entry.direct:
+            yield lambda run: _natively_in_data_loading(entry, run)
+        if device is not None and (self.guarded or not of_user):
+            yield lambda run: _on_device(device, run, builtin(op))
+        if of_user and (watch := self._watch) is not None:
+            yield lambda run: watch(op, run)
+
+    def _scalar_tensor(self, value: Any, *, dtype: torch.dtype) -> Any:
+        return self.nested(_SCALAR_TENSOR).run(value, dtype=dtype)
+
+    def _number_places(self, op: OpOverload) -> tuple[int, ...]:
+        decision = self.planner.decide(op)
+        if decision.plumbing:
+            return ()
+        first = next(iter(decision.rules), None)
+        kernel = self.planner.backend.kernels.get(op, op)
+        of_user = kernel not in (op, builtin(op)) or (first is not None and first.source == "user")
+        return number_places(op, kernel=decision.kernel is not None and decision.when is None, of_user=of_user)
+
+    # -- op -> handler ---------------------------------------------------------------------------------------------
+
+    def _handler(self, op: OpOverload, entry: Entry) -> Handler:
+        depth = len(self._linking.ops)
+        try:
+            return self._link(op, entry)
+        except NoRoute as failure:
+            entry.routeless = True
+            return unroutable(failure)
+        finally:
+            del self._linking.ops[depth:]
+
+    def _link(self, op: OpOverload, entry: Entry) -> Handler:
+        """What runs an op, its counts kept in `entry`. Raises NoRoute when no rule can be linked or recorded."""
+        decision = self.planner.decide(op)
+        if decision.plumbing:
+            return self.callbacks.passing(op)
+        if decision.kernel is not None and decision.when is None:
+            return kernel(op, decision.kernel)
+        if op in self._linking.ops:
+            raise NoRoute(op)
+        depth = len(self._linking.ops)
+        try:
+            self._linking.ops.append(op)
+            decomposed = self._decomposed(op, decision.rules, entry)
+        except NoRoute as failure:
+            if decision.kernel is None:
+                raise
+            decomposed = unroutable(failure)
+        finally:
+            del self._linking.ops[depth:]
+        if op is entry.op and facts_of(op).is_random:
+            decomposed = self._counting_random(entry, decomposed)
+        if decision.kernel is None:
+            return decomposed
+        assert decision.when is not None
+        return guarded_kernel(entry, decision.kernel, decision.when, decomposed)
+
+    def _counting_random(self, entry: Entry, run: Handler) -> Handler:
+        """Wrap what decomposes a random op: count the calls whose numbers are not known to be eager's."""
+        decide = self.planner.decide
+
+        def in_set(op: OpOverload) -> bool:
+            decision = decide(op)
+            return decision.kernel is not None and decision.when is None
+
+        entry.same_numbers = same_numbers(entry.op, in_set, self.planner.has_user_rule)
+        if entry.same_numbers is None:
+            return run
+
+        def handler(*args: Any, **kwargs: Any) -> Any:
+            result = run(*args, **kwargs)
+            entry.count_random(args, kwargs, result)
+            return result
+
+        return handler
+
+    def _linked(self, entry: Entry, next_rules: Handler, own: OpOverload, op: OpOverload) -> Handler:
+        """What a linked rule of `own` calls for an op."""
+        if op is own:
+            return next_rules
+        with self._lock:  # a rule may ask for a kernel while it runs, in any thread
+            run = self._link(op, entry)
+        return told(run, entry.count_bypass) if op is READ else run
+
+    def _decomposed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry) -> Handler:
+        attempts: list[tuple[Rule, str, NoRoute | None]] = []
+        for number, rule in enumerate(rules):
+            if not rule.linked:
+                return self._recorded(op, rules[number:], entry)
+            linked = functools.partial(self._linked, entry, self._next_rules(op, rules[number + 1 :], entry), op)
+            bound: set[OpOverload] = set()
+            try:
+                run = rule.bind(_noting(bound, linked))
+            except NoRoute as failure:
+                attempts.append((rule, "", failure.without_frames()))
+                continue
+            if op is entry.op:
+                entry.fallback_rules = rules[number + 1 :]
+            if self.planner.backend.compile is not None and self._may_fuse(rule, bound - {op}):
+                return self._recorded(op, rules[number:], entry, run)
+            on_error = functools.partial(self._cold.on_error, entry) if op is entry.op else None
+            return linked_rule(op, rule, run, self._cold.run_with_bits(op, rule, entry), on_error)
+        raise NoRoute(op, tuple(attempts))
+
+    def _next_rules(self, op: OpOverload, rules: Sequence[Rule], entry: Entry) -> Handler:
+        """The rules after a linked one, linked when a call is first handed to them."""
+        made: Handler | None = None
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            nonlocal made
+            if made is None:
+                with self._lock:
+                    depth = len(self._linking.ops)
+                    try:
+                        self._linking.ops.append(op)
+                        made = self._decomposed(op, rules, entry)
+                    finally:
+                        del self._linking.ops[depth:]
+            return made(*args, **kwargs)
+
+        return run
+
+    # -- recorded programs -----------------------------------------------------------------------------------------
+
+    def _may_fuse(self, rule: Rule, bound: set[OpOverload]) -> bool:
+        """Whether a linked rule, which bound these ops, may be recorded for the hook, and is more than one kernel. What an ``out=``
+        form warns of, no program holds."""
+        more = len(bound) > 1 or any(self.planner.decide(op).kernel is None for op in bound)
+        return more and not rule.effects and not facts_of(rule.op).is_out
+
+    def _recorded(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, linked: Handler | None = None) -> Handler:
+        """Recorded programs. With a hook, calls whose written arguments share memory with others run unfused: a program of a linked
+        rule has not its checks, and a fused kernel may write before all is read."""
+        table = self.cache.of(self._space, op)
+        on_error = functools.partial(self._cold.on_error, entry) if op is entry.op else None
+        recorded = cached_program(op, entry, table, lambda *values: self._cold.record(op, rules, entry, table, values), on_error)
+        facts = facts_of(op)
+        if self.planner.backend.compile is None or not facts.mutated:
+            return recorded
+        places = [(number, number in facts.mutated) for number, one in enumerate(facts.arguments) if one.holds_tensors]
+
+        def handler(*args: Any, **kwargs: Any) -> Any:
+            values = arguments_of(op, args, kwargs)
+            written: list[Any] = []
+            read: list[Any] = []
+            for number, is_written in places:
+                value = values[number]
+                (written if is_written else read).extend(value if isinstance(value, (list, tuple)) else (value,))
+            if not meet(written, read):
+                return recorded(*args, **kwargs)
+            if linked is not None:
+                return linked(*args, **kwargs)
+            return self._cold.run_unrecorded(op, rules, entry, args, kwargs, "a tensor that it writes shares memory with another")
+
+        return handler
+
+
+def _noting(bound: set[OpOverload], linked: Call) -> Call:
+    """`linked`, which notes what it is asked for."""
+
+    def call(used: OpOverload) -> Handler:
+        bound.add(used)
+        return linked(used)
+
+    return call
+
+
+def _natively_in_data_loading(entry: Entry, handler: Handler) -> Handler:
+    """The handler of a random op outside the set: torch's kernel for calls on the CPU that data loading code makes."""
+    op = entry.op
+    kernel = counted(op, drawing_in_turn(builtin(op)), direct=True)
+
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        device = kwargs.get("device")
+        elsewhere = device is not None and torch.device(device).type != "cpu"
+        if elsewhere or any_tensor((*args, *kwargs.values()), lambda tensor: tensor.device.type != "cpu") or not in_data_loading():
+            return handler(*args, **kwargs)
+        result = kernel(*args, **kwargs)
+        entry.host_random += 1
+        return result
+
+    return chosen
+
+
+def _on_device(device_type: str, handler: Handler, native: Handler) -> Handler:
+    """The handler for calls that touch the backend's device; others are left alone."""
+
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        device = kwargs.get("device")
+        here = device is not None and torch.device(device).type == device_type
+        if here or any_tensor((*args, *kwargs.values()), lambda tensor: tensor.device.type == device_type):
+            return handler(*args, **kwargs)
+        return native(*args, **kwargs)
+
+    return chosen
