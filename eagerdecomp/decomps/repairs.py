@@ -14,9 +14,8 @@ from eagerdecomp._torch.decomp_tables import full_table, reference
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import same_storage
 from eagerdecomp.eager.messages import dimension_error, not_held
-from eagerdecomp.eager.promotion import HALF, promoted
+from eagerdecomp.eager.promotion import HALF, can_cast, promoted
 from eagerdecomp.rules.rule import Rule, own
-from eagerdecomp.rules.writeback import can_cast
 
 __all__ = ["RULES"]
 

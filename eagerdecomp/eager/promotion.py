@@ -16,6 +16,7 @@ __all__ = [
     "HALF",
     "RARE",
     "WIDE_UNSIGNED",
+    "can_cast",
     "computed_in",
     "floating",
     "holds_magnitudes",
@@ -73,6 +74,16 @@ def floating(dtype: torch.dtype) -> torch.dtype:
 
 def _kind(dtype: torch.dtype) -> int:
     return 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1 if dtype is not torch.bool else 0
+
+
+@functools.cache
+def can_cast(source: torch.dtype, target: torch.dtype) -> bool:
+    """`torch.can_cast`, tabulated: the original is an operator and would reach the backend."""
+    if source.is_complex and not target.is_complex:
+        return False
+    if source.is_floating_point and not (target.is_floating_point or target.is_complex):
+        return False
+    return source is torch.bool or target is not torch.bool
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -13,7 +12,8 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, has_kernel
 from eagerdecomp._torch.tensors import same_storage
 from eagerdecomp.eager.messages import no_cast, shape_text
-from eagerdecomp.eager.promotion import computed_in
+from eagerdecomp.eager.out_quirks import OutStrides, out_quirks
+from eagerdecomp.eager.promotion import can_cast, computed_in
 from eagerdecomp.eager.strides import is_dense, reach
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
 from eagerdecomp.rules.rule import Call, NoRoute, to_be_fused
@@ -21,7 +21,6 @@ from eagerdecomp.rules.rule import Call, NoRoute, to_be_fused
 __all__ = [
     "block_cutter",
     "by_a_kernel",
-    "can_cast",
     "check_apart",
     "check_overlap",
     "check_result",
@@ -41,16 +40,6 @@ _SHARED = (
     "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "
     "Please clone() the tensor before performing the operation."
 )
-
-
-@functools.cache
-def can_cast(source: torch.dtype, target: torch.dtype) -> bool:
-    """`torch.can_cast`, tabulated: the original is an operator and would reach the backend."""
-    if source.is_complex and not target.is_complex:
-        return False
-    if source.is_floating_point and not (target.is_floating_point or target.is_complex):
-        return False
-    return source is torch.bool or target is not torch.bool
 
 
 def _check_cast(result: Tensor, target: Tensor) -> None:
@@ -321,51 +310,34 @@ def _all_apart(targets: Sequence[Tensor], operands: Sequence[Sequence[Tensor]]) 
     return all(target.is_contiguous() for target in targets)
 
 
-def out_writer(
-    call: Call, *, row_major: bool = False, anew: bool = False, computed_in: bool = False
-) -> Callable[[Tensor, Tensor, Iterable[Any]], Tensor]:
-    """``write(out, result, inputs)``: cast check, resize with eager's warning, copy; answers `out` itself.
-
-    An `out` that is resized takes the result's strides, or row-major ones where `row_major`; with `anew` one of the right shape
-    takes them too. With `computed_in`, eager's kernel computes in an `out` that has no elements yet, so that it lies as the result
-    does, gaps and all, and resizes any other to row-major strides.
-    """
+def out_writer(call: Call) -> Callable[..., Tensor]:
+    """``write(out, result, inputs, strides="result")``: cast check, resize with eager's warning, copy; returns `out` itself."""
     copy_ = call(aten.copy_.default)
 
-    def write(target: Tensor, result: Tensor, inputs: Iterable[Any]) -> Tensor:
+    def write(target: Tensor, result: Tensor, inputs: Iterable[Any], strides: OutStrides = "result") -> Tensor:
         _check_cast(result, target)
         if result.device != target.device:
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, "
                 f"{result.device} and {target.device}!"
             )
-        if result.shape != target.shape:
-            _warn_resize(target, result)
-            held = target.numel() > 0
+        resized = result.shape != target.shape
+        if resized or strides == "always":
+            dense, fresh = is_dense(result), not target.numel()
+            gapped = strides == "lapack" and fresh and not dense
             # Bound here, not above: most out= calls need neither, and a set without them still serves those.
-            resize_ = call(aten.resize_.default)
-            if computed_in and not held and not is_dense(result):
-                resize_(target, [reach(result.shape, result.stride())])
-                call(aten.set_.source_Storage_storage_offset)(
-                    target, target.untyped_storage(), target.storage_offset(), result.shape, result.stride()
-                )
-            else:
-                resize_(target, result.shape)
-                if not row_major and not (computed_in and held):
-                    _restride(call, target, result)
-        elif anew:
-            _restride(call, target, result)
+            if resized:
+                _warn_resize(target, result)
+                call(aten.resize_.default)(target, [reach(result.shape, result.stride())] if gapped else result.shape)
+            restrided = strides in ("result", "always") or (strides == "lapack" and fresh)
+            if gapped or (restrided and dense and target.stride() != result.stride()):
+                restride_ = call(aten.set_.source_Storage_storage_offset)
+                restride_(target, target.untyped_storage(), target.storage_offset(), result.shape, result.stride())
         check_overlap(target, inputs)
         copy_(target, result)
         return target
 
     return write
-
-
-def _restride(call: Call, target: Tensor, result: Tensor) -> None:
-    if target.stride() != result.stride() and is_dense(result):
-        restride_ = call(aten.set_.source_Storage_storage_offset)
-        restride_(target, target.untyped_storage(), target.storage_offset(), result.shape, result.stride())
 
 
 def _warn_resize(target: Tensor, result: Tensor) -> None:
@@ -383,12 +355,6 @@ def _warn_resize(target: Tensor, result: Tensor) -> None:
 
 # -- what autograd is told ---------------------------------------------------------------------------------------------------------
 
-#: Ops that write without a count in eager too: `kron` to a view that counts for itself.
-_UNCOUNTED = frozenset({"aten::kron", "aten::detach_", "aten::set_data", "aten::requires_grad_", "aten::retain_grad"})
-
-#: Ops that write nothing where they drop nothing.
-_DROPS = frozenset(f"aten::{name}_" for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"))
-
 
 def counted(op: OpOverload, run: Callable[..., Any], *, direct: bool) -> Callable[..., Any]:
     """`run`, which counts what an op wrote where nobody above does: autograd counts the writes of most ops before a mode sees them,
@@ -397,19 +363,22 @@ def counted(op: OpOverload, run: Callable[..., Any], *, direct: bool) -> Callabl
     Args:
         direct: `run` is a kernel of the backend. A composite one is then counted above, but in inference mode.
     """
-    facts, name = facts_of(op), op._schema.name
-    if not facts.mutated or name in _UNCOUNTED or has_kernel(op, "ADInplaceOrView"):
+    facts = facts_of(op)
+    if not facts.mutated or has_kernel(op, "ADInplaceOrView"):
         return run
-    if not (is_composite(op) or has_kernel(op, "CompositeExplicitAutograd") or name.startswith("aten::_foreach_")):
+    if not (is_composite(op) or has_kernel(op, "CompositeExplicitAutograd") or op._schema.name.startswith("aten::_foreach_")):
+        return run
+    quirks = out_quirks(op)
+    if not quirks.bumps_version:
         return run
     places = [(place, facts.arguments[place].name) for place in facts.mutated]
-    above, drops = direct and is_composite(op), name in _DROPS
+    above = direct and is_composite(op)
 
     def counting(*args: Any, **kwargs: Any) -> Any:
         answer = run(*args, **kwargs)
         if above and not torch.is_inference_mode_enabled():
             return answer
-        if drops and not all(arguments_of(op, args, kwargs)[1:]):
+        if quirks.writes_if_dropping and not all(arguments_of(op, args, kwargs)[1:]):
             return answer
         for place, name in places:
             written = args[place] if place < len(args) else kwargs.get(name)

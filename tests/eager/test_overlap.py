@@ -14,7 +14,7 @@ from overlaps import refusal, sharings, writing_ops
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.eager import overlap
+from eagerdecomp.eager import out_quirks
 
 aten = torch.ops.aten
 
@@ -75,8 +75,12 @@ BY_PART = frozenset(
 @functools.cache
 def _ops() -> tuple[list[OpOverload], list[OpOverload]]:
     """The ops that the library's table names, and all others."""
-    tables = (overlap._APART, overlap._PARTIAL, overlap._ITERATOR, overlap._UNCHECKED)
-    named = {name.partition(".")[0] for table in tables for name in table}
+    checked = ("no_overlap", "no_partial_overlap", "checks_overlap_first")
+    named = {
+        name.partition(".")[0]
+        for name, quirks in out_quirks._TABLE.items()
+        if any(getattr(quirks, check) not in ((), None) for check in checked)
+    }
     ops = [op for op in writing_ops() if op._schema.name.removeprefix("aten::") not in UNDEFINED | BY_PART]
     inside = [op for op in ops if op._schema.name.removeprefix("aten::") in named]
     return inside, [op for op in ops if op not in inside]
@@ -224,10 +228,9 @@ def test_other_writes_by_masks_that_share_memory_are_refused(write: Callable[[to
 
 
 def test_every_name_of_the_table_is_an_op() -> None:
-    names = {*overlap._APART, *overlap._PARTIAL, *overlap._ITERATOR, *overlap._UNCHECKED}
-    assert [name for name in names if not hasattr(aten, name.partition(".")[0])] == []
-    for name, entries in (*overlap._APART.items(), *overlap._PARTIAL.items()):
+    for name, quirks in out_quirks._TABLE.items():
+        assert hasattr(functools.reduce(getattr, name.split("."), aten), "_schema" if "." in name else "overloads"), name
         packet = getattr(aten, name.partition(".")[0])
         arguments = {argument.name for each in packet.overloads() for argument in getattr(packet, each)._schema.arguments}
-        for entry in entries:
+        for entry in (*quirks.no_overlap, *quirks.no_partial_overlap):
             assert set(entry.split("/")) <= arguments, (name, entry)

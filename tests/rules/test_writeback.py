@@ -14,7 +14,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from eagerdecomp.rules.writeback import can_cast, check_overlap, functional_of, inplace_by, list_writer, out_writer
+from eagerdecomp.eager.promotion import can_cast
+from eagerdecomp.rules.writeback import check_overlap, functional_of, inplace_by, list_writer, out_writer
 
 aten = torch.ops.aten
 

@@ -10,19 +10,17 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.eager.checks.arguments import OUT_WORDS
-from eagerdecomp.eager.checks.table import CHECKS, EXACT_OUT
+from eagerdecomp.eager.checks.table import CHECKS
 from eagerdecomp.eager.layouts import iterator_strides
 from eagerdecomp.eager.messages import cpp_name, scalar_type_name, type_name
-from eagerdecomp.eager.overlap import filled_mask, is_generated, is_pointwise, overlap_checks
+from eagerdecomp.eager.out_quirks import OutQuirks, out_quirks, positions_in
+from eagerdecomp.eager.promotion import can_cast
 from eagerdecomp.eager.promotion import computed_in as type_of_operands
-from eagerdecomp.eager.promotion import floating, holds_magnitudes
 from eagerdecomp.eager.strides import lies_in_lines
 from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite, settled_by_out
 from eagerdecomp.rules.rule import Call, Rule, linked
 from eagerdecomp.rules.writeback import (
     by_a_kernel,
-    can_cast,
     check_apart,
     check_overlap,
     expanded_dims,
@@ -35,54 +33,6 @@ __all__ = ["rules_for"]
 
 aten = torch.ops.aten
 
-# Ops with kernels of their own that resize `out` to row-major strides; most give it the strides of the functional result.
-_ROW_MAJOR = frozenset({"aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c", "aten::cholesky", "aten::isin", "aten::special_ndtr"})
-
-# Ops whose kernels of LAPACK compute in an `out` without elements, and of any other make a copy that they resize it for.
-_COMPUTED_IN = frozenset({"aten::geqrf", "aten::linalg_eig", "aten::linalg_lstsq"})
-
-# Composite ops that leave `out` as it was where a mode hears their parts: what they write is their functional twin's result.
-_UNWRITTEN = frozenset(
-    f"aten.linalg_matrix_rank.{form}" for form in ("atol_rtol_float_out", "atol_rtol_tensor_out", "out", "out_tol_tensor")
-)
-
-# Ops that lay `out` out as their result even where it has the right shape.
-_LAID_OUT_ANEW = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("adaptive_avg_pool2d", "max_pool3d_with_indices", "max_unpool2d"),
-        *(f"{kind}_pad{dims}d" for kind in ("reflection", "replication") for dims in (2, 3)),
-    )
-)
-
-# Ops that join tensors, whose error is of a type of its own where `out` cannot hold the result.
-_JOINS = frozenset({"aten::cat", "aten::stack"})
-
-# Pointwise ops that write any dtype, so that eager does not ask first whether the result can be cast to the written tensor's.
-_FIT = frozenset(
-    f"aten::{name}{end}" for name in ("lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor") for end in ("", "_")
-)
-
-# Ops that are computed in the type of `out` unless one is asked for.
-_TYPED_BY_OUT = frozenset(
-    {
-        *("aten.cumsum.out", "aten.cumprod.out", "aten.prod.int_out", "aten.sum.IntList_out"),
-        *("aten.mean.out", "aten.mean.dtype_out", "aten.nansum.out"),
-    }
-)
-
-# Ops that are computed in the type of `out`, and have no argument that asks for one.
-_CAST_TO_OUT = frozenset({"aten.std.correction_out", "aten.var.correction_out"})
-
-# Losses of elements that are summed up in the type of `out`.
-_SUMMED_IN_OUT = frozenset({"aten.huber_loss.out", "aten.mse_loss.out", "aten.smooth_l1_loss.out"})
-
-# Factories whose kernels call `arange_out`, which warns before it resizes.
-_BY_ARANGE = frozenset({"aten::arange", "aten::fft_fftfreq", "aten::fft_rfftfreq"})
-
-# Factories that fill an `out` of the right number of elements whatever its shape.
-_KEEPS_SHAPE = frozenset({"aten::arange", "aten::linspace", "aten::logspace", "aten::range"})
-
 
 def rules_for(op: OpOverload) -> Iterator[Rule]:
     """The derived rule of an in-place or ``out=`` op; nothing for others, and in-place writers of lists (see `foreach`)."""
@@ -90,7 +40,7 @@ def rules_for(op: OpOverload) -> Iterator[Rule]:
     twin = functional_twin(op)
     if twin is None:
         return
-    if facts.is_out and is_composite(op) and str(op) not in _UNWRITTEN:
+    if facts.is_out and is_composite(op) and not out_quirks(op).ignores_out:
         return  # C++ composes it of others, which lay `out` out and refuse it; that comes with torch's other rules
     if facts.is_out and settled_by_out(op, twin):
         yield linked(op, _factory_linker(op, twin), source="schema")
@@ -106,53 +56,59 @@ def rules_for(op: OpOverload) -> Iterator[Rule]:
 def _inplace_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
     places = [place for place, argument in enumerate(facts_of(op).arguments) if place and argument.holds_tensors]
     operands = len(places) if places in ([], [1]) else 2
-    pointwise = torch.Tag.pointwise in (*op.tags, *twin.tags) and not facts_of(twin).is_random
-    write, casts = _EXPANDED.get(op._schema.name), is_pointwise(op, twin) and op._schema.name not in _FIT
-    checks = overlap_checks(op, twin)
-    apart = checks.apart[0]
+    quirks, check, write = out_quirks(op), CHECKS.get(str(op)), _EXPANDED.get(op._schema.name)
+    pointwise = quirks.pointwise and not facts_of(twin).is_random
+    casts, shares = quirks.pointwise and not quirks.writes_any_dtype, not quirks.checks_overlap_first
+    (apart,) = positions_in(op, quirks.no_overlap)
 
     def link(call: Call) -> Callable[..., Any]:
         expanded = None if write is None else _into_expanded(call(twin), call, write)
-        settle = _SETTLED.get(op._schema.name)
-        functional = settle(call(twin)) if settle is not None else _with_defaults(op, twin, call(twin))
+        functional = _with_defaults(op, twin, call(twin))
+        if check is not None:
+            functional = _checked(check, functional)
+        if quirks.dtype_from_out:
+            functional = _in_own_dtype(functional)
         if apart:
             functional = _apart_from(op, apart, functional)
-        shares = not checks.first
         return inplace_by(functional, call, operands=operands, pointwise=pointwise, expanded=expanded, casts=casts, shares=shares)
 
     return link
 
 
-def _real_abs(absolute: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def run(self: Tensor) -> Tensor:
-        if self.dtype.is_complex:
-            raise RuntimeError("In-place abs is not supported for complex tensors.")
-        return absolute(self)
+def _checked(check: Callable[..., None], functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def run(*args: Any, **kwargs: Any) -> Tensor:
+        check(*args, **kwargs)
+        return functional(*args, **kwargs)
 
     return run
 
 
-def _castable_ldexp(ldexp: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def run(self: Tensor, other: Tensor) -> Tensor:
-        _check_ldexp(self, self)
-        return ldexp(self, other)
+def _in_own_dtype(cumulated: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def run(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+        wanted = dtype or self.dtype
+        if self.dtype is not wanted:
+            raise _dtype_error("Bad in-place call: dtypes {cpp_out} and {cpp_result} should match", self, wanted)
+        return cumulated(self, dim, dtype=wanted)
 
     return run
 
 
-def _check_ldexp(self: Tensor, target: Tensor) -> None:
-    if not self.dtype.is_complex and not can_cast(floating(self.dtype), target.dtype):
-        raise RuntimeError(f"ldexp can't be cast to the desired output type {scalar_type_name(target.dtype)}")
+def _filled_mask(
+    self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, *rest: Any
+) -> Tensor | None:
+    """Return the mask of an `index_put_` that ATen runs as `masked_fill_` (`canDispatchToMaskedFill`), or None if it does not.
+
+    `masked_fill_` reads the value beforehand, and must not overlap the mask in part.
+    """
+    given = [index for index in indices if index is not None]
+    if accumulate or values.numel() != 1 or values.device.type != "cpu" or len(given) != 1:
+        return None
+    return given[0] if given[0].dtype in (torch.bool, torch.uint8) else None
 
 
-def _in_own_type(cumulated: Callable[..., Tensor], self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    _check_dtype(self, dtype or self.dtype, "Bad in-place call: dtypes {cpp_out} and {cpp_result} should match")
-    return cumulated(self, dim, dtype=self.dtype)
-
-
-def _apart_from(op: OpOverload, positions: tuple[int, ...], functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _apart_from(op: OpOverload, positions: Sequence[int], functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The functional op, then ATen's check that `self` shares no memory with the arguments at these positions."""
-    mask_of = filled_mask if op in (aten.index_put_.default, aten._index_put_impl_.default) else None
+    mask_of = _filled_mask if op in (aten.index_put_.default, aten._index_put_impl_.default) else None
 
     def run(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         result = functional(self, *args, **kwargs)
@@ -166,17 +122,8 @@ def _apart_from(op: OpOverload, positions: tuple[int, ...], functional: Callable
     return run
 
 
-def _at(positions: tuple[int, ...], args: Sequence[Any]) -> list[Any]:
+def _at(positions: Sequence[int], args: Sequence[Any]) -> list[Any]:
     return [args[position] for position in positions if position < len(args)]
-
-
-#: What the functional op does more where it is called in place.
-_SETTLED: dict[str, Callable[[Callable[..., Tensor]], Callable[..., Tensor]]] = {
-    "aten::abs_": _real_abs,
-    "aten::cumprod_": lambda cumprod: lambda *args, **named: _in_own_type(cumprod, *args, **named),
-    "aten::cumsum_": lambda cumsum: lambda *args, **named: _in_own_type(cumsum, *args, **named),
-    "aten::ldexp_": _castable_ldexp,
-}
 
 
 def _with_defaults(op: OpOverload, twin: OpOverload, functional: Callable[..., Any]) -> Callable[..., Any]:
@@ -301,105 +248,78 @@ _EXPANDED: dict[str, _Write] = {
 
 
 def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
-    facts = facts_of(op)
-    names = tuple(facts.arguments[position].name for position in facts.mutated)
-
-    row_major = op._schema.name in _ROW_MAJOR or is_generated(op)
-    checks, typed = overlap_checks(op, twin), str(op) in _TYPED_BY_OUT
-    exact = torch.Tag.generated in op.tags or str(op) in EXACT_OUT
-    check = CHECKS.get(str(op))
-    decides, unfolds = op._schema.name in ("aten::all", "aten::any"), op._schema.name in ("aten::im2col", "aten::col2im")
-    anew, joins = op._schema.name in _LAID_OUT_ANEW, op._schema.name in _JOINS
-    computed_in, cast = op._schema.name in _COMPUTED_IN, str(op) in _CAST_TO_OUT
-    words = OUT_WORDS.get(str(op), "Expected out tensor to have dtype {cpp_result}, but got {cpp_out} instead")
-    each_words = words if isinstance(words, tuple) else (words,) * len(names)
-    words = each_words[0]
-    pointwise = is_pointwise(op, twin)
-    casts, scales = pointwise and op._schema.name not in _FIT, op._schema.name == "aten::ldexp"
-    summed = str(op) in _SUMMED_IN_OUT
-    typed_first = exact and (pointwise or op is aten.polar.out)
-    magnitudes, solves = op is aten.abs.out, op is aten.linalg_solve_triangular.out
+    facts, quirks, check = facts_of(op), out_quirks(op), CHECKS.get(str(op))
+    names = [facts.arguments[position].name for position in facts.mutated]
+    apart, in_part = positions_in(op, quirks.no_overlap), positions_in(op, quirks.no_partial_overlap)
+    errors = quirks.dtype_errors * (1 if len(quirks.dtype_errors) == len(names) else len(names))
 
     def out(call: Call) -> Callable[..., Any]:
+        summed = quirks.dtype_from_out == "reduction"
         functional = _with_defaults(op, twin, _summed_in(call, call(twin)) if summed else call(twin))
-        write = out_writer(call, row_major=row_major, anew=anew, computed_in=computed_in)
-        kept, by_rows = out_writer(call), out_writer(call, row_major=True)
-        flat = out_writer(call, anew=True) if op is aten.linear.out else None
+        write = out_writer(call)
 
-        def run_one(*args: Any, **kwargs: Any) -> Any:
-            if check is not None:
-                check(*args, **kwargs)
-            target = kwargs.pop(names[0])
-            if scales:
-                _check_ldexp(args[0], target)
-            if checks.first:
-                check_overlap(target, args)
-            if typed and kwargs.get("dtype") is None:
-                kwargs["dtype"] = target.dtype
-            if cast and args[0].dtype is not target.dtype and args[0].dtype.is_floating_point and target.dtype.is_floating_point:
-                args = (call(aten._to_copy.default)(args[0], dtype=target.dtype), *args[1:])
-            if summed:
-                kwargs["dtype"] = target.dtype
-            try:
-                result = functional(*args, **kwargs)
-            except NotImplementedError as refused:
-                dtype = type_of_operands(args) if typed_first and by_a_kernel(refused) else None
-                if dtype is not None:
-                    _check_dtype(target, dtype.to_complex() if op is aten.polar.out else dtype, words)
-                if casts:
-                    refuse_cast_first(refused, target, args)
-                raise
-            if checks.apart[0]:
-                check_apart(target, _at(checks.apart[0], args))
-            if solves and target.shape == result.shape and not lies_in_lines(target):
-                return call(aten.copy_.default)(target, result)  # solved beside it, and copied there whatever its type
-            if (exact or typed) and not (magnitudes and holds_magnitudes(target, args[0])):
-                _check_dtype(target, result.dtype, words)
-            if joins and not can_cast(result.dtype, target.dtype):
-                wanted = scalar_type_name(target.dtype)
-                raise TypeError(f"torch.cat(): input types can't be cast to the desired output type {wanted}")
-            if decides and target.dtype not in (torch.bool, torch.uint8):
-                name = op._schema.name.removeprefix("aten::")
-                raise RuntimeError(f"{name} only supports bool tensor for result, got: {scalar_type_name(target.dtype)}")
-            # No element of the result is ever written, or ones of the type of `out`, whatever that is.
-            unwritten = (unfolds and not result.numel()) or (op is aten.pow.Scalar_out and args[0] == 1 and args[0] is not True)
-            if unwritten and result.dtype is not target.dtype:
-                result = call(aten._to_copy.default)(result, dtype=target.dtype)
-            partial = _at(checks.partial[0], args) if checks.partial[0] else ()
-            if flat is not None and args[0].dim() == 1:  # eager makes a matrix of it, and of `out` in between
-                return flat(target, result, partial)
-            return write(target, result, partial)
-
-        def run_many(*args: Any, **kwargs: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
             if check is not None:
                 check(*args, **kwargs)
             targets = [kwargs.pop(name) for name in names]
-            for target in targets if checks.first else ():
-                check_overlap(target, args)
-            results = functional(*args, **kwargs)
-            for target, positions in zip(targets, checks.apart, strict=True):
-                check_apart(target, _at(positions, args))
-            for target, result, wording in zip(targets, results, each_words, strict=True) if exact else ():
-                _check_dtype(target, result.dtype, wording)
-            if op is aten.geqrf.a and (
-                any(
-                    one.dtype is not made.dtype or (one.numel() and one.shape != made.shape)
-                    for one, made in zip(targets, results, strict=True)
-                )
-                or not targets[1].is_contiguous()
-            ):
-                return tuple(by_rows(target, result, ()) for target, result in zip(targets, results, strict=True))
-            if pointwise:
+            target = targets[0]
+            for one in targets if quirks.checks_overlap_first else ():
+                check_overlap(one, args)
+            if quirks.dtype_from_out == "self":
+                args = (_float_cast(call, args[0], target.dtype), *args[1:])
+            elif quirks.dtype_from_out and kwargs.get("dtype") is None:
+                kwargs["dtype"] = target.dtype
+            try:
+                answer = functional(*args, **kwargs)
+            except NotImplementedError as refused:
+                _refuse_dtype_first(quirks, refused, target, args)
+                raise
+            results = [answer] if len(names) == 1 else list(answer)
+            for one, positions in zip(targets, apart, strict=True):
+                check_apart(one, _at(positions, args))
+            if quirks.copies_unless_columns and target.shape == answer.shape and not lies_in_lines(target):
+                return call(aten.copy_.default)(target, answer)
+            for one, result, words in zip(targets, results, errors, strict=True) if errors else ():
+                if not quirks.accepts_dtype(one, result, args):
+                    raise _dtype_error(words, one, result.dtype, quirks.dtype_error_class)
+            unwritten = quirks.writes_no_result is not None and quirks.writes_no_result(args, answer)
+            if unwritten and answer.dtype is not target.dtype:
+                results = [call(aten._to_copy.default)(answer, dtype=target.dtype)]
+            strides = quirks.strides
+            if quirks.strides_ndim is not None and args[0].dim() != quirks.strides_ndim:
+                strides = "result"
+            if quirks.lapack_fits_all and not (all(map(_fits_lapack, targets, results)) and targets[1].is_contiguous()):
+                strides = "contiguous"
+            if quirks.pointwise and len(names) > 1:
                 results = _laid_by_one_iterator(call, targets, results, args)
-            into = kept if anew and args[0].dim() == 4 else write  # of `max_pool3d_with_indices` with no batch, which alone is here
-            return tuple(
-                into(target, result, _at(positions, args))
-                for target, result, positions in zip(targets, results, checks.partial, strict=True)
-            )
+            for one, result, positions in zip(targets, results, in_part, strict=True):
+                write(one, result, _at(positions, args), strides)
+            return target if len(names) == 1 else tuple(targets)
 
-        return run_one if len(names) == 1 else run_many
+        return run
 
     return out
+
+
+def _float_cast(call: Call, given: Tensor, dtype: torch.dtype) -> Tensor:
+    if given.dtype is dtype or not (given.dtype.is_floating_point and dtype.is_floating_point):
+        return given
+    return call(aten._to_copy.default)(given, dtype=dtype)  # type: ignore[no-any-return]
+
+
+def _refuse_dtype_first(quirks: OutQuirks, refused: NotImplementedError, target: Tensor, args: Any) -> None:
+    """Raise what eager's pointwise ops check of the dtype of `out` before their kernel refuses the operands."""
+    dtype = type_of_operands(args) if quirks.pointwise and quirks.dtype_errors and by_a_kernel(refused) else None
+    if dtype is not None:
+        dtype = dtype.to_complex() if quirks.complex_result else dtype
+        if target.dtype is not dtype:
+            raise _dtype_error(quirks.dtype_errors[0], target, dtype)
+    if quirks.pointwise and not quirks.writes_any_dtype:
+        refuse_cast_first(refused, target, args)
+
+
+def _fits_lapack(target: Tensor, result: Tensor) -> bool:
+    return target.dtype is result.dtype and (not target.numel() or target.shape == result.shape)
 
 
 def _summed_in(call: Call, loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -430,12 +350,10 @@ def _laid_by_one_iterator(call: Call, targets: list[Tensor], results: Any, args:
     return laid
 
 
-def _check_dtype(target: Tensor, wanted: torch.dtype, words: str) -> None:
-    if target.dtype is not wanted:
-        names = {"result": scalar_type_name(wanted), "out": scalar_type_name(target.dtype)}
-        names |= {"out_int32": str(wanted is torch.int32)}
-        names |= {"cpp_result": cpp_name(wanted), "cpp_out": cpp_name(target.dtype)}
-        raise RuntimeError(words.format(**names, result_type=type_name(wanted), out_type=type_name(target.dtype)))
+def _dtype_error(words: str, target: Tensor, wanted: torch.dtype, kind: type[Exception] = RuntimeError) -> Exception:
+    names = {"result": scalar_type_name(wanted), "out": scalar_type_name(target.dtype), "out_int32": str(wanted is torch.int32)}
+    names |= {"cpp_result": cpp_name(wanted), "cpp_out": cpp_name(target.dtype)}
+    return kind(words.format(**names, result_type=type_name(wanted), out_type=type_name(target.dtype)))
 
 
 def _list_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
@@ -443,7 +361,7 @@ def _list_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[
     facts = facts_of(op)
     name = facts.arguments[facts.mutated[0]].name
     called = f"{op._schema.name.partition('::')[2]}_{op._overloadname}"
-    (positions,) = overlap_checks(op, twin).partial
+    (positions,) = positions_in(op, out_quirks(op).no_partial_overlap)
 
     def out(call: Call) -> Callable[..., Any]:
         functional, write = call(twin), out_writer(call)
@@ -465,25 +383,23 @@ def _factory_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callab
     """A factory takes its dtype and device from `out`. One that reads no tensor resizes without a word, as in eager."""
     facts = facts_of(op)
     name = facts.arguments[facts.mutated[0]].name
-    settled = settled_by_out(op, twin)
-    row_major = op._schema.name in _ROW_MAJOR or is_generated(op)
-    keeps_shape = op._schema.name in _KEEPS_SHAPE
-    quiet = keeps_shape or not any(arg.holds_tensors for arg in facts_of(twin).arguments)
+    settled, quirks = settled_by_out(op, twin), out_quirks(op)
+    quiet = quirks.keeps_shape or not any(arg.holds_tensors for arg in facts_of(twin).arguments)
 
     def out(call: Call) -> Callable[..., Any]:
-        functional, write = call(twin), out_writer(call, row_major=row_major)
+        functional, write = call(twin), out_writer(call)
 
         def run(*args: Any, **kwargs: Any) -> Any:
             target = kwargs.pop(name)
             result = functional(*args, **kwargs, **{fact: getattr(target, fact) for fact in settled})
             if result.shape != target.shape:
-                if keeps_shape and result.numel() == target.numel():
+                if quirks.keeps_shape and result.numel() == target.numel():
                     result = call(aten.view.default)(result, target.shape)
                 elif quiet:
-                    if target.numel() and op._schema.name in _BY_ARANGE:
+                    if target.numel() and quirks.warns_of_numel:
                         _warn_of_arange(target, result)
                     call(aten.resize_.default)(target, result.shape)
-            return write(target, result, ())
+            return write(target, result, (), quirks.strides)
 
         return run
 

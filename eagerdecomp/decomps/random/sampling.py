@@ -14,10 +14,10 @@ from torch import Tensor
 
 from eagerdecomp.eager.generators import drawing_from, takes_generator
 from eagerdecomp.eager.messages import no_cast, not_held, not_implemented, scalar_type_name
-from eagerdecomp.eager.promotion import HALF, RARE, wide_type
+from eagerdecomp.eager.promotion import HALF, RARE, can_cast, wide_type
 from eagerdecomp.eager.strides import inverse, memory_order
 from eagerdecomp.rules.rule import Call, Rule, linked, own
-from eagerdecomp.rules.writeback import can_cast, check_overlap, out_writer
+from eagerdecomp.rules.writeback import check_overlap, out_writer
 
 __all__ = ["RULES"]
 from eagerdecomp.eager.checks.shapes import broadcast_shapes

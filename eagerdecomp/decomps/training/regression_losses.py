@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.messages import no_cast, not_implemented, scalar_type_name
-from eagerdecomp.eager.promotion import HALF, promoted
+from eagerdecomp.eager.promotion import HALF, can_cast, promoted
 from eagerdecomp.eager.scalars import cast_number
 from eagerdecomp.rules.rule import Call, Rule, linked
-from eagerdecomp.rules.writeback import can_cast, check_result
+from eagerdecomp.rules.writeback import check_result
 
 __all__ = ["RULES"]
 

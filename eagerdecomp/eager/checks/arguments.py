@@ -16,7 +16,7 @@ from eagerdecomp.eager.messages import cpp_name, dimension_error, not_held, not_
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED
 from eagerdecomp.eager.scalars import holds
 
-__all__ = ["ARGUMENT_CHECKS", "NORM_CHECKS", "OUT_WORDS", "check_topk"]
+__all__ = ["ARGUMENT_CHECKS", "NORM_CHECKS", "check_topk"]
 
 
 def _size(x: Tensor, dim: int) -> int:
@@ -424,60 +424,6 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
         for name in ("linspace", "logspace")
         for sides in ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
     },
-}
-
-_OF_PARTS = "Expected object of scalar type {result} but got scalar type {out} for argument 'out'"
-_OF_EXTREMES = "Expected the dtype for input and out to match, but got {result} for input's dtype and {out} for out's dtype."
-
-_FOUND = "Found dtype {out} but expected {result}"
-
-_OF_CUMULATED = "expected scalar_type {result} but found {out}"
-
-_OF_SEARCHES = (
-    "torch.searchsorted(): output tensor's dtype is wrong, it can only be Int(int32) or Long(int64) depending on whether out_int32 "
-    "flag is True, but we got output tensor's dtype {out} and out_int32 flag is {out_int32}"
-)
-
-_OF_MEDIANS = (
-    "Expected tensor for 'values' to have the same type as tensor for argument #2 'self'; but type {out_type} does not "
-    "equal {result_type} (while checking arguments for median)",
-    "Expected tensor for argument #1 'indices' to have scalar type Long; but got {out_type} instead "
-    "(while checking arguments for median)",
-)
-
-#: op -> eager's message for an ``out=`` of another dtype than the result's, where it is not the usual one; one for each of several.
-OUT_WORDS: dict[str, str | tuple[str, ...]] = {
-    "aten.amax.out": _OF_EXTREMES,
-    "aten.amin.out": _OF_EXTREMES,
-    "aten.bucketize.Tensor_out": _OF_SEARCHES,
-    "aten.clamp.out": _FOUND,
-    "aten.clamp_max.out": _FOUND,
-    "aten.clamp_min.out": _FOUND,
-    "aten.complex.out": _OF_PARTS,
-    "aten.cummax.out": (_OF_CUMULATED, _OF_CUMULATED),
-    "aten.cummin.out": (_OF_CUMULATED, _OF_CUMULATED),
-    "aten.frexp.Tensor_out": (
-        "torch.frexp() expects mantissa to have dtype {cpp_result} but got {cpp_out}",
-        "torch.frexp() expects exponent to have int dtype but got {cpp_out}",
-    ),
-    "aten.index_select.out": "index_select(): self and result must have the same scalar type",
-    "aten.isneginf.out": "isneginf does not support non-boolean outputs.",
-    "aten.isposinf.out": "isposinf does not support non-boolean outputs.",
-    "aten._logcumsumexp.out": _OF_CUMULATED,
-    "aten.logcumsumexp.out": _OF_CUMULATED,
-    "aten.kthvalue.values": ("output values must be of same type as input", "output indices must be of scalar type Long"),
-    "aten.lerp.Tensor_out": _FOUND,
-    "aten.median.dim_values": _OF_MEDIANS,
-    "aten.mode.values": (
-        "expected scalar type '{result}' but got '{out}' for values output",
-        "expected scalar type '{result}' but got '{out}' for indices output",
-    ),
-    "aten.nanmedian.dim_values": _OF_MEDIANS,
-    "aten.searchsorted.Tensor_out": _OF_SEARCHES,
-    "aten.multinomial.out": "multinomial expects {result} tensor out, got: {out}",
-    "aten.nonzero.out": "nonzero: Expected out tensor to have scalar type {result} but got scalar type{out}",
-    "aten.polar.out": _OF_PARTS,
-    "aten.where.self_out": "Expected out type to be {result} but got {out}",
 }
 
 

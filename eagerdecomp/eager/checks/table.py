@@ -19,10 +19,10 @@ from eagerdecomp.eager.checks.matmul import PRODUCT_CHECKS
 from eagerdecomp.eager.checks.shapes import SHAPE_CHECKS, check_few
 from eagerdecomp.eager.determinism import alerts
 from eagerdecomp.eager.messages import cpp_name, dimension_error, not_implemented, scalar_type_name, shape_text
-from eagerdecomp.eager.promotion import HALF, RARE, WIDE_UNSIGNED, computed_in, promoted, wide_type
+from eagerdecomp.eager.promotion import HALF, RARE, WIDE_UNSIGNED, can_cast, computed_in, floating, promoted, wide_type
 from eagerdecomp.eager.scalars import held_number, holding
 
-__all__ = ["CHECKS", "EXACT_OUT", "REFUSED", "refusing"]
+__all__ = ["CHECKS", "REFUSED", "refusing"]
 
 #: Takes an op's arguments, and raises what eager would.
 Check: TypeAlias = Callable[..., None]
@@ -151,66 +151,6 @@ REFUSED: dict[str, tuple[str, frozenset[torch.dtype]]] = {
     "aten.xlogy.Scalar_Self": ("xlogy_cpu", _ANY_COMPLEX),
     "aten.xlogy.Tensor": ("xlogy_cpu", _ANY_COMPLEX),
 }
-
-_EXACT = {
-    "out": (
-        "_convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo "
-        "_log_softmax _log_softmax_backward_data _softmax _softmax_backward_data _upsample_nearest_exact1d abs "
-        "adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d addbmm addmm addmv amax amin "
-        "aminmax argmax argmin avg_pool2d avg_pool3d baddbmm binary_cross_entropy bitwise_not bmm ceil clamp "
-        "clamp_max clamp_min complex conj_physical cummax cummin dot elu floor frac gather gelu "
-        "hardshrink hardsigmoid hardswish hardtanh hash_tensor heaviside histc huber_loss_backward index_add "
-        "index_copy index_reduce index_select isneginf isposinf leaky_relu linalg_cross linalg_ldl_factor_ex "
-        "linalg_polar linalg_lu linalg_lu_factor_ex linalg_qr linalg_solve_triangular linalg_vector_norm linear logcumsumexp "
-        "masked_select max_pool2d_with_indices max_pool3d_with_indices max_unpool2d max_unpool3d mish mm "
-        "multi_margin_loss multinomial mv nan_to_num narrow_copy native_batch_norm neg nonzero nonzero_static norm "
-        "ormqr polar reflection_pad1d renorm replication_pad1d replication_pad2d round scatter_add sgn sign signbit "
-        "silu slow_conv_transpose2d slow_conv_transpose3d soft_margin_loss softplus softshrink take tril triu trunc "
-        "upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d "
-        "upsample_trilinear3d vdot"
-    ),
-    "grad_input": (
-        "_upsample_bilinear2d_aa_backward _upsample_nearest_exact1d_backward adaptive_max_pool2d_backward "
-        "adaptive_max_pool3d_backward avg_pool2d_backward avg_pool3d_backward binary_cross_entropy_backward "
-        "fractional_max_pool2d_backward fractional_max_pool3d_backward gelu_backward glu_backward "
-        "log_sigmoid_backward max_pool2d_with_indices_backward multi_margin_loss_backward "
-        "multilabel_margin_loss_backward nll_loss2d_backward nll_loss_backward reflection_pad1d_backward "
-        "replication_pad1d_backward replication_pad2d_backward upsample_bicubic2d_backward "
-        "upsample_bilinear2d_backward upsample_linear1d_backward upsample_nearest1d_backward "
-        "upsample_nearest2d_backward upsample_trilinear3d_backward"
-    ),
-    "output": (
-        "_slow_conv2d_forward fractional_max_pool2d fractional_max_pool3d log_sigmoid_forward "
-        "multilabel_margin_loss_forward nll_loss2d_forward nll_loss_forward"
-    ),
-    "Tensor_out": "bucketize frexp index lerp searchsorted",
-    "values": "kthvalue mode sort topk",
-    "U": "_linalg_svd",
-    "Tensor_Tensor_out": "isin",
-    "dim_values": "median nanmedian",
-    "int_out": "log_softmax softmax",
-    "result": "_linalg_det _linalg_solve_ex",
-    "L": "linalg_cholesky_ex",
-    "X": "triangular_solve",
-    "bin_ct_out": "histogram",
-    "bins_tensor_out": "histogram",
-    "decimals_out": "round",
-    "dim_max": "max",
-    "dim_min": "min",
-    "eigenvalues": "_linalg_eigh",
-    "inverse": "linalg_inv_ex",
-    "no_stats_out": "_native_batch_norm_legit",
-    "reduce_out": "scatter",
-    "self_out": "where",
-    "sign": "_linalg_slogdet",
-    "src_out": "scatter",
-    "two_out": "scatter_reduce",
-    "value_out": "scatter",
-    "values_stable": "sort",
-}
-
-#: ``out=`` overloads of kernels that write no other dtype than the result's; so do all that torch generates.
-EXACT_OUT = frozenset(f"aten.{name}.{overload}" for overload, names in _EXACT.items() for name in names.split())
 
 
 def _empty_dimension(name: str) -> Check:
@@ -365,6 +305,17 @@ def _heaviside(self: Tensor, values: Tensor, *, out: Tensor | None = None) -> No
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
 
 
+def _abs_in_place(self: Tensor) -> None:
+    if self.dtype.is_complex:
+        raise RuntimeError("In-place abs is not supported for complex tensors.")
+
+
+def _ldexp(self: Tensor, other: Tensor, *, out: Tensor | None = None) -> None:
+    target = self if out is None else out
+    if not self.dtype.is_complex and not can_cast(floating(self.dtype), target.dtype):
+        raise RuntimeError(f"ldexp can't be cast to the desired output type {scalar_type_name(target.dtype)}")
+
+
 def _lerp(self: Tensor, end: Tensor, weight: Tensor) -> None:
     for name, one in (("end", end), ("weight", weight)):
         if one.dtype is not self.dtype and (name == "end" or one.dim()):  # a weight without dimensions is read as a number
@@ -390,6 +341,7 @@ CHECKS: dict[str, Check] = {
     **PRODUCT_CHECKS,
     **SHAPE_CHECKS,
     **TYPE_CHECKS,
+    "aten.abs_.default": _abs_in_place,
     "aten.add.Scalar": _add,
     "aten.add.Tensor": _add,
     "aten.amax.default": _empty_dimension("amax"),
@@ -404,6 +356,8 @@ CHECKS: dict[str, Check] = {
     "aten.isin.Scalar_Tensor": _isin,
     "aten.isin.Tensor_Scalar": _isin,
     "aten.isin.Tensor_Tensor": _isin,
+    "aten.ldexp.out": _ldexp,
+    "aten.ldexp_.default": _ldexp,
     "aten.lerp.Tensor": _lerp,
     "aten.logsumexp.default": _logsumexp,
     "aten.linalg__powsum.default": _powsum,

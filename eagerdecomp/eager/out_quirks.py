@@ -1,0 +1,293 @@
+"""Quirks of ops that write into a caller's tensor: one record per in-place or ``out=`` op, with ATen's reason beside each field.
+
+None of it is in the schema. The facts were measured; `tests/eager/test_overlap.py` holds every op to those about shared memory.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.ops import OpOverload, has_kernel
+from eagerdecomp.eager.promotion import can_cast, holds_magnitudes
+from eagerdecomp.ops.schema import facts_of, functional_twin
+
+__all__ = ["OutQuirks", "OutStrides", "out_quirks", "positions_in"]
+
+#: Strides of an ``out``: those of the functional result if it is resized (``result``), or always (``always``); contiguous ones if
+#: it is resized (``contiguous``); LAPACK's own if it has no elements, and contiguous ones if it has and is resized (``lapack``).
+OutStrides: TypeAlias = Literal["result", "always", "contiguous", "lapack"]
+
+
+@dataclass(frozen=True)
+class OutQuirks:
+    """How an op's kernel writes into its ``out``, or into `self`. A default is what most ops do."""
+
+    # -- dtype
+
+    #: The errors, one or one for each output, if the dtype of ``out`` is not accepted. Empty: any that the result can be cast to.
+    #: A TensorIterator casts; other kernels check the dtype (structured ones in `resize_out` of the generated RegisterCPU.cpp).
+    dtype_errors: tuple[str, ...] = ()
+    #: The class of that error: `cat` uses TORCH_CHECK_TYPE, all others TORCH_CHECK.
+    dtype_error_class: type[Exception] = RuntimeError
+    #: ``accepts_dtype(out, result, args)``: whether the dtype of ``out`` is accepted.
+    accepts_dtype: Callable[[Tensor, Tensor, Sequence[Any]], bool] = lambda out, result, args: out.dtype is result.dtype
+    #: Argument that takes the dtype of ``out``: ``dtype`` unless it is given (`get_dtype_from_result`); floats of `self`
+    #: (`std_var_out`); the sum of a loss, whose elements keep their own (`mean_out` or `sum_out` after the loss).
+    dtype_from_out: Literal["", "dtype", "self", "reduction"] = ""
+    #: Comparison and logical ops write any dtype: their TensorIterator does not check the cast of the operands' common dtype.
+    writes_any_dtype: bool = False
+    #: ``writes_no_result(args, result)``: nothing is cast, as the kernel returns first (no elements), or fills ``out`` (base 1).
+    writes_no_result: Callable[[Sequence[Any], Tensor], bool] | None = None
+    #: The result is complex and the operands are real: `polar_out` checks for `toComplexType` of theirs.
+    complex_result: bool = False
+
+    # -- shape and strides
+
+    strides: OutStrides = "result"
+    #: The number of dimensions of the first argument for which `strides` holds; for others, ``result``. `linear_out` of a vector
+    #: views ``out`` as a matrix; `max_pool3d_with_indices` restrides a batch only.
+    strides_ndim: int | None = None
+    #: LAPACK works in all outputs or in none: `geqrf_out` copies both if either does not fit.
+    lapack_fits_all: bool = False
+    #: An ``out`` of the result's shape that is not column-major is copied to, without checks (`linalg_solve_triangular_out`).
+    copies_unless_columns: bool = False
+    #: A factory fills an ``out`` of the right number of elements without a change of shape (`if (result.numel() != steps)`).
+    keeps_shape: bool = False
+    #: `arange_out` warns before it resizes, in its own words.
+    warns_of_numel: bool = False
+    #: A composite op that leaves ``out`` unchanged where a mode handles its parts: the functional op's result is written instead.
+    ignores_out: bool = False
+
+    # -- memory overlap: ATen's `assert_no_internal_overlap`, `assert_no_partial_overlap` and `assert_no_overlap`
+
+    #: The op is a TensorIterator over all tensors, though torch may not tag it as pointwise.
+    pointwise: bool = False
+    #: ``out`` is checked against itself and each input before all else, as TensorIterator does; None: if the op is pointwise.
+    checks_overlap_first: bool | None = None
+    #: Arguments that must not overlap ``out`` in part, checked after the resize: copied to ``out`` before the op computes there, or
+    #: operands of a TensorIterator after the resize. ``values/self``: only that output must not overlap `self`.
+    no_partial_overlap: tuple[str, ...] = ()
+    #: Arguments that must not overlap ``out`` at all.
+    no_overlap: tuple[str, ...] = ()
+
+    # -- version counter
+
+    #: `kron` writes to a view, which counts for itself; the others write no elements.
+    bumps_version: bool = True
+    #: `_dropout_impl` returns its input unless `p` is positive and `train` is true.
+    writes_if_dropping: bool = False
+
+
+_EXPECTED = ("Expected out tensor to have dtype {cpp_result}, but got {cpp_out} instead",)
+
+
+def _exact(*errors: str) -> OutQuirks:
+    return OutQuirks(dtype_errors=errors or _EXPECTED)
+
+
+def _apart(*arguments: str) -> OutQuirks:
+    return OutQuirks(no_overlap=arguments)
+
+
+def _apart_in_part(*arguments: str) -> OutQuirks:
+    return OutQuirks(no_partial_overlap=arguments)
+
+
+_FROM_DTYPE = OutQuirks(dtype_errors=_EXPECTED, dtype_from_out="dtype")
+_FROM_REDUCTION = OutQuirks(dtype_from_out="reduction")
+_MEDIANS = _exact(
+    "Expected tensor for 'values' to have the same type as tensor for argument #2 'self'; but type {out_type} does not "
+    "equal {result_type} (while checking arguments for median)",
+    "Expected tensor for argument #1 'indices' to have scalar type Long; but got {out_type} instead "
+    "(while checking arguments for median)",
+)
+
+#: What is true of a group of ops: packets, overloads of one, and in-place ops, which share the quirks of their functional packet.
+_GROUPS: tuple[tuple[OutQuirks, str], ...] = (
+    (
+        _exact(),
+        "_convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo _linalg_det _linalg_eigh _linalg_slogdet "
+        "_linalg_solve_ex _linalg_svd _log_softmax _log_softmax_backward_data _native_batch_norm_legit _slow_conv2d_forward "
+        "_softmax _softmax_backward_data _upsample_bilinear2d_aa_backward _upsample_nearest_exact1d "
+        "_upsample_nearest_exact1d_backward abs adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d "
+        "adaptive_max_pool2d_backward adaptive_max_pool3d adaptive_max_pool3d_backward addbmm addmm.out addmv aminmax argmax "
+        "argmin avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward baddbmm.out binary_cross_entropy "
+        "binary_cross_entropy_backward bitwise_not bmm.out ceil conj_physical dot elu floor frac fractional_max_pool2d "
+        "fractional_max_pool2d_backward fractional_max_pool3d fractional_max_pool3d_backward gather gelu gelu_backward "
+        "glu_backward hardshrink hardsigmoid hardswish hardtanh hash_tensor heaviside histc histogram huber_loss_backward "
+        "index index_add index_copy index_reduce isin.Tensor_Tensor_out leaky_relu linalg_cholesky_ex linalg_cross "
+        "linalg_inv_ex linalg_ldl_factor_ex linalg_lu linalg_lu_factor_ex linalg_qr linalg_solve_triangular "
+        "linalg_vector_norm linear log_sigmoid_backward log_sigmoid_forward log_softmax masked_select max.dim_max "
+        "max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices max_unpool2d max_unpool3d "
+        "min.dim_min mish mm.out multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_backward "
+        "multilabel_margin_loss_forward mv nan_to_num narrow_copy native_batch_norm neg nll_loss2d_backward "
+        "nll_loss2d_forward nll_loss_backward nll_loss_forward nonzero_static norm.out ormqr reflection_pad1d "
+        "reflection_pad1d_backward renorm replication_pad1d replication_pad1d_backward replication_pad2d "
+        "replication_pad2d_backward round scatter.reduce_out scatter.src_out scatter.value_out scatter_add scatter_reduce sgn "
+        "sign signbit silu slow_conv_transpose2d slow_conv_transpose3d soft_margin_loss softmax softplus softshrink sort take "
+        "topk triangular_solve tril triu trunc upsample_bicubic2d upsample_bicubic2d_backward upsample_bilinear2d "
+        "upsample_bilinear2d_backward upsample_linear1d upsample_linear1d_backward upsample_nearest1d "
+        "upsample_nearest1d_backward upsample_nearest2d upsample_nearest2d_backward upsample_trilinear3d "
+        "upsample_trilinear3d_backward vdot",
+    ),
+    (
+        _exact("Expected the dtype for input and out to match, but got {result} for input's dtype and {out} for out's dtype."),
+        "amax amin",
+    ),
+    (
+        _exact(
+            "torch.searchsorted(): output tensor's dtype is wrong, it can only be Int(int32) or Long(int64) depending on whether "
+            "out_int32 flag is True, but we got output tensor's dtype {out} and out_int32 flag is {out_int32}"
+        ),
+        "bucketize.Tensor_out searchsorted.Tensor_out",
+    ),
+    (_exact("Found dtype {out} but expected {result}"), "clamp.out clamp_max.out clamp_min.out lerp.Tensor_out"),
+    (_exact("Expected object of scalar type {result} but got scalar type {out} for argument 'out'"), "complex polar"),
+    (_exact("expected scalar_type {result} but found {out}"), "cummax cummin logcumsumexp"),
+    (
+        _exact(
+            "torch.frexp() expects mantissa to have dtype {cpp_result} but got {cpp_out}",
+            "torch.frexp() expects exponent to have int dtype but got {cpp_out}",
+        ),
+        "frexp",
+    ),
+    (_exact("index_select(): self and result must have the same scalar type"), "index_select"),
+    (_exact("isneginf does not support non-boolean outputs."), "isneginf"),
+    (_exact("isposinf does not support non-boolean outputs."), "isposinf"),
+    (_exact("output values must be of same type as input", "output indices must be of scalar type Long"), "kthvalue"),
+    (_MEDIANS, "median.dim_values nanmedian.dim_values"),
+    (_exact(*(f"expected scalar type '{{result}}' but got '{{out}}' for {name} output" for name in ("values", "indices"))), "mode"),
+    (_exact("multinomial expects {result} tensor out, got: {out}"), "multinomial"),
+    (_exact("nonzero: Expected out tensor to have scalar type {result} but got scalar type{out}"), "nonzero"),
+    (_exact("Expected out type to be {result} but got {out}"), "where"),
+    (OutQuirks(accepts_dtype=lambda out, result, args: out.dtype is result.dtype or holds_magnitudes(out, args[0])), "abs"),
+    *(
+        (
+            OutQuirks(
+                dtype_errors=(f"{name} only supports bool tensor for result, got: {{out}}",),
+                accepts_dtype=lambda out, result, args: out.dtype in (torch.bool, torch.uint8),
+            ),
+            name,
+        )
+        for name in ("all", "any")
+    ),
+    (
+        OutQuirks(
+            dtype_errors=("torch.cat(): input types can't be cast to the desired output type {out}",),
+            dtype_error_class=TypeError,
+            accepts_dtype=lambda out, result, args: can_cast(result.dtype, out.dtype),
+        ),
+        "cat stack",
+    ),
+    (_FROM_DTYPE, "cumprod cumsum mean nansum prod.int_out sum.IntList_out"),
+    (_FROM_REDUCTION, "huber_loss mse_loss smooth_l1_loss"),
+    (OutQuirks(dtype_from_out="self"), "std.correction_out var.correction_out"),
+    (OutQuirks(writes_any_dtype=True), "lt le gt ge logical_and logical_or logical_xor"),
+    (OutQuirks(writes_no_result=lambda args, result: not result.numel()), "col2im im2col"),
+    (OutQuirks(writes_no_result=lambda args, result: args[0] == 1 and args[0] is not True), "pow.Scalar_out"),
+    (OutQuirks(complex_result=True), "polar"),
+    (OutQuirks(strides="contiguous"), "_fft_r2c _fft_c2r _fft_c2c cholesky isin"),
+    (
+        OutQuirks(strides="always"),
+        "adaptive_avg_pool2d max_unpool2d reflection_pad2d reflection_pad3d replication_pad2d replication_pad3d",
+    ),
+    (OutQuirks(strides="always", strides_ndim=1), "linear"),
+    (OutQuirks(strides="always", strides_ndim=5), "max_pool3d_with_indices"),
+    (OutQuirks(strides="lapack"), "linalg_eig linalg_lstsq"),
+    (OutQuirks(strides="lapack", lapack_fits_all=True), "geqrf"),
+    (OutQuirks(copies_unless_columns=True), "linalg_solve_triangular"),
+    (OutQuirks(keeps_shape=True), "arange linspace logspace range"),
+    (OutQuirks(warns_of_numel=True), "arange fft_fftfreq fft_rfftfreq"),
+    (OutQuirks(ignores_out=True), "linalg_matrix_rank"),
+    (OutQuirks(pointwise=True), "_add_relu floor_divide polar"),
+    (
+        OutQuirks(checks_overlap_first=True),
+        "addr binary_cross_entropy binary_cross_entropy_backward complex elu_backward frexp glu hardshrink_backward "
+        "hardsigmoid_backward hardswish hardtanh_backward huber_loss huber_loss_backward index index_select leaky_relu_backward "
+        "log_sigmoid_backward masked_select mse_loss mse_loss_backward nonzero scatter scatter_add scatter_reduce smooth_l1_loss "
+        "smooth_l1_loss_backward soft_margin_loss soft_margin_loss_backward softplus_backward softshrink_backward take",
+    ),
+    # `set_check_mem_overlap(false)`, or no TensorIterator; `fill_` of a tensor clones a value that shares memory with `self`
+    (OutQuirks(checks_overlap_first=False), "fill mvlgamma threshold threshold_backward"),
+    # TORCH_META_FUNC(index_add), (index_copy), (index_reduce): `index_func_meta_impl`
+    (_apart("index", "source"), "index_add index_copy index_reduce"),
+    (_apart("index", "src"), "scatter scatter_add scatter_reduce"),  # `scatter_meta_impl`
+    (_apart("indices", "values"), "index_put_ _index_put_impl_"),  # `_index_put_impl_`
+    # the functional ops and their ``out=`` copy `self` first
+    (_apart("index", "source"), "put_"),
+    (_apart("index"), "index_fill_"),
+    (_apart("self"), "gather"),  # TORCH_META_FUNC(gather); its `index` is checked for partial overlap only
+    # `take_out`, `index_select_out_cpu_`, TORCH_META_FUNC2(index, Tensor), `masked_select_out_impl_cpu`, `nonzero_out_cpu`
+    (_apart("self", "index"), "take index_select"),
+    (_apart("self", "indices"), "index"),
+    (_apart("self", "mask"), "masked_select"),
+    (_apart("self"), "nonzero"),
+    # TORCH_META_FUNC(cat), `_chunk_cat_out_cpu`, `kthvalue_out_impl_cpu`, TORCH_META_FUNC(linalg_cross)
+    (_apart("tensors"), "cat stack _chunk_cat"),
+    (_apart("values/self"), "kthvalue"),
+    (_apart("self", "other"), "linalg_cross"),
+    # `self` is copied to ``out``, which then accumulates
+    (_apart_in_part("self"), "addbmm addmm addmv baddbmm index_add index_copy index_reduce bernoulli.out"),
+    (_apart_in_part("bias"), "linear"),
+    # `B`, or the matrix, is copied to ``out``, where LAPACK works
+    (_apart_in_part("eigenvectors/A"), "_linalg_eigh"),
+    (_apart_in_part("LU/A", "result/B"), "_linalg_solve_ex"),
+    (_apart_in_part("LU/A"), "linalg_lu_factor_ex"),
+    (_apart_in_part("Q/A"), "linalg_qr"),
+    (_apart_in_part("B"), "linalg_solve_triangular"),
+    (_apart_in_part("M/A", "X/self"), "triangular_solve"),
+    # a TensorIterator after the resize
+    (_apart_in_part("self"), "_logcumsumexp cumprod cumsum logcumsumexp renorm aminmax max min mode topk"),
+    (_apart_in_part("index"), "gather"),
+    (_apart_in_part("bin_edges/bins"), "histogram"),
+    (_apart_in_part("mean"), "normal.Tensor_float_out"),
+    (_apart_in_part("values/self"), "sort"),
+    (_apart_in_part("self"), "_unsafe_view split_with_sizes_copy unsafe_split"),  # a copy of a view of `self`
+    (OutQuirks(bumps_version=False), "kron detach_ set_data requires_grad_ retain_grad"),
+    (OutQuirks(writes_if_dropping=True), "dropout_ alpha_dropout_ feature_dropout_ feature_alpha_dropout_"),
+)
+
+
+def _with(one: OutQuirks, other: OutQuirks) -> OutQuirks:
+    """`one`, with the fields of `other` that are not its defaults."""
+    changed = {each.name: value for each in fields(other) if (value := getattr(other, each.name)) != each.default}
+    return replace(one, **changed)
+
+
+_TABLE: dict[str, OutQuirks] = {}
+for _quirks, _names in _GROUPS:
+    for _name in _names.split():
+        _TABLE[_name] = _with(_TABLE.get(_name, OutQuirks()), _quirks)
+
+
+@functools.cache
+def out_quirks(op: OpOverload) -> OutQuirks:
+    """Return the quirks of an in-place or ``out=`` op: those of its packet and its overload, and what its tags imply."""
+    name, twin = op._schema.name.removeprefix("aten::"), functional_twin(op)
+    found = OutQuirks()
+    for key in (name.removesuffix("_"), name, f"{name}.{op._overloadname}"):
+        found = _with(found, _TABLE.get(key, OutQuirks()))
+    pointwise = found.pointwise or torch.Tag.pointwise in (*op.tags, *(twin.tags if twin is not None else ()))
+    first = pointwise if found.checks_overlap_first is None else found.checks_overlap_first
+    found = replace(found, pointwise=pointwise, checks_overlap_first=first)
+    if facts_of(op).is_out and torch.Tag.generated in op.tags and has_kernel(op, "CompositeExplicitAutograd"):
+        # Generated: calls the functional op, resizes ``out`` to contiguous strides, checks its dtype and copies. Kernels written by
+        # hand pass ``out`` on to another op, which decides.
+        errors = found.dtype_errors or _EXPECTED
+        return replace(found, strides="contiguous", dtype_errors=errors, checks_overlap_first=False)
+    return found
+
+
+def positions_in(op: OpOverload, entries: Sequence[str]) -> list[list[int]]:
+    """For each output, the positions of the arguments named by `entries`: ``self``, or ``values/self`` for that output alone."""
+    facts = facts_of(op)
+    places = {argument.name: position for position, argument in enumerate(facts.arguments)}
+    found = [entry.rpartition("/") for entry in entries]
+    written = [facts.arguments[position].name for position in facts.mutated]
+    return [[places[name] for out, _, name in found if out in ("", target) and name in places] for target in written]
