@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, has_kernel
-from eagerdecomp.eager.promotion import can_cast, holds_magnitudes
+from eagerdecomp.eager.promotion import can_cast
 from eagerdecomp.ops.schema import facts_of, functional_twin
 
 __all__ = ["OutQuirks", "OutStrides", "out_quirks", "positions_in"]
@@ -166,7 +166,15 @@ _GROUPS: tuple[tuple[OutQuirks, str], ...] = (
     (_exact("multinomial expects {result} tensor out, got: {out}"), "multinomial"),
     (_exact("nonzero: Expected out tensor to have scalar type {result} but got scalar type{out}"), "nonzero"),
     (_exact("Expected out type to be {result} but got {out}"), "where"),
-    (OutQuirks(accepts_dtype=lambda out, result, args: out.dtype is result.dtype or holds_magnitudes(out, args[0])), "abs"),
+    # magnitudes of complex numbers are copied to any dtype but another complex one
+    (
+        OutQuirks(
+            accepts_dtype=lambda out, result, args: (
+                out.dtype in (result.dtype, args[0].dtype) or (args[0].dtype.is_complex and not out.dtype.is_complex)
+            )
+        ),
+        "abs",
+    ),
     *(
         (
             OutQuirks(
@@ -208,13 +216,14 @@ _GROUPS: tuple[tuple[OutQuirks, str], ...] = (
     (OutQuirks(pointwise=True), "_add_relu floor_divide polar"),
     (
         OutQuirks(checks_overlap_first=True),
-        "addr binary_cross_entropy binary_cross_entropy_backward complex elu_backward frexp glu hardshrink_backward "
+        "addr binary_cross_entropy binary_cross_entropy_backward complex elu_backward glu hardshrink_backward "
         "hardsigmoid_backward hardswish hardtanh_backward huber_loss huber_loss_backward index index_select leaky_relu_backward "
-        "log_sigmoid_backward masked_select mse_loss mse_loss_backward nonzero scatter scatter_add scatter_reduce smooth_l1_loss "
-        "smooth_l1_loss_backward soft_margin_loss soft_margin_loss_backward softplus_backward softshrink_backward take",
+        "log_sigmoid_backward masked_select mse_loss mse_loss_backward nonzero rrelu scatter scatter_add scatter_reduce "
+        "smooth_l1_loss smooth_l1_loss_backward soft_margin_loss soft_margin_loss_backward softplus_backward "
+        "softshrink_backward take",
     ),
-    # `set_check_mem_overlap(false)`, or no TensorIterator; `fill_` of a tensor clones a value that shares memory with `self`
-    (OutQuirks(checks_overlap_first=False), "fill mvlgamma threshold threshold_backward"),
+    # tagged as pointwise, but `set_check_mem_overlap(false)`, or no TensorIterator
+    (OutQuirks(checks_overlap_first=False), "mvlgamma threshold threshold_backward"),
     # TORCH_META_FUNC(index_add), (index_copy), (index_reduce): `index_func_meta_impl`
     (_apart("index", "source"), "index_add index_copy index_reduce"),
     (_apart("index", "src"), "scatter scatter_add scatter_reduce"),  # `scatter_meta_impl`
@@ -273,7 +282,8 @@ def out_quirks(op: OpOverload) -> OutQuirks:
     found = OutQuirks()
     for key in (name.removesuffix("_"), name, f"{name}.{op._overloadname}"):
         found = _with(found, _TABLE.get(key, OutQuirks()))
-    pointwise = found.pointwise or torch.Tag.pointwise in (*op.tags, *(twin.tags if twin is not None else ()))
+    tagged = torch.Tag.pointwise in (*op.tags, *(twin.tags if twin is not None else ()))
+    pointwise = found.pointwise or (tagged and not facts_of(op).is_random)  # `rrelu_` is tagged, and draws
     first = pointwise if found.checks_overlap_first is None else found.checks_overlap_first
     found = replace(found, pointwise=pointwise, checks_overlap_first=first)
     if facts_of(op).is_out and torch.Tag.generated in op.tags and has_kernel(op, "CompositeExplicitAutograd"):

@@ -19,7 +19,6 @@ __all__ = [
     "can_cast",
     "computed_in",
     "floating",
-    "holds_magnitudes",
     "in_type",
     "number_like",
     "promote_types",
@@ -113,11 +112,6 @@ def promote_types(left: torch.dtype, right: torch.dtype) -> torch.dtype:
 def number_like(like: Tensor, value: complex) -> Tensor:
     """A number as a tensor without dimensions, of the type and on the device of `like`, which promotes nothing."""
     return torch.ops.aten.full.default([], value, dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
-
-
-def holds_magnitudes(target: Tensor, of: Tensor) -> bool:
-    """Whether eager copies magnitudes of complex numbers to `target`: to any type but another complex one."""
-    return of.dtype.is_complex and (target.dtype is of.dtype or not target.dtype.is_complex)
 
 
 aten = torch.ops.aten

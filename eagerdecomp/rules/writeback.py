@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload, has_kernel
 from eagerdecomp._torch.tensors import same_storage
 from eagerdecomp.eager.messages import no_cast, shape_text
-from eagerdecomp.eager.out_quirks import OutStrides, out_quirks
+from eagerdecomp.eager.out_quirks import OutQuirks, OutStrides, out_quirks
 from eagerdecomp.eager.promotion import can_cast, computed_in
 from eagerdecomp.eager.strides import is_dense, reach
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
@@ -67,17 +67,15 @@ def expanded_dims(tensor: Tensor) -> list[int]:
     return [dim for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)) if size > 1 and stride == 0]
 
 
-def _partially_overlap(left: Tensor, right: Tensor) -> bool:
-    """ATen's `get_overlap_status` is Partial, for two tensors of one storage."""
-    if left is right or not left.numel() or not right.numel() or not (is_dense(left) and is_dense(right)):
-        return False
-    begin_left = left.storage_offset() * left.element_size()
-    begin_right = right.storage_offset() * right.element_size()
-    end_left = begin_left + left.numel() * left.element_size()
-    end_right = begin_right + right.numel() * right.element_size()
+def _overlap_status(left: Tensor, right: Tensor) -> Literal["no", "partial", "full"]:
+    """ATen's `get_overlap_status`; "no" where that is too hard to compute."""
+    if not left.numel() or not right.numel() or not same_storage(left, right) or not (is_dense(left) and is_dense(right)):
+        return "no"
+    begin_left, begin_right = (one.storage_offset() * one.element_size() for one in (left, right))
+    end_left, end_right = begin_left + left.numel() * left.element_size(), begin_right + right.numel() * right.element_size()
     if begin_left == begin_right and end_left == end_right:
-        return left.stride() != right.stride()
-    return begin_left < end_right and begin_right < end_left
+        return "full" if left.stride() == right.stride() else "partial"
+    return "partial" if begin_left < end_right and begin_right < end_left else "no"
 
 
 def check_overlap(target: Tensor, inputs: Iterable[Any]) -> None:
@@ -88,7 +86,7 @@ def check_overlap(target: Tensor, inputs: Iterable[Any]) -> None:
             "Please clone() the tensor before performing the operation."
         )
     for given in inputs:
-        if isinstance(given, Tensor) and given is not target and same_storage(target, given) and _partially_overlap(target, given):
+        if isinstance(given, Tensor) and given is not target and _overlap_status(target, given) == "partial":
             raise RuntimeError(_SHARED)
 
 
@@ -97,16 +95,8 @@ def check_apart(target: Tensor, inputs: Iterable[Any]) -> None:
     for given in inputs:
         if isinstance(given, (list, tuple)):
             check_apart(target, given)
-        elif isinstance(given, Tensor) and (given is target or (same_storage(target, given) and _ranges_meet(target, given))):
+        elif isinstance(given, Tensor) and (given is target or _overlap_status(target, given) != "no"):
             raise RuntimeError(_SHARED)
-
-
-def _ranges_meet(left: Tensor, right: Tensor) -> bool:
-    if not left.numel() or not right.numel() or not (is_dense(left) and is_dense(right)):
-        return False
-    begin_left, begin_right = (one.storage_offset() * one.element_size() for one in (left, right))
-    end_left, end_right = begin_left + left.numel() * left.element_size(), begin_right + right.numel() * right.element_size()
-    return begin_left < end_right and begin_right < end_left
 
 
 def check_result(result: Tensor, target: Tensor) -> None:
@@ -185,24 +175,21 @@ def columns_in_blocks(
 def inplace_by(
     functional: Callable[..., Tensor],
     call: Call,
+    quirks: OutQuirks,
     *,
     operands: int,
-    pointwise: bool = False,
-    casts: bool = False,
     expanded: Callable[..., bool] | None = None,
-    shares: bool = False,
 ) -> Callable[..., Tensor]:
-    """An in-place op: `functional`, ATen's checks, a copy into `self`, which is answered; large tensors in blocks where the op is
-    `pointwise`. One frame, since every step of every optimizer runs it.
+    """An in-place op: `functional`, ATen's checks, a copy into `self`, which is returned; large tensors in blocks if the op is
+    pointwise. One frame, since every step of every optimizer runs it.
 
-    With `casts`, eager asks whether `self` could hold what operands promote to before its kernel refuses them.
     `operands` is how many of the arguments behind `self` may be tensors: none, the first alone (1), or any (more). Where eager
     writes into expanded tensors, `expanded` takes the op's arguments, does so, and says whether `self` was one.
-    Unless `shares`, `self` must not overlap the other arguments in part, which eager checks ahead of all else (`overlap_checks`).
     """
+    shares, casts = not quirks.checks_overlap_first, quirks.pointwise and not quirks.writes_any_dtype
     first = not shares and expanded is None
     copy_ = call(aten.copy_.default)
-    cut = block_cutter(call) if pointwise else None
+    cut = block_cutter(call) if quirks.pointwise else None
 
     def alone(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if cut is not None and self.numel() >= _LARGE and len(rows := cut((self, *args))) > 1:

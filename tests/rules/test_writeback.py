@@ -14,10 +14,13 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from eagerdecomp.eager.out_quirks import OutQuirks
 from eagerdecomp.eager.promotion import can_cast
 from eagerdecomp.rules.writeback import check_overlap, functional_of, inplace_by, list_writer, out_writer
 
 aten = torch.ops.aten
+
+CHECKED = OutQuirks(checks_overlap_first=True)
 
 DTYPES = [
     torch.bool,
@@ -65,7 +68,7 @@ def test_a_write_that_cannot_be_cast_is_refused_in_eagers_words(source: torch.dt
     with pytest.raises(RuntimeError) as want:
         torch.mul(result, result, out=written)
     writers: list[Callable[[], Any]] = [
-        *(functools.partial(inplace_by(lambda *args: result, itself, operands=n), *[written] * (n + 1)) for n in range(3)),
+        *(functools.partial(inplace_by(lambda *args: result, itself, CHECKED, operands=n), *[written] * (n + 1)) for n in range(3)),
         lambda: list_writer(itself)([written], [], iter([result])),
         lambda: out_writer(itself)(written, result, ()),
     ]
@@ -181,7 +184,7 @@ def test_an_in_place_write_answers_the_caller_s_own_object_by_one_copy(operands:
     noted = Noted()
     target, others = torch.zeros(2, dtype=torch.float64), [torch.ones(2)] * operands
     functional = lambda *args: sum(args[1:], torch.ones(2))  # noqa: E731
-    run = inplace_by(functional, noted.call, operands=operands)
+    run = inplace_by(functional, noted.call, CHECKED, operands=operands)
     assert run(target, *others) is target
     assert target.tolist() == [1 + operands] * 2
     assert noted.ran == [aten.copy_.default]
@@ -194,7 +197,7 @@ def test_an_in_place_write_never_broadcasts_nor_resizes(operands: int) -> None:
     with pytest.raises(RuntimeError) as want:
         target.add_(torch.ones(2, 3))
     for write in (
-        lambda: inplace_by(lambda *args: torch.ones(2, 3), itself, operands=operands)(target, *[target] * operands),
+        lambda: inplace_by(lambda *args: torch.ones(2, 3), itself, CHECKED, operands=operands)(target, *[target] * operands),
         lambda: list_writer(itself)([target], [[target]] * operands, iter([torch.ones(2, 3)])),
     ):
         with pytest.raises(RuntimeError) as got:
@@ -217,7 +220,7 @@ def test_every_in_place_write_checks_its_operands_memory(pair: Any, before: int)
     def total(self: torch.Tensor, *others: torch.Tensor) -> Any:
         return self + others[-1]
 
-    assert refuses(lambda: inplace_by(total, itself, operands=1 + before)(target, *apart, other)) is want
+    assert refuses(lambda: inplace_by(total, itself, CHECKED, operands=1 + before)(target, *apart, other)) is want
     lists = [[torch.zeros(2), target], [torch.zeros(2), other]]
     assert refuses(lambda: list_writer(itself)(lists[0], lists[1:], map(torch.add, *lists))) is want
 

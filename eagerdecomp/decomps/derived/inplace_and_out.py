@@ -57,8 +57,6 @@ def _inplace_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callab
     places = [place for place, argument in enumerate(facts_of(op).arguments) if place and argument.holds_tensors]
     operands = len(places) if places in ([], [1]) else 2
     quirks, check, write = out_quirks(op), CHECKS.get(str(op)), _EXPANDED.get(op._schema.name)
-    pointwise = quirks.pointwise and not facts_of(twin).is_random
-    casts, shares = quirks.pointwise and not quirks.writes_any_dtype, not quirks.checks_overlap_first
     (apart,) = positions_in(op, quirks.no_overlap)
 
     def link(call: Call) -> Callable[..., Any]:
@@ -70,7 +68,7 @@ def _inplace_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callab
             functional = _in_own_dtype(functional)
         if apart:
             functional = _apart_from(op, apart, functional)
-        return inplace_by(functional, call, operands=operands, pointwise=pointwise, expanded=expanded, casts=casts, shares=shares)
+        return inplace_by(functional, call, quirks, operands=operands, expanded=expanded)
 
     return link
 

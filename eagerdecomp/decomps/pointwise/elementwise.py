@@ -12,6 +12,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import cpp_name, not_implemented
+from eagerdecomp.eager.out_quirks import out_quirks
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, number_like, promoted
 from eagerdecomp.eager.scalars import cast_number, held_number
 from eagerdecomp.rules.link import formula, kept_number, kept_numbers, relaid
@@ -440,7 +441,7 @@ def _mul_scalar_(call: Call) -> Callable[..., Any]:
             return by_scalar(self, other)
         return by_tensor(self, full([], other, dtype=self.dtype, device=self.device))
 
-    return inplace_by(product, call, operands=0, pointwise=True, casts=True)
+    return inplace_by(product, call, out_quirks(aten.mul_.Scalar), operands=0)
 
 
 def _rsub(call: Call) -> Callable[..., Any]:
