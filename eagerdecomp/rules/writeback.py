@@ -68,8 +68,8 @@ def expanded_dims(tensor: Tensor) -> list[int]:
 
 
 def _overlap_status(left: Tensor, right: Tensor) -> Literal["no", "partial", "full"]:
-    """ATen's `get_overlap_status`; "no" where that is too hard to compute."""
-    if not left.numel() or not right.numel() or not same_storage(left, right) or not (is_dense(left) and is_dense(right)):
+    """ATen's `get_overlap_status`, for two tensors of one storage; "no" where that is too hard to compute."""
+    if not left.numel() or not right.numel() or not (is_dense(left) and is_dense(right)):
         return "no"
     begin_left, begin_right = (one.storage_offset() * one.element_size() for one in (left, right))
     end_left, end_right = begin_left + left.numel() * left.element_size(), begin_right + right.numel() * right.element_size()
@@ -86,7 +86,12 @@ def check_overlap(target: Tensor, inputs: Iterable[Any]) -> None:
             "Please clone() the tensor before performing the operation."
         )
     for given in inputs:
-        if isinstance(given, Tensor) and given is not target and _overlap_status(target, given) == "partial":
+        if (
+            isinstance(given, Tensor)
+            and given is not target
+            and same_storage(target, given)
+            and _overlap_status(target, given) == "partial"
+        ):
             raise RuntimeError(_SHARED)
 
 
@@ -95,7 +100,9 @@ def check_apart(target: Tensor, inputs: Iterable[Any]) -> None:
     for given in inputs:
         if isinstance(given, (list, tuple)):
             check_apart(target, given)
-        elif isinstance(given, Tensor) and (given is target or _overlap_status(target, given) != "no"):
+        elif isinstance(given, Tensor) and (
+            given is target or (same_storage(target, given) and _overlap_status(target, given) != "no")
+        ):
             raise RuntimeError(_SHARED)
 
 
@@ -191,25 +198,6 @@ def inplace_by(
     copy_ = call(aten.copy_.default)
     cut = block_cutter(call) if quirks.pointwise else None
 
-    def alone(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if cut is not None and self.numel() >= _LARGE and len(rows := cut((self, *args))) > 1:
-            return by_blocks(self, rows, kwargs)
-        if first and not self.is_contiguous():
-            check_overlap(self, ())
-        try:
-            result = functional(self, *args, **kwargs)
-        except NotImplementedError as refused:
-            refuse_cast_first(refused, self, (self, *args) if casts else ())
-            raise
-        if result.dtype is not self.dtype or result.shape != self.shape:
-            check_result(result, self)
-        if not first and not self.is_contiguous():
-            if expanded is not None and expanded(self, *args, **kwargs):
-                return self
-            check_overlap(self, ())
-        copy_(self, result)
-        return self
-
     def with_one(self: Tensor, other: Any, *args: Any, **kwargs: Any) -> Tensor:
         if cut is not None and self.numel() >= _LARGE and len(rows := cut((self, other, *args))) > 1:
             return by_blocks(self, rows, kwargs)
@@ -229,10 +217,11 @@ def inplace_by(
         copy_(self, result)
         return self
 
-    def with_more(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def with_any(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if cut is not None and self.numel() >= _LARGE and len(rows := cut((self, *args))) > 1:
             return by_blocks(self, rows, kwargs)
-        if first:
+        suspect = operands > 1 or not self.is_contiguous()
+        if first and suspect:
             check_overlap(self, args)
         try:
             result = functional(self, *args, **kwargs)
@@ -241,7 +230,7 @@ def inplace_by(
             raise
         if result.dtype is not self.dtype or result.shape != self.shape:
             check_result(result, self)
-        if not first:
+        if not first and suspect:
             if expanded is not None and expanded(self, *args, **kwargs):
                 return self
             check_overlap(self, () if shares else args)
@@ -253,7 +242,7 @@ def inplace_by(
             run(*row, **kwargs)
         return self
 
-    run: Any = (alone, with_one)[operands] if operands < 2 else with_more
+    run: Any = with_one if operands == 1 else with_any
     run.functional = functional
     return run  # type: ignore[no-any-return]
 
