@@ -35,8 +35,8 @@ class OutQuirks:
     dtype_errors: tuple[str, ...] = ()
     #: The class of that error: `cat` uses TORCH_CHECK_TYPE, all others TORCH_CHECK.
     dtype_error_class: type[Exception] = RuntimeError
-    #: ``accepts_dtype(out, result, args)``: whether the dtype of ``out`` is accepted.
-    accepts_dtype: Callable[[Tensor, Tensor, Sequence[Any]], bool] = lambda out, result, args: out.dtype is result.dtype
+    #: ``accepts_dtype(out, result, args)``: whether a dtype of ``out`` other than the result's is accepted; None: no other.
+    accepts_dtype: Callable[[Tensor, Tensor, Sequence[Any]], bool] | None = None
     #: Argument that takes the dtype of ``out``: ``dtype`` unless it is given (`get_dtype_from_result`); floats of `self`
     #: (`std_var_out`); the sum of a loss, whose elements keep their own (`mean_out` or `sum_out` after the loss).
     dtype_from_out: Literal["", "dtype", "self", "reduction"] = ""
@@ -170,7 +170,7 @@ _GROUPS: tuple[tuple[OutQuirks, str], ...] = (
     (
         OutQuirks(
             accepts_dtype=lambda out, result, args: (
-                out.dtype in (result.dtype, args[0].dtype) or (args[0].dtype.is_complex and not out.dtype.is_complex)
+                args[0].dtype.is_complex and (out.dtype is args[0].dtype or not out.dtype.is_complex)
             )
         ),
         "abs",

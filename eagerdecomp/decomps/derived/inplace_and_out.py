@@ -13,7 +13,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.checks.table import CHECKS
 from eagerdecomp.eager.layouts import iterator_strides
 from eagerdecomp.eager.messages import cpp_name, scalar_type_name, type_name
-from eagerdecomp.eager.out_quirks import OutQuirks, out_quirks, positions_in
+from eagerdecomp.eager.out_quirks import OutQuirks, OutStrides, out_quirks, positions_in
 from eagerdecomp.eager.promotion import can_cast
 from eagerdecomp.eager.promotion import computed_in as type_of_operands
 from eagerdecomp.eager.strides import lies_in_lines
@@ -248,51 +248,59 @@ _EXPANDED: dict[str, _Write] = {
 def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
     facts, quirks, check = facts_of(op), out_quirks(op), CHECKS.get(str(op))
     names = [facts.arguments[position].name for position in facts.mutated]
+    several, first, from_out = len(names) > 1, quirks.checks_overlap_first, quirks.dtype_from_out
+    accepts, strides = quirks.accepts_dtype, quirks.strides
     apart, in_part = positions_in(op, quirks.no_overlap), positions_in(op, quirks.no_partial_overlap)
     errors = quirks.dtype_errors * (1 if len(quirks.dtype_errors) == len(names) else len(names))
+    adjusts = quirks.writes_no_result or quirks.strides_ndim or quirks.lapack_fits_all or (quirks.pointwise and several)
 
     def out(call: Call) -> Callable[..., Any]:
-        summed = quirks.dtype_from_out == "reduction"
-        functional = _with_defaults(op, twin, _summed_in(call, call(twin)) if summed else call(twin))
+        functional = _with_defaults(op, twin, _summed_in(call, call(twin)) if from_out == "reduction" else call(twin))
         write = out_writer(call)
 
         def run(*args: Any, **kwargs: Any) -> Any:
             if check is not None:
                 check(*args, **kwargs)
-            targets = [kwargs.pop(name) for name in names]
+            targets = tuple(map(kwargs.pop, names))
             target = targets[0]
-            for one in targets if quirks.checks_overlap_first else ():
-                check_overlap(one, args)
-            if quirks.dtype_from_out == "self":
+            if first:
+                for one in targets:
+                    check_overlap(one, args)
+            if from_out == "self":
                 args = (_float_cast(call, args[0], target.dtype), *args[1:])
-            elif quirks.dtype_from_out and kwargs.get("dtype") is None:
+            elif from_out and kwargs.get("dtype") is None:
                 kwargs["dtype"] = target.dtype
             try:
                 answer = functional(*args, **kwargs)
             except NotImplementedError as refused:
                 _refuse_dtype_first(quirks, refused, target, args)
                 raise
-            results = [answer] if len(names) == 1 else list(answer)
-            for one, positions in zip(targets, apart, strict=True):
-                check_apart(one, _at(positions, args))
+            results = answer if several else (answer,)
+            if quirks.no_overlap:
+                for one, positions in zip(targets, apart, strict=True):
+                    check_apart(one, _at(positions, args))
             if quirks.copies_unless_columns and target.shape == answer.shape and not lies_in_lines(target):
                 return call(aten.copy_.default)(target, answer)
-            for one, result, words in zip(targets, results, errors, strict=True) if errors else ():
-                if not quirks.accepts_dtype(one, result, args):
-                    raise _dtype_error(words, one, result.dtype, quirks.dtype_error_class)
-            unwritten = quirks.writes_no_result is not None and quirks.writes_no_result(args, answer)
-            if unwritten and answer.dtype is not target.dtype:
-                results = [call(aten._to_copy.default)(answer, dtype=target.dtype)]
-            strides = quirks.strides
+            if errors:
+                for place, one in enumerate(targets):
+                    if one.dtype is not (dtype := results[place].dtype) and not (accepts and accepts(one, results[place], args)):
+                        raise _dtype_error(errors[place], one, dtype, quirks.dtype_error_class)
+            wanted = strides
+            if adjusts:
+                results, wanted = adjust(targets, results, args)
+            for place, one in enumerate(targets):
+                write(one, results[place], _at(in_part[place], args) if in_part[place] else (), wanted)
+            return targets if several else target
+
+        def adjust(targets: Sequence[Tensor], results: Sequence[Tensor], args: Any) -> tuple[Sequence[Tensor], OutStrides]:
+            wanted, dtype = strides, targets[0].dtype
+            if quirks.writes_no_result is not None and quirks.writes_no_result(args, results[0]) and results[0].dtype is not dtype:
+                results = [call(aten._to_copy.default)(results[0], dtype=dtype)]
             if quirks.strides_ndim is not None and args[0].dim() != quirks.strides_ndim:
-                strides = "result"
+                wanted = "result"
             if quirks.lapack_fits_all and not (all(map(_fits_lapack, targets, results)) and targets[1].is_contiguous()):
-                strides = "contiguous"
-            if quirks.pointwise and len(names) > 1:
-                results = _laid_by_one_iterator(call, targets, results, args)
-            for one, result, positions in zip(targets, results, in_part, strict=True):
-                write(one, result, _at(positions, args), strides)
-            return target if len(names) == 1 else tuple(targets)
+                wanted = "contiguous"
+            return _laid_by_one_iterator(call, targets, results, args) if quirks.pointwise and several else results, wanted
 
         return run
 
@@ -333,7 +341,7 @@ def _summed_in(call: Call, loss: Callable[..., Tensor]) -> Callable[..., Tensor]
     return run
 
 
-def _laid_by_one_iterator(call: Call, targets: list[Tensor], results: Any, args: Any) -> list[Tensor]:
+def _laid_by_one_iterator(call: Call, targets: Sequence[Tensor], results: Any, args: Any) -> list[Tensor]:
     """The results, those for an `out` that is resized laid out as the iterator does, which reads `out` of the right shape first."""
     there = [target for target, result in zip(targets, results, strict=True) if target.shape == result.shape]
     if not there or len(there) == len(targets):

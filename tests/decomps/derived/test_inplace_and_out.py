@@ -93,6 +93,15 @@ def test_a_resized_out_of_a_composite_kernel_is_row_major() -> None:
     check(torch.add, X.t(), X.t(), out=torch.zeros(0))
 
 
+@pytest.mark.parametrize("shape", [(2, 4, 4, 4), (1, 2, 4, 4, 4)])
+def test_the_strides_of_out_change_for_some_numbers_of_dimensions_alone(shape: tuple[int, ...]) -> None:
+    def pool(x: Tensor) -> tuple[Tensor, Tensor]:
+        out = x.new_zeros(2, 2, 2, *x.shape[:-3][::-1]).permute(*range(x.dim() - 1, -1, -1))
+        return aten.max_pool3d_with_indices.out(x, [2], out=out, indices=out.long())  # type: ignore[no-any-return]
+
+    check(pool, torch.rand(shape))
+
+
 def test_every_strided_out_op_of_the_factories_has_a_twin() -> None:
     ops = [op for op in map(overload, op_names()) if op is not None and op.namespace == "aten" and facts_of(op).is_out]
     factories = [op for op in ops if not any(arg.holds_tensors and not arg.mutated for arg in facts_of(op).arguments)]
