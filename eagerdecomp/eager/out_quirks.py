@@ -99,8 +99,6 @@ def _apart_in_part(*arguments: str) -> OutQuirks:
     return OutQuirks(no_partial_overlap=arguments)
 
 
-_FROM_DTYPE = OutQuirks(dtype_errors=_EXPECTED, dtype_from_out="dtype")
-_FROM_REDUCTION = OutQuirks(dtype_from_out="reduction")
 _MEDIANS = _exact(
     "Expected tensor for 'values' to have the same type as tensor for argument #2 'self'; but type {out_type} does not "
     "equal {result_type} (while checking arguments for median)",
@@ -193,8 +191,8 @@ _GROUPS: tuple[tuple[OutQuirks, str], ...] = (
         ),
         "cat stack",
     ),
-    (_FROM_DTYPE, "cumprod cumsum mean nansum prod.int_out sum.IntList_out"),
-    (_FROM_REDUCTION, "huber_loss mse_loss smooth_l1_loss"),
+    (OutQuirks(dtype_errors=_EXPECTED, dtype_from_out="dtype"), "cumprod cumsum mean nansum prod.int_out sum.IntList_out"),
+    (OutQuirks(dtype_from_out="reduction"), "huber_loss mse_loss smooth_l1_loss"),
     (OutQuirks(dtype_from_out="self"), "std.correction_out var.correction_out"),
     (OutQuirks(writes_any_dtype=True), "lt le gt ge logical_and logical_or logical_xor"),
     (OutQuirks(writes_no_result=lambda args, result: not result.numel()), "col2im im2col"),
