@@ -14,56 +14,56 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import has_values
-from eagerdecomp.eager.observe import Observed, copied, leaves_of, mapped, observe, resolved
+from eagerdecomp.eager.observe import Observed, copied, leaves_of, resolved, significant_strides
+from eagerdecomp.eager.tolerance import (
+    Tolerance,
+    TrueValues,
+    Truth,
+    allowed_error,
+    call_widened,
+    nudge,
+    ordered_bits,
+    same_number,
+    tolerance_of,
+    within_truth,
+    worst_index,
+    wrong_values,
+)
 from eagerdecomp.ops.call_text import value_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
 
-__all__ = ["Difference", "Tolerance", "difference", "is_arbitrary", "tolerance_of", "written_inputs"]
+__all__ = [
+    "Compare",
+    "Difference",
+    "alias_text",
+    "difference",
+    "error_text",
+    "input_names",
+    "is_arbitrary",
+    "leaf_difference",
+    "written_inputs",
+]
 
-
-class Tolerance(NamedTuple):
-    """How far from eager's a value of one dtype may be.
-
-    Attributes:
-        relative: of the value itself.
-        overall: of the largest value of its tensor.
-        rounding: how far apart numbers are in the precision that eager computes in, relative to them.
-    """
-
-    relative: float
-    overall: float
-    rounding: float
-
-
-# Half types are computed in float32 and rounded once; two roundings are allowed, since eager's may fall to either side. Inputs in
-# float64 are moved by more than one rounding: nothing wider shows what that does, and its own roundings would hide it.
-_TOLERANCES = {
-    torch.float64: Tolerance(1e-9, 1e-11, 2.0**-46),
-    torch.float32: Tolerance(2e-6, 5e-7, 2.0**-23),
-    torch.bfloat16: Tolerance(2.0**-6, 5e-7, 2.0**-23),
-    torch.float16: Tolerance(2.0**-9, 5e-7, 2.0**-23),
-}
+#: What of a result's values is held to eager's.
+Compare: TypeAlias = Literal["values", "new NaN", "looks"]
 
 # Functions that eager's own kernels compute in float64 to five or six digits alone: how far a value may be off, of the largest.
 _COARSE = dict.fromkeys((f"aten::special_{name}" for name in ("airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1")), 1e-5)
 
-# Inexact dtypes that every kernel used here takes.
-_COMPARABLE = frozenset({*_TOLERANCES, torch.complex64, torch.complex128})
-
-# How many times what rounding the inputs changes, and what eager is off by, a value may be off.
-_OF_INPUTS = 16
-_OF_EAGER = 4
-
-# How often the inputs are rounded anew, each time up and down.
-_ROUNDINGS = 4
+# Inexact dtypes that not every kernel used here takes, and what they are compared in.
+_COMPARED_IN = {
+    **dict.fromkeys((torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz), torch.float32),
+    torch.float8_e8m0fnu: torch.float32,
+    torch.complex32: torch.complex64,
+}
 
 # Results that are of use to the kernel that made them alone: a workspace.
 _OPAQUE = {"aten::mkldnn_rnn_layer": (3,)}
@@ -93,7 +93,8 @@ class Difference:
     """How what a call left behind differs from eager's.
 
     Attributes:
-        kind: ``error``, ``nesting``, ``dtype``, ``shape``, ``strides``, ``aliasing``, ``values``, ``written`` or ``device``.
+        kind: ``error``, ``nesting``, ``type``, ``dtype``, ``shape``, ``strides``, ``aliasing``, ``values``, ``layout`` or
+            ``device``.
         what: which of the results, or which argument afterwards.
         expected: eager's, in words, or the worst element of eager's.
         got: the other.
@@ -132,17 +133,6 @@ def _number(value: Any) -> str:
     return f"{value:.9g}" if isinstance(value, float) else repr(value)
 
 
-def tolerance_of(dtype: torch.dtype) -> Tolerance | None:
-    """How far from eager's values of a dtype may be; None for whole numbers, which must be eager's."""
-    if dtype.is_complex:
-        return {torch.complex128: _TOLERANCES[torch.float64], torch.complex32: _TOLERANCES[torch.float16]}.get(
-            dtype, _TOLERANCES[torch.float32]
-        )
-    if dtype.is_floating_point:
-        return _TOLERANCES.get(dtype) or Tolerance(2 * torch.finfo(dtype).eps, 5e-7, 2.0**-23)
-    return None
-
-
 def is_arbitrary(op: OpOverload, leaf: int) -> bool:
     """Whether nothing says which values a result of an op holds."""
     name = op._schema.name
@@ -172,55 +162,61 @@ def difference(
     if want.error is not None or have.error is not None:
         if want.error is not None and have.error is not None:
             return None
-        return Difference("error", "the call", _error_text(want.error), _error_text(have.error))
+        return Difference("error", "the call", error_text(want.error), error_text(have.error))
     if want.nesting != have.nesting:
-        return Difference("nesting", "the result", _shown(want), _shown(have))
-    exact = _Exact(op, args, kwargs, native)
-    named = list(_input_names(op, args, kwargs))
+        return Difference("nesting", "the result", value_text(want.leaves), value_text(have.leaves))
+    truth = _truth_of(op, args, kwargs, native)
+    names = list(input_names(op, args, kwargs))
     written = written_inputs(op, args, kwargs)
-    free = is_arbitrary(op, -1)
-    coarse = _COARSE.get(op._schema.name, 0.0)
+    held: Compare = "values" if values else "new NaN"
+    tolerance = functools.partial(_tolerance_of_result, op._schema.name)
     for number, (expected, got) in enumerate(zip(want.leaves, have.leaves, strict=True)):
         if number in _OPAQUE.get(op._schema.name, ()):
             continue
         what = "the result" if len(want.leaves) == 1 else f"result {number}"
-        compared = not is_arbitrary(op, number) and not _is_tie(op, args, kwargs, number, want, have)
-        found = _leaf(what, expected, got, values, compared, lambda n=number: exact.leaf(n), coarse, loose)  # type: ignore[misc]
+        compare = "looks" if is_arbitrary(op, number) or _is_tie(op, args, kwargs, number, want, have) else held
+        exact = functools.partial(truth, "leaves", number)
+        found = leaf_difference(what, expected, got, compare, truth=exact, tolerance=tolerance, loose=loose)
         if found is not None:
             return found
         one, other = (want.same[number], want.shares[number]), (have.same[number], have.shares[number])
         if not (_comparable(expected) and _comparable(got)):
             one, other = (want.same[number], ()), (have.same[number], ())  # where one has no memory, nothing is known of views
         if one != other and isinstance(expected, Tensor):
-            return Difference("aliasing", what, _alias_text(*one, named), _alias_text(*other, named))
+            return Difference("aliasing", what, alias_text(*one, names), alias_text(*other, names))
     for number, (expected, got) in enumerate(zip(want.inputs, have.inputs, strict=True)):
         if number in want.same:  # judged as a result
             continue
-        what = f"argument {named[number]} afterwards"
-        found = _leaf(what, expected, got, values, not free, lambda n=number: exact.input(n), loose=loose)  # type: ignore[misc]
+        what = f"argument {names[number]} afterwards"
+        exact = functools.partial(truth, "inputs", number)
+        found = leaf_difference(what, expected, got, "looks" if is_arbitrary(op, -1) else held, truth=exact, loose=loose)
         if found is not None:
             untouched = found.kind == "values" and number not in written
-            return found if not untouched else Difference(**{**vars(found), "what": f"{what}, which the op only reads"})
+            return replace(found, what=f"{what}, which the op only reads") if untouched else found
     return None
 
 
-def _error_text(error: Exception | None) -> str:
+def _tolerance_of_result(name: str, dtype: torch.dtype) -> Tolerance | None:
+    tolerance = tolerance_of(dtype)
+    coarse = _COARSE.get(name, 0.0)
+    return tolerance if tolerance is None or coarse <= tolerance.of_largest else tolerance._replace(of_largest=coarse)
+
+
+def error_text(error: Exception | None) -> str:
+    """What a call raised, in one line."""
     return "answers" if error is None else f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
-def _shown(one: Observed) -> str:
-    return value_text(one.leaves)
-
-
-def _alias_text(same: int, shares: Sequence[tuple[int, int]], named: Sequence[str]) -> str:
+def alias_text(same: int, shares: Sequence[tuple[int, int]], names: Sequence[str]) -> str:
+    """Whose memory a result is in: the input that it is, or those that it shares memory with."""
     if same >= 0:
-        return f"argument {named[same]} itself"
+        return f"argument {names[same]} itself"
     if not shares:
         return "memory of its own"
-    return "a view of " + ", ".join(f"{named[number]}" + (f" at byte {start}" if start else "") for number, start in shares)
+    return "a view of " + ", ".join(f"{names[number]}" + (f" at byte {start}" if start else "") for number, start in shares)
 
 
-def _input_names(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[str]:
+def input_names(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[str]:
     """What to call each tensor among the arguments, in the order of `Observed.inputs`."""
     names = [argument.name for argument in facts_of(op).arguments]
     for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
@@ -232,26 +228,35 @@ def _input_names(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any])
 def written_inputs(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[int]:
     """Which of a call's tensors, in the order of `Observed.inputs`, the op writes."""
     mutated = {facts_of(op).arguments[position].name for position in facts_of(op).mutated}
-    return {number for number, name in enumerate(_input_names(op, args, kwargs)) if name.partition("[")[0] in mutated}
+    return {number for number, name in enumerate(input_names(op, args, kwargs)) if name.partition("[")[0] in mutated}
 
 
-def _leaf(
+def leaf_difference(
     what: str,
     want: Any,
     have: Any,
-    values: bool,
-    compared: bool,
-    exact: Callable[[], tuple[Tensor, Tensor] | None],
-    coarse: float = 0.0,
+    compare: Compare = "values",
+    *,
+    facts: Sequence[str] = ("dtype", "layout", "device"),
+    strides: bool = True,
+    tolerance: Callable[[torch.dtype], Tolerance | None] = tolerance_of,
+    truth: Callable[[], TrueValues | None] = lambda: None,
     loose: float = 1.0,
 ) -> Difference | None:
+    """How one result, or an argument afterwards, differs from eager's.
+
+    Args:
+        compare: ``values``; ``new NaN``: of values only NaN counts where eager has none; ``looks``: no values at all.
+        facts: attributes of a tensor that must be eager's.
+        strides: whether strides must be eager's.
+        tolerance: how far values of a dtype may be off; None where they must be eager's.
+        truth: the true values, asked for where values are not near eager's.
+        loose: how many times what is taken for rounding a value may be off.
+    """
     if not isinstance(want, Tensor) or not isinstance(have, Tensor):
-        if type(want) is type(have) and (want == have or want != want or not values or not compared):
-            return None
-        if isinstance(want, float) and isinstance(have, float):
-            return _values(what, torch.tensor(want), torch.tensor(have), lambda: None, loose=loose)
-        return Difference("values", what, want, have)
-    for kind in ("dtype", "layout", "device"):
+        same = same_number(want, have) or (type(want) is type(have) and compare != "values")
+        return None if same else Difference("values" if type(want) is type(have) else "type", what, want, have)
+    for kind in facts:
         if getattr(want, kind) != getattr(have, kind):
             return Difference(kind, what, getattr(want, kind), getattr(have, kind))
     if want.is_nested:  # a rule may stand a padded tensor and its mask for it, as no op set has nested tensors
@@ -263,46 +268,34 @@ def _leaf(
     # The strides of a meta or fake result are those of torch's meta kernel, which differ from the CPU kernel's for some ops.
     if not (has_values(want) and has_values(have)):
         return None
-    if _strides(want) != _strides(have):
+    if strides and significant_strides(want) != significant_strides(have):
         return Difference("strides", what, f"{list(want.stride())} of shape {list(want.shape)}", list(have.stride()))
-    if not compared or not want.numel():
+    if compare == "looks" or not want.numel():
         return None
-    if not values:
-        return _values(what, torch.zeros_like(have), torch.where(have.isnan(), have, 0), exact) if _new_nan(want, have) else None
-    return _values(what, resolved(want), resolved(have), exact, coarse, loose)
+    want, have = resolved(want), resolved(have)
+    if compare == "values":
+        return _values(what, want, have, tolerance(want.dtype), truth, loose)
+    if bool(have.isnan().any()) and not bool(want.isnan().any()):
+        return _values(what, torch.zeros_like(have), torch.where(have.isnan(), have, 0), tolerance(want.dtype), truth, loose)
+    return None
 
 
 def _comparable(leaf: Any) -> bool:
     return not isinstance(leaf, Tensor) or has_values(leaf)
 
 
-def _strides(tensor: Tensor) -> tuple[int, ...]:
-    if not tensor.numel():
-        return ()
-    return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
-
-
-def _new_nan(want: Tensor, have: Tensor) -> bool:
-    inexact = want.dtype.is_floating_point or want.dtype.is_complex
-    return inexact and bool(resolved(have).isnan().any()) and not bool(resolved(want).isnan().any())
-
-
 def _values(
     what: str,
     want: Tensor,
     have: Tensor,
-    exact: Callable[[], tuple[Tensor, Tensor] | None],
-    coarse: float = 0.0,
-    loose: float = 1.0,
+    tolerance: Tolerance | None,
+    truth: Callable[[], TrueValues | None],
+    loose: float,
 ) -> Difference | None:
-    tolerance = tolerance_of(want.dtype)
-    if tolerance is not None and want.dtype not in _COMPARABLE:  # few kernels take these
-        wider = torch.complex64 if want.dtype.is_complex else torch.float32
-        want, have = want.to(wider), have.to(wider)
+    compared_in = _COMPARED_IN.get(want.dtype, want.dtype)
+    want, have = want.to(compared_in), have.to(compared_in)
     if torch.equal(want, have):
         return None
-    if tolerance is not None and coarse > tolerance.overall:
-        tolerance = tolerance._replace(overall=coarse)
     if tolerance is None:
         wrong, off, allowed = want != have, (want.to(torch.float64) - have.to(torch.float64)).abs(), None
     elif _clearly_near(want, have, tolerance):
@@ -310,15 +303,20 @@ def _values(
     else:
         wide = torch.complex128 if want.dtype.is_complex else torch.float64
         wanted, given = want.to(wide), have.to(wide)
-        allowed = loose * _allowed(wanted, tolerance, want.dtype)
-        wrong = _wrong(wanted, given, allowed)
-        known = exact() if bool(wrong.any()) else None
+        allowed = loose * allowed_error(wanted, tolerance)
+        wrong = wrong_values(wanted, given, allowed)
+        known = truth() if bool(wrong.any()) else None
         if known is not None:
-            wrong, allowed = _wrong_beside(wrong, wanted, given, known, tolerance, want.dtype, loose)
+            wrong, allowed = within_truth(wrong, wanted, given, known, tolerance, want.dtype, loose)
         off = (given - wanted).abs()
     if not bool(wrong.any()):
         return None
-    return _worst(what, want, have, wrong, off, allowed)
+    badness = off if allowed is None else off / allowed
+    at = worst_index(torch.where(wrong, torch.nan_to_num(badness.to(torch.float64), nan=math.inf, posinf=math.inf), -1.0))
+    expected, got = want[at], have[at]
+    bound = None if allowed is None else float(allowed[at])
+    counts = int(wrong.sum()), want.numel()
+    return Difference("values", what, expected.item(), got.item(), at, float(off[at]), _ulps(expected, got), bound, *counts)
 
 
 def _clearly_near(want: Tensor, have: Tensor, tolerance: Tolerance) -> bool:
@@ -328,86 +326,15 @@ def _clearly_near(want: Tensor, have: Tensor, tolerance: Tolerance) -> bool:
     if want.dtype not in (torch.float32, torch.float64):
         want, have = want.float(), have.float()
     largest = float(want.abs().max())
-    return math.isfinite(largest) and torch.allclose(have, want, tolerance.relative, tolerance.overall * largest)
-
-
-def _allowed(values: Tensor, tolerance: Tolerance, dtype: torch.dtype) -> Tensor:
-    size = values.abs()
-    finite = torch.where(size.isfinite(), size, _finite_part(values) if values.is_complex() else 0.0)
-    return tolerance.relative * finite + tolerance.overall * finite.max() + 2 * _smallest(dtype)
-
-
-def _finite_part(values: Tensor) -> Tensor:
-    """The size of what is finite of complex numbers that are not."""
-    return torch.nan_to_num(torch.view_as_real(values), 0.0, 0.0, 0.0).abs().amax(-1)
-
-
-def _smallest(dtype: torch.dtype) -> float:
-    return torch.finfo(dtype).tiny if dtype in (torch.float64, torch.float32) else torch.finfo(dtype).smallest_normal / 64
-
-
-def _wrong(want: Tensor, have: Tensor, allowed: Tensor) -> Tensor:
-    same = (want == have) | (want.isnan() & have.isnan())
-    if want.is_complex() and not bool(want.isfinite().all()):  # a part may be finite beside one that is not
-        parts = _wrong(torch.view_as_real(want), torch.view_as_real(have), allowed.unsqueeze(-1))
-        same = same | (~want.isfinite() & ~parts.any(-1))
-    return ~same & ~((have - want).abs() <= allowed)
-
-
-def _wrong_beside(
-    wrong: Tensor,
-    want: Tensor,
-    have: Tensor,
-    known: tuple[Tensor, Tensor],
-    tolerance: Tolerance,
-    dtype: torch.dtype,
-    loose: float,
-) -> tuple[Tensor, Tensor]:
-    """Of the elements not near eager's those that are not near the true ones either, and how near was asked."""
-    true, sensitive = known
-    allowed = _allowed(true, tolerance, dtype) + _OF_INPUTS * torch.where(sensitive.isfinite(), sensitive, 0.0)
-    beyond = (want - true).abs() - allowed
-    excess = torch.where(beyond.isfinite(), beyond, 0.0).max().clamp(min=0.0)
-    allowed = loose * (allowed + _OF_EAGER * excess)
-    rounded = true.to(torch.complex64 if dtype is torch.complex32 else dtype).to(true.dtype)  # what is too large for it is infinite
-    return wrong & _wrong(true, have, allowed) & _wrong(rounded, have, allowed), allowed
-
-
-def _worst(what: str, want: Tensor, have: Tensor, wrong: Tensor, off: Tensor, allowed: Tensor | None) -> Difference:
-    badness = off if allowed is None else off / allowed
-    badness = torch.where(wrong, torch.nan_to_num(badness.to(torch.float64), nan=math.inf, posinf=math.inf), -1.0)
-    place = int(badness.flatten().argmax())
-    index, left = [], place
-    for size in reversed(want.shape):
-        index.append(left % size)
-        left //= size
-    at = tuple(reversed(index))
-    expected, got = want[at], have[at]
-    return Difference(
-        "values",
-        what,
-        expected.item(),
-        got.item(),
-        at,
-        float(off[at]),
-        _ulps(expected, got),
-        None if allowed is None else float(allowed[at]),
-        int(wrong.sum()),
-        want.numel(),
-    )
-
-
-_BITS = {torch.float64: torch.int64, torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
+    absolute = tolerance.of_largest * largest + tolerance.absolute
+    return math.isfinite(largest) and torch.allclose(have, want, tolerance.relative, absolute)
 
 
 def _ulps(one: Tensor, other: Tensor) -> int | None:
     """How many numbers of their dtype two numbers are apart."""
-    bits = _BITS.get(one.dtype)
-    if bits is None or not (bool(one.isfinite()) and bool(other.isfinite())):
-        return None
-    places = [int(value.reshape(1).view(bits)[0]) for value in (one, other)]
-    ordered = [place if place >= 0 else torch.iinfo(bits).min - place for place in places]
-    return abs(ordered[0] - ordered[1])
+    places = ordered_bits(torch.stack([one, other]))
+    finite = places is not None and bool(one.isfinite()) and bool(other.isfinite())
+    return abs(int(places[0]) - int(places[1])) if places is not None and finite else None
 
 
 def _is_tie(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], number: int, want: Observed, have: Observed) -> bool:
@@ -429,85 +356,25 @@ def _is_tie(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], numb
     return bool(((picked == values) | ((picked != picked) & (values != values))).all())
 
 
-class _Exact:
-    """A call in float64, and what rounding its inputs changes; computed when it is asked for."""
+def _truth_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], native: Callable[..., Any]) -> Truth:
+    """A call of an op in float64."""
+    inexact = any(tolerance_of(one.dtype) for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor))
+    # A function of elements may compute whole numbers, if it is given those alone, in the default dtype.
+    of_whole = torch.Tag.pointwise in op.tags and not inexact
 
-    def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], native: Callable[..., Any]) -> None:
-        self._op, self._args, self._kwargs, self._native = op, args, kwargs, native
-        self._runs: list[Observed] | None = None
-
-    def leaf(self, number: int) -> tuple[Tensor, Tensor] | None:
-        """The true values of a result, and how far rounding of the inputs moves each."""
-        return self._of(lambda one: one.leaves[number])
-
-    def input(self, number: int) -> tuple[Tensor, Tensor] | None:
-        """The same of an argument afterwards."""
-        return self._of(lambda one: one.inputs[number])
-
-    def _of(self, part: Callable[[Observed], Any]) -> tuple[Tensor, Tensor] | None:
-        if self._runs is None:
-            self._runs = list(self._run())
-        if not self._runs or any(one.error is not None or one.nesting != self._runs[0].nesting for one in self._runs):
-            return None
-        found = [part(one) for one in self._runs]
-        if not all(isinstance(one, Tensor) and one.dtype in (torch.float64, torch.complex128) for one in found):
-            return None
-        if any(one.shape != found[0].shape for one in found):
-            return None
-        true, *moved = [resolved(one) for one in found]
-        away = [torch.nan_to_num((one - true).abs(), nan=0.0, posinf=0.0) for one in moved]
-        # Of a step of a function that jumps there, one side alone says what rounding does to it.
-        pairs = [torch.minimum(up, down) for up, down in zip(away[::2], away[1::2], strict=True)]
-        return true, torch.stack(pairs).amax(0)
-
-    def _run(self) -> Iterator[Observed]:
-        yield self._once(0, 0)
-        if self._inexact():
-            for seed in range(1, _ROUNDINGS + 1):
-                yield self._once(seed, 1)
-                yield self._once(seed, -1)
-
-    def _inexact(self) -> bool:
-        return self._of_whole or any(tolerance_of(one.dtype) for one in self._tensors())
-
-    def _tensors(self) -> Iterator[Tensor]:
-        return (one for one in leaves_of([*self._args, *self._kwargs.values()]) if isinstance(one, Tensor))
-
-    @functools.cached_property
-    def _of_whole(self) -> bool:
-        """Whether a function of elements is asked of whole numbers alone, which it may compute in the default type."""
-        return torch.Tag.pointwise in self._op.tags and not any(tolerance_of(one.dtype) for one in self._tensors())
-
-    def _once(self, seed: int, direction: int) -> Observed:
+    def run(seed: int, side: int) -> Observed:
         draws = torch.Generator().manual_seed(seed)
-        args, kwargs = copied(self._op._schema.name, self._args, self._kwargs)
-        made: dict[int, Tensor] = {}
 
-        def wide(value: Any) -> Any:
-            if isinstance(value, Tensor):
-                if id(value) not in made:
-                    made[id(value)] = _wide(value.float() if self._of_whole else value, draws, direction)
-                return made[id(value)]
-            return _WIDER.get(value, value) if isinstance(value, torch.dtype) else value
+        def nudged(value: Any, dtype: torch.dtype) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            tolerance = tolerance_of(torch.float32 if of_whole else dtype)
+            if tolerance is None:
+                return value
+            wide = value.float() if of_whole else value
+            wide = wide.to(torch.complex128 if wide.dtype.is_complex else torch.float64)
+            return nudge(wide, tolerance.rounding * side, draws) if side else wide
 
-        args, kwargs = [mapped(value, wide) for value in args], {name: mapped(value, wide) for name, value in kwargs.items()}
-        return observe(self._native, args, kwargs)[1]
+        return call_widened(native, *copied(op._schema.name, args, kwargs), nudged)[1]
 
-
-_WIDER = {
-    **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64),
-    torch.complex64: torch.complex128,
-    torch.complex32: torch.complex128,
-}
-
-
-def _wide(tensor: Tensor, draws: torch.Generator, direction: int) -> Tensor:
-    """A tensor in float64, each element moved by one rounding of the precision that eager computes it in."""
-    tolerance = tolerance_of(tensor.dtype)
-    if tolerance is None:
-        return tensor
-    wide = resolved(tensor).to(torch.complex128 if tensor.dtype.is_complex else torch.float64)
-    if not direction:
-        return wide
-    signs = torch.randint(0, 2, tensor.shape, generator=draws, dtype=torch.float64).mul_(2).sub_(1).to(tensor.device)
-    return wide * (1 + direction * tolerance.rounding * signs)
+    return Truth(run, inexact=inexact or of_whole)

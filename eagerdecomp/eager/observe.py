@@ -12,7 +12,18 @@ from torch import Tensor
 
 from eagerdecomp._torch.tensors import has_values, is_dense, is_zero_tensor
 
-__all__ = ["Caught", "Observed", "copied", "is_plain", "leaves_of", "mapped", "observe", "observed", "resolved"]
+__all__ = [
+    "Caught",
+    "Observed",
+    "copied",
+    "is_plain",
+    "leaves_of",
+    "mapped",
+    "observe",
+    "observed",
+    "resolved",
+    "significant_strides",
+]
 
 # Ops that read or take a tensor's memory outside the tensor: copies of their arguments need all of it.
 _WHOLE_MEMORY = frozenset(
@@ -191,3 +202,10 @@ def _bare(tensor: Tensor) -> Tensor:
 def resolved(tensor: Tensor) -> Tensor:
     """The tensor's values without autograd and lazy bits."""
     return tensor.detach().resolve_conj().resolve_neg()
+
+
+def significant_strides(tensor: Tensor) -> tuple[int, ...]:
+    """The strides that say where elements lie: those of dimensions above 1; none of a tensor without elements or strides."""
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return ()
+    return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
