@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,18 +12,13 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.spec import Call, Near, tensors_of
-from eagerdecomp.eager.observe import Caught, leaves_of, mapped, resolved
+from eagerdecomp.eager.observe import copied, resolved
+from eagerdecomp.eager.tolerance import WIDER, call_widened, same_bits, same_values, worst_index
 
-__all__ = ["Off", "Truth", "is_repeated", "one_by_one", "same_bits", "values_off"]
+__all__ = ["Off", "Truth", "is_repeated", "one_by_one", "values_off"]
 
 # How many of the units by which rounding an input moves a value other algorithms may be off.
 _OF_INPUTS = 16.0
-
-_WIDER = {
-    **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64),
-    torch.complex64: torch.complex128,
-    torch.complex32: torch.complex128,
-}
 
 _FLOAT32 = dict.fromkeys((torch.float16, torch.bfloat16), torch.float32)
 
@@ -66,12 +61,13 @@ class Truth:
     Args:
         call: with eager's arguments, unwritten.
         native: eager's kernel.
-        part: what is compared, of a run's answer and of the tensors it was given, in the order of `tensors_of`.
+
+    What it is asked for is numbered: results first, then the tensors that were given, as the call left them.
     """
 
-    def __init__(self, call: Call, native: Callable[..., Any], part: Callable[[Any, Sequence[Tensor]], Sequence[Any]]) -> None:
-        self._call, self._native, self._part = call, native, part
-        self._runs: dict[Any, Sequence[Any] | None] = {}
+    def __init__(self, call: Call, native: Callable[..., Any]) -> None:
+        self._call, self._native = call, native
+        self._runs: dict[Any, list[Any]] = {}
 
     def values(self, number: int) -> Tensor | None:
         """True values of a result; None where the op cannot be computed in float64."""
@@ -82,7 +78,7 @@ class Truth:
         if "float32" not in self._runs:
             self._runs["float32"] = self._run(_as_it_is, _FLOAT32)
         leaves = self._runs["float32"]
-        leaf = leaves[number] if leaves is not None and number < len(leaves) else None
+        leaf = leaves[number] if number < len(leaves) else None
         return resolved(leaf) if isinstance(leaf, Tensor) and leaf.is_floating_point() else None
 
     def terms(self, number: int) -> Tensor | None:
@@ -113,37 +109,21 @@ class Truth:
         if name not in self._runs:
             self._runs[name] = self._run(change)
         leaves = self._runs[name]
-        if leaves is None or number >= len(leaves) or not isinstance(leaves[number], Tensor):
+        if number >= len(leaves) or not isinstance(leaves[number], Tensor):
             return None
         leaf = resolved(leaves[number])
         return leaf if leaf.dtype in (torch.float64, torch.complex128) else None
 
-    def _run(
-        self, change: Callable[[Any, torch.dtype], Any], wider: Mapping[torch.dtype, torch.dtype] = _WIDER
-    ) -> Sequence[Any] | None:
-        made: dict[int, Tensor] = {}
+    def _run(self, change: Callable[[Any, torch.dtype], Any], wider: Mapping[torch.dtype, torch.dtype] = WIDER) -> list[Any]:
         # Whole numbers beside inexact ones are indices, which have to stay what they are.
         whole = not any(one.is_floating_point() or one.is_complex() for one in tensors_of(self._call))
 
-        def wide(value: Any) -> Any:
-            if isinstance(value, Tensor):
-                if id(value) not in made:
-                    given = resolved(value)
-                    inexact = given.is_floating_point() or given.is_complex()
-                    widened = given.to(wider.get(given.dtype, given.dtype), copy=True)
-                    changed = inexact or (whole and change is _absolute)
-                    made[id(value)] = change(widened, given.dtype) if changed else widened
-                return made[id(value)]
-            if isinstance(value, torch.dtype):
-                return wider.get(value, value)
-            return change(value, torch.float64) if type(value) is float else value
+        def changed(value: Any, dtype: torch.dtype) -> Any:
+            inexact = dtype.is_floating_point or dtype.is_complex
+            return change(value, dtype) if inexact or (whole and change is _absolute) else value
 
-        args, kwargs = mapped(list(self._call.args), wide), {name: mapped(value, wide) for name, value in self._call.kwargs.items()}
-        with Caught() as caught:
-            answer = self._native(*args, **kwargs)
-        if caught.error is not None:
-            return None
-        return self._part(answer, [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)])
+        _, seen = call_widened(self._native, *copied("", self._call.args, self._call.kwargs), changed, wider)
+        return [] if seen.error is not None else [*seen.leaves, *seen.inputs]
 
 
 def _as_it_is(value: Any, dtype: torch.dtype) -> Any:
@@ -178,16 +158,6 @@ def one_by_one(count: float, repeated: bool) -> float:
 
 # -- comparing ---------------------------------------------------------------------------------------------------------------
 
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of one dtype and shape hold the same bits."""
-    one, other = resolved(one).contiguous(), resolved(other).contiguous()
-    if one.dtype.is_complex:
-        one, other = torch.view_as_real(one), torch.view_as_real(other)
-    return torch.equal(one.view(_BITS[one.element_size()]), other.view(_BITS[one.element_size()]))
-
 
 def values_off(want: Tensor, have: Tensor, near: Near, exact: bool, number: int, truth: Truth) -> Off | None:
     """The worst of a kernel's values that are wrong, or None.
@@ -206,9 +176,9 @@ def values_off(want: Tensor, have: Tensor, near: Near, exact: bool, number: int,
     dtype = want.dtype
     kind = torch.complex128 if dtype.is_complex else torch.float64
     wanted, given = want.to(kind), have.to(kind)
-    same = (wanted == given) | (wanted.isnan() & given.isnan())
+    same = same_values(wanted, given)
     if dtype.is_complex:
-        real, imag = _same_reals(wanted.real, given.real), _same_reals(wanted.imag, given.imag)
+        real, imag = same_values(wanted.real, given.real), same_values(wanted.imag, given.imag)
         # What is infinite in one part is infinity, whatever the other is: eager's own kernels answer NaN there on some processors,
         # and nothing tells how far off a rounded part may be beside it.
         both = (real & wanted.real.isinf()) | (imag & wanted.imag.isinf())
@@ -246,12 +216,8 @@ def values_off(want: Tensor, have: Tensor, near: Near, exact: bool, number: int,
     return None
 
 
-def _same_reals(one: Tensor, other: Tensor) -> Tensor:
-    return (one == other) | (one.isnan() & other.isnan())
-
-
 def _within(have: Tensor, true: Tensor, allowed: Tensor) -> Tensor:
-    return ((have - true).abs() <= allowed) | (have == true) | (have.isnan() & true.isnan())
+    return ((have - true).abs() <= allowed) | same_values(have, true)
 
 
 def _at_the_brim(have: Tensor, true: Tensor, dtype: torch.dtype) -> Tensor:
@@ -322,11 +288,6 @@ def _zero_signs_off(want: Tensor, have: Tensor) -> Tensor:
 
 
 def _worst(want: Tensor, have: Tensor, wrong: Tensor, allowed: Tensor | None, about: str = "values") -> Off:
-    place = int(wrong.flatten().nonzero()[0][0])
-    index, left = [], place
-    for size in reversed(want.shape):
-        index.append(left % size)
-        left //= size
-    at = tuple(reversed(index))
+    at = worst_index(wrong.to(torch.uint8))
     bound = None if allowed is None else float(allowed[at])
     return Off(at, want[at].item(), have[at].item(), bound, int(wrong.sum()), want.numel(), about)

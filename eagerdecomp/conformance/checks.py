@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,9 @@ from eagerdecomp.conformance.accuracy import Truth, values_off
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import Given, given, home, is_dense_alike
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec, tensors_of
-from eagerdecomp.eager.observe import Observed, leaves_of, observe
+from eagerdecomp.eager.compare import alias_text, error_text, input_names, written_inputs
+from eagerdecomp.eager.observe import Observed, observe, significant_strides
+from eagerdecomp.eager.tolerance import same_number
 from eagerdecomp.ops.call_text import tensor_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
 
@@ -88,12 +90,12 @@ def differing(kernel: Kernel, spec: Spec, call: Call, want: Observed, theirs: Gi
         return Fault(kind, message, str(expected), str(got), call)
 
     if have.error is not None and want.error is None:
-        return fault("raises", f"raises {_error(have.error)} where eager answers", _shown(want), _error(have.error))
+        return fault("raises", f"raises {error_text(have.error)} where eager answers", _shown(want), error_text(have.error))
     if want.error is not None:
         return (
             None
             if have.error is not None
-            else fault("errors", "answers a call that eager refuses", _error(want.error), _shown(have))
+            else fault("errors", "answers a call that eager refuses", error_text(want.error), _shown(have))
         )
     if want.nesting != have.nesting or len(want.leaves) != len(have.leaves):
         return fault("shape", "answers another number of results", _shown(want), _shown(have))
@@ -141,15 +143,11 @@ def _metadata(
         return None
     asked = spec.strides if isinstance(spec.strides, str) else spec.strides(call)
     strict = shared or asked == "eager" or (asked == "dense" and is_dense_alike(tensors_of(call)))
-    if strict and _strides(want) != _strides(have):
+    if strict and significant_strides(want) != significant_strides(have):
         return fault("strides", f"{what} has other strides, for shape {list(want.shape)}", list(want.stride()), list(have.stride()))
     if not strict and torch._debug_has_internal_overlap(have) == 1:
         return fault("strides", f"elements of {what} share memory", list(want.stride()), list(have.stride()))
     return None
-
-
-def _strides(tensor: Tensor) -> list[int]:
-    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
 
 
 def _aliasing(
@@ -162,12 +160,12 @@ def _aliasing(
         return None
     if one[0] >= 0 and one[1] == other[1] and not facts_of(kernel.op).mutated:  # a view of all of it does as well
         return None
-    names = _names(kernel, call)
-    return fault("aliasing", f"{what} shares other memory than eager's", _alias(*one, names), _alias(*other, names))
+    names = list(input_names(kernel.op, call.args, call.kwargs))
+    return fault("aliasing", f"{what} shares other memory than eager's", alias_text(*one, names), alias_text(*other, names))
 
 
 def _values(kernel: Kernel, spec: Spec, call: Call, want: Observed, have: Observed, fault: Callable[..., Fault]) -> Fault | None:
-    truth = Truth(call, kernel.native, lambda answer, tensors: [*leaves_of(answer), *tensors])
+    truth = Truth(call, kernel.native)
     near = spec.near if isinstance(spec.near, Near) else spec.near(call)
     answers = [home(one) for one in have.leaves]
     for number, (expected, got) in enumerate(zip(want.leaves, answers, strict=True)):
@@ -175,7 +173,7 @@ def _values(kernel: Kernel, spec: Spec, call: Call, want: Observed, have: Observ
             continue
         what = f"result {number}" if len(answers) > 1 else "the result"
         if not isinstance(expected, Tensor):
-            if not _same_number(expected, got):
+            if not same_number(expected, got):
                 return fault("values", f"{what} is {got!r}, eager {expected!r}", repr(expected), repr(got))
             continue
         off = values_off(expected, got, near, call.exact, number, truth)
@@ -185,8 +183,8 @@ def _values(kernel: Kernel, spec: Spec, call: Call, want: Observed, have: Observ
         complaint = spec.judged(call, want.leaves, answers)
         if complaint:
             return fault("values", complaint, _shown(want), "[" + ", ".join(map(_one, answers)) + "]")
-    names = _names(kernel, call)
-    written = set(_written(kernel, call, range(len(want.inputs))))
+    names = list(input_names(kernel.op, call.args, call.kwargs))
+    written = written_inputs(kernel.op, call.args, call.kwargs)
     for number, (expected, got) in enumerate(zip(want.inputs, have.inputs, strict=True)):
         if number in want.same or number not in written or spec.any_values is True:
             continue
@@ -238,56 +236,19 @@ def _memory(kernel: Kernel, call: Call, theirs: Given, ours: Given, fault: Calla
     changed = _lists_changed(kernel, call, ours)
     if changed is not None:
         return fault("memory", f"changes the list that it is given as {changed}", "", "")
-    stray = ours.stray(_written(kernel, call, ours.tensors))
-    if stray is None or theirs.stray(_written(kernel, call, theirs.tensors)) is not None:
+    written = written_inputs(kernel.op, call.args, call.kwargs)
+    stray = ours.stray(written)
+    if stray is None or theirs.stray(written) is not None:
         return None
     number, place = stray
-    name = _names(kernel, call)[number]
+    name = [*input_names(kernel.op, call.args, call.kwargs)][number]
     before, after = ours.before[number][place].item(), ours.memory[number].cpu()[place].item()
     return fault("memory", f"writes into the memory of argument {name}, at element {place}, which it may not", before, after)
-
-
-def _written(kernel: Kernel, call: Call, per_tensor: Sequence[Any]) -> list[Any]:
-    """Of things that go with the tensors of a call those whose tensors the op may write."""
-    facts = facts_of(kernel.op)
-    found, number = [], 0
-    for position, value in enumerate(arguments_of(kernel.op, call.args, call.kwargs)):
-        for leaf in leaves_of(value):
-            if isinstance(leaf, Tensor):
-                if position in facts.mutated:
-                    found.append(per_tensor[number])
-                number += 1
-    return found
-
-
-def _names(kernel: Kernel, call: Call) -> list[str]:
-    names = []
-    for argument, value in zip(facts_of(kernel.op).arguments, arguments_of(kernel.op, call.args, call.kwargs), strict=False):
-        for place, leaf in enumerate(leaves_of(value)):
-            if isinstance(leaf, Tensor):
-                names.append(f"{argument.name}[{place}]" if isinstance(value, (list, tuple)) else argument.name)
-    return names
-
-
-def _alias(same: int, shares: Sequence[tuple[int, int]], names: Sequence[str]) -> str:
-    if same >= 0:
-        return f"argument {names[same]} itself"
-    if not shares:
-        return "memory of its own"
-    return "a view of " + ", ".join(f"{names[number]}" + (f" at byte {start}" if start else "") for number, start in shares)
 
 
 def _has_no_kernel(error: Exception) -> bool:
     """Whether eager refuses a dtype because nobody wrote that kernel for the CPU, which says nothing of another device."""
     return isinstance(error, NotImplementedError) or "not implemented for" in str(error)
-
-
-def _same_number(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and (one == other or (one != one and other != other))
-
-
-def _error(error: Exception | None) -> str:
-    return "answers" if error is None else f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def _one(value: Any, index: tuple[int, ...] = ()) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.observe import leaves_of, mapped
+from eagerdecomp._torch.tensors import same_storage
+from eagerdecomp.eager.observe import bare, leaves_of, mapped, significant_strides, whole_memory, with_lazy_bits
 from eagerdecomp.eager.strides import is_dense
+from eagerdecomp.eager.tolerance import bits_of, same_bits
 
 __all__ = ["Given", "fill", "given", "home", "is_dense_alike", "put_back"]
 
@@ -31,20 +33,20 @@ class Given:
     memory: list[Tensor]
     before: list[Tensor]
 
-    def stray(self, written: Sequence[Tensor]) -> tuple[int, int] | None:
-        """A tensor of the arguments whose memory changed outside those that the call may write, and the first such element."""
+    def stray(self, written: Collection[int]) -> tuple[int, int] | None:
+        """A tensor whose memory changed outside those that the call may write, and the first such element."""
         for number, (memory, before) in enumerate(zip(self.memory, self.before, strict=True)):
             after = memory.cpu()
-            if _same_bits(after, before):
+            if same_bits(after, before):
                 continue
             expected = before.clone()
-            for one in written:
-                if _shares(one, self.tensors[number]) and one.numel():
-                    where = _bare(one)
+            for one in (self.tensors[place] for place in written):
+                if same_storage(one, self.tensors[number]) and one.numel():
+                    where = bare(one)
                     places = torch.arange(len(expected)).as_strided(where.shape, where.stride(), where.storage_offset()).flatten()
                     expected[places] = after[places]  # by places, since elements of it may share memory
-            if not _same_bits(after, expected):
-                return number, int((_bits(after) != _bits(expected)).nonzero()[0][0])
+            if not same_bits(after, expected):
+                return number, int((bits_of(after) != bits_of(expected)).nonzero()[0][0])
         return None
 
 
@@ -71,7 +73,7 @@ def given(args: Sequence[Any], kwargs: Mapping[str, Any], device: str = "cpu", *
     new_args = [mapped(value, place) for value in args]
     new_kwargs = {name: mapped(value, place) for name, value in kwargs.items()}
     tensors = [one for one in leaves_of([*new_args, *new_kwargs.values()]) if isinstance(one, Tensor)]
-    memory = [_whole(_bare(one)) for one in tensors]
+    memory = [whole_memory(bare(one)) for one in tensors]
     return Given(new_args, new_kwargs, tensors, memory, [one.detach().cpu().clone() for one in memory])
 
 
@@ -86,9 +88,9 @@ def home(answer: Any) -> Any:
     def bring(value: Any) -> Any:
         if not isinstance(value, Tensor) or value.device.type in ("cpu", "meta") or value.layout is not torch.strided:
             return value
-        bare = _bare(value)
-        made = _whole(bare).cpu().as_strided(bare.shape, bare.stride(), bare.storage_offset())
-        return _with_bits(made, value)
+        given = bare(value)
+        made = whole_memory(given).cpu().as_strided(given.shape, given.stride(), given.storage_offset())
+        return with_lazy_bits(made, value)
 
     return mapped(answer, bring)
 
@@ -97,7 +99,7 @@ def put_back(args: Sequence[Any], kwargs: Mapping[str, Any], ours: Given) -> Non
     """Give the arguments, on the CPU, the memory that a call has left behind of `ours`, made of them."""
     tensors = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
     for mine, memory in zip(tensors, ours.memory, strict=True):
-        _whole(_bare(mine)).copy_(memory.cpu())
+        whole_memory(bare(mine)).copy_(memory.cpu())
 
 
 def fill(tensor: Tensor, value: int) -> None:
@@ -109,51 +111,17 @@ def fill(tensor: Tensor, value: int) -> None:
 
 
 def _placed(tensor: Tensor, memories: dict[tuple[int, torch.dtype], Tensor], device: str) -> Tensor:
-    bare = _bare(tensor.detach())
-    owner = (int(bare.untyped_storage()._cdata), bare.dtype)
+    given = bare(tensor)
+    owner = (int(given.untyped_storage()._cdata), given.dtype)
     if owner not in memories:
-        whole = _whole(bare)
+        whole = whole_memory(given)
         memories[owner] = whole.clone() if device == "cpu" else whole.to(device)
     memory = memories[owner]
     if device == "cpu":
-        made = torch.empty(0, dtype=bare.dtype).set_(memory.untyped_storage(), bare.storage_offset(), bare.shape, bare.stride())
+        made = torch.empty(0, dtype=given.dtype).set_(memory.untyped_storage(), given.storage_offset(), given.shape, given.stride())
     else:
-        made = memory.as_strided(bare.shape, bare.stride(), bare.storage_offset())
-    return _with_bits(made, tensor)
-
-
-def _whole(bare: Tensor) -> Tensor:
-    """All of a tensor's memory, as one dimension of its dtype."""
-    count = bare.untyped_storage().nbytes() // bare.element_size()
-    return bare.as_strided((count,), (1,), 0)
-
-
-def _bare(tensor: Tensor) -> Tensor:
-    tensor = tensor.detach()
-    tensor = torch.ops.aten._neg_view(tensor) if tensor.is_neg() else tensor
-    return torch._conj(tensor) if tensor.is_conj() else tensor
-
-
-def _with_bits(made: Tensor, like: Tensor) -> Tensor:
-    made = torch._conj(made) if like.is_conj() else made
-    return torch.ops.aten._neg_view(made) if like.is_neg() else made
-
-
-def _shares(one: Tensor, other: Tensor) -> bool:
-    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
-
-
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    if tensor.dtype.is_complex:
-        tensor = torch.view_as_real(tensor)
-    return tensor.view(_BITS[tensor.element_size()])
-
-
-def _same_bits(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(_bits(one), _bits(other))
+        made = memory.as_strided(given.shape, given.stride(), given.storage_offset())
+    return with_lazy_bits(made, tensor)
 
 
 def is_dense_alike(tensors: Sequence[Tensor]) -> bool:
@@ -167,5 +135,5 @@ def is_dense_alike(tensors: Sequence[Tensor]) -> bool:
             continue
         if not is_dense(one) or one.dim() != largest:
             return False
-        kinds.add((tuple(one.shape), tuple(stride for size, stride in zip(one.shape, one.stride(), strict=True) if size > 1)))
+        kinds.add((tuple(one.shape), significant_strides(one)))
     return len(kinds) <= 1

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.accuracy import same_bits
 from eagerdecomp.conformance.checks import differing
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import Given, given, home
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
 from eagerdecomp.eager.observe import Caught, Observed, observe
+from eagerdecomp.eager.tolerance import same_bits, same_values
 
 __all__ = ["REPEATS", "THREADS"]
 
@@ -213,7 +213,7 @@ def threads(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
 
 
 def _same_but_nan(one: Tensor, other: Tensor) -> bool:
-    return same_bits(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
+    return same_bits(one, other) or bool(same_values(one, other).all())
 
 
 def _bytes(leaf: Tensor) -> Tensor:

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from eagerdecomp._torch.modes import TorchDispatchMode, no_current_modes
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.conformance.accuracy import same_bits
+from eagerdecomp._torch.tensors import same_storage
 from eagerdecomp.conformance.memory import home
 from eagerdecomp.conformance.results import Failure
-from eagerdecomp.eager.observe import Caught
+from eagerdecomp.eager.observe import Caught, significant_strides
+from eagerdecomp.eager.tolerance import same_bits
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.insight.blame_mode import blame
@@ -258,28 +259,19 @@ def _differing(name: str, plain: Mapping[str, Tensor], ours: Mapping[str, Tensor
         return "aliasing", f"{name} has other lazy bits", str(want.is_conj()), str(have.is_conj())
     if not want.numel():
         return None
-    lies = [[step for size, step in zip(one.shape, one.stride(), strict=True) if size > 1] for one in (want, have)]
-    if lies[0] != lies[1]:
+    if significant_strides(want) != significant_strides(have):
         return "strides", f"{name} has other strides", str(want.stride()), str(have.stride())
     if want.storage_offset() != have.storage_offset():
         return "aliasing", f"{name} begins elsewhere in its memory", str(want.storage_offset()), str(have.storage_offset())
     for other in plain:
-        if plain[other].numel() and (_owner(plain[other]) == _owner(want)) != (_owner(ours[other]) == _owner(have)):
-            shared = _owner(plain[other]) == _owner(want)
-            return (
-                "aliasing",
-                f"{name} {'does not share' if shared else 'shares'} the memory of {other}",
-                str(shared),
-                str(not shared),
-            )
+        shared = same_storage(plain[other], want)
+        if plain[other].numel() and shared != same_storage(ours[other], have):
+            said = f"{name} {'does not share' if shared else 'shares'} the memory of {other}"
+            return "aliasing", said, str(shared), str(not shared)
     there = home(have)
     if same_bits(want, there) or bool((want == there).all()):
         return None
     return "values", f"{name} holds other values", str(want.tolist())[:300], str(there.tolist())[:300]
-
-
-def _owner(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _overlaps(x: Tensor) -> bool:
@@ -387,7 +379,7 @@ def _first(
             other, text = self.some(draws), draws.choice(JOINS)
             x, y = self.run.plain[name], self.run.plain[other]
             # Eager promises nothing of what is read where it is written, but for the same places in the same order.
-            if not _overlaps(x) and (_owner(x) != _owner(y) or name == other) and (x.is_complex() or not y.is_complex()):
+            if not _overlaps(x) and (not same_storage(x, y) or name == other) and (x.is_complex() or not y.is_complex()):
                 self.takes("join", text, x=name, y=other)
 
     settings = hypothesis.settings(

@@ -15,6 +15,7 @@ from eagerdecomp._torch.tensors import has_values, is_dense, is_zero_tensor
 __all__ = [
     "Caught",
     "Observed",
+    "bare",
     "copied",
     "is_plain",
     "leaves_of",
@@ -23,6 +24,8 @@ __all__ = [
     "observed",
     "resolved",
     "significant_strides",
+    "whole_memory",
+    "with_lazy_bits",
 ]
 
 # Ops that read or take a tensor's memory outside the tensor: copies of their arguments need all of it.
@@ -175,28 +178,34 @@ def _copy(tensor: Tensor, storages: dict[int, torch.UntypedStorage], alone: bool
     storage = given.untyped_storage()
     if alone and storage.nbytes() > _SMALL_PART * given.numel() * given.element_size() and given.numel():
         span = 1 + sum((size - 1) * stride for size, stride in zip(given.shape, given.stride(), strict=True))
-        part = _bare(given).as_strided((span,), (1,))
+        part = bare(given).as_strided((span,), (1,))
         made = (part.cpu() if home else part.clone()).as_strided(given.shape, given.stride())
     else:
         if storage._cdata not in storages:
             # A device need not move storages, but it moves tensors.
-            storages[storage._cdata] = _whole(given).cpu().untyped_storage() if home else storage.clone()  # type: ignore[no-untyped-call]
+            storages[storage._cdata] = whole_memory(given).cpu().untyped_storage() if home else storage.clone()  # type: ignore[no-untyped-call]
         made = torch.empty(0, dtype=given.dtype, device="cpu" if home else given.device)
         made.set_(storages[storage._cdata], given.storage_offset(), given.shape, given.stride())
-    made = made.conj() if given.is_conj() else made
-    return torch.ops.aten._neg_view(made) if given.is_neg() else made
+    return with_lazy_bits(made, given)
 
 
-def _whole(tensor: Tensor) -> Tensor:
-    """All of a tensor's memory."""
-    bare = _bare(tensor)
-    return bare.as_strided((bare.untyped_storage().nbytes() // bare.element_size(),), (1,), 0)
+def whole_memory(tensor: Tensor) -> Tensor:
+    """All of the memory that a tensor lies in, as one dimension of its dtype."""
+    given = bare(tensor)
+    return given.as_strided((given.untyped_storage().nbytes() // given.element_size(),), (1,), 0)
 
 
-def _bare(tensor: Tensor) -> Tensor:
-    """The memory as it is, without conj and neg bits."""
+def bare(tensor: Tensor) -> Tensor:
+    """The memory as it is, without autograd, conj and neg bits."""
+    tensor = tensor.detach()
     tensor = torch.ops.aten._neg_view(tensor) if tensor.is_neg() else tensor
     return tensor.conj() if tensor.is_conj() else tensor
+
+
+def with_lazy_bits(made: Tensor, like: Tensor) -> Tensor:
+    """A view of `made` with the conj and neg bits of another tensor."""
+    made = made.conj() if like.is_conj() else made
+    return torch.ops.aten._neg_view(made) if like.is_neg() else made
 
 
 def resolved(tensor: Tensor) -> Tensor:

@@ -12,14 +12,13 @@ from torch import Tensor
 
 from eagerdecomp.eager.compare import Difference
 from eagerdecomp.eager.observe import resolved
+from eagerdecomp.eager.tolerance import ordered_bits, same_values
 
 __all__ = ["BINS", "Comparison", "Divergence", "Histogram", "counted"]
 
 #: How far apart values may be, in numbers of their dtype that lie between: the last of each bin.
 _EDGES = (0, 1, 4, 16, 64, 1024)
 BINS = ("exact", "1", "2-4", "5-16", "17-64", "65-1024", "more", "NaN in one")
-
-_BITS = {torch.float64: torch.int64, torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
 
 
 @dataclass
@@ -59,16 +58,16 @@ def counted(one: Tensor, other: Tensor) -> tuple[list[int], int | None]:
     if one.dtype.is_complex:
         one, other = torch.view_as_real(one.contiguous()), torch.view_as_real(other.contiguous())
     counts = [0] * len(BINS)
-    bits = _BITS.get(one.dtype)
-    if bits is None:  # whole numbers and truths
+    near, far = ordered_bits(one), ordered_bits(other)
+    if near is None or far is None:  # whole numbers and truths
         same = int((one == other).sum())
         counts[0], counts[-2] = same, one.numel() - same
         return counts, None
-    equal = (one == other) | (one.isnan() & other.isnan())
+    equal = same_values(one, other)
     odd = one.isnan() != other.isnan()
     finite = ~equal & one.isfinite() & other.isfinite()
     # In float64, whose sums of two places do not overflow; exact as far as the bins reach.
-    near, far = (_places(value[finite], bits) for value in (one, other))
+    near, far = near[finite], far[finite]
     apart = torch.where((near < 0) == (far < 0), (near - far).abs().to(torch.float64), near.abs().double() + far.abs().double())
     edges = torch.tensor([float(edge) for edge in _EDGES], dtype=torch.float64)
     bins = torch.bincount(torch.bucketize(apart, edges), minlength=len(_EDGES) + 1).tolist()
@@ -76,13 +75,6 @@ def counted(one: Tensor, other: Tensor) -> tuple[list[int], int | None]:
     counts[1:-1] = bins[1:]
     counts[-2] += int((~equal & ~odd & ~finite).sum())  # infinite in one
     return counts, int(apart.max()) if apart.numel() else None
-
-
-def _places(values: Tensor, bits: torch.dtype) -> Tensor:
-    """The place of each number in the row of all numbers of its dtype, that of both zeros being 0."""
-    raw = values.contiguous().view(bits)
-    ordered = torch.where(raw >= 0, raw, torch.iinfo(bits).min - raw)
-    return ordered.to(torch.int64)
 
 
 @dataclass(frozen=True)

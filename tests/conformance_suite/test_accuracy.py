@@ -19,7 +19,7 @@ NEAR = Near(4)
 
 def off(op: Any, kernel: Callable[..., Tensor], *args: Any, near: Near = NEAR, exact: bool = False) -> Any:
     call = Call(args, exact=exact)
-    truth = Truth(call, op, lambda answer, tensors: [answer])
+    truth = Truth(call, op)
     return values_off(op(*args), kernel(*args), near, exact, 0, truth)
 
 
@@ -67,7 +67,7 @@ def test_sums_of_whole_numbers_in_floats_are_measured_by_what_was_summed() -> No
         return one.float().flip(0).cumsum(0)[-1]
 
     call = Call([x, [0], False], {"dtype": torch.float32})
-    truth = Truth(call, aten.sum.dim_IntList, lambda answer, tensors: [answer])
+    truth = Truth(call, aten.sum.dim_IntList)
     want, near = x.sum().float(), Near(4, of="terms")
     assert abs(turned(*call.args) - want) > 10
     assert values_off(want, turned(*call.args), near, False, 0, truth) is None
@@ -137,7 +137,7 @@ def test_what_eager_is_off_by_a_kernel_may_be_off_by_twice() -> None:
         return x.exp() if x.dtype is torch.float64 else x.exp() * (1 + 3e-5)
 
     x = spread(torch.float32)
-    truth = Truth(Call([x]), rough, lambda answer, tensors: [answer])
+    truth = Truth(Call([x]), rough)
     assert values_off(rough(x), x.exp() * (1 - 5e-5), Near(4), False, 0, truth) is None
     assert values_off(rough(x), x.exp() * (1 - 9e-5), Near(4), False, 0, truth) is not None
 
@@ -178,7 +178,7 @@ def test_either_zero_does_for_a_half_that_is_too_small_and_one_alone_where_the_a
         return (one.double() - 0.5 * other.double()).half()
 
     call = Call([zero, least], {"alpha": 0.5})
-    truth = Truth(call, aten.sub.Tensor, lambda answer, tensors: [answer])
+    truth = Truth(call, aten.sub.Tensor)
     want = aten.sub.Tensor(zero, least, alpha=0.5)
     assert torch.signbit(want).tolist() != torch.signbit(rounded_once(zero, least)).tolist()
     assert values_off(want, rounded_once(zero, least), EXACT, False, 0, truth) is None

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.mutants.builder import TWIN, Call, Mutant, Proof
-from eagerdecomp.eager.observe import Observed, observe, resolved
+from eagerdecomp.eager.observe import Observed, observe, resolved, significant_strides
+from eagerdecomp.eager.tolerance import same_number, wrong_values
 
 __all__ = ["differs", "shown"]
 
@@ -92,13 +93,12 @@ def _whole(tensor: Tensor) -> Tensor:
 
 
 def _facts(tensor: Tensor) -> tuple[Any, ...]:
-    steps = tuple(step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1) if tensor.numel() else ()
-    return tensor.dtype, tensor.shape, steps, tensor.is_conj(), tensor.is_neg()
+    return tensor.dtype, tensor.shape, significant_strides(tensor), tensor.is_conj(), tensor.is_neg()
 
 
 def _far(have: Any, want: Any, values: bool, strides: bool, exact: bool = False) -> bool:
     if not isinstance(have, Tensor) or not isinstance(want, Tensor):
-        return type(have) is not type(want) or not (have == want or (have != have and want != want))
+        return not same_number(have, want)
     one, other = _facts(have), _facts(want)
     if one != other and (strides or one[:2] != other[:2]):
         return True
@@ -120,7 +120,5 @@ def _far(have: Any, want: Any, values: bool, strides: bool, exact: bool = False)
         return True
     size = want.abs()[want.isfinite()]
     largest = float(size.max()) if size.numel() else 0.0
-    near = (
-        (have == want) | have.isnan() | want.isfinite() & ((have - want).abs() <= relative * want.abs() + relative / 16 * largest)
-    )
-    return not bool(near.all())
+    allowed = relative * want.abs() + relative / 16 * largest
+    return bool(wrong_values(want, have, torch.where(want.isfinite(), allowed, -1.0)).any())

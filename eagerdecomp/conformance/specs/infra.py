@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.accuracy import same_bits
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import Given, fill, given, home
 from eagerdecomp.conformance.samples import ALL, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
 from eagerdecomp.conformance.spec_arguments import dim_of
 from eagerdecomp.eager.observe import observe
+from eagerdecomp.eager.tolerance import same_bits
 
 __all__ = ["SPECS"]
 
