@@ -11,10 +11,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from eagerdecomp.conformance import kill_matrix
-from eagerdecomp.conformance.kill_matrix import Row, judged, main, rounds, table
-from eagerdecomp.conformance.mutants import MUTANTS, TWINS
-from eagerdecomp.conformance.mutants.builder import given, m, n
+from conformance import kill_matrix
+from conformance.kill_matrix import Row, judged, main, rounds, table
+from conformance.mutants import MUTANTS, TWINS
+from conformance.mutants.builder import given, m, n
 
 FOUND = Row("exp: broken", "aten.exp.default", "dtype", True, (), ("values",), "aten.exp(f32[2])", "off", "wrong", 3, 0.1)
 MISSED = replace(FOUND, name="exp: missed", flagged=False, properties=(), state="right")

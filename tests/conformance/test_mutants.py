@@ -5,14 +5,18 @@ from __future__ import annotations
 import faulthandler
 import multiprocessing
 import re
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from conformance.mutants import FAMILIES, MUTANTS, PLAIN, TWIN, TWINS, Mutant, Proof, differs, shown
+from conformance.mutants.builder import given, m, n, p
 from eagerdecomp import core_aten
-from eagerdecomp.conformance.mutants import FAMILIES, MUTANTS, PLAIN, TWIN, TWINS, Mutant, Proof, differs, shown
-from eagerdecomp.conformance.mutants.builder import given, m, n, p
 from eagerdecomp.eager.observe import observe
 
 CORE = {str(op) for op in core_aten()}

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.mutants.builder import Bound, Mutant, like, twin
+from conformance.mutants.builder import Bound, Mutant, like, twin
 
 __all__ = ["TWINS"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conformance.mutants.builder import TWIN, Call, Mutant, Proof
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.conformance.mutants.builder import TWIN, Call, Mutant, Proof
 from eagerdecomp.eager.observe import Observed, observe, resolved, significant_strides
 from eagerdecomp.eager.tolerance import same_number, wrong_values
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp.conformance.mutants.builder import Bound, Mutant, bits, f, given, i, m, n, p, raw, t
+from conformance.mutants.builder import Bound, Mutant, bits, f, given, i, m, n, p, raw, t
 
 __all__ = ["MUTANTS"]
 

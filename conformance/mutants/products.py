@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.mutants.builder import Bound, Call, Mutant, f, given, i, m, n, p, raw, t
+from conformance.mutants.builder import Bound, Call, Mutant, f, given, i, m, n, p, raw, t
 
 __all__ = ["MUTANTS"]
 

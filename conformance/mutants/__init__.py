@@ -1,6 +1,6 @@
 """Kernels to judge the suite by: broken ones, each proven to differ from eager, and twins, which are right in another way.
 
-from eagerdecomp.conformance.mutants import MUTANTS, TWINS
+from conformance.mutants import MUTANTS, TWINS
 
 mutant = MUTANTS[0]
 backend = Backend("broken", core_aten(), kernels={mutant.op: mutant.kernel})
@@ -9,7 +9,7 @@ run_conformance(backend, ops=[mutant.op]).failures  # names mutant.op
 
 from __future__ import annotations
 
-from eagerdecomp.conformance.mutants import (
+from conformance.mutants import (
     arithmetic,
     freedoms,
     indexing,
@@ -21,9 +21,9 @@ from eagerdecomp.conformance.mutants import (
     stateful,
     twins,
 )
-from eagerdecomp.conformance.mutants.builder import TWIN, Mutant, Proof
-from eagerdecomp.conformance.mutants.proof import differs, shown
-from eagerdecomp.conformance.mutants.smoke_calls import PLAIN
+from conformance.mutants.builder import TWIN, Mutant, Proof
+from conformance.mutants.proof import differs, shown
+from conformance.mutants.smoke_calls import PLAIN
 
 __all__ = ["FAMILIES", "MUTANTS", "PLAIN", "TWIN", "TWINS", "Mutant", "Proof", "differs", "shown"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.mutants.builder import Bound, Call, Kernel, Mutant, Proof, bits, f, given, i, m, n, p, s, t
+from conformance.mutants.builder import Bound, Call, Kernel, Mutant, Proof, bits, f, given, i, m, n, p, s, t
 
 __all__ = ["MUTANTS"]
 

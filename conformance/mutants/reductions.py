@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.mutants.builder import Bound, Mutant, bits, f, given, like, m, n, p, raw, t
+from conformance.mutants.builder import Bound, Mutant, bits, f, given, like, m, n, p, raw, t
 
 __all__ = ["MUTANTS"]
 

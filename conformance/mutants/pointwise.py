@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.mutants.builder import (
+from conformance.mutants.builder import (
     Bound,
     Call,
     Kernel,

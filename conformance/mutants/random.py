@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance.mutants.builder import Bound, Kernel, Mutant, Proof, given, m, n, s
+from conformance.mutants.builder import Bound, Kernel, Mutant, Proof, given, m, n, s
 
 __all__ = ["MUTANTS"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp.conformance.mutants.builder import Call, bits, given, i, n, p, t
+from conformance.mutants.builder import Call, bits, given, i, n, p, t
 
 __all__ = ["PLAIN"]
 
