@@ -9,18 +9,7 @@ run_conformance(backend, ops=[mutant.op]).failures  # names mutant.op
 
 from __future__ import annotations
 
-from conformance.mutants import (
-    arithmetic,
-    freedoms,
-    indexing,
-    memory,
-    pointwise,
-    products,
-    random,
-    reductions,
-    stateful,
-    twins,
-)
+from conformance.mutants import arithmetic, freedoms, indexing, memory, pointwise, products, random, reductions, stateful, twins
 from conformance.mutants.builder import TWIN, Mutant, Proof
 from conformance.mutants.proof import differs, shown
 from conformance.mutants.smoke_calls import PLAIN
