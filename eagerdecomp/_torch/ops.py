@@ -11,10 +11,12 @@ import torch
 from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
+from torch._ops import _OpNamespace as OpNamespace
 
 __all__ = [
     "FUNCTION_PLACES",
     "HigherOrderOperator",
+    "OpNamespace",
     "OpOverload",
     "OpOverloadPacket",
     "before_first_call",

@@ -13,7 +13,7 @@ from eagerdecomp.coverage.op_plan import OpPlan
 from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.coverage.routes import Routes, op_named
 from eagerdecomp.coverage.user_rules import with_rules
-from eagerdecomp.decomps.last_resort import small_sets
+from eagerdecomp.decomps import FAMILIES
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, infra, resolve_ops
 from eagerdecomp.ops.plumbing import is_plumbing_name
@@ -189,7 +189,9 @@ def carrying_set(
     held = infra() if base is None else base
     user = index_rules(rules)
     planner = planner_of(as_backend(held), user.values())
-    fewer = () if not last_resort else tuple(rule for rule in small_sets.RULES if rule.op not in user)
+    fewer = (
+        () if not last_resort else tuple(rule for rule in FAMILIES["last_resort"] if rule.source == "small" and rule.op not in user)
+    )
     seen, _ = with_rules(load_calls(), (*user.values(), *fewer))
     routes = Routes(planner, seen, load_footprints())
     if ops is None:

@@ -1,175 +1,60 @@
-"""Our own rules, a folder per family of ops; this module is their table.
-
-Before the rule of a family go those of `lengths`, for the usual calls of an op.
-"""
+"""Our own rules, a folder per family of ops; this module is their table."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.decomps import lengths, repairs
-from eagerdecomp.decomps.derived import assertions, foreach, fsdp_copies, inplace_and_out
-from eagerdecomp.decomps.image import grid_sample, pooling, upsample, upsample_antialias
-from eagerdecomp.decomps.last_resort import prims_indexing, prims_matmul, prims_pooling, prims_random, prims_sorting, small_sets
-from eagerdecomp.decomps.linalg import cholesky_qr, eig, eigh_svd, ldl, lu, matrix_exp
-from eagerdecomp.decomps.matmul import addmm, attention, convolution, fft, recurrent, rnn_cells, scaled_mm, transformer_encoder
-from eagerdecomp.decomps.pointwise import activations, bits, elementwise, scalar_first
-from eagerdecomp.decomps.random import distributions, rejection_sampling, reparameterized_grads, sampling
-from eagerdecomp.decomps.reduce import distances, histograms, reductions, segment_reduce, softmax, sorting
-from eagerdecomp.decomps.shape import embedding, factories, indexing, padded_batches, padding, sparse_indices, views
-from eagerdecomp.decomps.special import bessel, error_functions, incomplete_gamma, lgamma, orthogonal_polynomials, zeta
-from eagerdecomp.decomps.training import (
-    classification_losses,
-    ctc,
-    fake_quantize,
-    fused_optimizers,
-    normalization,
-    regression_losses,
-)
+from eagerdecomp.decomps.derived import foreach, fsdp_copies, inplace_and_out
 from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.determinism import warns
 from eagerdecomp.eager.scalars import HELD, holding
-from eagerdecomp.rules.rule import Call, Rule, index_rules
+from eagerdecomp.rules.rule import Rule, index_rules, rules_of
 
-__all__ = ["FAMILIES", "ON_PRIMS", "our_rules"]
+__all__ = ["FAMILIES", "our_rules"]
+
+
+def _rules_by_folder() -> Iterator[tuple[str, tuple[Rule, ...]]]:
+    for folder in pkgutil.iter_modules(__path__, f"{__name__}."):
+        package = importlib.import_module(folder.name)
+        modules = sorted(info.name for info in pkgutil.iter_modules(package.__path__, f"{folder.name}."))
+        for module in modules:
+            importlib.import_module(module)
+        yield folder.name.rpartition(".")[2], tuple(rule for module in modules for rule in rules_of(module))
+
 
 #: Folder -> the rules of its modules.
-FAMILIES: Mapping[str, tuple[Rule, ...]] = {
-    "pointwise": (
-        *activations.RULES,
-        *bits.RULES,
-        *elementwise.RULES,
-        *scalar_first.RULES,
-    ),
-    "special": (
-        *bessel.RULES,
-        *error_functions.RULES,
-        *incomplete_gamma.RULES,
-        *lgamma.RULES,
-        *orthogonal_polynomials.RULES,
-        *zeta.RULES,
-    ),
-    "shape": (
-        *embedding.RULES,
-        *factories.RULES,
-        *indexing.RULES,
-        *padded_batches.RULES,
-        *padding.RULES,
-        *sparse_indices.RULES,
-        *views.RULES,
-    ),
-    "reduce": (
-        *distances.RULES,
-        *histograms.RULES,
-        *reductions.RULES,
-        *segment_reduce.RULES,
-        *softmax.RULES,
-        *sorting.RULES,
-    ),
-    "matmul": (
-        *addmm.RULES,
-        *attention.RULES,
-        *convolution.RULES,
-        *fft.RULES,
-        *recurrent.RULES,
-        *rnn_cells.RULES,
-        *scaled_mm.RULES,
-        *transformer_encoder.RULES,
-    ),
-    "linalg": (
-        *cholesky_qr.RULES,
-        *eig.RULES,
-        *eigh_svd.RULES,
-        *ldl.RULES,
-        *lu.RULES,
-        *matrix_exp.RULES,
-    ),
-    "image": (
-        *grid_sample.RULES,
-        *pooling.RULES,
-        *upsample.RULES,
-        *upsample_antialias.RULES,
-    ),
-    "random": (
-        *distributions.RULES,
-        *rejection_sampling.RULES,
-        *reparameterized_grads.RULES,
-        *sampling.RULES,
-    ),
-    "training": (
-        *classification_losses.RULES,
-        *ctc.RULES,
-        *fake_quantize.RULES,
-        *fused_optimizers.RULES,
-        *normalization.RULES,
-        *regression_losses.RULES,
-    ),
-    "derived": (*assertions.RULES,),
-    "repairs": repairs.RULES,
-}
-
-#: Rules for sets that hold prims, behind all others of an op.
-ON_PRIMS: tuple[Rule, ...] = (
-    *prims_matmul.RULES,
-    *prims_indexing.RULES,
-    *prims_sorting.RULES,
-    *prims_pooling.RULES,
-    *prims_random.RULES,
-)
+FAMILIES: Mapping[str, tuple[Rule, ...]] = {folder: rules for folder, rules in _rules_by_folder() if rules}
 
 
 @functools.cache
-def _by_op() -> Mapping[OpOverload, Rule]:
-    return index_rules(_refusing(rule) for rules in FAMILIES.values() for rule in rules)
-
-
-@functools.cache
-def _usual() -> Mapping[OpOverload, Rule]:
-    """Linked rules of usual calls, which leave the others, or what is left to do, to the rule of a family or to torch's."""
-    return index_rules((*lengths.RULES, *segment_reduce.CHECKED, *sorting.CHECKED, *elementwise.REAL))
-
-
-@functools.cache
-def _on_prims() -> Mapping[OpOverload, Rule]:
-    return index_rules(_refusing(rule) for rule in ON_PRIMS)
-
-
-@functools.cache
-def _on_small_sets() -> Mapping[OpOverload, Rule]:
-    return index_rules(_refusing(rule) for rule in small_sets.RULES)
+def _by_op(source: str) -> Mapping[OpOverload, tuple[Rule, ...]]:
+    """The rules of each op: a linked one, which leaves some calls to the next, then a recorded one."""
+    rules = [_refusing(rule) for family in FAMILIES.values() for rule in family if rule.source == source]
+    linked = index_rules(rule for rule in rules if rule.linked)
+    recorded = index_rules(rule for rule in rules if not rule.linked)
+    return {op: tuple(table[op] for table in (linked, recorded) if op in table) for op in {**linked, **recorded}}
 
 
 def _refusing(rule: Rule) -> Rule:
-    name, fn = str(rule.op), rule.fn
-    if not rule.linked:
-        fn = refusing(name, fn)
-    elif name in HELD:
-        fn = _linked_holding(name, fn)
+    name = str(rule.op)
+    if rule.linked:
+        return replace(rule, around=functools.partial(holding, name), effects=rule.effects or warns(name)) if name in HELD else rule
+    fn = refusing(name, rule.fn)
     return rule if fn is rule.fn else replace(rule, fn=fn, effects=rule.effects or warns(name))
-
-
-def _linked_holding(name: str, link: Callable[[Call], Callable[..., Any]]) -> Callable[[Call], Callable[..., Any]]:
-    return lambda call: holding(name, link(call))
 
 
 def our_rules(op: OpOverload) -> Iterator[Rule]:
     """The library's rules for an op: those written by hand, one that the schema gives (foreach, in-place and ``out=`` ops), and
     those of the last resort: one for sets that hold prims, whose source is ``prims``, and one for sets that lack Core ops, whose
     source is ``small``."""
-    for table in (_usual(), _by_op()):
-        rule = table.get(op)
-        if rule is not None:
-            yield rule
+    yield from _by_op("own").get(op, ())
     yield from foreach.rules_for(op)
     yield from inplace_and_out.rules_for(op)
     yield from fsdp_copies.rules_for(op)
-    on_prims = _on_prims().get(op)
-    if on_prims is not None:
-        yield on_prims
-    small = _on_small_sets().get(op)
-    if small is not None:
-        yield small
+    yield from _by_op("prims").get(op, ())
+    yield from _by_op("small").get(op, ())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from eagerdecomp.host.warn import warn_caller
 
 __all__ = ["NONDETERMINISTIC", "alert_not_deterministic", "alerts", "warns"]
 
@@ -39,12 +40,10 @@ def alert_not_deterministic(kernel: str) -> None:
             "acceptable for your application. You can also file an issue at https://github.com/pytorch/pytorch/issues to help "
             "us prioritize adding deterministic support for this operation."
         )
-    warnings.warn(
+    warn_caller(
         f"{kernel} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True, "
         "warn_only=True)'. You can file an issue at https://github.com/pytorch/pytorch/issues to help us prioritize adding "
-        "deterministic support for this operation.",
-        UserWarning,
-        stacklevel=2,
+        "deterministic support for this operation."
     )
 
 

@@ -22,12 +22,10 @@ from torch import Tensor
 
 from eagerdecomp._torch.ambient import ambient_facts, sdp_facts
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
-from eagerdecomp.ops.schema import Argument, call_of, facts_of
+from eagerdecomp.ops.schema import Argument, facts_of
 
 __all__ = [
     "Column",
-    "MakeHandler",
     "column",
     "column_values",
     "exact_columns",
@@ -35,8 +33,6 @@ __all__ = [
     "key_labels",
     "key_of",
     "key_or_none",
-    "make_guard",
-    "make_handler",
     "parameter_name",
     "program_arguments",
     "reading",
@@ -44,8 +40,6 @@ __all__ = [
     "whole_facts",
 ]
 
-#: ``make(programs, on_miss, on_error) -> handler``: see `make_handler`.
-MakeHandler = Callable[..., Callable[..., Any]]
 
 # Ops whose decomposition reads more of the process than `ambient_facts`.
 _EXTRA_AMBIENT = {"aten::scaled_dot_product_attention": sdp_facts}
@@ -92,7 +86,7 @@ def _offsets(values: Sequence[Any] | None) -> tuple[Any, ...]:
 
 
 # What a key's source calls. Our own names start with an underscore: a custom op may call its arguments `id`, `program` or `cold`.
-_NAMES: dict[str, Any] = {
+NAMES: dict[str, Any] = {
     "_isinstance": isinstance,
     "_Tensor": Tensor,
     "_tuple": tuple,
@@ -148,7 +142,7 @@ def column(op: OpOverload, positions: Sequence[int], text: str, *, ranks: Sequen
     dimensions than the second says."""
     arguments = facts_of(op).arguments
     used = [arguments[position] for position in dict.fromkeys(positions)]
-    numbers = tuple(parameter_name(argument) for argument in used if _may_be_number(op, argument))
+    numbers = tuple(parameter_name(argument) for argument in used if may_be_number(op, argument))
     present = [f"{parameter_name(argument)} is not None" for argument in used if argument.optional]
     deep = [f"{parameter_name(arguments[position])}.dim() > {dim}" for position, dim in dict.fromkeys(ranks)]
     return Column(text, numbers, (*present, *deep))
@@ -191,7 +185,7 @@ def _fact_source(op: OpOverload, argument: Argument, no_numbers: bool) -> str:
             source = f"_tuple({name})"
     elif argument.kind == "Tensor":
         source = f"{name}.layout"
-        if _may_be_number(op, argument) and not no_numbers:
+        if may_be_number(op, argument) and not no_numbers:
             source = f"({source} if _isinstance({name}, _Tensor) else _scalar_fact({name}))"
         elif whole_facts(op):
             source = f"_tensor_fact({name})"
@@ -217,14 +211,14 @@ def _fact(op: OpOverload, argument: Argument, value: Any) -> Any:
     return _scalar_fact(value) if argument.kind in ("number", "float") else value
 
 
-def _may_be_number(op: OpOverload, argument: Argument) -> bool:
+def may_be_number(op: OpOverload, argument: Argument) -> bool:
     """Only in a pointwise op of several tensors does a Python number come in a tensor's place."""
     if torch.Tag.pointwise not in op.tags or argument.kind != "Tensor" or argument.is_list:
         return False
     return sum(other.holds_tensors for other in facts_of(op).arguments) > 1
 
 
-def _ambient(op: OpOverload) -> tuple[Callable[[], Any], ...]:
+def ambient_of(op: OpOverload) -> tuple[Callable[[], Any], ...]:
     extra = _EXTRA_AMBIENT.get(op._schema.name)
     return ambient_facts() + (extra() if extra is not None else ())
 
@@ -257,7 +251,7 @@ def key_of(
         parts.append(_same_tensors(tensors))
     else:
         parts.extend(left is right for left, right in itertools.combinations(tensors, 2))
-    parts.extend(read() for read in _ambient(op))
+    parts.extend(read() for read in ambient_of(op))
     if columns is None:  # as `exact_columns`, whose text need not be compiled for this
         if not whole_facts(op):
             parts.extend(fact for tensor in tensors for fact in _facts_of_one(tensor))
@@ -279,7 +273,7 @@ def key_labels(op: OpOverload, columns: Sequence[Column]) -> tuple[str, ...]:
     else:
         tensors = [parameter_name(one) for one in arguments if one.holds_tensors]
         labels.extend(f"{left} is {right}" for left, right in itertools.combinations(tensors, 2))
-    labels.extend(read.__name__.strip("_") for read in _ambient(op))
+    labels.extend(read.__name__.strip("_") for read in ambient_of(op))
     return (*labels, *(one.text for one in columns))
 
 
@@ -302,7 +296,7 @@ def column_values(op: OpOverload, values: Sequence[Any], columns: Iterable[Colum
 def _read(one: Column, named: dict[str, Any]) -> Any:
     """A column's value; None where it has none: for a number in a tensor's place, which the fixed part holds, or ``n % 0``."""
     try:
-        return eval(_compiled(one.source()), _NAMES, named)
+        return eval(_compiled(one.source()), NAMES, named)
     except (AttributeError, ZeroDivisionError):
         return None
 
@@ -335,54 +329,7 @@ def program_arguments(op: OpOverload, values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(v for a, v in zip(arguments, values, strict=True) if a.holds_tensors or a.kind == "Generator")
 
 
-@functools.cache
-def make_handler(op: OpOverload, columns: tuple[Column, ...]) -> MakeHandler:
-    """Compile the hot path of a recorded op: ``make(programs, on_miss, on_error) -> handler``.
-
-    ``handler`` has the op's own signature. It reads the key, finds the program in `programs`, and calls it: one key, one lookup,
-    one call. Where there is no program, or no key (a symbolic size; a conj, neg or zero-tensor bit, if the op's kernels see them),
-    it calls ``on_miss`` with all arguments in schema order. For an error of a program it returns
-    ``on_error(error, args, kwargs)``, unless `on_error` is None.
-    """
-    facts = facts_of(op)
-    namespace = dict(_NAMES)
-    for number, read in enumerate(_ambient(op)):
-        namespace[f"_ambient{number}"] = read
-    may_be_numbers = [parameter_name(argument) for argument in facts.arguments if _may_be_number(op, argument)]
-    found = f"_program = _programs[{_key_source(op, columns, no_numbers=True)}]"
-    if may_be_numbers:  # tensors in the usual case: asked once, not for each fact
-        tensors = " and ".join(f"_isinstance({name}, _Tensor)" for name in may_be_numbers)
-        found = f"{found} if {tensors} else _programs[{_key_source(op, columns, no_numbers=False)}]"
-    bits = _bits_source(op)
-    checked = f"            if {bits}:\n                raise KeyError\n" if bits else ""
-    everything = ", ".join(parameter_name(argument) for argument in facts.arguments)
-    taken = ", ".join(parameter_name(a) for a in facts.arguments if a.holds_tensors or a.kind == "Generator")
-    source = (
-        f"def make(_programs, _on_miss, _on_error):\n"
-        f"    def handler({_signature(facts.arguments, namespace)}):\n"
-        f"        try:\n"
-        f"{checked}"
-        f"            {found}\n"
-        f"        except (KeyError, TypeError, AttributeError, RuntimeError, ZeroDivisionError):\n"
-        f"            _program = None\n"  # not from here: an error of the rule would carry this one as its context
-        f"        if _program is None:\n"
-        f"            return _on_miss({everything})\n"
-        f"        try:\n"
-        f"            return _program({taken})\n"
-        f"        except _Exception as _error:\n"
-        f"            if _on_error is None:\n"
-        f"                raise\n"
-        f"            return _on_error(_error, *_call_of(_op, [{everything}]))\n"
-        f"    return handler\n"
-    )
-    namespace.update(_op=op, _call_of=call_of, _Exception=Exception)
-    exec(compile(source, f"<key of {op}>", "exec"), namespace)
-    make: MakeHandler = namespace["make"]
-    renamed = {a.name: parameter_name(a) for a in facts.arguments if a.kwarg_only and keyword.iskeyword(a.name)}
-    return _renaming(make, renamed) if renamed else make
-
-
-def _key_source(op: OpOverload, columns: Sequence[Column], *, no_numbers: bool) -> str:
+def key_source(op: OpOverload, columns: Sequence[Column], *, no_numbers: bool) -> str:
     """Python source of the inside of a key, in the order of `key_of`."""
     facts = facts_of(op)
     tensors = [argument for argument in facts.arguments if argument.holds_tensors]
@@ -392,59 +339,9 @@ def _key_source(op: OpOverload, columns: Sequence[Column], *, no_numbers: bool) 
         parts.append(f"_same_tensors([{spread}])")
     else:
         parts.extend(f"{parameter_name(left)} is {parameter_name(right)}" for left, right in itertools.combinations(tensors, 2))
-    parts.extend(f"_ambient{number}()" for number, _ in enumerate(_ambient(op)))
+    parts.extend(f"_ambient{number}()" for number, _ in enumerate(ambient_of(op)))
     parts.extend(one.source(no_numbers=no_numbers) for one in columns)
     return "".join(f"{part}, " for part in parts)
-
-
-@functools.cache
-def make_guard(op: OpOverload, bits: bool, errors: bool) -> Callable[..., Callable[..., Any]]:
-    """Compile the frame around a linked rule: ``make(run, with_bits, on_error) -> handler``.
-
-    ``handler`` calls ``run`` as it was called itself. With `bits`, for an op whose kernels see conj, neg or zero-tensor bits, it
-    calls ``with_bits`` where a tensor has one. With `errors`, it returns ``on_error(error, args, kwargs)`` for an error of ``run``.
-    """
-    arguments = facts_of(op).arguments
-    by_position = [argument for argument in arguments if not argument.kwarg_only]
-    tensors = [number for number, argument in enumerate(by_position) if argument.holds_tensors] if bits else []
-    named = [argument for argument in arguments if argument.kwarg_only and argument.holds_tensors] if bits else []
-    asked = [*by_position[: tensors[-1] + 1 if tensors else 0], *named]
-    rest = "*_args" if len(asked) - len(named) < len(by_position) else "*" if named else ""
-    others = "**_kwargs" if len(named) + len(by_position) < len(arguments) else ""
-    namespace = {**_NAMES, "_Exception": Exception}
-    taken = _signature([argument for argument in asked if not argument.kwarg_only], namespace)
-    names = [parameter_name(argument) for argument in asked if not argument.kwarg_only]
-    outs = [parameter_name(argument) for argument in named]
-    positional = [*names, *([rest] if rest not in ("", "*") else [])]
-    by_name = [*(f"{out}={out}" for out in outs), *([others] if others else [])]
-    passed = ", ".join([*positional, *by_name])
-    body = [f"if {_bits_source(op)}:", f"    return _with_bits({passed})"] if bits else []
-    body += [f"return _run({passed})"]
-    if errors:
-        args = f"({', '.join(positional)},)" if positional else "()"
-        body = ["try:", *(f"    {line}" for line in body), "except _Exception as _error:"]
-        body += [f"    return _on_error(_error, {args}, dict({', '.join(by_name)}))"]
-    lines = [f"def handler({', '.join(filter(None, [taken, rest, *outs, others]))}):", *(f"    {line}" for line in body)]
-    source = "\n    ".join(["def make(_run, _with_bits, _on_error):", *lines, "return handler"])
-    exec(compile(source, f"<handler of {op}>", "exec"), namespace)
-    make: Callable[..., Callable[..., Any]] = namespace["make"]
-    return make
-
-
-def _bits_source(op: OpOverload) -> str:
-    """Python source that asks whether a tensor argument has a lazy bit that the op's kernels see; "" where they see none."""
-    bits = lazy_bits_seen_by_kernels(op)
-    return " or ".join(_bits_of_one(op, a, bits) for a in facts_of(op).arguments if a.holds_tensors) if bits else ""
-
-
-def _bits_of_one(op: OpOverload, argument: Argument, bits: Sequence[str]) -> str:
-    name = parameter_name(argument)
-    if argument.is_list:
-        return f"_any_bits({name})"
-    asked = " or ".join(f"{name}.{bit}()" for bit in bits)
-    if _may_be_number(op, argument):
-        return f"_isinstance({name}, _Tensor) and ({asked})"
-    return f"{name} is not None and ({asked})" if argument.optional else asked
 
 
 def has_lazy_bits(values: Iterable[Any]) -> bool:
@@ -456,38 +353,6 @@ def has_lazy_bits(values: Iterable[Any]) -> bool:
         elif isinstance(value, (list, tuple)) and has_lazy_bits(value):
             return True
     return False
-
-
-def _renaming(make: MakeHandler, renamed: dict[str, str]) -> MakeHandler:
-    """For an op with a keyword-only argument that Python cannot spell (``from``): such arguments come by ``**`` alone."""
-
-    def make_renamed(programs: dict[Any, Callable[..., Any]], *when_not: Any) -> Callable[..., Any]:
-        handler = make(programs, *when_not)
-
-        def handler_renamed(*args: Any, **kwargs: Any) -> Any:
-            return handler(*args, **{renamed.get(name, name): value for name, value in kwargs.items()})
-
-        return handler_renamed
-
-    return make_renamed
-
-
-def _signature(arguments: Sequence[Argument], namespace: dict[str, Any]) -> str:
-    parts: list[str] = []
-    starred = False
-    defaulted = False
-    for number, argument in enumerate(arguments):
-        if argument.kwarg_only and not starred:
-            parts.append("*")
-            starred = True
-        # A required argument after a defaulted one is legal in a schema and not in Python; torch always passes it.
-        defaulted = defaulted or argument.has_default
-        if argument.has_default or (defaulted and not argument.kwarg_only):
-            namespace[f"_default{number}"] = argument.default
-            parts.append(f"{parameter_name(argument)}=_default{number}")
-        else:
-            parts.append(parameter_name(argument))
-    return ", ".join(parts)
 
 
 def shown_fact(fact: Any) -> str:

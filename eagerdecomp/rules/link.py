@@ -1,158 +1,271 @@
-"""What linked rules share: formulas of floats, which alone read types and layouts, and numbers that are made once."""
+"""Linking: rebinding the overloads that a rule mentions to a backend's kernels, once, before the rule is first called.
+
+A rule is a plain function that calls overloads: ``aten.mul.Tensor(self, aten.sigmoid.default(self))``. `link` returns a copy of the
+function whose globals, closure and defaults lead to kernels instead. Helpers that the rule calls are copied in the same way. The
+copy runs the very same code: an overload is still found by two attribute lookups, in a module that holds the kernels, which costs
+about 10 ns more than a local variable.
+"""
 
 from __future__ import annotations
 
+import dis
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from typing import Any, TypeAlias, TypeVar
 
-import torch
-from torch import Tensor
+from eagerdecomp._torch.ops import OpNamespace, OpOverload, OpOverloadPacket
+from eagerdecomp.errors import RuleError
 
-from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp._torch.tensors import FakeTensor
-from eagerdecomp.eager.layouts import all_row_major, iterator_strides
-from eagerdecomp.eager.promotion import floating, promoted, wide_type
-from eagerdecomp.ops.plumbing import READ
-from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.rules.rule import Call, Rule, linked
+__all__ = ["Call", "Linkable", "link", "link_on_call", "may_decline", "mentions_ops"]
 
-__all__ = ["formula", "kept_number", "kept_numbers", "relaid", "told"]
+#: Returns what runs an op: the kernel or handler when a rule is linked, the op itself when its calls are recorded.
+Call: TypeAlias = Callable[[OpOverload], Callable[..., Any]]
 
-aten = torch.ops.aten
+#: A name, and the attributes that are read of it one after the other: ``aten.mul.Tensor`` is ``("aten", "mul", "Tensor")``.
+_Chain: TypeAlias = tuple[str, ...]
 
-_KEPT = 64
+_F = TypeVar("_F", bound=Callable[..., Any])
 
-
-def told(read: Callable[..., Any], tell: Callable[[str], None]) -> Callable[..., Any]:
-    """`READ`, which tells first why the call that reads is one that no program serves."""
-
-    def run(tensor: Tensor) -> Any:
-        tell(f"reads the data of a tensor ({READ})")
-        return read(tensor)
-
-    return run
+_ON_CALL = "__link_on_call__"
 
 
-def kept_number(call: Call, value: Any) -> Callable[[Tensor], Tensor]:
-    """``number(like)``: `value` as a tensor without dimensions, of the type and on the device of `like`, which promotes nothing. It
-    is made once for each and kept: nobody may write to it or hand it out."""
-    full = call(aten.full.default)
-    kept: dict[torch.dtype | tuple[torch.dtype, torch.device], Tensor] = {}
-
-    def number(like: Tensor) -> Tensor:
-        found = kept.get(like.dtype if like.is_cpu else (like.dtype, like.device))  # to hash a device is a third of the price
-        return make(like) if found is None or like.__class__ is FakeTensor else found
-
-    def make(like: Tensor) -> Tensor:
-        made: Tensor = full([], value, dtype=like.dtype, device=like.device)
-        if made.__class__ is Tensor:
-            kept[like.dtype if like.is_cpu else (like.dtype, like.device)] = made
-        return made
-
-    return number
+def link_on_call(fn: _F) -> _F:
+    """Decorator for a helper of rules that few calls reach: its overloads are linked when it is first called, so that a set without
+    them can still use the rule."""
+    setattr(fn, _ON_CALL, True)
+    return fn
 
 
-def kept_numbers(call: Call) -> Callable[[Tensor, Any], Tensor]:
-    """``number(like, value)``: the same for values that callers give, of which the first ones are kept."""
-    full = call(aten.full.default)
-    kept: dict[Any, Tensor] = {}
+class Linkable:
+    """A helper of rules that is made for each handler: ``bind(call)`` returns the function. Called as it is, it calls overloads."""
 
-    def number(like: Tensor, value: Any) -> Tensor:
-        found = kept.get((value or str(value), like.dtype, like.is_cpu or like.device))  # -0.0 is not 0.0
-        return make(like, value) if found is None or like.__class__ is FakeTensor else found
+    def __init__(self, bind: Callable[[Call], Callable[..., Any]]) -> None:
+        self.bind = self.__wrapped__ = bind
 
-    def make(like: Tensor, value: Any) -> Tensor:
-        made: Tensor = full([], value, dtype=like.dtype, device=like.device)
-        if made.__class__ is Tensor and len(kept) < _KEPT:
-            kept[value or str(value), like.dtype, like.is_cpu or like.device] = made
-        return made
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.bind(_itself)(*args, **kwargs)
 
-    return number
+    def __link__(self, call: Call) -> Callable[..., Any]:
+        return self.bind(call)
 
 
-def relaid(call: Call, result: Tensor, *operands: Tensor) -> Tensor:
-    """`result` as an elementwise kernel of these operands lays it out."""
-    if all_row_major(operands):
-        return result
-    shape, strides = result.shape, iterator_strides(result.shape, operands, result.dtype)
-    if not result.numel() or all(n == 1 or s == w for n, s, w in zip(shape, result.stride(), strides, strict=True)):
-        return result
-    # Bound here: most calls need neither, and a set without them still serves those.
-    copy = call(aten.empty_strided.default)(shape, strides, dtype=result.dtype, device=result.device)
-    return call(aten.copy_.default)(copy, result)  # type: ignore[no-any-return]
+def _itself(op: OpOverload) -> Callable[..., Any]:
+    return op
 
 
-def formula(
-    op: OpOverload,
-    link: Callable[[Call], Callable[..., Any]],
-    *,
-    operands: tuple[int, ...] = (0,),
-    stepwise: bool = False,
-    promotes: bool = False,
-) -> Rule:
-    """The linked rule of a formula of one floating type; a call of other or of several types is left to the rules behind it.
+def link(fn: Callable[..., Any], call: Call) -> Callable[..., Any]:
+    """Return `fn` with each overload that it mentions replaced by ``call(overload)``; `fn` itself where it mentions none.
 
-    Half types are computed in float32 and rounded once. The result lies as an elementwise kernel lays it out, as it does by itself
-    where the operands are row-major, or there is but one.
+    An overload is found where the function, or a function that it calls, reads it from a global name (``aten.mul.Tensor``), a
+    closure, a default, or a tuple, list or dict that one of these holds. An object with a method ``__link__(call)`` is replaced by
+    what that returns.
 
-    Args:
-        op: the op.
-        link: binds the formula's kernels and answers the formula, a function of the op's arguments.
-        operands: the positions of the op's tensors, in the order in which eager's kernel meets them.
-        stepwise: half types are rounded at every step, as in eager's kernel.
-        promotes: operands of several real types are first made of the one that they promote to, integers of the default one.
+    Raises:
+        RuleError: where an overload would stay as it is: a packet that is called, or a helper that is no plain function.
+        Exception: what `call` raises, such as `NoRoute` for an overload without a route.
     """
-    make = _usual_call(op, operands)
-
-    @functools.wraps(link)
-    def linker(call: Call) -> Callable[..., Any]:
-        compute, to, others = link(call), call(aten._to_copy.default), call(op)
-
-        def rest(*args: Any, **kwargs: Any) -> Any:
-            tensors = [args[at] for at in operands]
-            dtype = tensors[0].dtype
-            if promotes and not any(tensor.dtype.is_complex for tensor in tensors):
-                dtype = floating(promoted(tensors))
-            elif not dtype.is_floating_point or any(tensor.dtype is not dtype for tensor in tensors):
-                return others(*args, **kwargs)
-            wide = dtype if stepwise else wide_type(dtype)
-            if promotes or wide is not dtype:
-                cast = [to(arg, dtype=wide) if isinstance(arg, Tensor) and arg.dtype is not wide else arg for arg in args]
-                answer = compute(*cast, **kwargs)
-            else:
-                answer = compute(*args, **kwargs)
-            if wide is not dtype:
-                answer = to(answer, dtype=dtype)
-            return answer if len(tensors) == 1 else relaid(call, answer, *tensors)
-
-        return make(compute, rest)
-
-    return linked(op, linker)
+    return _Linker(call).value(fn)  # type: ignore[no-any-return]
 
 
-def _usual_call(op: OpOverload, operands: Sequence[int]) -> Callable[..., Callable[..., Any]]:
-    """``make(compute, rest) -> run``: `run` has the op's own signature and calls `compute` for float32 and float64 in row-major
-    order, `rest` for anything else. Written out, since this is all that stands between a call and its kernels."""
-    arguments = facts_of(op).arguments
-    namespace: dict[str, Any] = {f"default_{a.name}": a.default for a in arguments}
-    declared = [f"{a.name}=default_{a.name}" if a.has_default else a.name for a in arguments]
-    passed = [f"{a.name}={a.name}" if a.kwarg_only else a.name for a in arguments]
-    if named := [position for position, a in enumerate(arguments) if a.kwarg_only]:
-        declared.insert(named[0], "*")
-    first, *more = (arguments[at].name for at in operands)
-    tests = [f"{name}.dtype is dtype" for name in more]
-    if more:
-        tests += [f"{name}.is_contiguous()" for name in (first, *more)]
-        tests += [f"{name}.shape == {first}.shape" for name in more]  # else strides of dimensions of one element count
-    source = f"""
-def make(compute, rest, single, double):
-    def run({", ".join(declared)}):
-        dtype = {first}.dtype
-        if {" and ".join(["(dtype is single or dtype is double)", *tests])}:
-            return compute({", ".join(passed)})
-        return rest({", ".join(passed)})
-    return run
-"""
-    exec(compile(source, f"<formula of {op}>", "exec"), namespace)
-    return functools.partial(namespace["make"], single=torch.float32, double=torch.float64)
+def mentions_ops(fn: Callable[..., Any]) -> bool:
+    """Whether a function calls overloads that `link` would replace."""
+    return _concerns(fn, set())
+
+
+def may_decline(fn: Callable[..., Any]) -> bool:
+    """Whether a function, or a plain function that it calls, reads ``NotImplemented``."""
+    return any(("NotImplemented",) in _chains(one.__code__) for one in _functions(fn, set()))
+
+
+def _functions(value: Any, seen: set[int]) -> Iterator[FunctionType]:
+    """A function and the plain functions that it reads from global names, its closure and its defaults."""
+    if not isinstance(value, FunctionType) or id(value) in seen:
+        return
+    seen.add(id(value))
+    yield value
+    held = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    held += [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
+    held += [value.__globals__[chain[0]] for chain in _chains(value.__code__) if len(chain) == 1 and chain[0] in value.__globals__]
+    for one in held:
+        yield from _functions(one, seen)
+
+
+class _Linker:
+    """One linking: each function, namespace and module is copied once, so that helpers which call each other stay tied."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._linked: dict[int, Any] = {}
+        self._alive: list[Any] = []  # what the ids above are of
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, OpOverload):
+            return self._call(value)
+        if not _concerns(value, set()):
+            return value
+        found = self._linked.get(id(value))
+        if found is not None:
+            return found
+        self._alive.append(value)
+        if hasattr(type(value), "__link__"):
+            made = value.__link__(self._call)
+        elif isinstance(value, FunctionType):
+            return self._on_call(value) if hasattr(value, _ON_CALL) else self._function(value)
+        elif isinstance(value, dict):
+            made = {key: self.value(one) for key, one in value.items()}
+        elif isinstance(value, (tuple, list)):
+            made = type(value)(self.value(one) for one in value)
+        else:
+            named = f"{getattr(value, '__qualname__', value)} ({type(value).__name__})"
+            raise RuleError(
+                f"{named} calls overloads and is no plain function, so that a rule which uses it cannot be linked: make it a"
+                " function, or mark the rule recorded=True"
+            )
+        self._linked[id(value)] = made
+        return made
+
+    def _on_call(self, fn: FunctionType) -> Callable[..., Any]:
+        made: Callable[..., Any] | None = None
+
+        @functools.wraps(fn)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            nonlocal made
+            if made is None:
+                made = self._function(fn)
+            return made(*args, **kwargs)
+
+        self._linked[id(fn)] = run
+        return run
+
+    def _function(self, fn: FunctionType) -> FunctionType:
+        named: dict[str, Any] = dict(fn.__globals__)
+        cells = tuple(CellType() for _ in fn.__closure__ or ())
+        made = FunctionType(fn.__code__, named, fn.__name__, None, cells or None)
+        made.__qualname__, made.__module__, made.__doc__ = fn.__qualname__, fn.__module__, fn.__doc__
+        self._linked[id(fn)] = made  # before its helpers, which may call it
+        for name, tree in _names(fn).items():
+            named[name] = self._named(fn.__globals__[name], tree, name)
+        for mine, theirs in zip(cells, fn.__closure__ or (), strict=True):
+            if _is_filled(theirs):
+                mine.cell_contents = self.value(theirs.cell_contents)
+        made.__defaults__ = None if fn.__defaults__ is None else tuple(map(self.value, fn.__defaults__))
+        made.__kwdefaults__ = {k: self.value(v) for k, v in fn.__kwdefaults__.items()} if fn.__kwdefaults__ else {}
+        return made
+
+    def _named(self, value: Any, tree: _Tree, path: str) -> Any:
+        """What a global name, or an attribute of one, leads to: `tree` holds the attributes that are read of it."""
+        if not isinstance(value, (OpNamespace, OpOverloadPacket, ModuleType)):
+            return self.value(value)
+        if isinstance(value, OpOverloadPacket) and not tree:
+            raise RuleError(f"a rule calls {path}, which has several overloads; name one of them, such as {path}.default")
+        if isinstance(value, ModuleType) and not isinstance(value, OpNamespace) and not _module_concerns(value, tree, set()):
+            return value
+        # An exact module: Python reads its attributes faster than those of other objects.
+        made = ModuleType(path)
+        if isinstance(value, ModuleType) and not isinstance(value, OpNamespace):
+            made.__dict__.update(value.__dict__)
+        for name, below in tree.items():
+            setattr(made, name, self._named(getattr(value, name), below, f"{path}.{name}"))
+        return made
+
+
+#: The attributes that code reads of a name, each with those that it reads of that.
+_Tree: TypeAlias = dict[str, "_Tree"]
+
+
+def _names(fn: FunctionType) -> _Tree:
+    """The global names that a function reads and that concern overloads, with the attributes read of them."""
+    tree: _Tree = {}
+    for chain in _chains(fn.__code__):
+        if chain[0] in fn.__globals__ and _chain_concerns(fn.__globals__[chain[0]], chain[1:], set()):
+            node = tree
+            for name in chain:
+                node = node.setdefault(name, {})
+    return tree
+
+
+@functools.cache
+def _chains(code: CodeType) -> tuple[_Chain, ...]:
+    """The global names that code reads, inner functions included, with the attributes that it reads of each."""
+    found: dict[_Chain, None] = {}
+    chain: list[str] = []
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            if chain:
+                found[tuple(chain)] = None
+            chain = [instruction.argval]
+        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and chain:
+            chain.append(instruction.argval)
+        elif instruction.opname not in ("CACHE", "EXTENDED_ARG", "PRECALL", "PUSH_NULL") and chain:
+            found[tuple(chain)] = None
+            chain = []
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found.update(dict.fromkeys(_chains(constant)))
+    return tuple(found)
+
+
+def _concerns(value: Any, under_way: set[int]) -> bool:
+    """Whether a value is an overload, or leads to one that linking must replace."""
+    if isinstance(value, OpOverload) or hasattr(type(value), "__link__"):
+        return True
+    if isinstance(value, (type, BuiltinFunctionType, str, bytes, int, float, complex, type(None))):
+        return isinstance(value, type) and _class_concerns(value, under_way)
+    if id(value) in under_way:
+        return False
+    under_way.add(id(value))
+    if isinstance(value, FunctionType):
+        return _function_concerns(value, under_way)
+    if isinstance(value, (tuple, list)):
+        return any(_concerns(one, under_way) for one in value)
+    if isinstance(value, dict):
+        return any(_concerns(one, under_way) for one in value.values())
+    if isinstance(value, functools.partial):
+        return any(_concerns(one, under_way) for one in (value.func, *value.args, *value.keywords.values()))
+    wrapped = getattr(value, "__wrapped__", None) if callable(value) else None
+    return wrapped is not None and _concerns(wrapped, under_way)
+
+
+def _function_concerns(fn: FunctionType, under_way: set[int]) -> bool:
+    held = [*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()]
+    held += [cell.cell_contents for cell in fn.__closure__ or () if _is_filled(cell)]
+    if any(_concerns(one, under_way) for one in held):
+        return True
+    named = fn.__globals__
+    return any(_chain_concerns(named[chain[0]], chain[1:], under_way) for chain in _chains(fn.__code__) if chain[0] in named)
+
+
+def _chain_concerns(value: Any, names: _Chain, under_way: set[int]) -> bool:
+    if isinstance(value, (OpNamespace, OpOverloadPacket)):
+        return bool(names) or isinstance(value, OpOverloadPacket)
+    if isinstance(value, ModuleType):
+        if not names or (value.__name__ == "torch" and names[0] != "ops"):
+            return False
+        return hasattr(value, names[0]) and _chain_concerns(getattr(value, names[0]), names[1:], under_way)
+    return _concerns(value, under_way)
+
+
+def _module_concerns(value: ModuleType, tree: Mapping[str, Any], under_way: set[int]) -> bool:
+    return any(_chain_concerns(value, chain, under_way) for chain in _paths(tree))
+
+
+def _paths(tree: Mapping[str, Any]) -> Iterator[_Chain]:
+    for name, below in tree.items():
+        yield from ((name, *rest) for rest in _paths(below)) if below else ((name,),)
+
+
+def _class_concerns(value: type, under_way: set[int]) -> bool:
+    """Whether methods of a class of this library call overloads."""
+    if id(value) in under_way or value.__module__.partition(".")[0] != __name__.partition(".")[0]:
+        return False
+    under_way.add(id(value))
+    return any(_concerns(one, under_way) for one in vars(value).values() if isinstance(one, FunctionType))
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True

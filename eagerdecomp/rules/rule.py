@@ -4,48 +4,66 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from eagerdecomp._torch.ops import OpOverload, overload
 from eagerdecomp.errors import RuleError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import OpLike, resolve_ops
+from eagerdecomp.rules.compute import Compute, computed
+from eagerdecomp.rules.link import Call, Linkable, link
 
 __all__ = [
+    "Bound",
     "Call",
+    "IfRouted",
     "NoRoute",
     "Rule",
     "first_answer",
     "index_rules",
-    "linked",
-    "on_prims",
-    "own",
-    "own_if_present",
+    "make_rule",
     "place_of",
     "register_decomposition",
+    "rule",
+    "rules_of",
     "to_be_fused",
 ]
 
-#: Gives what runs an op: the kernel or handler when a rule is linked, the op itself when its calls are recorded.
-Call: TypeAlias = Callable[[OpOverload], Callable[..., Any]]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Bound(NamedTuple):
+    """A rule whose ops are bound.
+
+    Attributes:
+        formula: the rule's function itself; for a rule with `Rule.compute`, only for calls that need no conversion.
+        run: for every call.
+    """
+
+    formula: Callable[..., Any]
+    run: Callable[..., Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
     """One way to express `op` by other ops.
 
-    A plain rule's `fn` takes the op's own arguments and answers its result, or ``NotImplemented`` for a call it does not cover.
-    A linked rule's `fn` takes a `Call` and answers such a function, for every call, since its kernels are bound once. For its own
-    op its `Call` gives the rules behind it, to which the function hands what it does not cover.
+    `fn` takes the op's own arguments and returns its result, or ``NotImplemented`` for a call that it leaves to the next rule. A
+    linked rule's overloads are bound to kernels once (`link`); the calls of any other are recorded as it runs. Where a linked rule
+    calls its own op, that call goes to the next rules.
 
     Attributes:
         op: the overload the rule expresses.
         fn: the rule's function, as above.
         source: ``user``, ``own``, ``schema``, ``composite``, ``core``, ``table``, ``refs``, ``explicit``, ``small`` or ``prims``.
         where: for people: module and line of the function.
-        linked: which of the two kinds `fn` is.
+        linked: its overloads are bound to kernels once, and it runs at every call, without a key.
+        compute: the dtype that a formula of floats is computed in; None for a rule that sees to it itself.
+        around: wraps a linked rule once its kernels are bound, such as checks of its scalars.
         effects: it does more than its calls show (exchanges generator state, warns), so that no program can hold it: always, or for
             the calls of which this function of the op's arguments says so.
         keeps_lazy_bits: made of calls that hand conj and neg bits through untouched, so it needs no guard for them.
@@ -71,6 +89,8 @@ class Rule:
     effects: bool | Callable[..., bool] = False
     keeps_lazy_bits: bool = False
     whole: bool = False
+    compute: Compute | None = None
+    around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the rule to the op's arguments, each op it uses called through the dispatcher."""
@@ -78,7 +98,7 @@ class Rule:
 
     def apply(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, fused: bool = False) -> Any:
         """The same; `fused` where the calls are recorded for a backend's hook (see `to_be_fused`)."""
-        answer = self.bind(_Dispatched(self.op, fused))(*args, **kwargs)
+        answer = self._dispatched(fused)(*args, **kwargs)
         if answer is None and self.source == "user" and self.op._schema.returns:
             raise RuleError(
                 f"the {self} for {self.op} answered None\n"
@@ -87,9 +107,44 @@ class Rule:
             )
         return answer
 
-    def bind(self, call: Call) -> Callable[..., Any]:
-        """The rule as a function of the op's arguments, each op it uses run by what `call` gives for it."""
-        return self.fn(call) if self.linked else self.fn
+    def bind(self, call: Call) -> Bound:
+        """The rule with each op that it uses run by what `call` gives for it."""
+        if not self.linked:
+            return Bound(self.fn, self.fn)
+        formula = link(self.fn, call)
+        run = formula if self.compute is None else computed(self.op, self.compute, formula, call)
+        return Bound(self._around(formula), self._around(run))
+
+    def _dispatched(self, fused: bool) -> Callable[..., Any]:
+        """The rule with each op called through the dispatcher; bound anew at each call where constants would be kept in between."""
+        if self.linked and (fused or self._calls_next_rules):
+            return self.bind(_Dispatched(self.op, fused)).run
+        return self._plain
+
+    @functools.cached_property
+    def _calls_next_rules(self) -> bool:
+        """Whether the rule calls its own op, or was bound by hand: its function cannot be called as it is."""
+        if isinstance(self.fn, Linkable):
+            return True
+        used: set[OpOverload] = set()
+
+        def call(op: OpOverload) -> Callable[..., Any]:
+            used.add(op)
+            return op
+
+        link(self.fn, call)
+        return self.op in used
+
+    @functools.cached_property
+    def _plain(self) -> Callable[..., Any]:
+        if not self.linked:
+            return self.fn
+        if self.compute is None:
+            return self._around(self.fn)
+        return self._around(computed(self.op, self.compute, self.fn, _Dispatched(self.op, fused=False)))
+
+    def _around(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        return run if self.around is None else self.around(run)
 
     def has_effects(self, *args: Any, **kwargs: Any) -> bool:
         """Whether a call with these arguments does more than the calls it makes."""
@@ -129,6 +184,19 @@ class NoRoute(Exception):
         """Itself, without the frames it passed: whoever keeps it would keep every local of the user's program alive."""
         self.__traceback__ = self.__context__ = None
         return self
+
+
+class IfRouted(Linkable):
+    """``HELPER = IfRouted(helper)``: None in a rule that is linked where an overload of the helper has no route."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        super().__init__(lambda call: link(fn, call))
+
+    def __link__(self, call: Call) -> Any:
+        try:
+            return self.bind(call)
+        except NoRoute:
+            return None
 
 
 def first_answer(
@@ -179,34 +247,78 @@ def place_of(fn: Callable[..., Any]) -> str:
     return f"{getattr(fn, '__module__', None) or '?'}.{getattr(fn, '__qualname__', type(fn).__name__)}{line}"
 
 
-def own(op: OpOverload, fn: Callable[..., Any], *, effects: bool | Callable[..., bool] = False) -> Rule:
-    """A plain rule of the library's own tables."""
-    return Rule(op, fn, "own", place_of(fn), effects=effects)
+#: Module -> the rules that it defines, in order.
+_rules: dict[str, list[Rule]] = {}
 
 
-def own_if_present(name: str, fn: Callable[..., Any]) -> tuple[Rule, ...]:
-    """`own` for an op that some versions of torch lack, by its dispatcher name (``"aten::linalg_polar"``): no rule without it."""
-    op = overload(name)
-    return () if op is None else (own(op, fn),)
-
-
-def on_prims(op: OpOverload, fn: Callable[..., Any], *, effects: bool | Callable[..., bool] = False) -> Rule:
-    """A plain rule of the library's own for sets that hold prims, behind all others: what it does where no other op can costs work
-    that grows with the product of sizes, which a set of ATen's ops would rather be told of."""
-    return Rule(op, fn, "prims", place_of(fn), effects=effects)
-
-
-def linked(
+def make_rule(
     op: OpOverload,
-    fn: Callable[[Call], Callable[..., Any]],
+    fn: Callable[..., Any],
     *,
-    source: str = "own",
+    compute: Literal["float32", "operands"] | None = None,
+    operands: tuple[int, ...] = (0,),
+    promotes: bool = False,
+    recorded: bool = False,
     effects: bool | Callable[..., bool] = False,
     keeps_lazy_bits: bool = False,
     whole: bool = False,
+    source: str = "own",
 ) -> Rule:
-    """A linked rule: `fn` binds the kernels it needs once and answers the function that runs each call."""
-    return Rule(op, fn, source, place_of(fn), linked=True, effects=effects, keeps_lazy_bits=keeps_lazy_bits, whole=whole)
+    """A rule of the library, in no table: see `rule` for the arguments."""
+    how = Compute(compute, operands, promotes) if compute is not None else None
+    return Rule(op, fn, source, place_of(fn), not recorded, effects, keeps_lazy_bits, whole, how)
+
+
+def rule(*ops: OpOverload | str, **options: Any) -> Callable[[_F], _F]:
+    """Make the decorated function the rule of these ops, in the table of its module (`rules_of`); it stays the function that it is.
+
+        @rule(aten.silu.default, compute="float32")
+        def silu(self):
+            return aten.mul.Tensor(self, aten.sigmoid.default(self))
+
+    The function takes the op's own arguments, calls overloads, and returns the op's result, or ``NotImplemented`` for a call that
+    it leaves to the op's next rule. A call of its own op goes there too. A linked and a recorded rule may share an op: the linked
+    one is tried first.
+
+    Args:
+        ops: the ops; by name (``"aten::cholesky"``) one that some releases of torch lack, where it has no rule then.
+        options: of `make_rule`:
+
+            - ``compute``, for a formula of floats: see `Compute.dtype`; with it ``operands`` and ``promotes``, see `Compute`.
+            - ``recorded=True``: the function does more than call overloads (operators of tensors, functions of `torch`), or is
+              long: its calls are recorded as a program, once per kind of call. Any other function is linked: its overloads are
+              bound to kernels once.
+            - ``effects``, ``keeps_lazy_bits``, ``whole``: see `Rule`.
+            - ``source``: ``"own"``; ``"prims"`` for sets that hold prims, behind all others; ``"small"`` for sets that lack ops of
+              Core ATen.
+
+    Raises:
+        RuleError: for a second rule of its kind for one op in the module, with both places.
+    """
+    module = sys._getframe(1).f_globals["__name__"]  # not the function's, which another module may have wrapped
+
+    def decorate(fn: _F) -> _F:
+        for one in ops:
+            op = overload(one) if isinstance(one, str) else one
+            if op is not None:
+                _add(module, make_rule(op, fn, **options))
+        return fn
+
+    return decorate
+
+
+def _add(module: str, made: Rule) -> None:
+    rules = _rules.setdefault(module, [])
+    kind = (made.op, made.source, made.linked)
+    first = next((one for one in rules if (one.op, one.source, one.linked) == kind), None)
+    if first is not None:
+        raise RuleError(f"two rules for {made.op} in one module: {first.where} and {made.where}; make them one function")
+    rules.append(made)
+
+
+def rules_of(module: str) -> tuple[Rule, ...]:
+    """The rules that a module defines, in order, by the module's name."""
+    return tuple(_rules.get(module, ()))
 
 
 def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Callable[..., Any]], Rule]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -15,7 +14,9 @@ from eagerdecomp.eager.messages import no_cast, shape_text
 from eagerdecomp.eager.out_quirks import OutQuirks, OutStrides, out_quirks
 from eagerdecomp.eager.promotion import can_cast, computed_in
 from eagerdecomp.eager.strides import is_dense, reach
+from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
+from eagerdecomp.rules.link import Linkable
 from eagerdecomp.rules.rule import Call, NoRoute, to_be_fused
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "refuse_cast_first",
     "list_writer",
     "out_writer",
+    "write_out",
 ]
 
 aten = torch.ops.aten
@@ -286,6 +288,10 @@ def _all_apart(targets: Sequence[Tensor], operands: Sequence[Sequence[Tensor]]) 
     return all(target.is_contiguous() for target in targets)
 
 
+#: ``write_out(out, result, inputs)`` in a rule: see `out_writer`.
+write_out = Linkable(lambda call: out_writer(call))
+
+
 def out_writer(call: Call) -> Callable[..., Tensor]:
     """``write(out, result, inputs, strides="result")``: cast check, resize with eager's warning, copy; returns `out` itself."""
     copy_ = call(aten.copy_.default)
@@ -318,14 +324,12 @@ def out_writer(call: Call) -> Callable[..., Tensor]:
 
 def _warn_resize(target: Tensor, result: Tensor) -> None:
     if target.numel():
-        warnings.warn(
+        warn_caller(
             "An output with one or more elements was resized since it had shape "
             f"{shape_text(target.shape)}, which does not match the required output shape {shape_text(result.shape)}. "
             "This behavior is deprecated, and in a future PyTorch release outputs will not be resized unless they have "
             "zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements with "
-            "t.resize_(0).",
-            UserWarning,
-            stacklevel=4,
+            "t.resize_(0)."
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -10,6 +9,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.diagnosis.explain_call import explain_on, one_overload
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.diagnosis.no_route import unsupported_error
+from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, resolve_ops
 from eagerdecomp.ops.schema import arguments_of, writes_several
@@ -60,7 +60,6 @@ class Engine:
 
     Attributes:
         heard: if set, is told of each call that is about to run natively, with what the search for a route left behind.
-        frames: how many frames the user's is above `unsupported`, for the warning.
         may_fall_back: whether who is told of such a call could have given `on_unsupported`.
 
     Raises:
@@ -94,7 +93,6 @@ class Engine:
         self._warned: set[OpOverload] = set()
         self._vain: dict[OpOverload, dict[Any, NoRoute]] = {}
         self.heard: Callable[[Entry, Sequence[Any], dict[str, Any], NoRoute], None] | None = None
-        self.frames = 2
         self.may_fall_back = True
 
     def _watched(self, op: OpOverload, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,7 +123,7 @@ class Engine:
         if entry.op not in self._warned:
             self._warned.add(entry.op)
             words = f"{entry.op} has no route to {self.backend.ops!r} and runs natively"
-            warnings.warn(words, UserWarning, stacklevel=self.frames + 1)
+            warn_caller(words)
         return native(*args, **kwargs)
 
     def _remember(self, entry: Entry, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute) -> None:

@@ -19,8 +19,10 @@ from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
 from eagerdecomp.ops.backend import Kernel
 from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.schema import arguments_of, call_of
-from eagerdecomp.program.key import Column, make_guard, make_handler
-from eagerdecomp.rules.rule import NoRoute, Rule
+from eagerdecomp.program.handler_source import make_handler, make_linked_handler
+from eagerdecomp.program.key import Column
+from eagerdecomp.rules.link import may_decline
+from eagerdecomp.rules.rule import Bound, NoRoute, Rule
 from eagerdecomp.runtime.cache import OpPrograms
 from eagerdecomp.runtime.entry import Entry, Handler
 
@@ -47,18 +49,23 @@ def guarded_kernel(entry: Entry, kernel: Kernel, when: Callable[..., bool], deco
     return handler
 
 
-def linked_rule(op: OpOverload, rule: Rule, run: Handler, with_bits: Handler, on_error: OnError | None) -> Handler:
+def linked_rule(
+    op: OpOverload, rule: Rule, bound: Bound, with_bits: Handler, next_rules: Handler, on_error: OnError | None
+) -> Handler:
     """A rule whose kernels are bound: one frame, with neither key nor cache.
 
     Args:
-        run: the bound rule.
         with_bits: runs a call with conj, neg or zero-tensor bits, which the rule's kernels would see.
+        next_rules: run a call for which the rule returns NotImplemented.
         on_error: for the handler of an entry; None within another linked rule, where errors belong to that one.
     """
     bits = not rule.keeps_lazy_bits and bool(lazy_bits_seen_by_kernels(op))
-    if not bits and on_error is None:
-        return run
-    return make_guard(op, bits, on_error is not None)(run, with_bits, on_error)
+    usual = rule.compute.operands if rule.compute is not None else ()
+    declines = may_decline(rule.fn)
+    if not (bits or usual or declines) and on_error is None:
+        return bound.run
+    make = make_linked_handler(op, bits=bits, usual=usual, declines=declines, errors=on_error is not None)
+    return make(bound.formula, bound.run, with_bits, next_rules, on_error)
 
 
 def cached_program(op: OpOverload, entry: Entry, table: OpPrograms, on_miss: Handler, on_error: OnError | None) -> Handler:

@@ -19,7 +19,7 @@ from eagerdecomp.ops.plumbing import READ
 from eagerdecomp.ops.schema import arguments_of, facts_of
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.compile_hook import meet
-from eagerdecomp.rules.link import told
+from eagerdecomp.rules.compute import told
 from eagerdecomp.rules.rule import Call, NoRoute, Rule
 from eagerdecomp.rules.writeback import counted
 from eagerdecomp.runtime.cache import ProgramCache
@@ -205,19 +205,20 @@ class Runtime:
         for number, rule in enumerate(rules):
             if not rule.linked:
                 return self._recorded(op, rules[number:], entry)
-            linked = functools.partial(self._linked, entry, self._next_rules(op, rules[number + 1 :], entry), op)
-            bound: set[OpOverload] = set()
+            next_rules = self._next_rules(op, rules[number + 1 :], entry)
+            call = functools.partial(self._linked, entry, next_rules, op)
+            used: set[OpOverload] = set()
             try:
-                run = rule.bind(_noting(bound, linked))
+                bound = rule.bind(_noting(used, call))
             except NoRoute as failure:
                 attempts.append((rule, "", failure.without_frames()))
                 continue
             if op is entry.op:
                 entry.fallback_rules = rules[number + 1 :]
-            if self.planner.backend.compile is not None and self._may_fuse(rule, bound - {op}):
-                return self._recorded(op, rules[number:], entry, run)
+            if self.planner.backend.compile is not None and self._may_fuse(rule, used - {op}):
+                return self._recorded(op, rules[number:], entry, bound.run)
             on_error = functools.partial(self._cold.on_error, entry) if op is entry.op else None
-            return linked_rule(op, rule, run, self._cold.run_with_bits(op, rule, entry), on_error)
+            return linked_rule(op, rule, bound, self._cold.run_with_bits(op, rule, entry), next_rules, on_error)
         raise NoRoute(op, tuple(attempts))
 
     def _next_rules(self, op: OpOverload, rules: Sequence[Rule], entry: Entry) -> Handler:

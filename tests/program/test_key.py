@@ -16,7 +16,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 import eagerdecomp as ed
 from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
 from eagerdecomp.ops.schema import call_of, facts_of
-from eagerdecomp.program.key import column_values, exact_columns, key_of, make_guard, make_handler, program_arguments
+from eagerdecomp.program.handler_source import make_handler, make_linked_handler
+from eagerdecomp.program.key import column_values, exact_columns, key_of, program_arguments
 
 aten = torch.ops.aten
 
@@ -456,7 +457,9 @@ def test_arguments_may_be_called_anything(name: str, place: str) -> None:
     ids=str,
 )
 def test_a_guard_asks_each_tensor_for_the_bits_that_the_kernels_see(op: Any, args: Any, kwargs: Any, tensors: str) -> None:
-    guarded = make_guard(op, True, False)(lambda *a, **k: ("plain", a, k), lambda *a, **k: ("bits", a, k), None)
+    guarded = make_linked_handler(op, bits=True, usual=(), declines=False, errors=False)(
+        lambda *a, **k: ("plain", a, k), None, lambda *a, **k: ("bits", a, k), None, None
+    )
     for with_bit in (None, *tensors):
         for method, bit in {"is_conj": CONJ, "is_neg": NEG, "_is_zerotensor": ZERO}.items():
             made = {name: bit if name == with_bit else CONJ.resolve_conj() for name in tensors}
@@ -475,7 +478,9 @@ def test_a_guard_hands_an_error_on_with_the_call(op: Any, bits: bool) -> None:
     def run(*args: Any, **kwargs: Any) -> Any:
         raise ValueError("mine")
 
-    guarded = make_guard(op, bits, True)(run, pytest.fail, lambda *given: given)
+    guarded = make_linked_handler(op, bits=bits, usual=(), declines=False, errors=True)(
+        run, None, pytest.fail, None, lambda *given: given
+    )
     facts = [argument for argument in op._schema.arguments if not argument.has_default_value()]
     args = [X for argument in facts if not argument.kwarg_only]
     named = {argument.name: X for argument in facts if argument.kwarg_only}

@@ -14,7 +14,8 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp.rules.failed_routes import eager_accepts
-from eagerdecomp.rules.rule import Rule, linked, own
+from eagerdecomp.rules.link import Linkable
+from eagerdecomp.rules.rule import Rule, make_rule
 
 aten = torch.ops.aten
 
@@ -100,10 +101,12 @@ def in_mode(run: Callable[[], Any], ops: Any = VIEWS, **options: Any) -> tuple[A
         return run(), mode
 
 
-@pytest.mark.parametrize("first", [own(SILU, view_badly), linked(SILU, linked_badly)], ids=["recorded", "linked"])
+@pytest.mark.parametrize(
+    "first", [make_rule(SILU, view_badly, recorded=True), make_rule(SILU, Linkable(linked_badly))], ids=["recorded", "linked"]
+)
 @pytest.mark.parametrize("grad", [False, True])
 def test_the_next_rule_is_tried(first: Rule, grad: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_rules(monkeypatch, first, own(SILU, in_sigmoids))
+    with_rules(monkeypatch, first, make_rule(SILU, in_sigmoids, recorded=True))
     x = TRANSPOSED.clone(memory_format=torch.preserve_format).requires_grad_(grad)
     for _ in range(3):
         got, _ = in_mode(lambda: F.silu(x))
@@ -112,7 +115,7 @@ def test_the_next_rule_is_tried(first: Rule, grad: bool, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("bits", [False, True], ids=["", "unrecorded"])
 def test_a_rule_within_a_rule_fails_alone(bits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_rules(monkeypatch, linked(SILU, linked_badly), own(SILU, in_sigmoids))
+    with_rules(monkeypatch, make_rule(SILU, Linkable(linked_badly)), make_rule(SILU, in_sigmoids, recorded=True))
 
     @ed.register_decomposition("aten.mish.default", effects=bits)
     def mish(x: Tensor) -> Tensor:
@@ -123,7 +126,7 @@ def test_a_rule_within_a_rule_fails_alone(bits: bool, monkeypatch: pytest.Monkey
 
 
 def test_a_rule_that_has_written_is_not_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_rules(monkeypatch, own(SILU, writes_first), own(SILU, in_sigmoids))
+    with_rules(monkeypatch, make_rule(SILU, writes_first, recorded=True), make_rule(SILU, in_sigmoids, recorded=True))
     x = TRANSPOSED.clone(memory_format=torch.preserve_format)
     with pytest.raises(RuntimeError, match="view size is not compatible"):
         in_mode(lambda: F.silu(x))
@@ -131,7 +134,7 @@ def test_a_rule_that_has_written_is_not_followed_by_another(monkeypatch: pytest.
 
 
 def test_an_error_that_follows_from_data_propagates(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_rules(monkeypatch, own(SILU, picks), own(SILU, in_sigmoids))
+    with_rules(monkeypatch, make_rule(SILU, picks, recorded=True), make_rule(SILU, in_sigmoids, recorded=True))
     with pytest.raises(IndexError, match="index out of range"):
         in_mode(lambda: F.silu(TRANSPOSED))
 
@@ -144,10 +147,12 @@ def failing(*args: Any) -> Tensor:
 FAILED: list[Any] = []
 
 
-@pytest.mark.parametrize("first", [own(SILU, in_sigmoids), linked(SILU, lambda call: call(aten.sigmoid.default))])
+@pytest.mark.parametrize(
+    "first", [make_rule(SILU, in_sigmoids, recorded=True), make_rule(SILU, Linkable(lambda call: call(aten.sigmoid.default)))]
+)
 @pytest.mark.parametrize("on_unsupported", ["error", "fallback"])
 def test_an_error_of_a_kernel_propagates(first: Rule, on_unsupported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with_rules(monkeypatch, first, own(SILU, lambda x: aten.exp.default(x)))
+    with_rules(monkeypatch, first, make_rule(SILU, lambda x: aten.exp.default(x), recorded=True))
     FAILED.clear()
     backend = ed.Backend("failing", CORE, {"aten.sigmoid.default": failing})
     with pytest.raises(RuntimeError, match="out of work"):
@@ -171,7 +176,7 @@ def test_memory_and_interrupts_propagate(monkeypatch: pytest.MonkeyPatch) -> Non
             raise error("enough")
 
         with monkeypatch.context() as patch:
-            with_rules(patch, own(SILU, raising), own(SILU, in_sigmoids))
+            with_rules(patch, make_rule(SILU, raising, recorded=True), make_rule(SILU, in_sigmoids, recorded=True))
             with pytest.raises(error, match="enough"):
                 in_mode(lambda: F.silu(TRANSPOSED))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -11,11 +13,16 @@ import torch
 import torch.nn.functional as F
 from on_core import check, kernel_calls, on_core
 from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import eagerdecomp as ed
-from eagerdecomp.rules.link import formula, kept_number, kept_numbers
-from eagerdecomp.rules.rule import Call
+from eagerdecomp._torch.ops import op_names, overload
+from eagerdecomp.decomps import our_rules
+from eagerdecomp.rules.compute import Constant, kept_number, kept_numbers
+from eagerdecomp.rules.link import Call, Linkable, _chains, link, link_on_call
+from eagerdecomp.rules.rule import make_rule, rule, rules_of
 
 aten = torch.ops.aten
 
@@ -88,35 +95,211 @@ def test_a_number_made_in_inference_mode_serves_outside_of_it() -> None:
     assert grad.tolist() == (x > 0).float().tolist()
 
 
-def silu(call: Call) -> Callable[..., Any]:
-    sigmoid, mul = call(aten.sigmoid.default), call(aten.mul.Tensor)
-    return lambda self: mul(self, sigmoid(self))
+def silu(self: Tensor) -> Any:
+    return aten.mul.Tensor(self, aten.sigmoid.default(self))
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
-def test_a_formula_leaves_other_types_to_the_rules_behind_it(dtype: torch.dtype) -> None:
-    assert formula(aten.silu.default, silu)(torch.ones(2, dtype=dtype)) is NotImplemented
-    assert formula(aten.gelu_backward.default, silu, operands=(0, 1))(torch.ones(2), torch.ones(2).double()) is NotImplemented
+def test_a_formula_leaves_other_dtypes_to_the_next_rules(dtype: torch.dtype) -> None:
+    assert make_rule(aten.silu.default, silu, compute="float32")(torch.ones(2, dtype=dtype)) is NotImplemented
+    two = make_rule(aten.gelu_backward.default, silu, compute="float32", operands=(0, 1))
+    assert two(torch.ones(2), torch.ones(2).double()) is NotImplemented
 
 
 def test_half_types_are_rounded_once_or_at_every_step() -> None:
     x = torch.randn(100).bfloat16()
-    once = formula(aten.silu.default, silu)(x)
+    once = make_rule(aten.silu.default, silu, compute="float32")(x)
     assert torch.equal(once, (x.float() * torch.sigmoid(x.float())).bfloat16())
-    assert torch.equal(formula(aten.silu.default, silu, stepwise=True)(x), x * torch.sigmoid(x))
+    assert torch.equal(make_rule(aten.silu.default, silu, compute="operands")(x), x * torch.sigmoid(x))
     assert not torch.equal(once, x * torch.sigmoid(x))
 
 
 def test_every_argument_reaches_a_formula() -> None:
-    def link(call: Call) -> Callable[..., Any]:
-        return lambda *args, **kwargs: (args[1:], kwargs)
+    def given(*args: Any, **kwargs: Any) -> Any:
+        return args[1:], kwargs
 
-    rule = formula(aten.softplus.default, link)
-    assert rule(torch.ones(2)) == ((1, 20), {})
-    assert rule(torch.ones(2), 3, threshold=4) == ((3, 4), {})
-    gelu_backward = formula(aten.gelu_backward.default, link, operands=(0, 1))
+    rule = make_rule(aten.softplus.default, given, compute="float32")
+    assert rule(torch.ones(2), 1, 20) == ((1, 20), {})
+    assert rule(torch.ones(2), 3, threshold=4) == ((3,), {"threshold": 4})
+    gelu_backward = make_rule(aten.gelu_backward.default, given, compute="float32", operands=(0, 1))
     x = torch.ones(2)
     assert gelu_backward(x, x, approximate="tanh") == ((x,), {"approximate": "tanh"})
+
+
+# -- linking ------------------------------------------------------------------------------------------------------------------
+
+HALF = Constant(0.5)
+TABLE = {"exp": aten.exp.default, "log": (aten.log.default, 1)}
+
+
+def helper(x: Tensor) -> Any:
+    return aten.neg.default(other_helper(x))
+
+
+def other_helper(x: Tensor) -> Any:
+    return x if x.dim() else aten.add.Tensor(helper(aten.unsqueeze.default(x, 0)), HALF(x))
+
+
+def by_default(x: Tensor, op: Any = aten.sqrt.default) -> Any:
+    return op(x)
+
+
+def enclosing(op: Any) -> Callable[..., Any]:
+    return lambda x: [op(one) for one in (x, x)]
+
+
+def by_table(x: Tensor) -> Any:
+    return TABLE["exp"](x)
+
+
+def in_a_module(x: Tensor) -> Any:
+    return torch.ops.aten.tanh.default(x)
+
+
+@pytest.mark.parametrize(
+    ("fn", "ops"),
+    [
+        (silu, {"mul.Tensor", "sigmoid.default"}),
+        (helper, {"neg.default", "add.Tensor", "unsqueeze.default", "full.default"}),
+        (by_default, {"sqrt.default"}),
+        (enclosing(aten.sin.default), {"sin.default"}),
+        (by_table, {"exp.default", "log.default"}),
+        (in_a_module, {"tanh.default"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_linking_replaces_every_overload_that_a_function_leads_to(fn: Callable[..., Any], ops: set[str]) -> None:
+    asked: set[str] = set()
+    called: list[str] = []
+
+    def call(op: Any) -> Callable[..., Any]:
+        asked.add(str(op).removeprefix("aten."))
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            called.append(str(op))
+            return op(*args, **kwargs)
+
+        return run
+
+    linked = link(fn, call)
+    assert asked == ops
+    x = torch.rand(3)
+    with Dispatched() as seen:
+        got = linked(x)
+    assert sorted(called) == sorted(seen.ops)  # none goes by the kernels
+    torch.testing.assert_close(got, fn(x))
+
+
+class Dispatched(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.ops.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_function_without_overloads_stays_itself() -> None:
+    assert link(math.sqrt, pytest.fail) is math.sqrt
+    assert link(counted, pytest.fail) is counted
+
+
+def a_packet(x: Tensor) -> Any:
+    return aten.mul(x, x)
+
+
+def by_a_cached_function(x: Tensor) -> Any:
+    return cached(x)
+
+
+cached = functools.cache(silu)
+
+
+@pytest.mark.parametrize(("fn", "named"), [(a_packet, "aten.mul"), (by_a_cached_function, "silu")])
+def test_what_cannot_be_linked_is_an_error_that_names_it(fn: Callable[..., Any], named: str) -> None:
+    with pytest.raises(ed.RuleError, match=named):
+        link(fn, lambda op: op)
+
+
+@link_on_call
+def rarely(x: Tensor) -> Any:
+    return aten.erfinv.default(x)
+
+
+def with_a_rare_helper(x: Tensor) -> Any:
+    return rarely(x) if x.numel() > 3 else aten.exp.default(x)
+
+
+def test_a_helper_that_few_calls_reach_is_linked_when_it_is_called() -> None:
+    asked: list[Any] = []
+    linked = link(with_a_rare_helper, lambda op: asked.append(op) or op)
+    linked(torch.rand(2))
+    assert asked == [aten.exp.default]
+    linked(torch.rand(4))
+    linked(torch.rand(4))
+    assert asked == [aten.exp.default, aten.erfinv.default]
+
+
+def test_no_linked_rule_of_the_library_keeps_an_overload() -> None:
+    """A kernel that a rule reaches past its links would run natively, below the mode."""
+    found = [
+        f"{rule}: {path}"
+        for op in map(overload, op_names())
+        if op is not None
+        for rule in our_rules(op)
+        if rule.linked and not isinstance(rule.fn, Linkable)
+        for path in kept(rule.bind(lambda op: Linked(op)).formula)
+    ]
+    assert not found
+
+
+class Linked:
+    """What stands for a kernel."""
+
+    def __init__(self, op: Any) -> None:
+        self.op = op
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.op(*args, **kwargs)
+
+
+def kept(value: Any, seen: set[int] | None = None, path: str = "") -> Iterator[str]:
+    """The overloads that a linked function still leads to, helpers that are linked when they are called aside."""
+    seen = set() if seen is None else seen
+    if id(value) in seen or hasattr(value, "__wrapped__") or getattr(value, "__module__", "") == "eagerdecomp.rules.writeback":
+        return
+    seen.add(id(value))
+    if isinstance(value, OpOverload):
+        yield f"{path} {value}"
+    elif isinstance(value, FunctionType):
+        for cell in value.__closure__ or ():
+            yield from kept(cell.cell_contents, seen, f"{path}/{value.__name__}")
+        for name, *attributes in _chains(value.__code__):
+            found = value.__globals__.get(name)
+            for attribute in attributes:
+                if isinstance(found, (ModuleType, OpOverloadPacket)):
+                    found = getattr(found, attribute, None)
+            yield from kept(found, seen, f"{path}/{value.__name__}")
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from kept(one, seen, path)
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from kept(one, seen, path)
+
+
+def test_two_rules_of_a_kind_for_one_op_name_both_places() -> None:
+    rule(aten.selu.default)(silu)
+    with pytest.raises(ed.RuleError, match=r"(?s)silu.*helper"):
+        rule(aten.selu.default)(helper)
+    rule(aten.selu.default, recorded=True)(helper)
+    assert [one.linked for one in rules_of(__name__)] == [True, False]
+
+
+def test_an_op_that_this_torch_lacks_has_no_rule() -> None:
+    rule("aten::no_such_op")(silu)
+    assert all(one.op is not None for one in rules_of(__name__))
 
 
 def test_shapes_and_scalars_leave_no_programs() -> None:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp.rules.rule import NoRoute, Rule, first_answer, index_rules, linked, own, register_decomposition
+from eagerdecomp.rules.link import Linkable
+from eagerdecomp.rules.rule import NoRoute, Rule, first_answer, index_rules, make_rule, register_decomposition
 
 aten = torch.ops.aten
 
@@ -68,7 +69,10 @@ def test_a_rule_must_be_a_function() -> None:
 
 
 def test_rules_are_indexed_by_overload() -> None:
-    silu, gelu = own(aten.silu.default, double), own(aten.gelu.default, double, effects=True)
+    silu, gelu = (
+        make_rule(aten.silu.default, double, recorded=True),
+        make_rule(aten.gelu.default, double, effects=True, recorded=True),
+    )
     assert index_rules([silu, gelu]) == {aten.silu.default: silu, aten.gelu.default: gelu}
     assert gelu.effects
 
@@ -77,7 +81,7 @@ def test_two_rules_for_one_overload_are_refused_and_both_places_named() -> None:
     def halve(x: torch.Tensor) -> torch.Tensor:
         return x / 2
 
-    first, second = own(aten.silu.default, double), register_decomposition("aten.silu.default")(halve)
+    first, second = make_rule(aten.silu.default, double, recorded=True), register_decomposition("aten.silu.default")(halve)
     with pytest.raises(ed.RuleError) as caught:
         index_rules([first, second])
     assert str(caught.value) == f"two rules for aten.silu.default: {first.where} and {second.where}; leave one of them out"
@@ -92,7 +96,7 @@ def test_a_bare_function_is_no_rule() -> None:
 
 def test_a_rule_equals_itself_alone() -> None:
     # By identity: a mode's programs depend on the very functions it was given.
-    one, other = own(aten.silu.default, double), own(aten.silu.default, double)
+    one, other = make_rule(aten.silu.default, double, recorded=True), make_rule(aten.silu.default, double, recorded=True)
     assert one == one
     assert one != other
     assert len({one, other}) == 2
@@ -102,7 +106,7 @@ def test_a_rule_equals_itself_alone() -> None:
 
 
 def test_a_plain_rule_is_called_with_the_ops_arguments() -> None:
-    rule = own(aten.elu.default, lambda x, alpha=1, scale=1: (x, alpha, scale))
+    rule = make_rule(aten.elu.default, lambda x, alpha=1, scale=1: (x, alpha, scale), recorded=True)
     assert rule(1, 2, scale=3) == (1, 2, 3)
 
 
@@ -117,8 +121,8 @@ def test_a_linked_rule_is_bound_to_what_runs_its_ops() -> None:
         bound.append(op)
         return lambda *args: ("ran", op, args)
 
-    rule = linked(aten.silu.default, link)
-    run = rule.bind(runs)
+    rule = make_rule(aten.silu.default, Linkable(link))
+    run = rule.bind(runs).run
     assert run(3) == ("ran", aten.add.Tensor, (3, 3))
     assert run(4) == ("ran", aten.add.Tensor, (4, 4))
     assert bound == [aten.add.Tensor]
@@ -131,7 +135,7 @@ def test_a_linked_rule_is_bound_to_what_runs_its_ops() -> None:
 
 
 def rules_answering(*answers: Any) -> list[Rule]:
-    return [own(aten.silu.default, lambda answer=answer: answer) for answer in answers]
+    return [make_rule(aten.silu.default, lambda answer=answer: answer, recorded=True) for answer in answers]
 
 
 def apply(rule: Rule) -> Any:

@@ -13,7 +13,8 @@ from opaque import OPAQUE
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.rules.rule import Call, Rule, linked
+from eagerdecomp.rules.link import Call, Linkable
+from eagerdecomp.rules.rule import Rule, make_rule
 
 aten = torch.ops.aten
 
@@ -32,7 +33,7 @@ def only_vectors(call: Call) -> Callable[..., Any]:
 def linked_silu(monkeypatch: pytest.MonkeyPatch) -> None:
     def rules(op: OpOverload) -> Iterator[Rule]:
         if op is aten.silu.default:
-            yield linked(op, only_vectors)
+            yield make_rule(op, Linkable(only_vectors))
         elif op is OPAQUE:
             yield Rule(op, lambda x: NotImplemented, "own", "declines every call")
 
@@ -67,7 +68,7 @@ def vectors_alone(call: Call) -> Callable[..., Any]:
 
 def test_a_call_that_a_linked_rule_leaves_goes_to_the_rules_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def rules(op: OpOverload) -> Iterator[Rule]:
-        return iter([linked(op, vectors_alone)]) if op is aten.silu.default else our_rules(op)
+        return iter([make_rule(op, Linkable(vectors_alone))]) if op is aten.silu.default else our_rules(op)
 
     monkeypatch.setattr("eagerdecomp.planner.planner.our_rules", rules)
     vector, matrix = torch.arange(3.0), torch.arange(4.0).view(2, 2)
@@ -83,7 +84,7 @@ def test_a_call_that_a_linked_rule_leaves_goes_to_the_rules_behind_it(monkeypatc
 
 
 def test_a_linked_rule_that_is_recorded_leaves_a_call_to_the_rules_behind_it() -> None:
-    rule = linked(aten.silu.default, vectors_alone)
+    rule = make_rule(aten.silu.default, Linkable(vectors_alone))
     assert rule(torch.ones(2, 2)) is NotImplemented
     assert rule(torch.zeros(2)).tolist() == [0, 0]
 

@@ -231,9 +231,9 @@ def test_indexing_by_integers_reads_no_data_and_by_a_mask_it_does() -> None:
 
 
 def test_a_rule_with_effects_is_not_recorded() -> None:
-    from eagerdecomp.rules.rule import own
+    from eagerdecomp.rules.rule import make_rule
 
-    rule = own(aten.silu.default, lambda x: x * 2, effects=True)
+    rule = make_rule(aten.silu.default, lambda x: x * 2, effects=True, recorded=True)
     recording, _, result = record(aten.silu.default, X, rules=[rule])
     assert recording.program is None
     assert recording.why_not == f"{rule} has effects beside its calls"

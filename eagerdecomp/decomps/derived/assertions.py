@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
 
+@rule(aten._assert_async.default, aten._assert_async.msg, recorded=True, effects=True)
 def _assert_async(self: Tensor, assert_msg: str = "Expected Tensor with single nonzero value, but got zero") -> None:
     if self.numel() != 1:
         count = "more than one value" if self.numel() else "no values"
@@ -22,11 +21,13 @@ def _assert_async(self: Tensor, assert_msg: str = "Expected Tensor with single n
         raise RuntimeError(assert_msg)
 
 
+@rule(aten._functional_assert_async.msg, recorded=True, effects=True)
 def _functional_assert_async(self: Tensor, assert_msg: str, dep_token: Tensor) -> Any:
     _assert_async(self, assert_msg)
     return aten.clone.default(dep_token)
 
 
+@rule(aten._make_dep_token.default, recorded=True)
 def _make_dep_token(
     *,
     dtype: torch.dtype | None = None,
@@ -38,11 +39,3 @@ def _make_dep_token(
     return aten.empty.memory_format(
         [], dtype=dtype, layout=layout, device=device, pin_memory=pin_memory, memory_format=memory_format
     )
-
-
-RULES: tuple[Rule, ...] = (
-    own(aten._assert_async.default, _assert_async, effects=True),
-    own(aten._assert_async.msg, _assert_async, effects=True),
-    own(aten._functional_assert_async.msg, _functional_assert_async, effects=True),
-    own(aten._make_dep_token.default, _make_dep_token),
-)

@@ -16,7 +16,8 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload, overload
 from eagerdecomp.ops.schema import facts_of, functional_twin
-from eagerdecomp.rules.rule import Call, Rule, linked
+from eagerdecomp.rules.link import Call, Linkable
+from eagerdecomp.rules.rule import Rule, make_rule
 from eagerdecomp.rules.writeback import block_cutter, check_overlap, columns_in_blocks, functional_of, list_writer, out_writer
 
 __all__ = ["rules_for"]
@@ -315,7 +316,7 @@ def _list_rule(op: OpOverload, packet: str, one: OpOverload) -> Rule:
 
         return (_written(op, packet, one, call) or in_place) if writes else run
 
-    return linked(op, link)
+    return make_rule(op, Linkable(link))
 
 
 def _written(op: OpOverload, packet: str, one: OpOverload, call: Call) -> Callable[..., None] | None:
@@ -350,7 +351,7 @@ def _out_rule(op: OpOverload, twin: OpOverload) -> Rule:
 
         return run
 
-    return linked(op, link)
+    return make_rule(op, Linkable(link))
 
 
 def rules_for(op: OpOverload) -> Iterator[Rule]:

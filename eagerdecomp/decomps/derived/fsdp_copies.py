@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.rules.rule import Call, Rule, linked
+from eagerdecomp.rules.link import Call, Linkable
+from eagerdecomp.rules.rule import Rule, make_rule
 
 __all__ = ["rules_for"]
 
@@ -24,7 +25,7 @@ def rules_for(op: OpOverload) -> Iterator[Rule]:
     link = _LINKS.get(op._schema.name)
     if link is not None:
         # With effects: schemas leave out that buffers are written, and that results are views of them.
-        yield linked(op, link, effects=True)
+        yield make_rule(op, Linkable(link), effects=True)
 
 
 def _all_gather_copy_in(call: Call) -> Callable[..., Any]:

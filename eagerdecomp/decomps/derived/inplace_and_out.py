@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -17,8 +16,10 @@ from eagerdecomp.eager.out_quirks import OutQuirks, OutStrides, out_quirks, posi
 from eagerdecomp.eager.promotion import can_cast
 from eagerdecomp.eager.promotion import computed_in as type_of_operands
 from eagerdecomp.eager.strides import lies_in_lines
+from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite, settled_by_out
-from eagerdecomp.rules.rule import Call, Rule, linked
+from eagerdecomp.rules.link import Call, Linkable
+from eagerdecomp.rules.rule import Rule, make_rule
 from eagerdecomp.rules.writeback import (
     by_a_kernel,
     check_apart,
@@ -43,14 +44,14 @@ def rules_for(op: OpOverload) -> Iterator[Rule]:
     if facts.is_out and is_composite(op) and not out_quirks(op).ignores_out:
         return  # C++ composes it of others, which lay `out` out and refuse it; that comes with torch's other rules
     if facts.is_out and settled_by_out(op, twin):
-        yield linked(op, _factory_linker(op, twin), source="schema")
+        yield make_rule(op, Linkable(_factory_linker(op, twin)), source="schema")
     elif facts.is_out and facts.arguments[facts.mutated[0]].is_list:
         if len(facts.mutated) == 1:
-            yield linked(op, _list_linker(op, twin), source="schema")
+            yield make_rule(op, Linkable(_list_linker(op, twin)), source="schema")
     elif facts.is_out:
-        yield linked(op, _out_linker(op, twin), source="schema")
+        yield make_rule(op, Linkable(_out_linker(op, twin)), source="schema")
     elif facts.is_inplace and len(facts.mutated) == 1 and not facts.arguments[0].is_list:
-        yield linked(op, _inplace_linker(op, twin), source="schema")
+        yield make_rule(op, Linkable(_inplace_linker(op, twin)), source="schema")
 
 
 def _inplace_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
@@ -225,11 +226,9 @@ def _renormed(
 
 
 def _warn_of_expanded(name: str, example: str) -> None:
-    warnings.warn(
+    warn_caller(
         f"Use of {name} on expanded tensors is deprecated. Please clone() the tensor before performing this operation. "
-        f"This also applies to advanced indexing e.g. {example}",
-        UserWarning,
-        stacklevel=6,
+        f"This also applies to advanced indexing e.g. {example}"
     )
 
 
@@ -413,10 +412,8 @@ def _factory_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callab
 
 
 def _warn_of_arange(target: Tensor, result: Tensor) -> None:
-    warnings.warn(
+    warn_caller(
         f"The number of elements in the out tensor of shape {list(target.shape)} is {target.numel()} which does not match the "
         f"computed number of elements {result.numel()}. Note that this may occur as a result of rounding error. "
-        f"The out tensor will be resized to a tensor of shape ({result.numel()},).",
-        UserWarning,
-        stacklevel=4,
+        f"The out tensor will be resized to a tensor of shape ({result.numel()},)."
     )

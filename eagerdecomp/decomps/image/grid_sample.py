@@ -19,9 +19,7 @@ from torch import Tensor
 
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, in_type, number_like, widened
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -412,6 +410,7 @@ def _check_shapes(input: Tensor, grid: Tensor, mode: int, dims: int) -> None:
 _SCALAR_SAMPLER, _SCALAR_SAMPLER_BACKWARD = _sampler(2, vectorized=False), _sampler_backward(2, vectorized=False)
 
 
+@rule(aten._grid_sampler_2d_cpu_fallback.default, recorded=True)
 def _fallback(input: Tensor, grid: Tensor, *options: Any) -> Any:
     """The scalar kernel of planes, which computes like that of volumes and takes float32 only."""
     _check_shapes(input, grid, options[0], 2)
@@ -422,6 +421,7 @@ def _fallback(input: Tensor, grid: Tensor, *options: Any) -> Any:
     return _SCALAR_SAMPLER(input, grid, *options)
 
 
+@rule(aten._grid_sampler_2d_cpu_fallback_backward.default, recorded=True)
 def _fallback_backward(grad_output: Tensor, input: Tensor, grid: Tensor, *options: Any) -> Any:
     _check_shapes(input, grid, options[0], 2)
     if not grad_output.numel():
@@ -458,6 +458,7 @@ def _from_minus_one(theta: Tensor, steps: int, align_corners: bool) -> Tensor:
     return in_type(aten.div.Scalar(aten.mul.Scalar(between, steps - 1), steps), theta.dtype)
 
 
+@rule(aten.affine_grid_generator.default, recorded=True)
 def _affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool) -> Any:
     """The homogeneous coordinates of all pixels, [N, pixels, dimensions + 1], times the transposed maps: ATen's two steps."""
     if len(size) not in (4, 5):
@@ -478,12 +479,7 @@ def _affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool) -> Any
     return aten.view.default(mapped, [batch, *spatial, dims])
 
 
-RULES: tuple[Rule, ...] = (
-    own(aten.affine_grid_generator.default, _affine_grid),
-    own(aten.grid_sampler_2d.default, _sampler(2, vectorized=True)),
-    own(aten.grid_sampler_3d.default, _sampler(3, vectorized=False)),
-    own(aten.grid_sampler_2d_backward.default, _sampler_backward(2, vectorized=True)),
-    own(aten.grid_sampler_3d_backward.default, _sampler_backward(3, vectorized=False)),
-    own(aten._grid_sampler_2d_cpu_fallback.default, _fallback),
-    own(aten._grid_sampler_2d_cpu_fallback_backward.default, _fallback_backward),
-)
+rule(aten.grid_sampler_2d.default, recorded=True)(_sampler(2, vectorized=True))
+rule(aten.grid_sampler_3d.default, recorded=True)(_sampler(3, vectorized=False))
+rule(aten.grid_sampler_2d_backward.default, recorded=True)(_sampler_backward(2, vectorized=True))
+rule(aten.grid_sampler_3d_backward.default, recorded=True)(_sampler_backward(3, vectorized=False))

@@ -31,9 +31,7 @@ from eagerdecomp.decomps.math.pool_windows import (
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import dimension_error, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -364,6 +362,7 @@ def _check_fraction_volumes(grad: Tensor, self: Tensor, output_size: Sequence[in
 # -- averages -----------------------------------------------------------------------------------------------------
 
 
+@rule(aten.avg_pool3d_backward.default, recorded=True)
 def _avg_pool3d_backward(
     grad_output: Tensor,
     self: Tensor,
@@ -501,28 +500,23 @@ def _max_unpool(dims: int) -> Callable[..., Any]:
     return run
 
 
-RULES: tuple[Rule, ...] = (
-    own(aten.adaptive_max_pool2d.default, _adaptive_max_pool(2, "adaptive_max_pool2d")),
-    own(aten.adaptive_max_pool3d.default, _adaptive_max_pool(3, "adaptive_max_pool3d_cpu")),
-    own(
-        aten.adaptive_max_pool2d_backward.default,
-        _adaptive_max_pool_backward(2, "grad_output", "adaptive_max_pooling2d_backward"),
-    ),
-    own(
-        aten.adaptive_max_pool3d_backward.default,
-        _adaptive_max_pool_backward(3, "gradOutput", "adaptive_max_pool3d_backward"),
-    ),
-    own(aten.max_pool2d_with_indices.default, _max_pool(2)),
-    own(aten.max_pool3d_with_indices.default, _max_pool(3)),
-    own(aten.max_pool2d_with_indices_backward.default, _max_pool_backward(2)),
-    own(aten.max_pool3d_with_indices_backward.default, _max_pool_backward(3)),
-    own(aten.fractional_max_pool2d.default, _fractional_max_pool(2)),
-    own(aten.fractional_max_pool3d.default, _fractional_max_pool(3)),
-    own(aten.fractional_max_pool2d_backward.default, _fractional_max_pool_backward(2)),
-    own(aten.fractional_max_pool3d_backward.default, _fractional_max_pool_backward(3)),
-    own(aten.avg_pool3d_backward.default, _avg_pool3d_backward),
-    own(aten._adaptive_avg_pool2d_backward.default, _adaptive_avg_pool_backward(2, "adaptive_avg_pool2d_backward")),
-    own(aten._adaptive_avg_pool3d_backward.default, _adaptive_avg_pool_backward(3, "adaptive_avg_pool3d_backward_cpu")),
-    own(aten.max_unpool2d.default, _max_unpool(2)),
-    own(aten.max_unpool3d.default, _max_unpool(3)),
+rule(aten.adaptive_max_pool2d.default, recorded=True)(_adaptive_max_pool(2, "adaptive_max_pool2d"))
+rule(aten.adaptive_max_pool3d.default, recorded=True)(_adaptive_max_pool(3, "adaptive_max_pool3d_cpu"))
+rule(aten.adaptive_max_pool2d_backward.default, recorded=True)(
+    _adaptive_max_pool_backward(2, "grad_output", "adaptive_max_pooling2d_backward")
 )
+rule(aten.adaptive_max_pool3d_backward.default, recorded=True)(
+    _adaptive_max_pool_backward(3, "gradOutput", "adaptive_max_pool3d_backward")
+)
+rule(aten.max_pool2d_with_indices.default, recorded=True)(_max_pool(2))
+rule(aten.max_pool3d_with_indices.default, recorded=True)(_max_pool(3))
+rule(aten.max_pool2d_with_indices_backward.default, recorded=True)(_max_pool_backward(2))
+rule(aten.max_pool3d_with_indices_backward.default, recorded=True)(_max_pool_backward(3))
+rule(aten.fractional_max_pool2d.default, recorded=True)(_fractional_max_pool(2))
+rule(aten.fractional_max_pool3d.default, recorded=True)(_fractional_max_pool(3))
+rule(aten.fractional_max_pool2d_backward.default, recorded=True)(_fractional_max_pool_backward(2))
+rule(aten.fractional_max_pool3d_backward.default, recorded=True)(_fractional_max_pool_backward(3))
+rule(aten._adaptive_avg_pool2d_backward.default, recorded=True)(_adaptive_avg_pool_backward(2, "adaptive_avg_pool2d_backward"))
+rule(aten._adaptive_avg_pool3d_backward.default, recorded=True)(_adaptive_avg_pool_backward(3, "adaptive_avg_pool3d_backward_cpu"))
+rule(aten.max_unpool2d.default, recorded=True)(_max_unpool(2))
+rule(aten.max_unpool3d.default, recorded=True)(_max_unpool(3))

@@ -13,14 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.decomps.math.interpolation import check_gradient, in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import in_type, widened
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -270,29 +269,81 @@ def _answer(grad: Tensor, grad_output: Tensor, formed: bool) -> Tensor:
     return in_format_of(in_type(grad, grad_output.dtype), grad_output if formed else None)
 
 
+def _by_vec(op: OpOverload, vec: OpOverload, flags: int) -> None:
+    """An upsampling by its ``.vec`` form, which Core ATen has, and which takes sizes or scales but not both."""
+
+    @rule(op)
+    def by_vec(self: Tensor, output_size: Sequence[int], *rest: Any, **named: Any) -> Any:
+        corners, scales = rest[:flags], rest[flags:]
+        if named or self.dim() != 4 or len(output_size) != 2 or not self.size(1):
+            return op(self, output_size, *rest, **named)
+        (height, width), (tall, wide) = self.shape[2:], output_size
+        if min(height, width, tall, wide) < 1:
+            raise RuntimeError(
+                "Input and output sizes should be greater than 0, "
+                f"but got input (H: {height}, W: {width}) output (H: {tall}, W: {wide})"
+            )
+        if not any(scales) or (corners and corners[0]):
+            return vec(self, output_size, *corners, None)
+        sizes = zip(self.shape[2:], scales, output_size, strict=False)
+        if len(scales) == 2 and all(scales) and all(int(size * scale) == count for size, scale, count in sizes):
+            return vec(self, None, *corners, list(scales))
+        return op(self, output_size, *rest)
+
+
+@rule(aten.upsample_nearest2d_backward.default)
+def _upsample_nearest2d_backward(
+    grad_output: Tensor,
+    output_size: Sequence[int],
+    input_size: Sequence[int],
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+) -> Any:
+    """Of an image made larger by powers of two, whose ratio no type rounds, each element has a tile of the gradient to itself."""
+    if len(output_size) != 2 or len(input_size) != 4 or list(grad_output.shape) != [*input_size[:2], *output_size]:
+        return NotImplemented
+    batch, channels, height, width = input_size
+    tall, wide = output_size[0] // (height or 1), output_size[1] // (width or 1)
+    if (
+        tall not in (2, 4, 8)
+        or wide not in (2, 4, 8)
+        or [height * tall, width * wide] != list(output_size)
+        or scales_h not in (None, tall)
+        or scales_w not in (None, wide)
+        or not grad_output.numel()
+        or not grad_output.dtype.is_floating_point
+        or suggested_memory_format(grad_output) is not torch.contiguous_format
+    ):
+        return NotImplemented
+    if not grad_output.is_contiguous():
+        grad_output = aten.clone.default(grad_output, memory_format=torch.contiguous_format)
+    return aten.sum.dim_IntList(aten.view.default(grad_output, [batch, channels, height, tall, width, wide]), [3, 5])
+
+
 _BILINEAR = _weighted("upsample_bilinear2d_channels_last", _linear, 2)
 
-RULES: tuple[Rule, ...] = (
-    own(aten.upsample_nearest1d.default, _nearest(False, 1)),
-    own(aten.upsample_nearest2d.default, _nearest(False, 2)),
-    own(aten.upsample_nearest2d.vec, _vec(_nearest(False, 2))),
-    own(aten.upsample_nearest3d.default, _nearest(False, 3)),
-    own(aten._upsample_nearest_exact1d.default, _nearest(True, 1)),
-    own(aten._upsample_nearest_exact2d.default, _nearest(True, 2)),
-    own(aten._upsample_nearest_exact3d.default, _nearest(True, 3)),
-    own(aten.upsample_linear1d.default, _weighted("compute_indices_weights_linear", _linear, 1)),
-    own(aten.upsample_bilinear2d.default, _BILINEAR),
-    own(aten.upsample_bilinear2d.vec, _vec(_BILINEAR)),
-    own(aten.upsample_trilinear3d.default, _weighted("compute_indices_weights_linear", _linear, 3)),
-    own(aten.upsample_bicubic2d.default, _weighted("compute_indices_weights_cubic", _cubic, 2)),
-    own(aten.upsample_nearest1d_backward.default, _nearest_gradient(False)),
-    own(aten.upsample_nearest2d_backward.default, _nearest_gradient(False)),
-    own(aten.upsample_nearest3d_backward.default, _nearest_gradient(False, formed=False)),
-    own(aten._upsample_nearest_exact1d_backward.default, _nearest_gradient(True)),
-    own(aten._upsample_nearest_exact2d_backward.default, _nearest_gradient(True)),
-    own(aten._upsample_nearest_exact3d_backward.default, _nearest_gradient(True, formed=False)),
-    own(aten.upsample_linear1d_backward.default, _weighted_gradient(_linear)),
-    own(aten.upsample_bilinear2d_backward.default, _weighted_gradient(_linear)),
-    own(aten.upsample_trilinear3d_backward.default, _weighted_gradient(_linear)),
-    own(aten.upsample_bicubic2d_backward.default, _weighted_gradient(_cubic, formed=False)),
-)
+rule(aten.upsample_nearest1d.default, recorded=True)(_nearest(False, 1))
+rule(aten.upsample_nearest2d.default, recorded=True)(_nearest(False, 2))
+rule(aten.upsample_nearest2d.vec, recorded=True)(_vec(_nearest(False, 2)))
+rule(aten.upsample_nearest3d.default, recorded=True)(_nearest(False, 3))
+rule(aten._upsample_nearest_exact1d.default, recorded=True)(_nearest(True, 1))
+rule(aten._upsample_nearest_exact2d.default, recorded=True)(_nearest(True, 2))
+rule(aten._upsample_nearest_exact3d.default, recorded=True)(_nearest(True, 3))
+rule(aten.upsample_linear1d.default, recorded=True)(_weighted("compute_indices_weights_linear", _linear, 1))
+rule(aten.upsample_bilinear2d.default, recorded=True)(_BILINEAR)
+rule(aten.upsample_bilinear2d.vec, recorded=True)(_vec(_BILINEAR))
+rule(aten.upsample_trilinear3d.default, recorded=True)(_weighted("compute_indices_weights_linear", _linear, 3))
+rule(aten.upsample_bicubic2d.default, recorded=True)(_weighted("compute_indices_weights_cubic", _cubic, 2))
+rule(aten.upsample_nearest1d_backward.default, recorded=True)(_nearest_gradient(False))
+rule(aten.upsample_nearest2d_backward.default, recorded=True)(_nearest_gradient(False))
+rule(aten.upsample_nearest3d_backward.default, recorded=True)(_nearest_gradient(False, formed=False))
+rule(aten._upsample_nearest_exact1d_backward.default, recorded=True)(_nearest_gradient(True))
+rule(aten._upsample_nearest_exact2d_backward.default, recorded=True)(_nearest_gradient(True))
+rule(aten._upsample_nearest_exact3d_backward.default, recorded=True)(_nearest_gradient(True, formed=False))
+rule(aten.upsample_linear1d_backward.default, recorded=True)(_weighted_gradient(_linear))
+rule(aten.upsample_bilinear2d_backward.default, recorded=True)(_weighted_gradient(_linear))
+rule(aten.upsample_trilinear3d_backward.default, recorded=True)(_weighted_gradient(_linear))
+rule(aten.upsample_bicubic2d_backward.default, recorded=True)(_weighted_gradient(_cubic, formed=False))
+
+_by_vec(aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec, 0)
+_by_vec(aten.upsample_bilinear2d.default, aten.upsample_bilinear2d.vec, 1)

@@ -20,9 +20,7 @@ from eagerdecomp.decomps.math.interpolation import check_gradient, in_bytes, rat
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import in_type
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -211,11 +209,11 @@ def _check_real(name: str, x: Tensor) -> None:
 
 # 57 to 87 calls: each of two dimensions builds windows of its own, some 25 calls on a row of numbers; the cubic's and Lanczos's
 # weights take 10 more, rounding those of bytes 9.
-RULES: tuple[Rule, ...] = (
-    own(aten._upsample_bilinear2d_aa.default, _forward(LINEAR)),
-    own(aten._upsample_bicubic2d_aa.default, _forward(CUBIC)),
-    own(aten._upsample_lanczos2d_aa.default, _forward(LANCZOS)),
-    own(aten._upsample_bilinear2d_aa_backward.default, _gradient(LINEAR, "upsample_bilinear2d_aa_backward_cpu", formed=True)),
-    own(aten._upsample_bicubic2d_aa_backward.default, _gradient(CUBIC, "upsample_bicubic2d_aa_backward_cpu")),
-    own(aten._upsample_lanczos2d_aa_backward.default, _gradient(LANCZOS, "upsample_lanczos2d_aa_backward_cpu")),
+rule(aten._upsample_bilinear2d_aa.default, recorded=True)(_forward(LINEAR))
+rule(aten._upsample_bicubic2d_aa.default, recorded=True)(_forward(CUBIC))
+rule(aten._upsample_lanczos2d_aa.default, recorded=True)(_forward(LANCZOS))
+rule(aten._upsample_bilinear2d_aa_backward.default, recorded=True)(
+    _gradient(LINEAR, "upsample_bilinear2d_aa_backward_cpu", formed=True)
 )
+rule(aten._upsample_bicubic2d_aa_backward.default, recorded=True)(_gradient(CUBIC, "upsample_bicubic2d_aa_backward_cpu"))
+rule(aten._upsample_lanczos2d_aa_backward.default, recorded=True)(_gradient(LANCZOS, "upsample_lanczos2d_aa_backward_cpu"))

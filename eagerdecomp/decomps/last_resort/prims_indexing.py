@@ -22,14 +22,12 @@ from eagerdecomp.decomps.math.one_hot_indexing import (
     taken,
     writers,
 )
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import iterator_strides
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import FLOAT8, HALF, RARE, WIDE_UNSIGNED, number_like
 from eagerdecomp.eager.strides import in_order, memory_order
-from eagerdecomp.rules.rule import Rule, on_prims
-
-__all__ = ["RULES"]
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -366,10 +364,12 @@ def _picked(self: Tensor, indices: Sequence[Tensor | None], check: bool) -> Any:
     return indexed.laid_out(indexed.from_rows(rows), self)
 
 
+@rule(aten.index.Tensor, recorded=True, source="prims")
 def _index(self: Tensor, indices: Sequence[Tensor | None]) -> Any:
     return _picked(self, indices, True)
 
 
+@rule(aten._unsafe_index.Tensor, recorded=True, source="prims")
 def _unsafe_index(self: Tensor, indices: Sequence[Tensor | None]) -> Any:
     return _picked(self, indices, False)
 
@@ -409,10 +409,12 @@ def _put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumul
     return _laid_out_as(indexed.back(result), self)
 
 
+@rule(aten.index_put.default, recorded=True, source="prims")
 def _index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
     return _put(self, indices, values, accumulate, True)
 
 
+@rule(aten._unsafe_index_put.default, recorded=True, source="prims")
 def _unsafe_index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
     return _put(self, indices, values, accumulate, False)
 
@@ -475,16 +477,10 @@ def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Any:
 
 _ELEMENTS, _NUMBER, _REDUCE = "scatter_gather_tensor_cpu", "scatter_gather_scalar_cpu", "scatter_gather_tensor_cpu_reduce"
 
-RULES: tuple[Rule, ...] = (
-    on_prims(aten.gather.default, refusing_types(_ELEMENTS, RARE, _gather)),
-    on_prims(aten.scatter.src, refusing_types(_ELEMENTS, RARE, _scatter)),
-    on_prims(aten.scatter.value, refusing_types(_NUMBER, RARE, _scatter_value)),
-    on_prims(aten.scatter_add.default, refusing_types(_ELEMENTS, RARE, _scatter_add)),
-    on_prims(aten.scatter_reduce.two, refusing_types(_REDUCE, RARE, _scatter_reduce)),
-    on_prims(aten.index.Tensor, _index),
-    on_prims(aten._unsafe_index.Tensor, _unsafe_index),
-    on_prims(aten.index_put.default, _index_put),
-    on_prims(aten._unsafe_index_put.default, _unsafe_index_put),
-    on_prims(aten.nonzero.default, refusing_types("nonzero_count_cpu", RARE - {torch.complex32}, _nonzero)),
-    on_prims(aten.masked_scatter.default, refusing_types("masked_scatter", RARE, _masked_scatter)),
-)
+rule(aten.gather.default, recorded=True, source="prims")(refusing_types(_ELEMENTS, RARE, _gather))
+rule(aten.scatter.src, recorded=True, source="prims")(refusing_types(_ELEMENTS, RARE, _scatter))
+rule(aten.scatter.value, recorded=True, source="prims")(refusing_types(_NUMBER, RARE, _scatter_value))
+rule(aten.scatter_add.default, recorded=True, source="prims")(refusing_types(_ELEMENTS, RARE, _scatter_add))
+rule(aten.scatter_reduce.two, recorded=True, source="prims")(refusing_types(_REDUCE, RARE, _scatter_reduce))
+rule(aten.nonzero.default, recorded=True, source="prims")(refusing_types("nonzero_count_cpu", RARE - {torch.complex32}, _nonzero))
+rule(aten.masked_scatter.default, recorded=True, source="prims")(refusing_types("masked_scatter", RARE, _masked_scatter))

@@ -10,9 +10,7 @@ from torch import Tensor
 from eagerdecomp.decomps.math.one_hot_indexing import in_blocks
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import FLOAT8, HALF, RARE
-from eagerdecomp.rules.rule import Rule, on_prims
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -43,6 +41,7 @@ def _check_types(left: Tensor, right: Tensor, name: str) -> None:
         raise not_implemented(name, left.dtype)
 
 
+@rule(aten.mm.default, recorded=True, source="prims")
 def _mm(self: Tensor, mat2: Tensor) -> Any:
     for given, name in ((self, "self"), (mat2, "mat2")):
         if given.dim() != 2:
@@ -54,6 +53,7 @@ def _mm(self: Tensor, mat2: Tensor) -> Any:
     return NotImplemented if self.dtype in FLOAT8 else _product(self, mat2)
 
 
+@rule(aten.bmm.default, recorded=True, source="prims")
 def _bmm(self: Tensor, mat2: Tensor) -> Any:
     for given, name in ((self, "batch1"), (mat2, "batch2")):
         if given.dim() != 3:
@@ -65,9 +65,3 @@ def _bmm(self: Tensor, mat2: Tensor) -> Any:
         )
     _check_types(self, mat2, "bmm")
     return NotImplemented if self.dtype in FLOAT8 else _product(self, mat2)
-
-
-RULES: tuple[Rule, ...] = (
-    on_prims(aten.mm.default, _mm),
-    on_prims(aten.bmm.default, _bmm),
-)

@@ -13,9 +13,7 @@ from eagerdecomp.decomps.math.one_hot_indexing import along, positions, refusing
 from eagerdecomp.decomps.math.pool_windows import check_pool, check_pooled, each_dimension, window_count
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.promotion import HALF, number_like
-from eagerdecomp.rules.rule import Rule, on_prims
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -160,10 +158,14 @@ _BUT_LONG = frozenset(
 )
 _BUT_FLOATS = _BUT_LONG | {torch.int64}
 
-RULES: tuple[Rule, ...] = (
-    on_prims(aten.avg_pool2d.default, refusing_types("avg_pool2d", _BUT_LONG, _average(2))),
-    on_prims(aten.avg_pool3d.default, refusing_types("avg_pool3d_out_frame", _BUT_LONG, _average(3))),
-    on_prims(aten.avg_pool2d_backward.default, refusing_types("avg_pool2d_backward", _BUT_LONG, _average_backward)),
-    on_prims(aten._adaptive_avg_pool2d.default, refusing_types("adaptive_avg_pool2d", _BUT_FLOATS, _adaptive(2))),
-    on_prims(aten._adaptive_avg_pool3d.default, refusing_types("adaptive_avg_pool3d_cpu", _BUT_FLOATS, _adaptive(3))),
+rule(aten.avg_pool2d.default, recorded=True, source="prims")(refusing_types("avg_pool2d", _BUT_LONG, _average(2)))
+rule(aten.avg_pool3d.default, recorded=True, source="prims")(refusing_types("avg_pool3d_out_frame", _BUT_LONG, _average(3)))
+rule(aten.avg_pool2d_backward.default, recorded=True, source="prims")(
+    refusing_types("avg_pool2d_backward", _BUT_LONG, _average_backward)
+)
+rule(aten._adaptive_avg_pool2d.default, recorded=True, source="prims")(
+    refusing_types("adaptive_avg_pool2d", _BUT_FLOATS, _adaptive(2))
+)
+rule(aten._adaptive_avg_pool3d.default, recorded=True, source="prims")(
+    refusing_types("adaptive_avg_pool3d_cpu", _BUT_FLOATS, _adaptive(3))
 )

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.strides import in_order
-from eagerdecomp.rules.rule import Rule, on_prims
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 prims = torch.ops.prims
@@ -21,6 +19,7 @@ prims = torch.ops.prims
 # -- random numbers -----------------------------------------------------------------------------------------------
 
 
+@rule(aten.rand.default, recorded=True, source="prims")
 def _rand(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool | None = None) -> Any:
     if layout not in (None, torch.strided) or pin_memory:
         return NotImplemented
@@ -51,6 +50,7 @@ def _scaled(x: Tensor, normalization: int, count: int) -> Tensor:
     return aten.mul.Scalar(x, 1 / math.sqrt(count) if normalization == 1 else 1 / count)  # type: ignore[no-any-return]
 
 
+@rule(aten._fft_r2c.default, recorded=True, source="prims")
 def _r2c(self: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
     if not self.dtype.is_floating_point:
         raise RuntimeError("Expected self.is_floating_point() to be true, but got false.")
@@ -60,6 +60,7 @@ def _r2c(self: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -
     return _scaled(prims.fft_r2c.default(self, dim=list(dim), onesided=onesided), normalization, count)
 
 
+@rule(aten._fft_c2r.default, recorded=True, source="prims")
 def _c2r(self: Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
     if not self.is_complex():
         raise RuntimeError("Expected self.is_complex() to be true, but got false.")
@@ -67,10 +68,3 @@ def _c2r(self: Tensor, dim: Sequence[int], normalization: int, last_dim_size: in
         return NotImplemented
     count = math.prod(self.size(one) for one in dim[:-1]) * last_dim_size
     return _scaled(prims.fft_c2r.default(self, dim=list(dim), last_dim_size=last_dim_size), normalization, count)
-
-
-RULES: tuple[Rule, ...] = (
-    on_prims(aten.rand.default, _rand),
-    on_prims(aten._fft_r2c.default, _r2c),
-    on_prims(aten._fft_c2r.default, _c2r),
-)

@@ -12,9 +12,7 @@ from eagerdecomp.decomps.math.one_hot_indexing import along, in_blocks, position
 from eagerdecomp.eager.checks.arguments import check_topk
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.promotion import WIDE_UNSIGNED, number_like
-from eagerdecomp.rules.rule import Rule, on_prims
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -125,6 +123,7 @@ def _sort(self: Tensor, dim: int = -1, descending: bool = False) -> Any:
     return taken(self, dim, order), order
 
 
+@rule(aten.topk.default, recorded=True, source="prims")
 def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     dim = _wrapped(dim, self.dim())
     check_topk(self, k, dim)
@@ -138,11 +137,8 @@ def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return taken(self, dim, order), aten.clone.default(order)
 
 
-RULES: tuple[Rule, ...] = (
-    on_prims(aten.max.dim, _extreme_with_place(aten.amax.default, "max")),
-    on_prims(aten.min.dim, _extreme_with_place(aten.amin.default, "min")),
-    on_prims(aten.argmax.default, _argument(aten.amax.default, "argmax")),
-    on_prims(aten.argmin.default, _argument(aten.amin.default, "argmin")),
-    on_prims(aten.sort.default, laid_out(_sort, dict.fromkeys((0, 1), as_operands(1, promotes=False)))),
-    on_prims(aten.topk.default, _topk),
-)
+rule(aten.max.dim, recorded=True, source="prims")(_extreme_with_place(aten.amax.default, "max"))
+rule(aten.min.dim, recorded=True, source="prims")(_extreme_with_place(aten.amin.default, "min"))
+rule(aten.argmax.default, recorded=True, source="prims")(_argument(aten.amax.default, "argmax"))
+rule(aten.argmin.default, recorded=True, source="prims")(_argument(aten.amin.default, "argmin"))
+rule(aten.sort.default, recorded=True, source="prims")(laid_out(_sort, dict.fromkeys((0, 1), as_operands(1, promotes=False))))

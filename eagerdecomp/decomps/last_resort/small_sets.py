@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -56,11 +56,43 @@ from eagerdecomp.eager.checks.arguments import check_topk
 from eagerdecomp.eager.layouts import all_row_major, as_operands, iterator_strides, laid_out
 from eagerdecomp.eager.messages import dimension_error, not_implemented
 from eagerdecomp.eager.promotion import HALF, computed_in, floating, in_type
-from eagerdecomp.rules.rule import Rule, place_of
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _small(*ops: OpOverload) -> Callable[[_F], _F]:
+    """`rule` for sets that lack an op of Core ATen: a function of two tensors gets tensors alone, and its result their strides."""
+
+    def decorate(fn: _F) -> _F:
+        for op in ops:
+            arguments = op._schema.arguments
+            two_tensors = len(arguments) > 1 and all(str(one.type) == "Tensor" for one in arguments[:2])
+            run = laid_out(_with_numbers(fn), {0: _as_both}) if two_tensors and op is not aten.mm.default else fn
+            rule(op, recorded=True, source="small")(run)
+        return fn
+
+    return decorate
+
+
+def _as_both(result: Tensor, self: Any, other: Any, **named: Any) -> Sequence[int] | None:
+    operands = [one for one in (self, other) if isinstance(one, Tensor)]
+    return None if all_row_major(operands) else iterator_strides(result.shape, operands, computed_in([self, other]))
+
+
+def _with_numbers(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Rules hand numbers to overloads for tensors, as the dispatcher takes them."""
+
+    def run(self: Any, other: Any, *more: Any, **named: Any) -> Any:
+        if not isinstance(other, Tensor):
+            other = as_operand(self, other)
+        elif not isinstance(self, Tensor):
+            self = as_operand(other, self)
+        return fn(self, other, *more, **named)
+
+    return run
 
 
 def _by_tensor(op: OpOverload) -> Callable[..., Any]:
@@ -72,6 +104,7 @@ def _by_tensor(op: OpOverload) -> Callable[..., Any]:
     return run
 
 
+@_small(aten.reciprocal.default)
 def _reciprocal(self: Tensor) -> Any:
     return aten.div.Tensor(as_number(1, self, floating(self.dtype)), self) if is_real(self.dtype) else NotImplemented
 
@@ -110,10 +143,12 @@ def _sigmoid(x: Tensor) -> Tensor:
     return result
 
 
+@_small(aten.pow.Scalar)
 def _pow_number(self: Any, exponent: Tensor) -> Any:
     return aten.pow.Tensor_Tensor(as_number(self, exponent, computed_in([exponent, self])), exponent)
 
 
+@_small(aten.pow.Tensor_Scalar)
 def _pow_by_number(self: Tensor, exponent: Any) -> Any:
     """Of floats, the exponents that eager has a formula for by that formula."""
     if is_whole(self.dtype) and isinstance(exponent, int) and exponent < 0:
@@ -139,12 +174,14 @@ _POWERS: dict[Any, Callable[[Tensor], Any]] = {
 # -- rounding and remainders ------------------------------------------------------------------------------------------------
 
 
+@_small(aten.ceil.default)
 def _ceil(self: Tensor) -> Any:
     if is_whole(self.dtype):
         return aten.clone.default(self)
     return minus(aten.floor.default(minus(self))) if is_real(self.dtype) else NotImplemented
 
 
+@_small(aten.trunc.default)
 def _trunc(self: Tensor) -> Any:
     if is_whole(self.dtype):
         return aten.clone.default(self)
@@ -153,6 +190,7 @@ def _trunc(self: Tensor) -> Any:
     return aten.where.self(aten.gt.Tensor(self, as_number(0, self)), aten.floor.default(self), _ceil(self))
 
 
+@_small(aten.round.default)
 def _round(self: Tensor) -> Any:
     """To the nearest, halves to even: of the magnitude, whose fraction is exact; zeros keep their sign by being turned twice."""
     if is_whole(self.dtype):
@@ -169,6 +207,7 @@ def _round(self: Tensor) -> Any:
     return aten.where.self(above, rounded, minus(rounded))
 
 
+@_small(aten.remainder.Tensor)
 def _remainder(self: Tensor, other: Tensor) -> Any:
     """The remainder of the other sign takes one divisor more."""
     left, right, dtype = in_common(self, other)
@@ -185,6 +224,7 @@ def _remainder(self: Tensor, other: Tensor) -> Any:
     return in_type(aten.where.self(moved, aten.add.Tensor(rest, right), rest), dtype)
 
 
+@_small(aten.div.Tensor_mode)
 def _div_mode(self: Tensor, other: Tensor, *, rounding_mode: str | None) -> Any:
     left, right, dtype = in_common(self, other)
     if rounding_mode is None:
@@ -229,6 +269,7 @@ def _floor_of(left: Tensor, right: Tensor, quotient: Tensor) -> Tensor:
 # -- extremes ---------------------------------------------------------------------------------------------------------------
 
 
+@_small(aten.maximum.default)
 def _greater(self: Tensor, other: Tensor) -> Any:
     left, right, dtype = in_common(self, other)
     if not is_real(dtype):
@@ -236,6 +277,7 @@ def _greater(self: Tensor, other: Tensor) -> Any:
     return aten.where.self(aten.bitwise_or.Tensor(aten.gt.Tensor(right, left), isnan(right)), right, left)
 
 
+@_small(aten.minimum.default)
 def _less(self: Tensor, other: Tensor) -> Any:
     left, right, dtype = in_common(self, other)
     if not is_real(dtype):
@@ -249,6 +291,7 @@ def _turned(x: Tensor) -> Tensor:
     return result
 
 
+@_small(aten.amin.default)
 def _amin(self: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
     return _turned(aten.amax.default(_turned(self), dim, keepdim)) if is_real(self.dtype) else NotImplemented
 
@@ -270,10 +313,12 @@ def _first_greatest(self: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tens
     return aten.squeeze.dim(values, dim), aten.squeeze.dim(places, dim)
 
 
+@_small(aten.max.dim)
 def _max_dim(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     return _first_greatest(self, dim, keepdim) if is_real(self.dtype) else NotImplemented
 
 
+@_small(aten.min.dim)
 def _min_dim(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     if not is_real(self.dtype):
         return NotImplemented
@@ -296,6 +341,7 @@ def _arg(extreme: Callable[..., Any]) -> Callable[..., Any]:
 # -- sums and products ------------------------------------------------------------------------------------------------------
 
 
+@_small(aten.mean.dim)
 def _mean(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     kept = dtype or self.dtype
     if is_whole(kept):
@@ -318,14 +364,17 @@ def _spread(self: Tensor, dim: Sequence[int] | None, correction: Any, keepdim: b
     return in_type(spread, self.dtype), in_type(middle, self.dtype)
 
 
+@_small(aten.var.correction)
 def _var(self: Tensor, dim: Sequence[int] | None = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     return _spread(self, dim, correction, keepdim)[0] if self.dtype.is_floating_point else NotImplemented
 
 
+@_small(aten.var_mean.correction)
 def _var_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     return _spread(self, dim, correction, keepdim) if self.dtype.is_floating_point else NotImplemented
 
 
+@_small(aten.prod.dim_int)
 def _prod_dim(self: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """By halves, of which the rounding is another than eager's: floats in float64, rounded once."""
     kept = dtype or (torch.int64 if is_whole(self.dtype) else self.dtype)
@@ -347,10 +396,12 @@ def _prod_dim(self: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dty
     return aten.clone.default(result) if self.size(dim) == 1 else result
 
 
+@_small(aten.prod.default)
 def _prod(self: Tensor, *, dtype: torch.dtype | None = None) -> Any:
     return _prod_dim(aten.reshape.default(self, [-1]), 0, False, dtype=dtype)
 
 
+@_small(aten.mm.default)
 def _mm(self: Tensor, mat2: Tensor) -> Any:
     if self.dim() != 2 or mat2.dim() != 2:
         return NotImplemented
@@ -374,6 +425,7 @@ def _flip(self: Tensor, dims: Sequence[int]) -> Any:
     return aten.clone.default(self) if result is self else result
 
 
+@_small(aten.scatter.value)
 def _scatter_value(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
     if self.dtype.is_complex is False and isinstance(value, complex):
         return NotImplemented
@@ -381,6 +433,7 @@ def _scatter_value(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
     return aten.scatter.src(self, dim, index, filled)
 
 
+@_small(aten.topk.default)
 def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     check_topk(self, k, dim)
     if not self.dim():
@@ -389,90 +442,38 @@ def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return tuple(aten.clone.default(aten.slice.Tensor(x, dim, 0, k), memory_format=torch.contiguous_format) for x in ordered)
 
 
-def _small(op: OpOverload, fn: Callable[..., Any]) -> Rule:
-    arguments = op._schema.arguments
-    two_tensors = len(arguments) > 1 and all(str(one.type) == "Tensor" for one in arguments[:2])
-    run = laid_out(_with_numbers(fn), {0: _as_both}) if two_tensors and op is not aten.mm.default else fn
-    return Rule(op, run, "small", place_of(fn))
-
-
-def _as_both(result: Tensor, self: Any, other: Any, **named: Any) -> Sequence[int] | None:
-    operands = [one for one in (self, other) if isinstance(one, Tensor)]
-    return None if all_row_major(operands) else iterator_strides(result.shape, operands, computed_in([self, other]))
-
-
-def _with_numbers(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Rules hand numbers to overloads for tensors, as the dispatcher takes them."""
-
-    def run(self: Any, other: Any, *more: Any, **named: Any) -> Any:
-        if not isinstance(other, Tensor):
-            other = as_operand(self, other)
-        elif not isinstance(self, Tensor):
-            self = as_operand(other, self)
-        return fn(self, other, *more, **named)
-
-    return run
-
-
-RULES: tuple[Rule, ...] = (
-    *(
-        _small(getattr(aten, name).Scalar, _by_tensor(getattr(aten, name).Tensor))
-        for name in ("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder")
-    ),
-    _small(aten.ne.Tensor, differs),
-    _small(aten.lt.Tensor, below_other),
-    _small(aten.le.Tensor, le),
-    _small(aten.ge.Tensor, ge),
-    _small(aten.isnan.default, isnan),
-    _small(aten.bitwise_and.Tensor, both),
-    _small(aten.bitwise_xor.Tensor, xor),
-    _small(aten.sub.Tensor, less_by),
-    _small(aten.neg.default, minus),
-    _small(aten.abs.default, magnitude),
-    _small(aten.sign.default, sign_of),
-    _small(aten.reciprocal.default, _reciprocal),
-    _small(aten.rsqrt.default, _in_wide(_rsqrt)),
-    _small(aten.sigmoid.default, _in_wide(_sigmoid)),
-    _small(aten.pow.Scalar, _pow_number),
-    _small(aten.pow.Tensor_Scalar, _pow_by_number),
-    _small(aten.ceil.default, _ceil),
-    _small(aten.trunc.default, _trunc),
-    _small(aten.round.default, _round),
-    _small(aten.remainder.Tensor, _remainder),
-    _small(aten.div.Tensor_mode, _div_mode),
-    _small(aten.maximum.default, _greater),
-    _small(aten.minimum.default, _less),
-    _small(aten.amin.default, _amin),
-    _small(aten.max.dim, _max_dim),
-    _small(aten.min.dim, _min_dim),
-    _small(aten.argmax.default, _arg(_max_dim)),
-    _small(aten.argmin.default, _arg(_min_dim)),
-    _small(aten.mean.dim, _mean),
-    _small(aten.var.correction, _var),
-    _small(aten.var_mean.correction, _var_mean),
-    _small(aten.prod.dim_int, _prod_dim),
-    _small(aten.prod.default, _prod),
-    _small(aten.mm.default, _mm),
-    _small(aten.flip.default, laid_out(_flip, {0: as_operands(1)})),
-    _small(aten.scatter.value, _scatter_value),
-    _small(aten.topk.default, _topk),
-    *(
-        _small(op, rounded_once(*formulas))
-        for op, *formulas in (
-            (aten.expm1.default, expm1),
-            (aten.log1p.default, log1p, log1p_double),
-            (aten.tanh.default, tanh, tanh_double),
-            (aten.sinh.default, sinh, sinh_double),
-            (aten.cosh.default, cosh, cosh_double),
-            (aten.tan.default, tan),
-            (aten.asinh.default, asinh),
-            (aten.acosh.default, acosh, acosh_double),
-            (aten.atanh.default, atanh),
-            (aten.asin.default, asin),
-            (aten.acos.default, acos),
-            (aten.atan2.default, atan2, atan2),
-            (aten.log2.default, log_to(2)),
-            (aten.log10.default, log_to(10)),
-        )
-    ),
-)
+for name in ("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder"):
+    _small(getattr(aten, name).Scalar)(_by_tensor(getattr(aten, name).Tensor))
+_small(aten.ne.Tensor)(differs)
+_small(aten.lt.Tensor)(below_other)
+_small(aten.le.Tensor)(le)
+_small(aten.ge.Tensor)(ge)
+_small(aten.isnan.default)(isnan)
+_small(aten.bitwise_and.Tensor)(both)
+_small(aten.bitwise_xor.Tensor)(xor)
+_small(aten.sub.Tensor)(less_by)
+_small(aten.neg.default)(minus)
+_small(aten.abs.default)(magnitude)
+_small(aten.sign.default)(sign_of)
+_small(aten.rsqrt.default)(_in_wide(_rsqrt))
+_small(aten.sigmoid.default)(_in_wide(_sigmoid))
+_small(aten.argmax.default)(_arg(_max_dim))
+_small(aten.argmin.default)(_arg(_min_dim))
+_small(aten.flip.default)(laid_out(_flip, {0: as_operands(1)}))
+for op, *formulas in (
+    (aten.expm1.default, expm1),
+    (aten.log1p.default, log1p, log1p_double),
+    (aten.tanh.default, tanh, tanh_double),
+    (aten.sinh.default, sinh, sinh_double),
+    (aten.cosh.default, cosh, cosh_double),
+    (aten.tan.default, tan),
+    (aten.asinh.default, asinh),
+    (aten.acosh.default, acosh, acosh_double),
+    (aten.atanh.default, atanh),
+    (aten.asin.default, asin),
+    (aten.acos.default, acos),
+    (aten.atan2.default, atan2, atan2),
+    (aten.log2.default, log_to(2)),
+    (aten.log10.default, log_to(10)),
+):
+    _small(op)(rounded_once(*formulas))

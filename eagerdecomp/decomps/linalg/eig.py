@@ -33,9 +33,7 @@ from eagerdecomp.decomps.math.matrices import (
 )
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import number_like
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -423,6 +421,7 @@ def _found(name: str, self: Tensor, vectors: bool) -> tuple[Tensor, Tensor | Non
         raise
 
 
+@rule(aten.linalg_eig.default, recorded=True)
 def _linalg_eig(self: Tensor) -> tuple[Tensor, Tensor]:
     dtype = _checked("linalg.eig", self)
     batch = batch_shape(self)
@@ -434,14 +433,9 @@ def _linalg_eig(self: Tensor) -> tuple[Tensor, Tensor]:
     return unfolded(values, batch), column_major(vectors, batch)
 
 
+@rule(aten._linalg_eigvals.default, recorded=True)
 def _linalg_eigvals(self: Tensor) -> Tensor:
     dtype = _checked("linalg.eigvals", self)
     if not self.numel():
         return aten.empty.memory_format(self.shape[:-1], dtype=dtype, device=self.device)  # type: ignore[no-any-return]
     return unfolded(_found("linalg.eigvals", self, False)[0], batch_shape(self))
-
-
-RULES: tuple[Rule, ...] = (
-    own(aten.linalg_eig.default, _linalg_eig),
-    own(aten._linalg_eigvals.default, _linalg_eigvals),
-)

@@ -31,12 +31,10 @@ from eagerdecomp.decomps.math.matrices import (
     triangle,
     unfolded,
 )
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.eager.promotion import number_like
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -190,6 +188,7 @@ def _factored(matrix: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
     return aten.cat.default(columns, 2), places, info
 
 
+@rule(aten.linalg_ldl_factor_ex.default, recorded=True)
 def _linalg_ldl_factor_ex(self: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     name = "torch.linalg.ldl_factor_ex"
     check_square(name, self)
@@ -242,6 +241,7 @@ def _in_order(factor: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return factor, order, leads
 
 
+@rule(aten.linalg_ldl_solve.default, recorded=True)
 def _linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
     name = "torch.linalg.ldl_solve"
     check_square(name, LD)
@@ -320,9 +320,3 @@ def _check_solve(name: str, LD: Tensor, pivots: Tensor, B: Tensor) -> None:
         )
     if pivots.dtype.is_floating_point or pivots.dtype.is_complex or pivots.dtype is torch.bool:
         raise RuntimeError(f"{name}: Expected pivots to be integers. Got {scalar_type_name(pivots.dtype)}")
-
-
-RULES: tuple[Rule, ...] = (
-    own(aten.linalg_ldl_factor_ex.default, _linalg_ldl_factor_ex),
-    own(aten.linalg_ldl_solve.default, _linalg_ldl_solve),
-)

@@ -30,12 +30,10 @@ from eagerdecomp.decomps.math.matrices import (
     triangle,
     unfolded,
 )
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.eager.promotion import number_like
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -46,6 +44,7 @@ PANEL = 32
 # -- triangular systems -------------------------------------------------------------------------------------------
 
 
+@rule(aten.linalg_solve_triangular.default, recorded=True)
 def _linalg_solve_triangular(self: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     name = "linalg.solve_triangular"
     check_square(name, self)
@@ -66,6 +65,7 @@ def _linalg_solve_triangular(self: Tensor, B: Tensor, *, upper: bool, left: bool
     return column_major(found, batch)
 
 
+@rule(aten.triangular_solve.default, recorded=True)
 def _triangular_solve(
     self: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -210,6 +210,7 @@ def _check_pivot(pivot: bool, A: Tensor) -> None:
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
 
 
+@rule(aten.linalg_lu_factor_ex.default, recorded=True)
 def _linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     if A.dim() < 2:
         raise RuntimeError(f"torch.lu_factor: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
@@ -261,6 +262,7 @@ def _permutation(order: Tensor, like: Tensor, batch: Sequence[int]) -> Tensor:
     return unfolded(aten._to_copy.default(hits, dtype=like.dtype, memory_format=torch.contiguous_format), batch)
 
 
+@rule(aten.linalg_lu.default, recorded=True)
 def _linalg_lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     if A.dim() < 2:
         raise RuntimeError(f"linalg.lu: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
@@ -272,6 +274,7 @@ def _linalg_lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor
     return (_permutation(order, A, batch) if none is None else none, *_triangles(factors, batch))
 
 
+@rule(aten.lu_unpack.default, recorded=True)
 def _lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -312,6 +315,7 @@ def _solved(factors: Tensor, order: Tensor, right: Tensor, *, turned: bool) -> T
     return _rows(lower, aten.sort.default(order, 1)[1])
 
 
+@rule(aten.linalg_lu_solve.default, recorded=True)
 def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     name = "linalg.lu_solve"
     check_floating(name, LU, half=False)
@@ -342,6 +346,7 @@ def _answer(
     return _row_major(transposed(_solved(factors, order, transposed(right), turned=not adjoint)), batch)
 
 
+@rule(aten._linalg_solve_ex.default, recorded=True)
 def _linalg_solve_ex(
     A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -369,6 +374,7 @@ def _linalg_solve_ex(
     return result, factors, pivots, info
 
 
+@rule(aten.linalg_inv_ex.default, recorded=True)
 def _linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     name = "linalg.inv"
     check_square(name, A)
@@ -393,6 +399,7 @@ def _parity(pivots: Tensor) -> Tensor:
     return aten.add.Scalar(aten.mul.Scalar(odd, -2), 1)  # type: ignore[no-any-return]
 
 
+@rule(aten._linalg_det.default, recorded=True)
 def _linalg_det(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     name = "linalg.det"
     check_floating(name, A, half=False)
@@ -403,6 +410,7 @@ def _linalg_det(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return aten.mul.Tensor(product, _parity(pivots)), factors, pivots
 
 
+@rule(aten._linalg_slogdet.default, recorded=True)
 def _linalg_slogdet(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     name = "linalg.slogdet"
     check_square(name, A)
@@ -412,17 +420,3 @@ def _linalg_slogdet(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     sign = aten.mul.Tensor(aten.prod.dim_int(aten.sgn.default(diagonal), -1), _parity(pivots))
     size = aten.sum.dim_IntList(aten.log.default(aten.abs.default(diagonal)), [-1])
     return sign, size, factors, pivots
-
-
-RULES: tuple[Rule, ...] = (
-    own(aten.linalg_solve_triangular.default, _linalg_solve_triangular),
-    own(aten.triangular_solve.default, _triangular_solve),
-    own(aten.linalg_lu_factor_ex.default, _linalg_lu_factor_ex),
-    own(aten.linalg_lu.default, _linalg_lu),
-    own(aten.lu_unpack.default, _lu_unpack),
-    own(aten.linalg_lu_solve.default, _linalg_lu_solve),
-    own(aten._linalg_solve_ex.default, _linalg_solve_ex),
-    own(aten.linalg_inv_ex.default, _linalg_inv_ex),
-    own(aten._linalg_det.default, _linalg_det),
-    own(aten._linalg_slogdet.default, _linalg_slogdet),
-)

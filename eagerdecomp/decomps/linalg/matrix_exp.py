@@ -12,9 +12,7 @@ from torch import Tensor
 
 from eagerdecomp.decomps.math.matrices import batch_shape, check_floating, check_square, eye, folded, unfolded
 from eagerdecomp.eager.promotion import number_like
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -68,6 +66,7 @@ def _exponential(x: Tensor) -> Tensor:
     return found
 
 
+@rule(aten.linalg_matrix_exp.default, recorded=True)
 def _linalg_matrix_exp(self: Tensor) -> Tensor:
     name = "linalg.matrix_exp"
     check_square(name, self)
@@ -79,6 +78,3 @@ def _linalg_matrix_exp(self: Tensor) -> Tensor:
         wide = _exponential(aten._to_copy.default(x, dtype=torch.float32))
         return unfolded(aten._to_copy.default(wide, dtype=self.dtype), batch_shape(self))
     return unfolded(_exponential(x), batch_shape(self))
-
-
-RULES: tuple[Rule, ...] = (own(aten.linalg_matrix_exp.default, _linalg_matrix_exp),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,10 +14,8 @@ from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.messages import cpp_name, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, in_type, promoted
 from eagerdecomp.eager.scalars import held_number
-from eagerdecomp.rules.link import kept_numbers
-from eagerdecomp.rules.rule import Call, Rule, linked, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.compute import constant
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -41,6 +39,7 @@ def _scaled_alone(self: Tensor, shape: Sequence[int], beta: Any) -> Tensor:
     return self if beta == 1 else aten.mul.Scalar(self, beta)
 
 
+@rule(aten.addmm.default, recorded=True)
 def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """BLAS reads no factor that is multiplied by nothing, so not even a NaN goes in; kernels of other types do."""
     dtype = self.dtype
@@ -56,45 +55,41 @@ def _is_unread(batch1: Tensor, batch2: Tensor, narrow: bool) -> bool:
     return batch1.shape[0] * once > _BY_ONEDNN if narrow else once >= _BY_BLAS
 
 
-def _baddbmm(call: Call) -> Callable[..., Any]:
-    bmm, add, mul, to = (call(op) for op in (aten.bmm.default, aten.add.Tensor, aten.mul.Scalar, aten._to_copy.default))
-    expand, behind, full = call(aten.expand.default), call(aten.baddbmm.default), call(aten.full.default)
-
-    def run(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-        dtype = self.dtype
-        if batch1.dim() != 3 or batch2.dim() != 3:
-            check_baddbmm(self, batch1, batch2)
-        if dtype is not batch1.dtype:
-            one, two = cpp_name(batch1.dtype), cpp_name(batch2.dtype)
-            raise RuntimeError(f"Input dtypes must be the same, got: input {cpp_name(dtype)}, batch1: {one}, batch2: {two}")
-        narrow = not (dtype is torch.float32 or dtype is torch.float64 or dtype in _PLAIN)
-        if not beta == 1 == alpha:
-            beta, alpha = (held_number(one, torch.float32 if dtype in HALF else dtype) for one in (beta, alpha))
-        if narrow and not (dtype in HALF and dtype is batch2.dtype):
-            return behind(self, batch1, batch2, beta=beta, alpha=alpha)
-        if alpha == 0 and _is_unread(batch1, batch2, narrow):
-            batch1, batch2 = (full(x.shape, 0, dtype=dtype, device=x.device) for x in (batch1, batch2))
-        if narrow:
-            batch1, batch2 = to(batch1, dtype=torch.float32), to(batch2, dtype=torch.float32)
-        result = bmm(batch1, batch2)
-        if beta == 1 == alpha and not narrow and result.shape == self.shape:
-            return add(result, self)
-        size = result.numel()
-        if alpha != 1:
-            result = mul(result, alpha)
-        if beta == 0:  # not even a NaN goes in; but it must fit
-            expand(self, list(result.shape))
-        else:
-            shape = result.shape if not size else None
-            # The product stands first: the sum is as row-major as it is.
-            result = add(result, self) if beta == 1 else add(result, self, alpha=beta)
-            if result.numel() != size or result.dim() > 3 or (shape is not None and result.shape != shape):
-                expand(self, bmm(batch1, batch2).shape)  # raises: it has broadcast the product
-        return to(result, dtype=dtype) if narrow else result
-
-    return run
+@rule(aten.baddbmm.default)
+def _baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+    dtype = self.dtype
+    if batch1.dim() != 3 or batch2.dim() != 3:
+        check_baddbmm(self, batch1, batch2)
+    if dtype is not batch1.dtype:
+        one, two = cpp_name(batch1.dtype), cpp_name(batch2.dtype)
+        raise RuntimeError(f"Input dtypes must be the same, got: input {cpp_name(dtype)}, batch1: {one}, batch2: {two}")
+    narrow = not (dtype is torch.float32 or dtype is torch.float64 or dtype in _PLAIN)
+    if not beta == 1 == alpha:
+        beta, alpha = (held_number(one, torch.float32 if dtype in HALF else dtype) for one in (beta, alpha))
+    if narrow and not (dtype in HALF and dtype is batch2.dtype):
+        return aten.baddbmm.default(self, batch1, batch2, beta=beta, alpha=alpha)
+    if alpha == 0 and _is_unread(batch1, batch2, narrow):
+        batch1, batch2 = (aten.full.default(x.shape, 0, dtype=dtype, device=x.device) for x in (batch1, batch2))
+    if narrow:
+        batch1, batch2 = aten._to_copy.default(batch1, dtype=torch.float32), aten._to_copy.default(batch2, dtype=torch.float32)
+    result = aten.bmm.default(batch1, batch2)
+    if beta == 1 == alpha and not narrow and result.shape == self.shape:
+        return aten.add.Tensor(result, self)
+    size = result.numel()
+    if alpha != 1:
+        result = aten.mul.Scalar(result, alpha)
+    if beta == 0:  # not even a NaN goes in; but it must fit
+        aten.expand.default(self, list(result.shape))
+    else:
+        shape = result.shape if not size else None
+        # The product stands first: the sum is as row-major as it is.
+        result = aten.add.Tensor(result, self) if beta == 1 else aten.add.Tensor(result, self, alpha=beta)
+        if result.numel() != size or result.dim() > 3 or (shape is not None and result.shape != shape):
+            aten.expand.default(self, aten.bmm.default(batch1, batch2).shape)  # raises: it has broadcast the product
+    return aten._to_copy.default(result, dtype=dtype) if narrow else result
 
 
+@rule(aten.addbmm.default, recorded=True)
 def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """The sum of a batch of products is one product: the batch laid out along the dimension that is summed over."""
     rows = aten.reshape.default(aten.permute.default(batch1, [1, 0, 2]), [batch1.size(1), batch1.size(0) * batch1.size(2)])
@@ -106,54 +101,45 @@ def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alph
     return aten.addmm.default(self, rows, columns, beta=beta, alpha=alpha)
 
 
-def _addmv(call: Call) -> Callable[..., Any]:
-    addmm, unsqueeze, squeeze = call(aten.addmm.default), call(aten.unsqueeze.default), call(aten.squeeze.dim)
-    behind, scale = call(aten.addmv.default), call(aten.mul.Scalar)
-
-    def run(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-        dtype, rank = self.dtype, self.dim()
-        check_addmv(self, mat, vec)
-        if not beta == 1 == alpha:
-            beta, alpha = held_number(beta, dtype), held_number(alpha, dtype)
-        if not (dtype in _PLAIN or dtype in HALF) or (alpha == 0 and dtype.is_complex):  # which is multiplied all the same
-            return behind(self, mat, vec, beta=beta, alpha=alpha)
-        if not mat.numel() and beta != 0 and self.numel() == 1 and dtype is mat.dtype is vec.dtype and vec.shape == mat.shape[1:]:
-            return scale(self, beta)  # as in eager, a single number stays in its own shape where there is no product
-        added, column = unsqueeze(self, 1) if rank else self, unsqueeze(vec, 1)
-        if beta == alpha == 1:
-            return squeeze(addmm(added, mat, column), 1)
-        return squeeze(addmm(added, mat, column, beta=beta, alpha=alpha), 1)
-
-    return run
+@rule(aten.addmv.default)
+def _addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+    dtype, rank = self.dtype, self.dim()
+    check_addmv(self, mat, vec)
+    if not beta == 1 == alpha:
+        beta, alpha = held_number(beta, dtype), held_number(alpha, dtype)
+    if not (dtype in _PLAIN or dtype in HALF) or (alpha == 0 and dtype.is_complex):  # which is multiplied all the same
+        return aten.addmv.default(self, mat, vec, beta=beta, alpha=alpha)
+    if not mat.numel() and beta != 0 and self.numel() == 1 and dtype is mat.dtype is vec.dtype and vec.shape == mat.shape[1:]:
+        return aten.mul.Scalar(self, beta)  # as in eager, a single number stays in its own shape where there is no product
+    added, column = aten.unsqueeze.default(self, 1) if rank else self, aten.unsqueeze.default(vec, 1)
+    if beta == alpha == 1:
+        return aten.squeeze.dim(aten.addmm.default(added, mat, column), 1)
+    return aten.squeeze.dim(aten.addmm.default(added, mat, column, beta=beta, alpha=alpha), 1)
 
 
-def _addr(call: Call) -> Callable[..., Any]:
+@rule(aten.addr.default)
+def _addr(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """The shipped entry multiplies in the vectors' own type, and by factors that eager refuses. Eager rounds the factors to the
     type, and the first vector's multiples before it takes the second."""
-    to, others = call(aten._to_copy.default), call(aten.addr.default)
-    mul, number = call(aten.mul.Tensor), kept_numbers(call)
-
-    def run(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-        dtype = self.dtype
-        if dtype is not vec1.dtype or dtype is not vec2.dtype:
-            dtype = promoted((self, vec1, vec2))
-            self, vec1, vec2 = (one if one.dtype is dtype else to(one, dtype=dtype) for one in (self, vec1, vec2))
-        for name, factor in (("beta", beta), ("alpha", alpha)):
-            if isinstance(factor, bool) and dtype is not torch.bool:
-                raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
-            if not isinstance(factor, int) and not (dtype.is_floating_point or dtype.is_complex):
-                raise RuntimeError(f"For integral input tensors, argument {name} must not be a floating point number.")
-        beta, alpha = held_number(beta, dtype), held_number(alpha, dtype)
-        if dtype.is_floating_point:
-            if alpha != 1:
-                vec1, alpha = mul(vec1, number(vec1, alpha)), 1
-            if beta not in (0, 1):
-                self, beta = mul(self, number(self, beta)), 1
-        return others(self, vec1, vec2, beta=beta, alpha=alpha)
-
-    return run
+    dtype = self.dtype
+    if dtype is not vec1.dtype or dtype is not vec2.dtype:
+        dtype = promoted((self, vec1, vec2))
+        self, vec1, vec2 = (one if one.dtype is dtype else aten._to_copy.default(one, dtype=dtype) for one in (self, vec1, vec2))
+    for name, factor in (("beta", beta), ("alpha", alpha)):
+        if isinstance(factor, bool) and dtype is not torch.bool:
+            raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
+        if not isinstance(factor, int) and not (dtype.is_floating_point or dtype.is_complex):
+            raise RuntimeError(f"For integral input tensors, argument {name} must not be a floating point number.")
+    beta, alpha = held_number(beta, dtype), held_number(alpha, dtype)
+    if dtype.is_floating_point:
+        if alpha != 1:
+            vec1, alpha = aten.mul.Tensor(vec1, constant(vec1, alpha)), 1
+        if beta not in (0, 1):
+            self, beta = aten.mul.Tensor(self, constant(self, beta)), 1
+    return aten.addr.default(self, vec1, vec2, beta=beta, alpha=alpha)
 
 
+@rule(aten.linalg_cross.default, recorded=True)
 def _linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Any:
     """Two products and their difference, each rounded to the operands' dtype as in ATen's kernel.
 
@@ -174,6 +160,7 @@ def _of_two_conj_views(self: Tensor, other: Tensor) -> bool:
     return alike and self.is_conj() and other.is_conj()
 
 
+@rule(aten.dot.default, recorded=True)
 def _dot(self: Tensor, other: Tensor) -> Any:
     """Multiply the vectors without their conj bits, and set the bit on the result as eager does."""
     if not _of_two_conj_views(self, other):
@@ -182,18 +169,21 @@ def _dot(self: Tensor, other: Tensor) -> Any:
     return aten._conj.default(aten.sum.default(product))
 
 
+@rule(aten.vdot.default, recorded=True)
 def _vdot(self: Tensor, other: Tensor) -> Any:
     if not _of_two_conj_views(self, other):
         return NotImplemented
     return aten.sum.default(aten.mul.Tensor(aten._conj.default(self), other))
 
 
+@rule(aten._int_mm.default, recorded=True)
 def _int_mm(self: Tensor, mat2: Tensor) -> Tensor:
     """Bytes are multiplied and summed in int32. `product_checks` refuses other operands."""
     left, right = (aten._to_copy.default(one, dtype=torch.int32) for one in (self, mat2))
     return aten.mm.default(left, right)  # type: ignore[no-any-return]
 
 
+@rule(aten._weight_int8pack_mm.default, recorded=True)
 def _weight_int8pack_mm(self: Tensor, mat2: Tensor, scales: Tensor) -> Tensor:
     """``[m, k]`` times the transpose of int8 ``[n, k]``, each column by its scale: in float32, rounded once."""
     self.size(0), mat2.size(0), self.size(1)
@@ -257,6 +247,7 @@ def _summed_stepwise(input: Tensor, coefficients: Tensor, shape: Sequence[int]) 
 _UNCOMBINED = frozenset({torch.complex32, torch.uint16, torch.uint32, torch.uint64})
 
 
+@rule(aten._compute_linear_combination.default, recorded=True)
 def _compute_linear_combination(input: Tensor, coefficients: Tensor) -> Any:
     if not input.dim() or not input.numel():
         raise RuntimeError("Empty tensor not supported")
@@ -266,6 +257,7 @@ def _compute_linear_combination(input: Tensor, coefficients: Tensor) -> Any:
     return _combined(input, coefficients)
 
 
+@rule(aten._compute_linear_combination.out, recorded=True)
 def _compute_linear_combination_out(input: Tensor, coefficients: Tensor, *, out: Tensor) -> Any:
     """Eager adds to what `out` holds, and never resizes it."""
     outputs, _ = coefficients.size(0), coefficients.size(1)
@@ -284,17 +276,14 @@ def _compute_linear_combination_out(input: Tensor, coefficients: Tensor, *, out:
     return aten.copy_.default(out, add(out, combined))
 
 
-RULES: tuple[Rule, ...] = (
-    own(aten.dot.default, _dot),
-    own(aten.vdot.default, _vdot),
-    own(aten.addmm.default, _addmm),
-    own(aten.addbmm.default, _addbmm),
-    linked(aten.baddbmm.default, _baddbmm),
-    linked(aten.addmv.default, _addmv),
-    linked(aten.addr.default, _addr),
-    own(aten.linalg_cross.default, _linalg_cross),
-    own(aten._int_mm.default, _int_mm),
-    own(aten._weight_int8pack_mm.default, _weight_int8pack_mm),
-    own(aten._compute_linear_combination.default, _compute_linear_combination),
-    own(aten._compute_linear_combination.out, _compute_linear_combination_out),
-)
+@rule(aten.mv.default)
+def _mv(self: Tensor, vec: Tensor) -> Any:
+    dtype = self.dtype
+    if self.dim() != 2 or vec.dim() != 1 or self.size(1) != vec.size(0):
+        return NotImplemented
+    if vec.dtype is not dtype:
+        matrix, vector = scalar_type_name(dtype), scalar_type_name(vec.dtype)
+        raise RuntimeError(f"addmv input tensors must have the same dtype, but got {vector}, {matrix}, and {vector}")
+    if dtype is torch.bool:
+        return NotImplemented
+    return aten.squeeze.dim(aten.mm.default(self, aten.unsqueeze.default(vec, 1)), 1)

@@ -13,9 +13,7 @@ from torch import Tensor
 
 from eagerdecomp.decomps.math.attention_heads import as_rows, check_attention, heads_last, laid_out_as, scaling_of, visible, widened
 from eagerdecomp.eager.promotion import wide_type
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -39,6 +37,7 @@ def _scores(rows: Tensor, key_rows: Tensor, query: Tensor, key: Tensor, is_causa
     return aten.view.default(scores, [batch * groups, heads // groups * length, keys]) if apart else scores
 
 
+@rule(aten._scaled_dot_product_flash_attention_for_cpu.default, recorded=True)
 def _forward(
     query: Tensor,
     key: Tensor,
@@ -75,6 +74,7 @@ def _forward(
     return laid_out_as(out, query), heads_last(lse, [batch, heads, length], wide_type(query.dtype))
 
 
+@rule(aten._scaled_dot_product_flash_attention_for_cpu_backward.default, recorded=True)
 def _backward(
     grad_out: Tensor | None,
     query: Tensor,
@@ -113,9 +113,3 @@ def _backward(
         heads_last(aten.view.default(grad_key, of_keys), of_keys, key.dtype),
         heads_last(aten.view.default(grad_value, of_keys), of_keys, value.dtype),
     )
-
-
-RULES: tuple[Rule, ...] = (
-    own(aten._scaled_dot_product_flash_attention_for_cpu.default, _forward),
-    own(aten._scaled_dot_product_flash_attention_for_cpu_backward.default, _backward),
-)

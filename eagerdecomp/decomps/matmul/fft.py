@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.strides import inverse
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -38,6 +36,7 @@ def _order(x: Tensor, dim: Sequence[int], *, last_fixed: bool = False) -> list[i
     return _by_stride(x, batch) + moved
 
 
+@rule(aten._fft_c2c.default, recorded=True)
 def _c2c(self: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Tensor:
     if not self.is_complex():
         raise RuntimeError("Expected self.is_complex() to be true, but got false.")
@@ -55,6 +54,3 @@ def _c2c(self: Tensor, dim: Sequence[int], normalization: int, forward: bool) ->
         turned = aten.view_as_real.default(aten.add.Tensor(imaginary, real, alpha=1j))
         out = aten.view_as_complex.default(aten.flip.default(turned, [-1]))
     return _permuted(out, inverse(order))
-
-
-RULES: tuple[Rule, ...] = (own(aten._fft_c2c.default, _c2c),)

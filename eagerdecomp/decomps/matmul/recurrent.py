@@ -20,13 +20,12 @@ from torch import Tensor
 
 from eagerdecomp.eager.messages import scalar_type_name, shape_text
 from eagerdecomp.eager.promotion import HALF
-from eagerdecomp.rules.rule import Call, NoRoute, Rule, linked, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import NoRoute, rule
 
 aten = torch.ops.aten
 
 
+@rule(aten._pack_padded_sequence.default, recorded=True, effects=True)
 def pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
     """``[T, B, *]`` (or ``[B, T, *]``) and ``B`` lengths, longest first -> the steps end to end, and the batch size of each."""
     steps = aten.transpose.int(input, 0, 1) if batch_first else input
@@ -44,6 +43,7 @@ def pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> t
     return aten.cat.default(pieces), torch.tensor(batch_sizes, dtype=torch.int64)
 
 
+@rule(aten._pad_packed_sequence.default, recorded=True, effects=True)
 def pad_packed_sequence(
     data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: Any, total_length: int
 ) -> tuple[Tensor, Tensor]:
@@ -103,209 +103,184 @@ def _check(steps: Tensor, sizes: list[int]) -> None:
 _LSTM = 2
 
 
-def _in_float32(layer: Callable[[Call], Callable[..., Any]]) -> Callable[[Call], Callable[..., Any]]:
+def _cast(given: Any, source: torch.dtype, target: torch.dtype) -> Any:
+    is_source = isinstance(given, Tensor) and given.dtype is source
+    return aten._to_copy.default(given, dtype=target) if is_source else given
+
+
+def _in_float32(layer: Callable[..., Any]) -> Callable[..., Any]:
     """Half types are widened before and rounded after, as the fused layer's kernels sum: rounded at every step, the error would
     grow with time."""
 
-    def link(call: Call) -> Callable[..., Any]:
-        run, to = layer(call), call(aten._to_copy.default)
-
-        def cast(given: Any, source: torch.dtype, target: torch.dtype) -> Any:
-            return to(given, dtype=target) if isinstance(given, Tensor) and given.dtype is source else given
-
-        def run_wide(input: Tensor, *rest: Any) -> Any:
-            narrow = input.dtype
-            if narrow not in HALF:
-                return run(input, *rest)
-            answer = run(*(cast(given, narrow, torch.float32) for given in (input, *rest)))
-            return tuple(cast(result, torch.float32, narrow) for result in answer)
-
-        return run_wide
-
-    return link
-
-
-def _flattener(call: Call) -> Callable[[Tensor], Tensor]:
-    """``[T, B, *]`` -> ``[T * B, *]``."""
-    clone, view = call(aten.clone.default), call(aten.view.default)
-
-    def flat(x: Tensor) -> Any:
-        if not x.is_contiguous():
-            x = clone(x, memory_format=torch.contiguous_format)
-        return view(x, [-1, x.shape[2]])
-
-    return flat
-
-
-def _projector(call: Call) -> Callable[..., Any]:
-    """A linear map of every row, with both biases."""
-    add, addmm, mm, permute = call(aten.add.Tensor), call(aten.addmm.default), call(aten.mm.default), call(aten.permute.default)
-
-    def project(rows: Tensor, weight: Tensor, b_ih: Tensor, b_hh: Tensor, has_biases: bool) -> Any:
-        turned = permute(weight, [1, 0])
-        return addmm(add(b_ih, b_hh), rows, turned) if has_biases else mm(rows, turned)
-
-    return project
-
-
-def _lstm_layer(call: Call) -> Callable[..., Any]:
-    """``[T, B, I]`` and states ``[B, H]`` -> output ``[T, B, H]``, last states, and a workspace that our backward does not read."""
-    flat, project = _flattener(call), _projector(call)
-    add, mul, addmm, cat = call(aten.add.Tensor), call(aten.mul.Tensor), call(aten.addmm.default), call(aten.cat.default)
-    sigmoid, tanh, empty = call(aten.sigmoid.default), call(aten.tanh.default), call(aten.empty.memory_format)
-    permute, view = call(aten.permute.default), call(aten.view.default)
-    cut, split = call(aten.slice.Tensor), call(aten.split_with_sizes.default)
-
-    def run(
-        input: Tensor,
-        w_ih: Tensor,
-        w_hh: Tensor,
-        b_ih: Tensor,
-        b_hh: Tensor,
-        hx: Tensor,
-        cx: Tensor,
-        reverse: bool,
-        batch_sizes: Sequence[int],
-        mode: int,
-        hidden_size: int,
-        num_layers: int,
-        has_biases: bool,
-        bidirectional: bool,
-        batch_first: bool,
-        train: bool,
-    ) -> Any:
-        if mode != _LSTM or batch_sizes:
-            raise NoRoute(aten.mkldnn_rnn_layer.default)
-        steps, batch = input.shape[0], input.shape[1]
-        from_input = split(project(flat(input), w_ih, b_ih, b_hh, has_biases), [batch] * steps)
-        recurrent, widths = permute(w_hh, [1, 0]), [hidden_size] * 4
-        hidden, cell = hx, cx
-        outputs: list[Tensor] = [hx] * steps
-        for time in _times(steps, reverse):
-            gates = addmm(from_input[time], hidden, recurrent)
-            # The candidate's share of the sigmoid is not used: one call for all four is cheaper than one for each.
-            gate_i, gate_f, _, gate_o = split(sigmoid(gates), widths, 1)
-            candidate = tanh(cut(gates, 1, 2 * hidden_size, 3 * hidden_size))
-            cell = add(mul(gate_f, cell), mul(gate_i, candidate))
-            hidden = outputs[time] = mul(gate_o, tanh(cell))
-        workspace = empty([0], dtype=torch.uint8, device=input.device)
-        return view(cat(outputs), [steps, batch, hidden_size]), hidden, cell, workspace
+    def run(input: Tensor, *rest: Any) -> Any:
+        narrow = input.dtype
+        if narrow not in HALF:
+            return layer(input, *rest)
+        results = layer(*(_cast(given, narrow, torch.float32) for given in (input, *rest)))
+        return tuple(_cast(result, torch.float32, narrow) for result in results)
 
     return run
 
 
-def _lstm_layer_backward(call: Call) -> Callable[..., Any]:
+def _flattened(x: Tensor) -> Any:
+    """``[T, B, *]`` -> ``[T * B, *]``."""
+    if not x.is_contiguous():
+        x = aten.clone.default(x, memory_format=torch.contiguous_format)
+    return aten.view.default(x, [-1, x.shape[2]])
+
+
+def _projected(rows: Tensor, weight: Tensor, b_ih: Tensor, b_hh: Tensor, has_biases: bool) -> Any:
+    """A linear map of every row, with both biases."""
+    turned = aten.permute.default(weight, [1, 0])
+    return aten.addmm.default(aten.add.Tensor(b_ih, b_hh), rows, turned) if has_biases else aten.mm.default(rows, turned)
+
+
+def _lstm_layer(
+    input: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor,
+    b_hh: Tensor,
+    hx: Tensor,
+    cx: Tensor,
+    reverse: bool,
+    batch_sizes: Sequence[int],
+    mode: int,
+    hidden_size: int,
+    num_layers: int,
+    has_biases: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    train: bool,
+) -> Any:
+    """``[T, B, I]`` and states ``[B, H]`` -> output ``[T, B, H]``, last states, and a workspace that our backward does not read."""
+    if mode != _LSTM or batch_sizes:
+        raise NoRoute(aten.mkldnn_rnn_layer.default)
+    steps, batch = input.shape[0], input.shape[1]
+    from_input = aten.split_with_sizes.default(_projected(_flattened(input), w_ih, b_ih, b_hh, has_biases), [batch] * steps)
+    recurrent, widths = aten.permute.default(w_hh, [1, 0]), [hidden_size] * 4
+    hidden, cell = hx, cx
+    outputs: list[Tensor] = [hx] * steps
+    for time in _times(steps, reverse):
+        gates = aten.addmm.default(from_input[time], hidden, recurrent)
+        # The candidate's share of the sigmoid is not used: one call for all four is cheaper than one for each.
+        gate_i, gate_f, _, gate_o = aten.split_with_sizes.default(aten.sigmoid.default(gates), widths, 1)
+        candidate = aten.tanh.default(aten.slice.Tensor(gates, 1, 2 * hidden_size, 3 * hidden_size))
+        cell = aten.add.Tensor(aten.mul.Tensor(gate_f, cell), aten.mul.Tensor(gate_i, candidate))
+        hidden = outputs[time] = aten.mul.Tensor(gate_o, aten.tanh.default(cell))
+    workspace = aten.empty.memory_format([0], dtype=torch.uint8, device=input.device)
+    return aten.view.default(aten.cat.default(outputs), [steps, batch, hidden_size]), hidden, cell, workspace
+
+
+def _cells(first: Tensor, kept: Sequence[Tensor], fresh: Sequence[Tensor], times: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Every step's cell, and the one before it, as rows."""
+    after: list[Tensor] = [first] * len(times)
+    before: list[Tensor] = [first] * len(times)
+    cell = first
+    for time in times:
+        before[time] = cell
+        cell = after[time] = aten.add.Tensor(aten.mul.Tensor(kept[time], cell), fresh[time])
+    return aten.cat.default(after), aten.cat.default(before)
+
+
+def _lstm_layer_backward(
+    input: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor,
+    b_hh: Tensor,
+    hx: Tensor,
+    cx: Tensor,
+    output: Tensor,
+    hy: Tensor,
+    cy: Tensor,
+    grad_output: Tensor | None,
+    grad_hy: Tensor | None,
+    grad_cy: Tensor | None,
+    reverse: bool,
+    mode: int,
+    hidden_size: int,
+    num_layers: int,
+    has_biases: bool,
+    train: bool,
+    bidirectional: bool,
+    batch_sizes: Sequence[int],
+    batch_first: bool,
+    workspace: Tensor,
+) -> Any:
     """Gradients of input, both weights, both biases and both states. The gates are computed again from input and output, so that
     it does not matter whether a kernel or `_lstm_layer` ran forward."""
-    flat, project = _flattener(call), _projector(call)
-    add, sub, mul = call(aten.add.Tensor), call(aten.sub.Tensor), call(aten.mul.Tensor)
-    mm, addmm, cat, total = call(aten.mm.default), call(aten.addmm.default), call(aten.cat.default), call(aten.sum.dim_IntList)
-    sigmoid, tanh = call(aten.sigmoid.default), call(aten.tanh.default)
-    permute, view, clone, full = (
-        call(op) for op in (aten.permute.default, aten.view.default, aten.clone.default, aten.full.default)
-    )
-    cut, split = call(aten.slice.Tensor), call(aten.split_with_sizes.default)
-
-    def cells(first: Tensor, kept: Sequence[Tensor], fresh: Sequence[Tensor], times: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Every step's cell, and the one before it, as rows."""
-        after: list[Tensor] = [first] * len(times)
-        before: list[Tensor] = [first] * len(times)
-        cell = first
-        for time in times:
-            before[time] = cell
-            cell = after[time] = add(mul(kept[time], cell), fresh[time])
-        return cat(after), cat(before)
-
-    def run(
-        input: Tensor,
-        w_ih: Tensor,
-        w_hh: Tensor,
-        b_ih: Tensor,
-        b_hh: Tensor,
-        hx: Tensor,
-        cx: Tensor,
-        output: Tensor,
-        hy: Tensor,
-        cy: Tensor,
-        grad_output: Tensor | None,
-        grad_hy: Tensor | None,
-        grad_cy: Tensor | None,
-        reverse: bool,
-        mode: int,
-        hidden_size: int,
-        num_layers: int,
-        has_biases: bool,
-        train: bool,
-        bidirectional: bool,
-        batch_sizes: Sequence[int],
-        batch_first: bool,
-        workspace: Tensor,
-    ) -> Any:
-        if mode != _LSTM or batch_sizes:
-            raise NoRoute(aten.mkldnn_rnn_layer_backward.default)
-        steps, batch = input.shape[0], input.shape[1]
-        times, in_steps = _times(steps, reverse), [batch] * steps
-        rows, hidden_before = flat(input), hx
-        if steps > 1:
-            others = cut(flat(output), 0, batch, None) if reverse else cut(flat(output), 0, 0, (steps - 1) * batch)
-            hidden_before = cat([others, hx] if reverse else [hx, others])
-        gates = addmm(project(rows, w_ih, b_ih, b_hh, has_biases), hidden_before, permute(w_hh, [1, 0]))
-        gate_g = tanh(cut(gates, 1, 2 * hidden_size, 3 * hidden_size))
-        squeezed = sigmoid(gates)
-        del gates
-        gate_i, gate_f, _, gate_o = split(squeezed, [hidden_size] * 4, 1)
-        kept = split(gate_f, in_steps)
-        fresh = mul(gate_i, gate_g)
-        cell, cell_before = cells(cx, kept, split(fresh, in_steps), times)
-        squashed = tanh(cell)
-        # What a cell's and an output's gradient are multiplied with on their way to each gate. The slope of tanh is 1 - tanh^2.
-        to_cell = split(sub(gate_o, mul(gate_o, mul(squashed, squashed))), in_steps)
-        slopes = mul(sub(squeezed, mul(squeezed, squeezed)), cat([gate_g, cell_before, gate_i, squashed], 1))
-        to_i_and_f, _, to_o = split(slopes, [2 * hidden_size, hidden_size, hidden_size], 1)
-        to_gates = split(cat([to_i_and_f, sub(gate_i, mul(fresh, gate_g)), to_o], 1), in_steps)
-        del cell, cell_before, squashed, fresh, slopes, to_i_and_f, to_o, squeezed, gate_i, gate_f, gate_g, gate_o, _
-
-        backwards = times[::-1]
-        given = None if grad_output is None else split(flat(grad_output), in_steps)
-        grad_hidden, grad_cell = grad_hy, grad_cy
-        if given is not None:
-            last = given[backwards[0]]
-            grad_hidden = last if grad_hidden is None else add(grad_hidden, last)
-        elif grad_hidden is None:
-            grad_hidden = full(hx.shape, 0, dtype=hx.dtype, device=hx.device)
-        grad_gates: list[Tensor] = [hx] * steps
-        for place, time in enumerate(backwards):
-            here = mul(grad_hidden, to_cell[time])
-            grad_cell = here if grad_cell is None else add(grad_cell, here)
-            onward = grad_gates[time] = mul(cat([grad_cell, grad_cell, grad_cell, grad_hidden], 1), to_gates[time])
-            following = None if given is None or place == steps - 1 else given[backwards[place + 1]]
-            grad_hidden = mm(onward, w_hh) if following is None else addmm(following, onward, w_hh)
-            grad_cell = mul(grad_cell, kept[time])
-
-        by_row = cat(grad_gates)
-        del grad_gates, to_gates, to_cell, kept
-        by_gate = permute(by_row, [1, 0])
-        grad_bias = total(by_row, [0])
-        return (
-            view(mm(by_row, w_ih), input.shape),
-            mm(by_gate, rows),
-            mm(by_gate, hidden_before),
-            grad_bias,
-            clone(grad_bias),
-            grad_hidden,
-            grad_cell,
+    if mode != _LSTM or batch_sizes:
+        raise NoRoute(aten.mkldnn_rnn_layer_backward.default)
+    steps, batch = input.shape[0], input.shape[1]
+    times, in_steps = _times(steps, reverse), [batch] * steps
+    rows, hidden_before = _flattened(input), hx
+    if steps > 1:
+        others = (
+            aten.slice.Tensor(_flattened(output), 0, batch, None)
+            if reverse
+            else aten.slice.Tensor(_flattened(output), 0, 0, (steps - 1) * batch)
         )
+        hidden_before = aten.cat.default([others, hx] if reverse else [hx, others])
+    gates = aten.addmm.default(_projected(rows, w_ih, b_ih, b_hh, has_biases), hidden_before, aten.permute.default(w_hh, [1, 0]))
+    gate_g = aten.tanh.default(aten.slice.Tensor(gates, 1, 2 * hidden_size, 3 * hidden_size))
+    squeezed = aten.sigmoid.default(gates)
+    del gates
+    gate_i, gate_f, _, gate_o = aten.split_with_sizes.default(squeezed, [hidden_size] * 4, 1)
+    kept = aten.split_with_sizes.default(gate_f, in_steps)
+    fresh = aten.mul.Tensor(gate_i, gate_g)
+    cell, cell_before = _cells(cx, kept, aten.split_with_sizes.default(fresh, in_steps), times)
+    squashed = aten.tanh.default(cell)
+    # What a cell's and an output's gradient are multiplied with on their way to each gate. The slope of tanh is 1 - tanh^2.
+    to_cell = aten.split_with_sizes.default(
+        aten.sub.Tensor(gate_o, aten.mul.Tensor(gate_o, aten.mul.Tensor(squashed, squashed))), in_steps
+    )
+    slopes = aten.mul.Tensor(
+        aten.sub.Tensor(squeezed, aten.mul.Tensor(squeezed, squeezed)), aten.cat.default([gate_g, cell_before, gate_i, squashed], 1)
+    )
+    to_i_and_f, _, to_o = aten.split_with_sizes.default(slopes, [2 * hidden_size, hidden_size, hidden_size], 1)
+    to_gates = aten.split_with_sizes.default(
+        aten.cat.default([to_i_and_f, aten.sub.Tensor(gate_i, aten.mul.Tensor(fresh, gate_g)), to_o], 1), in_steps
+    )
+    del cell, cell_before, squashed, fresh, slopes, to_i_and_f, to_o, squeezed, gate_i, gate_f, gate_g, gate_o, _
 
-    return run
+    backwards = times[::-1]
+    given = None if grad_output is None else aten.split_with_sizes.default(_flattened(grad_output), in_steps)
+    grad_hidden, grad_cell = grad_hy, grad_cy
+    if given is not None:
+        last = given[backwards[0]]
+        grad_hidden = last if grad_hidden is None else aten.add.Tensor(grad_hidden, last)
+    elif grad_hidden is None:
+        grad_hidden = aten.full.default(hx.shape, 0, dtype=hx.dtype, device=hx.device)
+    grad_gates: list[Tensor] = [hx] * steps
+    for place, time in enumerate(backwards):
+        here = aten.mul.Tensor(grad_hidden, to_cell[time])
+        grad_cell = here if grad_cell is None else aten.add.Tensor(grad_cell, here)
+        onward = grad_gates[time] = aten.mul.Tensor(
+            aten.cat.default([grad_cell, grad_cell, grad_cell, grad_hidden], 1), to_gates[time]
+        )
+        following = None if given is None or place == steps - 1 else given[backwards[place + 1]]
+        grad_hidden = aten.mm.default(onward, w_hh) if following is None else aten.addmm.default(following, onward, w_hh)
+        grad_cell = aten.mul.Tensor(grad_cell, kept[time])
+
+    by_row = aten.cat.default(grad_gates)
+    del grad_gates, to_gates, to_cell, kept
+    by_gate = aten.permute.default(by_row, [1, 0])
+    grad_bias = aten.sum.dim_IntList(by_row, [0])
+    return (
+        aten.view.default(aten.mm.default(by_row, w_ih), input.shape),
+        aten.mm.default(by_gate, rows),
+        aten.mm.default(by_gate, hidden_before),
+        grad_bias,
+        aten.clone.default(grad_bias),
+        grad_hidden,
+        grad_cell,
+    )
 
 
 def _times(steps: int, reverse: bool) -> range:
     return range(steps - 1, -1, -1) if reverse else range(steps)
 
 
-RULES: tuple[Rule, ...] = (
-    own(aten._pack_padded_sequence.default, pack_padded_sequence, effects=True),
-    own(aten._pad_packed_sequence.default, pad_packed_sequence, effects=True),
-    linked(aten.mkldnn_rnn_layer.default, _in_float32(_lstm_layer)),
-    linked(aten.mkldnn_rnn_layer_backward.default, _in_float32(_lstm_layer_backward)),
-)
+rule(aten.mkldnn_rnn_layer.default)(_in_float32(_lstm_layer))
+rule(aten.mkldnn_rnn_layer_backward.default)(_in_float32(_lstm_layer_backward))

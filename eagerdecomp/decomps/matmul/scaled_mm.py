@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.messages import scalar_type_name
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -26,6 +24,7 @@ _SCALED = (torch.float8_e4m3fn, torch.float8_e5m2)
 _OF_ALL, _OF_ROWS, _NO_SWIZZLE = 0, 1, 0
 
 
+@rule(aten._scaled_mm.default, recorded=True)
 def _scaled_mm(
     self: Tensor,
     mat2: Tensor,
@@ -52,6 +51,7 @@ def _scaled_mm(
     return aten._to_copy.default(found, dtype=out_dtype or self.dtype)  # type: ignore[no-any-return]
 
 
+@rule(aten._scaled_mm_v2.default, recorded=True)
 def _scaled_mm_v2(
     self: Tensor,
     mat2: Tensor,
@@ -175,5 +175,4 @@ def _invalid(left: Tensor, right: Tensor, *scales: Tensor) -> ValueError:
     )
 
 
-RULES: tuple[Rule, ...] = (own(aten._scaled_mm.default, _scaled_mm), own(aten._scaled_mm_v2.default, _scaled_mm_v2))
 """Both read nothing but shapes, strides and dtypes: scales stay tensors."""

@@ -7,63 +7,21 @@ that twenty arguments need no key.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.messages import dimension_error, not_implemented, not_true, shape_text
 from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.eager.strides import in_order, memory_order
-from eagerdecomp.rules.rule import Call, Rule, linked, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
 #: What runs each op of `_KERNELS`, by its name there.
 Kernels: TypeAlias = Any
-
-_KERNELS = {
-    "copy": aten.copy_.default,
-    "empty": aten.empty_strided.default,
-    "view": aten.view.default,
-    "clone": aten.clone.default,
-    "addmm": aten.addmm.default,
-    "permute": aten.permute.default,
-    "split": aten.split_with_sizes.default,
-    "bmm": aten.bmm.default,
-    "mul": aten.mul.Scalar,
-    "div": aten.div.Scalar,
-    "softmax": aten._softmax.default,
-    "to": aten._to_copy.default,
-    "where": aten.where.self,
-    "scalar": aten.scalar_tensor.default,
-    "sum": aten.sum.dim_IntList,
-    "norm": aten.native_layer_norm.default,
-    "add": aten.add.Tensor,
-    "gelu": aten.gelu.default,
-    "relu": aten.relu.default,
-}
-
-
-def _bound(rule: Callable[..., Any], op: OpOverload) -> Rule:
-    """A linked rule of a function whose first argument is the kernels. What it does not cover goes to the rules behind it."""
-
-    def link(call: Call) -> Callable[..., Any]:
-        kernels, behind = SimpleNamespace(**{name: call(used) for name, used in _KERNELS.items()}), call(op)
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            answer = rule(kernels, *args, **kwargs)
-            return behind(*args, **kwargs) if answer is NotImplemented else answer
-
-        return run
-
-    return linked(op, link)
-
 
 # The meanings of `mask_type`.
 _OF_ATTENTION, _OF_PADDING, _OF_BOTH = 0, 1, 2
@@ -71,7 +29,8 @@ _OF_ATTENTION, _OF_PADDING, _OF_BOTH = 0, 1, 2
 _SOFTENED = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 
 
-def masked_softmax(k: Kernels, self: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> Tensor:
+@rule(aten._masked_softmax.default)
+def masked_softmax(self: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> Tensor:
     """Softmax over the entries that the mask leaves (true masks out); a row without any is NaN.
 
     A mask of two dimensions for an input of four is expanded as its type says; any other must have the input's shape. The checks
@@ -87,11 +46,11 @@ def masked_softmax(k: Kernels, self: Tensor, mask: Tensor, dim: int | None = Non
     if mask_type == _OF_PADDING:
         if mask.shape != (self.size(0), self.size(2)):
             raise RuntimeError("For mask_type == 1 mask shape should be (B, L)")
-        wide = _expandable(k, mask, [self.size(0), 1, 1, self.size(2)], self)
+        wide = _expandable(mask, [self.size(0), 1, 1, self.size(2)], self)
     if mask_type == _OF_ATTENTION:
         if mask.shape != (self.size(2), self.size(2)):
             raise RuntimeError("For mask_type == 0 mask shape should be (L, L)")
-        wide = _expandable(k, mask, [1, 1, self.size(2), self.size(2)], self)
+        wide = _expandable(mask, [1, 1, self.size(2), self.size(2)], self)
     rank = max(1, self.dim())
     dim = rank - 1 if dim is None else dim
     if not -rank <= dim < rank:
@@ -102,26 +61,28 @@ def masked_softmax(k: Kernels, self: Tensor, mask: Tensor, dim: int | None = Non
         raise RuntimeError("Mask Type should be defined")
     if mask_type not in (_OF_ATTENTION, _OF_PADDING, _OF_BOTH):
         raise RuntimeError("Mask Type should be 0 (src_mask) or 1 (src_key_padding_mask), or 2 (default_mask)")
-    minus_infinity = k.scalar(-math.inf, dtype=self.dtype, device=self.device)
-    softened: Tensor = k.softmax(k.where(wide, minus_infinity, self), dim, False)
+    minus_infinity = aten.scalar_tensor.default(-math.inf, dtype=self.dtype, device=self.device)
+    softened: Tensor = aten._softmax.default(aten.where.self(wide, minus_infinity, self), dim, False)
     strides = in_order(self.shape, memory_order(self))
     if not softened.numel() or list(softened.stride()) == strides:
         return softened
-    return k.copy(k.empty(self.shape, strides, dtype=self.dtype, device=self.device), softened)  # type: ignore[no-any-return]
+    return aten.copy_.default(aten.empty_strided.default(self.shape, strides, dtype=self.dtype, device=self.device), softened)  # type: ignore[no-any-return]
 
 
-def _expandable(k: Kernels, mask: Tensor, shape: list[int], self: Tensor) -> Tensor:
+def _expandable(mask: Tensor, shape: list[int], self: Tensor) -> Tensor:
     """The mask as a view of four dimensions; raise eager's error where it does not expand to the input."""
     if shape[3] not in (1, self.size(3)):
         raise RuntimeError(
             f"The expanded size of the tensor ({self.size(3)}) must match the existing size ({shape[3]}) "
             f"at non-singleton dimension 3.  Target sizes: {list(self.shape)}.  Tensor sizes: {shape}"
         )
-    return k.view(mask if mask.is_contiguous() else k.clone(mask, memory_format=torch.contiguous_format), shape)  # type: ignore[no-any-return]
+    return aten.view.default(  # type: ignore[no-any-return]
+        mask if mask.is_contiguous() else aten.clone.default(mask, memory_format=torch.contiguous_format), shape
+    )
 
 
+@rule(aten._native_multi_head_attention.default)
 def multi_head_attention(
-    k: Kernels,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -149,64 +110,62 @@ def multi_head_attention(
 
     def heads() -> Sequence[Any]:
         if query is key and key is value:
-            return _heads(k, _rows(k, query), batch, length, num_head, 3, qkv_weight, qkv_bias)
-        weights, biases = ([*k.split(x, [embed_dim] * 3)] for x in (qkv_weight, qkv_bias))
+            return _heads(_rows(query), batch, length, num_head, 3, qkv_weight, qkv_bias)
+        weights, biases = ([*aten.split_with_sizes.default(x, [embed_dim] * 3)] for x in (qkv_weight, qkv_bias))
         each = zip((query, key, value), weights, biases, strict=True)
-        return [_heads(k, _rows(k, x), batch, length, num_head, 1, weight, bias)[0] for x, weight, bias in each]
+        return [_heads(_rows(x), batch, length, num_head, 1, weight, bias)[0] for x, weight, bias in each]
 
-    context, attention = _attended(k, heads(), batch, length, num_head, embed_dim // num_head, mask, mask_type)
-    projected = k.view(_linear(k, context, proj_weight, proj_bias), [batch, length, embed_dim])
+    context, attention = _attended(heads(), batch, length, num_head, embed_dim // num_head, mask, mask_type)
+    projected = aten.view.default(_linear(context, proj_weight, proj_bias), [batch, length, embed_dim])
     if not need_weights:
         # Eager answers an undefined tensor, which Python sees as None.
         return projected, None
-    attention = k.view(attention, [batch, num_head, length, length])
+    attention = aten.view.default(attention, [batch, num_head, length, length])
     if average_attn_weights:
-        return projected, k.div(k.sum(attention, [1]), num_head)
+        return projected, aten.div.Scalar(aten.sum.dim_IntList(attention, [1]), num_head)
     return projected, attention
 
 
-def _rows(k: Kernels, x: Tensor) -> Any:
+def _rows(x: Tensor) -> Any:
     """``[B, L, E]`` -> ``[B * L, E]``."""
     if not x.is_contiguous():
-        x = k.clone(x, memory_format=torch.contiguous_format)
-    return k.view(x, [x.shape[0] * x.shape[1], x.shape[2]])
+        x = aten.clone.default(x, memory_format=torch.contiguous_format)
+    return aten.view.default(x, [x.shape[0] * x.shape[1], x.shape[2]])
 
 
-def _linear(k: Kernels, rows: Tensor, weight: Tensor, bias: Tensor) -> Any:
-    return k.addmm(bias, rows, k.permute(weight, [1, 0]))
+def _linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Any:
+    return aten.addmm.default(bias, rows, aten.permute.default(weight, [1, 0]))
 
 
-def _heads(
-    k: Kernels, rows: Tensor, batch: int, length: int, heads: int, count: int, weight: Tensor, bias: Tensor
-) -> Sequence[Any]:
+def _heads(rows: Tensor, batch: int, length: int, heads: int, count: int, weight: Tensor, bias: Tensor) -> Sequence[Any]:
     """`count` linear maps of rows, side by side in `weight`: each as a matrix per head, ``[B * H, L, W]``."""
     width = weight.shape[0] // (count * heads)
-    split = k.view(_linear(k, rows, weight, bias), [batch, length, count, heads, width])
-    apart = k.clone(k.permute(split, [2, 0, 3, 1, 4]), memory_format=torch.contiguous_format)
-    matrices = k.view(apart, [count * batch * heads, length, width])
-    return [matrices] if count == 1 else k.split(matrices, [batch * heads] * count)
+    split = aten.view.default(_linear(rows, weight, bias), [batch, length, count, heads, width])
+    apart = aten.clone.default(aten.permute.default(split, [2, 0, 3, 1, 4]), memory_format=torch.contiguous_format)
+    matrices = aten.view.default(apart, [count * batch * heads, length, width])
+    return [matrices] if count == 1 else aten.split_with_sizes.default(matrices, [batch * heads] * count)
 
 
 def _attended(
-    k: Kernels, heads: Sequence[Any], batch: int, length: int, count: int, width: int, mask: Tensor | None, mask_type: int | None
+    heads: Sequence[Any], batch: int, length: int, count: int, width: int, mask: Tensor | None, mask_type: int | None
 ) -> tuple[Any, Any]:
     """Query, key and value heads -> context ``[B * L, E]`` and weights ``[B * H, L, L]``."""
     query, key, value = heads
-    weights = k.bmm(k.mul(query, 1 / math.sqrt(width)), k.permute(key, [0, 2, 1]))
+    weights = aten.bmm.default(aten.mul.Scalar(query, 1 / math.sqrt(width)), aten.permute.default(key, [0, 2, 1]))
     if mask is None:
-        weights = k.softmax(weights, 2, False)
+        weights = aten._softmax.default(weights, 2, False)
     else:
-        weights = k.view(weights, [batch, count, length, length])
-        weights = masked_softmax(k, weights, k.to(mask, dtype=torch.bool), 3, mask_type)
-        weights = k.view(weights, [batch * count, length, length])
-    context = k.view(k.bmm(weights, value), [batch, count, length, width])
+        weights = aten.view.default(weights, [batch, count, length, length])
+        weights = masked_softmax(weights, aten._to_copy.default(mask, dtype=torch.bool), 3, mask_type)
+        weights = aten.view.default(weights, [batch * count, length, length])
+    context = aten.view.default(aten.bmm.default(weights, value), [batch, count, length, width])
     del heads, query, key, value
-    context = k.clone(k.permute(context, [0, 2, 1, 3]), memory_format=torch.contiguous_format)
-    return k.view(context, [batch * length, count * width]), weights
+    context = aten.clone.default(aten.permute.default(context, [0, 2, 1, 3]), memory_format=torch.contiguous_format)
+    return aten.view.default(context, [batch * length, count * width]), weights
 
 
+@rule(aten._transformer_encoder_layer_fwd.default)
 def encoder_layer(
-    k: Kernels,
     src: Tensor,
     embed_dim: int,
     num_heads: int,
@@ -234,29 +193,30 @@ def encoder_layer(
     batch, length, _ = src.shape
 
     def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Any:
-        return k.norm(x, [embed_dim], weight, bias, eps)[0]
+        return aten.native_layer_norm.default(x, [embed_dim], weight, bias, eps)[0]
 
     def attend(x: Tensor) -> Any:
-        heads = _heads(k, x, batch, length, num_heads, 3, qkv_weight, qkv_bias)
-        context = _attended(k, heads, batch, length, num_heads, embed_dim // num_heads, mask, mask_type)[0]
+        heads = _heads(x, batch, length, num_heads, 3, qkv_weight, qkv_bias)
+        context = _attended(heads, batch, length, num_heads, embed_dim // num_heads, mask, mask_type)[0]
         del heads
-        return _linear(k, context, proj_weight, proj_bias)
+        return _linear(context, proj_weight, proj_bias)
 
     def feed_forward(x: Tensor) -> Any:
-        hidden = _linear(k, x, ffn_weight_1, ffn_bias_1)
-        hidden = k.gelu(hidden) if use_gelu else k.relu(hidden)
-        return _linear(k, hidden, ffn_weight_2, ffn_bias_2)
+        hidden = _linear(x, ffn_weight_1, ffn_bias_1)
+        hidden = aten.gelu.default(hidden) if use_gelu else aten.relu.default(hidden)
+        return _linear(hidden, ffn_weight_2, ffn_bias_2)
 
-    rows = _rows(k, src)
+    rows = _rows(src)
     if norm_first:
-        rows = k.add(attend(norm(rows, norm_weight_1, norm_bias_1)), rows)
-        rows = k.add(feed_forward(norm(rows, norm_weight_2, norm_bias_2)), rows)
+        rows = aten.add.Tensor(attend(norm(rows, norm_weight_1, norm_bias_1)), rows)
+        rows = aten.add.Tensor(feed_forward(norm(rows, norm_weight_2, norm_bias_2)), rows)
     else:
-        rows = norm(k.add(attend(rows), rows), norm_weight_1, norm_bias_1)
-        rows = norm(k.add(feed_forward(rows), rows), norm_weight_2, norm_bias_2)
-    return k.view(rows, [batch, length, embed_dim])
+        rows = norm(aten.add.Tensor(attend(rows), rows), norm_weight_1, norm_bias_1)
+        rows = norm(aten.add.Tensor(feed_forward(rows), rows), norm_weight_2, norm_bias_2)
+    return aten.view.default(rows, [batch, length, embed_dim])
 
 
+@rule(aten._transform_bias_rescale_qkv.default, recorded=True)
 def _transform_bias_rescale_qkv(qkv: Tensor, qkv_bias: Tensor, num_heads: int) -> Any:
     """``[B, L, 3 * E]`` plus a bias, as ``[B, H, L, E / H]`` for query, key and value, in one storage; the query is scaled."""
     if qkv.is_nested:
@@ -292,11 +252,3 @@ def _transform_bias_rescale_qkv(qkv: Tensor, qkv_bias: Tensor, num_heads: int) -
 
 def _contiguous(x: Tensor) -> Any:
     return x if x.is_contiguous() else aten.clone.default(x, memory_format=torch.contiguous_format)
-
-
-RULES: tuple[Rule, ...] = (
-    _bound(masked_softmax, aten._masked_softmax.default),
-    _bound(multi_head_attention, aten._native_multi_head_attention.default),
-    _bound(encoder_layer, aten._transformer_encoder_layer_fwd.default),
-    own(aten._transform_bias_rescale_qkv.default, _transform_bias_rescale_qkv),
-)

@@ -18,13 +18,15 @@ from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.messages import cpp_name, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, computed_in, promoted
 from eagerdecomp.eager.scalars import held_number
-from eagerdecomp.rules.link import formula, kept_number, kept_numbers, relaid
-from eagerdecomp.rules.rule import Call, Rule, linked, own
-from eagerdecomp.rules.writeback import out_writer
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.compute import Constant, constant, elementwise_strides
+from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.writeback import write_out
 
 aten = torch.ops.aten
+
+_HALF_ = Constant(0.5)
+_ZERO = Constant(0.0)
+_NAN = Constant(math.nan)
 
 
 def _formula(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,40 +50,38 @@ def _formula(fn: Callable[..., Any]) -> Callable[..., Any]:
 # -- activations ------------------------------------------------------------------------------------------------------------
 
 
-def _mish(call: Call) -> Callable[..., Any]:
+@rule(aten.mish.default, compute="float32")
+def _mish(self: Tensor) -> Any:
     """No threshold is needed: where `exp` overflows, `tanh` is 1."""
-    exp, log1p, tanh, mul = call(aten.exp.default), call(aten.log1p.default), call(aten.tanh.default), call(aten.mul.Tensor)
-    return lambda self: mul(self, tanh(log1p(exp(self))))
+    return aten.mul.Tensor(self, aten.tanh.default(aten.log1p.default(aten.exp.default(self))))
 
 
-def _softplus(call: Call) -> Callable[..., Any]:
-    exp, log1p, gt, where = call(aten.exp.default), call(aten.log1p.default), call(aten.gt.Scalar), call(aten.where.self)
-    scale, div = call(aten.mul.Scalar), call(aten.div.Scalar)
-
-    def softplus(self: Tensor, beta: float = 1, threshold: float = 20) -> Any:
-        if beta == 1:
-            return where(gt(self, threshold), self, log1p(exp(self)))
-        scaled = scale(self, beta)
-        return where(gt(scaled, threshold), self, div(log1p(exp(scaled)), beta))
-
-    return softplus
+@rule(aten.softplus.default, compute="float32")
+def _softplus(self: Tensor, beta: float = 1, threshold: float = 20) -> Any:
+    if beta == 1:
+        return aten.where.self(aten.gt.Scalar(self, threshold), self, aten.log1p.default(aten.exp.default(self)))
+    scaled = aten.mul.Scalar(self, beta)
+    return aten.where.self(
+        aten.gt.Scalar(scaled, threshold), self, aten.div.Scalar(aten.log1p.default(aten.exp.default(scaled)), beta)
+    )
 
 
-def _hardswish(call: Call) -> Callable[..., Any]:
-    add, clamp, mul, div = call(aten.add.Scalar), call(aten.clamp.default), call(aten.mul.Tensor), call(aten.div.Scalar)
-    return lambda self: div(mul(self, clamp(add(self, 3), 0, 6)), 6)
+@rule(aten.hardswish.default, compute="float32")
+def _hardswish(self: Tensor) -> Any:
+    return aten.div.Scalar(aten.mul.Tensor(self, aten.clamp.default(aten.add.Scalar(self, 3), 0, 6)), 6)
 
 
-def _hardsigmoid(call: Call) -> Callable[..., Any]:
-    add, clamp, div = call(aten.add.Scalar), call(aten.clamp.default), call(aten.div.Scalar)
-    return lambda self: div(clamp(add(self, 3), 0, 6), 6)
+@rule(aten.hardsigmoid.default, compute="float32")
+def _hardsigmoid(self: Tensor) -> Any:
+    return aten.div.Scalar(aten.clamp.default(aten.add.Scalar(self, 3), 0, 6), 6)
 
 
-def _silu(call: Call) -> Callable[..., Any]:
-    sigmoid, mul = call(aten.sigmoid.default), call(aten.mul.Tensor)
-    return lambda self: mul(self, sigmoid(self))
+@rule(aten.silu.default, compute="float32")
+def _silu(self: Tensor) -> Any:
+    return aten.mul.Tensor(self, aten.sigmoid.default(self))
 
 
+@rule(aten.softshrink.default, recorded=True)
 def _softshrink(self: Tensor, lambd: float = 0.5) -> Any:
     greatest = torch.finfo(self.dtype).max if self.dtype.is_floating_point else lambd
     if not 0 <= lambd <= greatest:
@@ -95,89 +95,74 @@ def _shrunk_softly(self: Tensor, lambd: float) -> Any:
     return aten.sub.Tensor(self, aten.clamp.default(self, -lambd, lambd))
 
 
-def _log_sigmoid_forward(call: Call) -> Callable[..., Any]:
+@rule(aten.log_sigmoid_forward.default)
+def _log_sigmoid_forward(self: Tensor) -> Any:
     """The logarithm, and ``exp(-|x|)``, which its gradient on the CPU starts from. Both are row-major."""
-    absolute, neg, exp, log1p = call(aten.abs.default), call(aten.neg.default), call(aten.exp.default), call(aten.log1p.default)
-    clamp, sub = call(aten.clamp.default), call(aten.sub.Tensor)
-    to, clone, others = call(aten._to_copy.default), call(aten.clone.default), call(aten.log_sigmoid_forward.default)
-
-    def run(self: Tensor) -> Any:
-        dtype = self.dtype
-        if not dtype.is_floating_point:
-            return others(self)
-        if not self.is_contiguous():
-            self = clone(self, memory_format=torch.contiguous_format)
-        if dtype in HALF:
-            self = to(self, dtype=torch.float32)
-        buffer = exp(neg(absolute(self)))
-        answer = sub(clamp(self, None, 0), log1p(buffer))
-        return (to(answer, dtype=dtype), to(buffer, dtype=dtype)) if dtype in HALF else (answer, buffer)
-
-    return run
+    dtype = self.dtype
+    if not dtype.is_floating_point:
+        return NotImplemented
+    if not self.is_contiguous():
+        self = aten.clone.default(self, memory_format=torch.contiguous_format)
+    if dtype in HALF:
+        self = aten._to_copy.default(self, dtype=torch.float32)
+    buffer = aten.exp.default(aten.neg.default(aten.abs.default(self)))
+    answer = aten.sub.Tensor(aten.clamp.default(self, None, 0), aten.log1p.default(buffer))
+    return (
+        (aten._to_copy.default(answer, dtype=dtype), aten._to_copy.default(buffer, dtype=dtype))
+        if dtype in HALF
+        else (answer, buffer)
+    )
 
 
-def _logit(call: Call) -> Callable[..., Any]:
-    clamp, clamp_between, sub = call(aten.clamp.default), call(aten.clamp.Tensor), call(aten.sub.Tensor)
-    div, log, number = call(aten.div.Tensor), call(aten.log.default), kept_numbers(call)
-    lt, where = call(aten.lt.Tensor), call(aten.where.self)
-
-    def logit(self: Tensor, eps: float | None = None) -> Any:
-        if eps is not None and eps >= 0:
-            if eps > 0.5:  # the bounds are crossed: eager asks for the lower one first, `clamp` for the upper one
-                low = number(self, eps)
-                self = where(lt(self, low), low, clamp_between(self, None, sub(1, low)))
-            elif self.dtype in HALF:
-                low = number(self, eps)
-                self = clamp_between(self, low, sub(1, low))
-            else:
-                self = clamp(self, eps, 1 - eps)
-        return log(div(self, sub(1, self)))
-
-    return logit
+@rule(aten.logit.default, compute="operands")
+def _logit(self: Tensor, eps: float | None = None) -> Any:
+    if eps is not None and eps >= 0:
+        if eps > 0.5:  # the bounds are crossed: eager asks for the lower one first, `clamp` for the upper one
+            low = constant(self, eps)
+            self = aten.where.self(aten.lt.Tensor(self, low), low, aten.clamp.Tensor(self, None, aten.sub.Tensor(1, low)))
+        elif self.dtype in HALF:
+            low = constant(self, eps)
+            self = aten.clamp.Tensor(self, low, aten.sub.Tensor(1, low))
+        else:
+            self = aten.clamp.default(self, eps, 1 - eps)
+    return aten.log.default(aten.div.Tensor(self, aten.sub.Tensor(1, self)))
 
 
 # -- their gradients --------------------------------------------------------------------------------------------------------
 
 _TANH_SLOPE = 2 * math.sqrt(2 / math.pi)  # of twice the argument of gelu's tanh
+_C_TANH_SLOPE = Constant(_TANH_SLOPE)
 _TANH_CUBIC = 0.044715
 
 
-def _gelu_backward(call: Call) -> Callable[..., Any]:
-    mul, scale, add, sub = call(aten.mul.Tensor), call(aten.mul.Scalar), call(aten.add.Tensor), call(aten.sub.Tensor)
-    exp, neg, erf, sigmoid = call(aten.exp.default), call(aten.neg.default), call(aten.erf.default), call(aten.sigmoid.default)
-    half, tanh_slope = kept_number(call, 0.5), kept_number(call, _TANH_SLOPE)
-
-    def gelu_backward(grad: Tensor, self: Tensor, *, approximate: str = "none") -> Any:
-        if approximate == "tanh":
-            # ``(1 + tanh(z)) / 2`` is ``s = sigmoid(2 z)``: the gradient is ``s + s (1 - s) x (2 z)'``, and ``x (2 z)'`` is
-            # ``3 (2 z - 2 slope x / 3)``.
-            # Few names, since each holds its memory.
-            gated = mul(self, add(tanh_slope(self), mul(self, self), alpha=_TANH_SLOPE * _TANH_CUBIC))
-            gate = sigmoid(gated)
-            gated = mul(gate, add(gated, self, alpha=-2 * _TANH_SLOPE / 3))
-            gated = sub(gated, mul(gate, gated))
-            slope = add(gate, gated, alpha=3)
-            del gate, gated
-            return mul(grad, slope)
-        scaled = scale(self, math.sqrt(0.5))
-        slope = add(half(self), erf(scaled), alpha=0.5)
-        scaled = exp(neg(mul(scaled, scaled)))
-        slope = add(slope, mul(self, scaled), alpha=1 / math.sqrt(2 * math.pi))
-        del scaled
-        return mul(grad, slope)
-
-    return gelu_backward
+@rule(aten.gelu_backward.default, compute="float32", operands=(0, 1))
+def _gelu_backward(grad: Tensor, self: Tensor, *, approximate: str = "none") -> Any:
+    if approximate == "tanh":
+        # ``(1 + tanh(z)) / 2`` is ``s = sigmoid(2 z)``: the gradient is ``s + s (1 - s) x (2 z)'``, and ``x (2 z)'`` is
+        # ``3 (2 z - 2 slope x / 3)``.
+        # Few names, since each holds its memory.
+        gated = aten.mul.Tensor(
+            self, aten.add.Tensor(_C_TANH_SLOPE(self), aten.mul.Tensor(self, self), alpha=_TANH_SLOPE * _TANH_CUBIC)
+        )
+        gate = aten.sigmoid.default(gated)
+        gated = aten.mul.Tensor(gate, aten.add.Tensor(gated, self, alpha=-2 * _TANH_SLOPE / 3))
+        gated = aten.sub.Tensor(gated, aten.mul.Tensor(gate, gated))
+        slope = aten.add.Tensor(gate, gated, alpha=3)
+        del gate, gated
+        return aten.mul.Tensor(grad, slope)
+    scaled = aten.mul.Scalar(self, math.sqrt(0.5))
+    slope = aten.add.Tensor(_HALF_(self), aten.erf.default(scaled), alpha=0.5)
+    scaled = aten.exp.default(aten.neg.default(aten.mul.Tensor(scaled, scaled)))
+    slope = aten.add.Tensor(slope, aten.mul.Tensor(self, scaled), alpha=1 / math.sqrt(2 * math.pi))
+    del scaled
+    return aten.mul.Tensor(grad, slope)
 
 
-def _silu_backward(call: Call) -> Callable[..., Any]:
+@rule(aten.silu_backward.default, compute="float32", operands=(0, 1))
+def _silu_backward(grad: Tensor, self: Tensor) -> Any:
     """``grad s (1 + x - x s)``."""
-    sigmoid, mul, sub, add = call(aten.sigmoid.default), call(aten.mul.Tensor), call(aten.sub.Tensor), call(aten.add.Tensor)
-
-    def silu_backward(grad: Tensor, self: Tensor) -> Any:
-        gate = sigmoid(self)
-        return mul(grad, add(gate, mul(gate, sub(self, mul(self, gate)))))
-
-    return silu_backward
+    gate = aten.sigmoid.default(self)
+    return aten.mul.Tensor(grad, aten.add.Tensor(gate, aten.mul.Tensor(gate, aten.sub.Tensor(self, aten.mul.Tensor(self, gate)))))
 
 
 _NEGATIVE_SLOPE = (
@@ -186,170 +171,121 @@ _NEGATIVE_SLOPE = (
 )
 
 
-def _elu(call: Call) -> Callable[..., Any]:
+@rule(aten.elu.default, compute="float32")
+def _elu(self: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
     """The shipped entry takes 0 for one below it, where a factor that is infinite or NaN goes in."""
-    less, where, scale_by, expm1 = call(aten.lt.Scalar), call(aten.where.self), call(aten.mul.Scalar), call(aten.expm1.default)
-
-    def elu(self: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
-        below = scale_by(expm1(self if input_scale == 1 else scale_by(self, input_scale)), alpha * scale)
-        return where(less(self, 0), below, self if scale == 1 else scale_by(self, scale))
-
-    return elu
+    below = aten.mul.Scalar(aten.expm1.default(self if input_scale == 1 else aten.mul.Scalar(self, input_scale)), alpha * scale)
+    return aten.where.self(aten.lt.Scalar(self, 0), below, self if scale == 1 else aten.mul.Scalar(self, scale))
 
 
+@rule(aten.celu.default, recorded=True)
 def _celu(self: Tensor, alpha: float = 1.0) -> Any:
     return aten.elu.default(self, alpha, 1.0, 1.0 / alpha)
 
 
-def _elu_backward(call: Call) -> Callable[..., Any]:
-    add, exp, scale_by, mul = call(aten.add.Scalar), call(aten.exp.default), call(aten.mul.Scalar), call(aten.mul.Tensor)
-    le, where, number = call(aten.le.Scalar), call(aten.where.self), kept_numbers(call)
-
-    def elu_backward(
-        grad_output: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, self_or_result: Tensor
-    ) -> Any:
-        factor, start = alpha * scale, self_or_result
-        if is_result:
-            if not alpha >= 0:  # nor NaN
-                raise RuntimeError(_NEGATIVE_SLOPE.format("elu"))
-            slope, factor = add(start, factor), input_scale
-        else:
-            slope = exp(start if input_scale == 1 else scale_by(start, input_scale))
-            factor *= input_scale
-        if factor != 1:
-            slope = scale_by(slope, factor)
-        return mul(grad_output, where(le(start, 0), slope, number(start, scale)))
-
-    return elu_backward
+@rule(aten.elu_backward.default, compute="float32", operands=(0, 5))
+def _elu_backward(
+    grad_output: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, self_or_result: Tensor
+) -> Any:
+    factor, start = alpha * scale, self_or_result
+    if is_result:
+        if not alpha >= 0:  # nor NaN
+            raise RuntimeError(_NEGATIVE_SLOPE.format("elu"))
+        slope, factor = aten.add.Scalar(start, factor), input_scale
+    else:
+        slope = aten.exp.default(start if input_scale == 1 else aten.mul.Scalar(start, input_scale))
+        factor *= input_scale
+    if factor != 1:
+        slope = aten.mul.Scalar(slope, factor)
+    return aten.mul.Tensor(grad_output, aten.where.self(aten.le.Scalar(start, 0), slope, constant(start, scale)))
 
 
-def _hardswish_backward(call: Call) -> Callable[..., Any]:
-    mul, add, lt, le = call(aten.mul.Tensor), call(aten.add.Tensor), call(aten.lt.Scalar), call(aten.le.Scalar)
-    where, half, zero = call(aten.where.self), kept_number(call, 0.5), kept_number(call, 0.0)
-
-    def hardswish_backward(grad_output: Tensor, self: Tensor) -> Any:
-        inner = mul(grad_output, add(half(self), self, alpha=1 / 3))
-        below = where(lt(self, 3), inner, grad_output)
-        return where(le(self, -3), zero(below), below)
-
-    return hardswish_backward
+@rule(aten.hardswish_backward.default, compute="float32", operands=(0, 1))
+def _hardswish_backward(grad_output: Tensor, self: Tensor) -> Any:
+    inner = aten.mul.Tensor(grad_output, aten.add.Tensor(_HALF_(self), self, alpha=1 / 3))
+    below = aten.where.self(aten.lt.Scalar(self, 3), inner, grad_output)
+    return aten.where.self(aten.le.Scalar(self, -3), _ZERO(below), below)
 
 
 #: Eager's kernel holds the sixth as a float32, for float64 too.
 _SIXTH = struct.unpack("f", struct.pack("f", 1 / 6))[0]
 
 
-def _hardsigmoid_backward(call: Call) -> Callable[..., Any]:
-    lt, absolute, where, scale = call(aten.lt.Scalar), call(aten.abs.default), call(aten.where.self), call(aten.mul.Scalar)
-    zero = kept_number(call, 0.0)
-
-    def hardsigmoid_backward(grad_output: Tensor, self: Tensor) -> Any:
-        return where(lt(absolute(self), 3), scale(grad_output, _SIXTH), zero(grad_output))
-
-    return hardsigmoid_backward
+@rule(aten.hardsigmoid_backward.default, compute="float32", operands=(0, 1))
+def _hardsigmoid_backward(grad_output: Tensor, self: Tensor) -> Any:
+    return aten.where.self(aten.lt.Scalar(aten.abs.default(self), 3), aten.mul.Scalar(grad_output, _SIXTH), _ZERO(grad_output))
 
 
-def _mish_backward(call: Call) -> Callable[..., Any]:
-    tanh, log1p, exp, sigmoid = (
-        call(aten.tanh.default),
-        call(aten.log1p.default),
-        call(aten.exp.default),
-        call(aten.sigmoid.default),
+@rule(aten.mish_backward.default, compute="float32", operands=(0, 1))
+def _mish_backward(grad_output: Tensor, self: Tensor) -> Any:
+    squashed = aten.tanh.default(aten.log1p.default(aten.exp.default(self)))
+    gated = aten.mul.Tensor(self, aten.sigmoid.default(self))
+    return aten.mul.Tensor(
+        grad_output, aten.add.Tensor(squashed, aten.sub.Tensor(gated, aten.mul.Tensor(gated, aten.mul.Tensor(squashed, squashed))))
     )
-    mul, sub, add = call(aten.mul.Tensor), call(aten.sub.Tensor), call(aten.add.Tensor)
-
-    def mish_backward(grad_output: Tensor, self: Tensor) -> Any:
-        squashed = tanh(log1p(exp(self)))
-        gated = mul(self, sigmoid(self))
-        return mul(grad_output, add(squashed, sub(gated, mul(gated, mul(squashed, squashed)))))
-
-    return mish_backward
 
 
-def _log_sigmoid_backward(call: Call) -> Callable[..., Any]:
+@rule(aten.log_sigmoid_backward.default, compute="float32", operands=(0, 1, 2))
+def _log_sigmoid_backward(grad_output: Tensor, self: Tensor, buffer: Tensor) -> Any:
     """``sigmoid(-x)``; the buffer, which eager's CPU kernel starts from, holds nothing that `self` does not."""
-    mul, sigmoid, neg = call(aten.mul.Tensor), call(aten.sigmoid.default), call(aten.neg.default)
-    return lambda grad_output, self, buffer: mul(grad_output, sigmoid(neg(self)))
+    return aten.mul.Tensor(grad_output, aten.sigmoid.default(aten.neg.default(self)))
 
 
-def _softplus_backward(call: Call) -> Callable[..., Any]:
-    scale, mul, sigmoid = call(aten.mul.Scalar), call(aten.mul.Tensor), call(aten.sigmoid.default)
-    gt, where = call(aten.gt.Scalar), call(aten.where.self)
-
-    def softplus_backward(grad_output: Tensor, self: Tensor, beta: float, threshold: float) -> Any:
-        scaled = self if beta == 1 else scale(self, beta)
-        sloped = mul(grad_output, sigmoid(scaled))
-        if threshold >= 17 and self.dtype is torch.float32:  # from there on the sigmoid is 1
-            return sloped
-        return where(gt(scaled, threshold), grad_output, sloped)
-
-    return softplus_backward
+@rule(aten.softplus_backward.default, compute="float32", operands=(0, 1))
+def _softplus_backward(grad_output: Tensor, self: Tensor, beta: float, threshold: float) -> Any:
+    scaled = self if beta == 1 else aten.mul.Scalar(self, beta)
+    sloped = aten.mul.Tensor(grad_output, aten.sigmoid.default(scaled))
+    if threshold >= 17 and self.dtype is torch.float32:  # from there on the sigmoid is 1
+        return sloped
+    return aten.where.self(aten.gt.Scalar(scaled, threshold), grad_output, sloped)
 
 
-def _logit_backward(call: Call) -> Callable[..., Any]:
-    lt, gt, lt_tensor, gt_tensor = call(aten.lt.Scalar), call(aten.gt.Scalar), call(aten.lt.Tensor), call(aten.gt.Tensor)
-    either, sub, mul, div = call(aten.logical_or.default), call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten.div.Tensor)
-    where, number = call(aten.where.self), kept_numbers(call)
-    zero, nan = kept_number(call, 0.0), kept_number(call, math.nan)
-
-    def logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) -> Any:
-        clamped = eps is not None and eps >= 0
-        if clamped and self.dtype in HALF:  # the bounds are rounded to the type: the upper one may be 1
-            least = number(self, eps)
-            beyond = either(lt_tensor(self, least), gt_tensor(self, sub(1, least)))
-        else:
-            low, high = (eps, 1 - eps) if eps is not None and clamped else (0.0, 1.0)
-            beyond = either(lt(self, low), gt(self, high))
-        slope = div(grad_output, mul(self, sub(1, self)))
-        return where(beyond, zero(slope) if clamped else nan(slope), slope)
-
-    return logit_backward
+@rule(aten.logit_backward.default, compute="operands", operands=(0, 1))
+def _logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) -> Any:
+    clamped = eps is not None and eps >= 0
+    if clamped and self.dtype in HALF:  # the bounds are rounded to the type: the upper one may be 1
+        least = constant(self, eps)
+        beyond = aten.logical_or.default(aten.lt.Tensor(self, least), aten.gt.Tensor(self, aten.sub.Tensor(1, least)))
+    else:
+        low, high = (eps, 1 - eps) if eps is not None and clamped else (0.0, 1.0)
+        beyond = aten.logical_or.default(aten.lt.Scalar(self, low), aten.gt.Scalar(self, high))
+    slope = aten.div.Tensor(grad_output, aten.mul.Tensor(self, aten.sub.Tensor(1, self)))
+    return aten.where.self(beyond, _ZERO(slope) if clamped else _NAN(slope), slope)
 
 
-def _threshold_backward(call: Call) -> Callable[..., Any]:
+@rule(aten.threshold_backward.default, compute="operands", operands=(1, 0))
+def _threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> Any:
     """Half types meet the threshold in float32, in which alone 0.3 is 0.3; zero is zero in any."""
-    le, where, to, zero = call(aten.le.Scalar), call(aten.where.self), call(aten._to_copy.default), kept_number(call, 0.0)
-
-    def threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> Any:
-        met = to(self, dtype=torch.float32) if threshold and self.dtype in HALF else self
-        return where(le(met, threshold), zero(grad_output), grad_output)
-
-    return threshold_backward
+    met = aten._to_copy.default(self, dtype=torch.float32) if threshold and self.dtype in HALF else self
+    return aten.where.self(aten.le.Scalar(met, threshold), _ZERO(grad_output), grad_output)
 
 
-def _leaky_relu_backward(call: Call) -> Callable[..., Any]:
-    gt, where, scale = call(aten.gt.Scalar), call(aten.where.self), call(aten.mul.Scalar)
-
-    def leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: float, self_is_result: bool) -> Any:
-        if self_is_result and not negative_slope >= 0:  # nor NaN: the sign of the input is lost
-            raise RuntimeError(
-                _NEGATIVE_SLOPE.format("leakyReLu") + " File an issue at https://github.com/pytorch/pytorch if you do require "
-                "supporting in-place leakRelu backward calculation with negative slope"
-            )
-        return where(gt(self, 0), grad_output, scale(grad_output, negative_slope))
-
-    return leaky_relu_backward
+@rule(aten.leaky_relu_backward.default, compute="float32", operands=(1, 0))
+def _leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: float, self_is_result: bool) -> Any:
+    if self_is_result and not negative_slope >= 0:  # nor NaN: the sign of the input is lost
+        raise RuntimeError(
+            _NEGATIVE_SLOPE.format("leakyReLu") + " File an issue at https://github.com/pytorch/pytorch if you do require "
+            "supporting in-place leakRelu backward calculation with negative slope"
+        )
+    return aten.where.self(aten.gt.Scalar(self, 0), grad_output, aten.mul.Scalar(grad_output, negative_slope))
 
 
-def _prelu_kernel(call: Call) -> Callable[..., Any]:
-    gt, where, mul = call(aten.gt.Scalar), call(aten.where.self), call(aten.mul.Tensor)
-    return lambda self, weight: where(gt(self, 0), self, mul(weight, self))
+@rule(aten._prelu_kernel.default, compute="float32", operands=(0, 1))
+def _prelu_kernel(self: Tensor, weight: Tensor) -> Any:
+    return aten.where.self(aten.gt.Scalar(self, 0), self, aten.mul.Tensor(weight, self))
 
 
-def _tanh_backward(call: Call) -> Callable[..., Any]:
-    mul, sub = call(aten.mul.Tensor), call(aten.sub.Tensor)
-
-    def tanh_backward(grad_output: Tensor, output: Tensor) -> Any:
-        return sub(grad_output, mul(grad_output, mul(output, output)))
-
-    return tanh_backward
+@rule(aten.tanh_backward.default, compute="float32", operands=(0, 1))
+def _tanh_backward(grad_output: Tensor, output: Tensor) -> Any:
+    return aten.sub.Tensor(grad_output, aten.mul.Tensor(grad_output, aten.mul.Tensor(output, output)))
 
 
-def _sigmoid_backward(call: Call) -> Callable[..., Any]:
-    mul, sub = call(aten.mul.Tensor), call(aten.sub.Tensor)
-    return lambda grad_output, output: mul(grad_output, mul(sub(1, output), output))
+@rule(aten.sigmoid_backward.default, compute="float32", operands=(0, 1))
+def _sigmoid_backward(grad_output: Tensor, output: Tensor) -> Any:
+    return aten.mul.Tensor(grad_output, aten.mul.Tensor(aten.sub.Tensor(1, output), output))
 
 
+@rule(aten.native_dropout.default, recorded=True)
 def _native_dropout(input: Tensor, p: float, train: bool | None) -> Any:
     """Of no elements eager answers the tensor itself, and a mask of its type, of any other a new one. The shipped entry answers the
     tensor where it drops nothing, takes no word for not training, and refuses complex numbers."""
@@ -363,21 +299,18 @@ def _native_dropout(input: Tensor, p: float, train: bool | None) -> Any:
     return aten.mul.Scalar(aten.mul.Tensor(input, kept), 0.0 if p == 1 else 1 / (1 - p)), kept
 
 
-def _native_dropout_backward(call: Call) -> Callable[..., Any]:
-    mul, scale_by, to = call(aten.mul.Tensor), call(aten.mul.Scalar), call(aten._to_copy.default)
-    others = call(aten.native_dropout_backward.default)
-
-    def run(grad_output: Tensor, mask: Tensor, scale: float) -> Any:
-        dtype = grad_output.dtype
-        if mask.dtype is not torch.bool or not dtype.is_floating_point:
-            return others(grad_output, mask, scale)
-        if dtype is torch.float32 and grad_output.is_contiguous() and mask.is_contiguous():
-            return scale_by(mul(grad_output, mask), scale)
-        if dtype in HALF:  # eager rounds the factor, too
-            return relaid(call, mul(grad_output, scale_by(to(mask, dtype=dtype), scale)), grad_output, mask)
-        return relaid(call, scale_by(mul(grad_output, mask), scale), grad_output, mask)
-
-    return run
+@rule(aten.native_dropout_backward.default)
+def _native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Any:
+    dtype = grad_output.dtype
+    if mask.dtype is not torch.bool or not dtype.is_floating_point:
+        return NotImplemented
+    if dtype is torch.float32 and grad_output.is_contiguous() and mask.is_contiguous():
+        return aten.mul.Scalar(aten.mul.Tensor(grad_output, mask), scale)
+    if dtype in HALF:  # eager rounds the factor, too
+        return elementwise_strides(
+            aten.mul.Tensor(grad_output, aten.mul.Scalar(aten._to_copy.default(mask, dtype=dtype), scale)), grad_output, mask
+        )
+    return elementwise_strides(aten.mul.Scalar(aten.mul.Tensor(grad_output, mask), scale), grad_output, mask)
 
 
 # -- gated linear units -----------------------------------------------------------------------------------------------------
@@ -400,17 +333,14 @@ def _half(x: Tensor, dim: int) -> int:
     return size // 2
 
 
-def _glu(call: Call) -> Callable[..., Any]:
-    split, mul, sigmoid = call(aten.split_with_sizes.default), call(aten.mul.Tensor), call(aten.sigmoid.default)
-
-    def glu(self: Tensor, dim: int = -1) -> Any:
-        half = _half(self, dim)
-        value, gate = split(self, [half, half], dim)
-        return mul(value, sigmoid(gate))
-
-    return glu
+@rule(aten.glu.default, compute="float32")
+def _glu(self: Tensor, dim: int = -1) -> Any:
+    half = _half(self, dim)
+    value, gate = aten.split_with_sizes.default(self, [half, half], dim)
+    return aten.mul.Tensor(value, aten.sigmoid.default(gate))
 
 
+@rule(aten.glu_backward.default, recorded=True)
 def _glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Any:
     """Of half types too the gate is rounded before the gradient of its own argument starts from it, as in eager's kernel."""
     value, gate = _halves(self, dim)
@@ -432,6 +362,7 @@ def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
     return joined if joined.is_contiguous() else aten.clone.default(joined, memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
 
 
+@rule(aten.glu_jvp.default, recorded=True)
 def _glu_jvp(glu: Tensor, x: Tensor, dx: Tensor, dim: int) -> Any:
     if x.dtype not in (torch.float32, torch.float64):
         raise not_implemented("glu_jvp_cpu", x.dtype)
@@ -454,6 +385,7 @@ def _glu_backward_jvp(grad_x: Tensor, grad_glu: Tensor, x: Tensor, dgrad_glu: Te
     return _joined([first, second], dim)
 
 
+@rule(aten.threshold.default, recorded=True)
 def _threshold_of_integers(self: Tensor, threshold: Any, value: Any) -> Any:
     """Eager makes both numbers integers first, of bytes without their sign."""
     if self.dtype.is_floating_point or self.dtype.is_complex:
@@ -467,6 +399,7 @@ def _threshold_of_integers(self: Tensor, threshold: Any, value: Any) -> Any:
 _BOUNDED = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64})
 
 
+@rule(aten._add_relu.Tensor, recorded=True)
 def _add_relu(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
     """``clamp(self + alpha * other, 0, the largest number of self's dtype)``, in the dtype that both promote to.
 
@@ -487,52 +420,34 @@ def _add_relu(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
     return aten.clamp.default(added, 0, most)
 
 
+@rule(aten._add_relu.Scalar, recorded=True)
 def _add_relu_number(self: Tensor, other: Any, alpha: Any = 1) -> Any:
     return _add_relu(self, other, alpha=alpha)
 
 
-def _rrelu_with_noise_out(call: Call) -> Callable[..., Any]:
-    functional, write = call(aten.rrelu_with_noise.default), out_writer(call)
-
-    def run(*args: Any, out: Tensor, **options: Any) -> Tensor:
-        return write(out, functional(*args, **options), args)
-
-    return run
+@rule(aten.rrelu_with_noise.out)
+def _rrelu_with_noise_out(*args: Any, out: Tensor, **options: Any) -> Any:
+    return write_out(out, aten.rrelu_with_noise.default(*args, **options), args)
 
 
-RULES: tuple[Rule, ...] = (
-    linked(aten.rrelu_with_noise.out, _rrelu_with_noise_out),
-    own(aten._add_relu.Tensor, _add_relu),
-    own(aten._add_relu.Scalar, _add_relu_number),
-    own(aten.threshold.default, _threshold_of_integers),
-    formula(aten.mish.default, _mish),
-    formula(aten.softplus.default, _softplus),
-    formula(aten.hardswish.default, _hardswish),
-    formula(aten.hardsigmoid.default, _hardsigmoid),
-    formula(aten.silu.default, _silu),
-    own(aten.softshrink.default, _softshrink),
-    formula(aten.logit.default, _logit, stepwise=True),
-    linked(aten.log_sigmoid_forward.default, _log_sigmoid_forward),
-    formula(aten.gelu_backward.default, _gelu_backward, operands=(0, 1)),
-    formula(aten.silu_backward.default, _silu_backward, operands=(0, 1)),
-    formula(aten.elu.default, _elu),
-    own(aten.celu.default, _celu),
-    formula(aten.elu_backward.default, _elu_backward, operands=(0, 5)),
-    formula(aten.hardswish_backward.default, _hardswish_backward, operands=(0, 1)),
-    formula(aten.hardsigmoid_backward.default, _hardsigmoid_backward, operands=(0, 1)),
-    formula(aten.mish_backward.default, _mish_backward, operands=(0, 1)),
-    formula(aten.log_sigmoid_backward.default, _log_sigmoid_backward, operands=(0, 1, 2)),
-    formula(aten.softplus_backward.default, _softplus_backward, operands=(0, 1)),
-    formula(aten.logit_backward.default, _logit_backward, operands=(0, 1), stepwise=True),
-    formula(aten.threshold_backward.default, _threshold_backward, operands=(1, 0), stepwise=True),
-    formula(aten.leaky_relu_backward.default, _leaky_relu_backward, operands=(1, 0)),
-    formula(aten.tanh_backward.default, _tanh_backward, operands=(0, 1)),
-    formula(aten.sigmoid_backward.default, _sigmoid_backward, operands=(0, 1)),
-    formula(aten._prelu_kernel.default, _prelu_kernel, operands=(0, 1)),
-    own(aten.native_dropout.default, _native_dropout),
-    linked(aten.native_dropout_backward.default, _native_dropout_backward),
-    formula(aten.glu.default, _glu),
-    own(aten.glu_backward.default, _glu_backward),
-    own(aten.glu_jvp.default, _glu_jvp),
-    own(aten.glu_backward_jvp.default, _formula(_glu_backward_jvp)),
-)
+@rule(aten.glu_backward.default)
+def _glu_backward_of_floats(grad_output: Tensor, self: Tensor, dim: int) -> Any:
+    dtype, rank, shape = self.dtype, self.dim(), list(self.shape)
+    if dtype not in (torch.float32, torch.float64) or grad_output.dtype is not dtype or not -rank <= dim < rank or not self.numel():
+        return NotImplemented
+    half, odd = shape[dim] // 2, shape[dim] % 2  # sizes may be symbols, which take no divmod
+    shape[dim] = half
+    if odd or list(grad_output.shape) != shape:
+        return NotImplemented
+    if not self.is_contiguous():
+        self = aten.clone.default(self, memory_format=torch.contiguous_format)
+    if not grad_output.is_contiguous():
+        grad_output = aten.clone.default(grad_output, memory_format=torch.contiguous_format)
+    value, gate = aten.split_with_sizes.default(self, [half, half], dim)
+    gate = aten.sigmoid.default(gate)
+    first = aten.mul.Tensor(gate, grad_output)
+    through = aten.mul.Tensor(first, value)
+    return aten.cat.default([first, aten.sub.Tensor(through, aten.mul.Tensor(through, gate))], dim)
+
+
+rule(aten.glu_backward_jvp.default, recorded=True)(_formula(_glu_backward_jvp))

@@ -13,9 +13,7 @@ from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import dimension_error, not_implemented
 from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, in_type, number_like, promoted
 from eagerdecomp.eager.strides import is_dense, is_expanded, reach
-from eagerdecomp.rules.rule import Call, Rule, linked, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -43,6 +41,7 @@ _UNIT = 2**52  # of the exponent in the bits of a float64
 _SUBNORMAL = 2.0**-1022
 
 
+@rule(aten.frexp.Tensor, recorded=True)
 def _frexp(self: Tensor) -> Any:
     """By the bits of a float64, in which all smaller types are normal numbers."""
     if not self.dtype.is_floating_point:
@@ -65,6 +64,7 @@ def _frexp(self: Tensor) -> Any:
     return aten.where.self(odd, self, in_type(mantissa, self.dtype)), exponent
 
 
+@rule(aten.ldexp.Tensor, recorded=True)
 def _ldexp(self: Tensor, other: Tensor) -> Any:
     """Scaled by a power of two without rounding in between, in float64; of an exponent that is no integer by `pow`."""
     if not self.dtype.is_floating_point or other.dtype.is_floating_point or other.dtype.is_complex:
@@ -107,6 +107,7 @@ def _power_of_two(exponent: Tensor) -> Tensor:
     return aten.view.dtype(aten.mul.Scalar(aten.add.Scalar(exponent, 1023), _UNIT), torch.float64)  # type: ignore[no-any-return]
 
 
+@rule(aten.copy.default, recorded=True)
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
     """Into new memory in which the result lies as `self` in its own; of one that is expanded, into elements of its own."""
     if is_expanded(self):
@@ -116,6 +117,7 @@ def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
     return aten.copy_.default(aten.as_strided.default(memory, shape, strides, start), src)
 
 
+@rule(aten.as_strided_scatter.default, recorded=True)
 def _as_strided_scatter(
     self: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Any:
@@ -137,31 +139,25 @@ def _as_strided_scatter(
     return aten.as_strided.default(memory, list(self.shape), list(self.stride()), own_start)
 
 
-def _scatter(view: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+def _scatter(view: OpOverload) -> Callable[..., Any]:
     """Writes to a view of a copy, which lies as the original and as far into its memory, unless that overlaps itself."""
 
-    def linker(call: Call) -> Callable[..., Any]:
-        clone, as_strided = call(aten.clone.default), call(aten.as_strided.default)
-        viewed, copy = call(view), call(aten.copy_.default)
+    def scatter(self: Tensor, src: Tensor, *where: Any, **named: Any) -> Any:
+        start = self.storage_offset()
+        if is_expanded(self) or (not start and is_dense(self)):
+            result = aten.clone.default(self)
+        else:
+            shape, strides = self.shape, self.stride()
+            memory = aten.clone.default(aten.as_strided.default(self, [start + reach(shape, strides)], [1], 0))
+            result = aten.as_strided.default(memory, shape, strides, start)
+        place = view(result, *where, **named)
+        if place.shape != src.shape:
+            slice_size = f"src size = {list(src.shape)}, slice size = {list(place.shape)}"
+            raise RuntimeError(f"expected src to have a size equal to the slice of self. {slice_size}")
+        aten.copy_.default(place, src)
+        return result
 
-        def run(self: Tensor, src: Tensor, *where: Any, **named: Any) -> Any:
-            start = self.storage_offset()
-            if is_expanded(self) or (not start and is_dense(self)):
-                result = clone(self)
-            else:
-                shape, strides = self.shape, self.stride()
-                memory = clone(as_strided(self, [start + reach(shape, strides)], [1], 0))
-                result = as_strided(memory, shape, strides, start)
-            place = viewed(result, *where, **named)
-            if place.shape != src.shape:
-                slice_size = f"src size = {list(src.shape)}, slice size = {list(place.shape)}"
-                raise RuntimeError(f"expected src to have a size equal to the slice of self. {slice_size}")
-            copy(place, src)
-            return result
-
-        return run
-
-    return linker
+    return scatter
 
 
 _HASHED = frozenset(
@@ -194,6 +190,7 @@ def _hashed_dims(self: Tensor, dim: Sequence[int]) -> list[int]:
     return dims if self.dim() else []
 
 
+@rule(aten.hash_tensor.default, recorded=True)
 def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0) -> Any:
     """Reduce the bits of all elements, as int64 or float64, by exclusive or: fold halves until one element is left."""
     dims = _hashed_dims(self, dim)
@@ -224,14 +221,7 @@ def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False
     )
 
 
-RULES: tuple[Rule, ...] = (
-    own(aten.gcd.default, laid_out(_gcd, {0: as_operands()})),
-    own(aten.frexp.Tensor, _frexp),
-    own(aten.ldexp.Tensor, _ldexp),
-    own(aten.copy.default, _copy),
-    own(aten.as_strided_scatter.default, _as_strided_scatter),
-    linked(aten.diagonal_scatter.default, _scatter(aten.diagonal.default)),
-    linked(aten.select_scatter.default, _scatter(aten.select.int)),
-    linked(aten.slice_scatter.default, _scatter(aten.slice.Tensor)),
-    own(aten.hash_tensor.default, _hash_tensor),
-)
+rule(aten.gcd.default, recorded=True)(laid_out(_gcd, {0: as_operands()}))
+rule(aten.diagonal_scatter.default)(_scatter(aten.diagonal.default))
+rule(aten.select_scatter.default)(_scatter(aten.select.int))
+rule(aten.slice_scatter.default)(_scatter(aten.slice.Tensor))

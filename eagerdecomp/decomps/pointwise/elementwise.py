@@ -10,19 +10,21 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import cpp_name, not_implemented
 from eagerdecomp.eager.out_quirks import out_quirks
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, number_like, promoted
 from eagerdecomp.eager.scalars import cast_number, held_number
-from eagerdecomp.rules.link import formula, kept_number, kept_numbers, relaid
-from eagerdecomp.rules.rule import Call, Rule, linked, own
+from eagerdecomp.rules.compute import Constant, constant, elementwise_strides
+from eagerdecomp.rules.link import Call, Linkable, link, link_on_call
+from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.writeback import inplace_by
 
-__all__ = ["REAL", "RULES"]
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
-
 aten = torch.ops.aten
+
+_ZERO = Constant(0.0)
+_ONE = Constant(1.0)
 
 #: The integers of a floating type's size: its bits.
 _BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
@@ -36,6 +38,7 @@ def _laid_out_by_both(rule: Callable[..., Any]) -> Callable[..., Any]:
 # -- bits of floats -------------------------------------------------------------------------------------------------------
 
 
+@rule(aten.signbit.default, recorded=True)
 def _signbit(self: Tensor) -> Any:
     if self.dtype.is_complex:
         raise RuntimeError("signbit is not implemented for complex tensors.")
@@ -46,30 +49,21 @@ def _signbit(self: Tensor) -> Any:
     return aten.lt.Scalar(self if bits is None else aten.view.dtype(self, bits), 0)
 
 
-def _copysign(call: Call) -> Callable[..., Any]:
-    absolute, neg, where = call(aten.abs.default), call(aten.neg.default), call(aten.where.self)
-    view, lt = call(aten.view.dtype), call(aten.lt.Scalar)
-
-    def copysign(self: Tensor, other: Tensor) -> Any:
-        magnitude = absolute(self)
-        return where(lt(view(other, _BITS[other.dtype]), 0), neg(magnitude), magnitude)
-
-    return copysign
+@rule(aten.copysign.Tensor, compute="operands", operands=(0, 1), promotes=True)
+def _copysign(self: Tensor, other: Tensor) -> Any:
+    magnitude = aten.abs.default(self)
+    return aten.where.self(aten.lt.Scalar(aten.view.dtype(other, _BITS[other.dtype]), 0), aten.neg.default(magnitude), magnitude)
 
 
-def _copysign_of_number(call: Call) -> Callable[..., Any]:
+@rule(aten.copysign.Scalar)
+def _copysign_of_number(self: Tensor, other: Any) -> Any:
     """A number's sign is known: nothing need be chosen."""
-    absolute, neg, to = call(aten.abs.default), call(aten.neg.default), call(aten._to_copy.default)
-
-    def run(self: Tensor, other: Any) -> Any:
-        if not (self.dtype.is_floating_point or self.dtype.is_complex):
-            self = to(self, dtype=torch.get_default_dtype())
-        if self.dtype.is_complex or isinstance(other, complex):
-            raise not_implemented("copysign_cpu", self.dtype.to_complex())
-        magnitude = absolute(self)
-        return neg(magnitude) if math.copysign(1, other) < 0 else magnitude
-
-    return run
+    if not (self.dtype.is_floating_point or self.dtype.is_complex):
+        self = aten._to_copy.default(self, dtype=torch.get_default_dtype())
+    if self.dtype.is_complex or isinstance(other, complex):
+        raise not_implemented("copysign_cpu", self.dtype.to_complex())
+    magnitude = aten.abs.default(self)
+    return aten.neg.default(magnitude) if math.copysign(1, other) < 0 else magnitude
 
 
 def _nextafter(self: Tensor, other: Tensor) -> Any:
@@ -144,6 +138,7 @@ def _common_integers(self: Any, other: Any, name: str) -> list[Tensor]:
     return [x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype) for x in sides]
 
 
+@rule(aten.__lshift__.Tensor, aten.__lshift__.Scalar, recorded=True)
 def _shift_left(self: Any, other: Any) -> Any:
     self, other = _common_integers(self, other, "lshift")
     bits = torch.iinfo(self.dtype).bits
@@ -152,6 +147,7 @@ def _shift_left(self: Any, other: Any) -> Any:
     return aten.where.self(valid, moved, number_like(self, 0))
 
 
+@rule(aten.__rshift__.Tensor, aten.__rshift__.Scalar, recorded=True)
 def _shift_right(self: Any, other: Any) -> Any:
     self, other = _common_integers(self, other, "rshift")
     info = torch.iinfo(self.dtype)
@@ -171,6 +167,7 @@ def _shift_right(self: Any, other: Any) -> Any:
 # -- complex numbers ------------------------------------------------------------------------------------------------------
 
 
+@rule(aten.angle.default, recorded=True)
 def _angle(self: Tensor) -> Any:
     if self.dtype.is_complex:
         if not self.is_contiguous():  # eager's result is row-major whatever it is made of
@@ -186,6 +183,7 @@ def _angle(self: Tensor) -> Any:
     return aten.where.self(aten.isnan.default(self), self, turned)
 
 
+@rule(aten._conj_physical.default, recorded=True)
 def _conj_physical(self: Tensor) -> Any:
     if not self.dtype.is_complex:
         return self
@@ -197,6 +195,7 @@ def _conj_physical(self: Tensor) -> Any:
     return aten.view_as_complex.default(aten.mul.Tensor(parts, signs))
 
 
+@rule(aten._efficientzerotensor.default, recorded=True)
 def _efficient_zeros(
     size: Sequence[int],
     *,
@@ -212,51 +211,45 @@ def _efficient_zeros(
 # -- one operand ------------------------------------------------------------------------------------------------------------
 
 
+@rule(aten.exp2.default, recorded=True)
 def _exp2(self: Tensor) -> Any:
     dtype = self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.get_default_dtype()
     # Not `pow.Scalar`, which answers row-major results whatever the layout of its exponent.
     return aten.pow.Tensor_Tensor(aten.full.default([], 2.0, dtype=dtype, device=self.device), self)
 
 
-def _shrink_backward(call: Call) -> Callable[..., Any]:
-    le, absolute, where, zero = call(aten.le.Scalar), call(aten.abs.default), call(aten.where.self), kept_number(call, 0.0)
-    return lambda grad, self, lambd=0.5: where(le(absolute(self), lambd), zero(grad), grad)
+@rule(aten.softshrink_backward.default, aten.hardshrink_backward.default, compute="operands", operands=(0, 1))
+def _shrink_backward(grad: Tensor, self: Tensor, lambd: float = 0.5) -> Any:
+    return aten.where.self(aten.le.Scalar(aten.abs.default(self), lambd), _ZERO(grad), grad)
 
 
-def _nan_to_num(call: Call) -> Callable[..., Any]:
-    """A clamp makes infinities the largest numbers. Of complex numbers eager mends real and imaginary parts apart."""
-    clamp, eq, isnan = call(aten.clamp.default), call(aten.eq.Scalar), call(aten.isnan.default)
-    where, number, zero = call(aten.where.self), kept_numbers(call), kept_number(call, 0.0)
-    others = call(aten.nan_to_num.default)
-
-    def run(self: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
-        dtype, result = self.dtype, self
-        if not dtype.is_floating_point:
-            if not dtype.is_complex:
-                return others(self, nan, posinf, neginf)
-            parts = run(call(aten.view_as_real.default)(self), nan, posinf, neginf)
-            return call(aten.view_as_complex.default)(parts)
-        if posinf is None or neginf is None:
-            greatest = torch.finfo(dtype).max
-            result = clamp(self, -greatest if neginf is None else None, greatest if posinf is None else None)
-        if posinf is not None:
-            result = where(eq(self, math.inf), number(self, cast_number(posinf, dtype)), result)
-        if neginf is not None:
-            result = where(eq(self, -math.inf), number(self, cast_number(neginf, dtype)), result)
-        return where(isnan(self), number(self, cast_number(nan, dtype)) if nan else zero(self), result)
-
-    return run
+@rule(aten.nan_to_num.default)
+def _nan_to_num(self: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
+    """A clamp makes infinities the largest values. Eager replaces real and imaginary parts of complex numbers separately."""
+    dtype, result = self.dtype, self
+    if dtype.is_complex:
+        return _complex_nan_to_num(self, nan, posinf, neginf)
+    if not dtype.is_floating_point:
+        return NotImplemented
+    if posinf is None or neginf is None:
+        greatest = torch.finfo(dtype).max
+        result = aten.clamp.default(self, -greatest if neginf is None else None, greatest if posinf is None else None)
+    if posinf is not None:
+        result = aten.where.self(aten.eq.Scalar(self, math.inf), constant(self, cast_number(posinf, dtype)), result)
+    if neginf is not None:
+        result = aten.where.self(aten.eq.Scalar(self, -math.inf), constant(self, cast_number(neginf, dtype)), result)
+    return aten.where.self(aten.isnan.default(self), constant(self, cast_number(nan, dtype)) if nan else _ZERO(self), result)
 
 
-def _sinc(call: Call) -> Callable[..., Any]:
-    scale, eq, sin, div = call(aten.mul.Scalar), call(aten.eq.Scalar), call(aten.sin.default), call(aten.div.Tensor)
-    where, one = call(aten.where.self), kept_number(call, 1.0)
+@link_on_call
+def _complex_nan_to_num(self: Tensor, nan: float | None, posinf: float | None, neginf: float | None) -> Any:
+    return aten.view_as_complex.default(_nan_to_num(aten.view_as_real.default(self), nan, posinf, neginf))
 
-    def sinc(self: Tensor) -> Any:
-        angle = scale(self, math.pi)
-        return where(eq(angle, 0), one(self), div(sin(angle), angle))
 
-    return sinc
+@rule(aten.sinc.default, compute="float32")
+def _sinc(self: Tensor) -> Any:
+    angle = aten.mul.Scalar(self, math.pi)
+    return aten.where.self(aten.eq.Scalar(angle, 0), _ONE(self), aten.div.Tensor(aten.sin.default(angle), angle))
 
 
 # -- sums of products -----------------------------------------------------------------------------------------------------
@@ -270,50 +263,44 @@ _STEPS = frozenset({torch.float64, torch.complex64, torch.complex128})
 _LARGE = 2.0**32
 
 
-def _add_product(name: str, product: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+def _add_product(name: str, product: OpOverload) -> Callable[..., Any]:
     """`addcmul` and `addcdiv` in two kernels: the product, then `add` with `value` as its `alpha`. Eager multiplies by `value`
     first; the results differ by no more than the product's own rounding, and in half types not at all."""
 
-    def link(call: Call) -> Callable[..., Any]:
-        combine, add, to = call(product), call(aten.add.Tensor), call(aten._to_copy.default)
-        scale = call(aten.mul.Scalar)
-
-        def run(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
-            dtype = self.dtype
-            if tensor1.dtype is dtype is tensor2.dtype and (dtype is torch.float32 or dtype in _STEPS):
-                if value.__class__ is int and value == 1:
-                    answer = add(self, combine(tensor1, tensor2))
-                else:
-                    value = +held_number(value, dtype)  # of a bool, its number
-                    if dtype.is_complex or not abs(value) <= _LARGE:  # there it shows which of both products is made first
-                        tensor1, value = scale(tensor1, value), 1
-                    answer = add(self, combine(tensor1, tensor2), alpha=value)
+    def run(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
+        dtype = self.dtype
+        if tensor1.dtype is dtype is tensor2.dtype and (dtype is torch.float32 or dtype in _STEPS):
+            if value.__class__ is int and value == 1:
+                answer = aten.add.Tensor(self, product(tensor1, tensor2))
             else:
-                answer = mixed(self, tensor1, tensor2, value)
-            if self.is_contiguous() and self.shape == answer.shape:  # which settles it
-                return answer
-            return relaid(call, answer, self, tensor1, tensor2)
+                value = +held_number(value, dtype)  # of a bool, its number
+                if dtype.is_complex or not abs(value) <= _LARGE:  # there it shows which of both products is made first
+                    tensor1, value = aten.mul.Scalar(tensor1, value), 1
+                answer = aten.add.Tensor(self, product(tensor1, tensor2), alpha=value)
+        else:
+            answer = mixed(self, tensor1, tensor2, value)
+        if self.is_contiguous() and self.shape == answer.shape:  # which settles it
+            return answer
+        return elementwise_strides(answer, self, tensor1, tensor2)
 
-        def mixed(self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any) -> Any:
-            floats = [x.dtype.is_floating_point or x.dtype.is_complex for x in (tensor1, tensor2)]
-            if name == "addcdiv" and not any(floats):
-                raise RuntimeError(_INTEGER_ADDCDIV)
-            operands = (self, tensor1, tensor2)
-            result = promoted(operands)
-            if result is torch.bool:
-                raise not_implemented(f"{name}_cpu_out", result)
-            # Every operand in the result's type first, half types in float32, rounded once at the end.
-            wide = torch.float32 if result in HALF else result
-            value = +held_number(value, wide)  # of a bool, its number
-            self, tensor1, tensor2 = (x if x.dtype is wide else to(x, dtype=wide) for x in operands)
-            if value != 1 and (wide is not result or wide.is_complex or not abs(value) <= _LARGE):  # there the rounding shows
-                tensor1, value = scale(tensor1, value), 1
-            answer = add(self, combine(tensor1, tensor2), alpha=value)
-            return answer if result is wide else to(answer, dtype=result)
+    def mixed(self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any) -> Any:
+        floats = [x.dtype.is_floating_point or x.dtype.is_complex for x in (tensor1, tensor2)]
+        if name == "addcdiv" and not any(floats):
+            raise RuntimeError(_INTEGER_ADDCDIV)
+        operands = (self, tensor1, tensor2)
+        result = promoted(operands)
+        if result is torch.bool:
+            raise not_implemented(f"{name}_cpu_out", result)
+        # Every operand in the result's type first, half types in float32, rounded once at the end.
+        wide = torch.float32 if result in HALF else result
+        value = +held_number(value, wide)  # of a bool, its number
+        self, tensor1, tensor2 = (x if x.dtype is wide else aten._to_copy.default(x, dtype=wide) for x in operands)
+        if value != 1 and (wide is not result or wide.is_complex or not abs(value) <= _LARGE):  # there the rounding shows
+            tensor1, value = aten.mul.Scalar(tensor1, value), 1
+        answer = aten.add.Tensor(self, product(tensor1, tensor2), alpha=value)
+        return answer if result is wide else aten._to_copy.default(answer, dtype=result)
 
-        return run
-
-    return link
+    return run
 
 
 _INTEGER_ADDCDIV = (
@@ -331,170 +318,211 @@ _SMALL = 6e4
 # -- filling --------------------------------------------------------------------------------------------------------------
 
 
-def _fill(call: Call) -> Callable[..., Any]:
+@rule(aten.fill_.Scalar, aten.zero_.default)
+def _fill(self: Tensor, value: Any = 0) -> Tensor:
     """One value for all, written straight into the tensor: the functional twin would make all of them first."""
-    full, copy_, slice_ = call(aten.full.default), call(aten.copy_.default), call(aten.slice.Tensor)
-    number, zero = kept_numbers(call), kept_number(call, 0)
-
-    def run(self: Tensor, value: Any = 0) -> Tensor:
-        target = self
-        if not self.is_contiguous() and 0 in self.stride():
-            # Eager fills expanded tensors too, where `copy_` refuses: their memory once.
-            for dim, stride in enumerate(self.stride()):
-                target = target if stride else slice_(target, dim, 0, 1)
-        if (value.__class__ is complex or not abs(value) <= _SMALL) and self.numel() != 1:  # one element is not checked
-            value = held_number(value, self.dtype)
-        if value.__class__ is float or value.__class__ is int:
-            copy_(target, number(self, value) if value else zero(self))
-        else:
-            copy_(target, full([], value, dtype=self.dtype, device=self.device))
-        return self
-
-    return run
+    target = self
+    if not self.is_contiguous() and 0 in self.stride():
+        # Eager fills expanded tensors too, where `copy_` refuses: their memory once.
+        for dim, stride in enumerate(self.stride()):
+            target = target if stride else aten.slice.Tensor(target, dim, 0, 1)
+    if (value.__class__ is complex or not abs(value) <= _SMALL) and self.numel() != 1:  # one element is not checked
+        value = held_number(value, self.dtype)
+    if value.__class__ is float or value.__class__ is int:
+        aten.copy_.default(target, constant(self, value) if value else _ZERO(self))
+    else:
+        aten.copy_.default(target, aten.full.default([], value, dtype=self.dtype, device=self.device))
+    return self
 
 
-def _lerp(call: Call) -> Callable[..., Any]:
+@rule(aten.lerp.Scalar)
+def _lerp(self: Tensor, end: Tensor, weight: Any) -> Any:
     """Towards `end` from the nearer side, as eager computes it: two kernels, six for half types."""
-    subtract, add, to = call(aten.sub.Tensor), call(aten.add.Tensor), call(aten._to_copy.default)
+    dtype = self.dtype
+    if dtype is not end.dtype:
+        raise RuntimeError(f"expected dtype {cpp_name(dtype)} for `end` but got dtype {cpp_name(end.dtype)}")
+    if not (dtype.is_floating_point or dtype.is_complex):
+        raise not_implemented("lerp_kernel_scalar", dtype)
+    if weight.__class__ is complex or not abs(weight) <= _LARGE:
+        weight = held_number(weight, torch.float32 if dtype in HALF else dtype)
+    start, stop = (
+        (aten._to_copy.default(self, dtype=torch.float32), aten._to_copy.default(end, dtype=torch.float32))
+        if dtype in HALF
+        else (self, end)
+    )
+    way = aten.sub.Tensor(stop, start)
+    weight = weight if weight.__class__ is complex else float(weight)
+    near = abs(weight) < 0.5
+    answer = aten.add.Tensor(start, way, alpha=weight) if near else aten.sub.Tensor(stop, way, alpha=1 - weight)
+    if dtype in HALF:
+        answer = aten._to_copy.default(answer, dtype=dtype)
+    elif near or self.stride() == end.stride():
+        return answer
+    # Counted from `end`, the result lies as `end` does first of all; eager's as `self` does.
+    return elementwise_strides(answer, self, end)
 
-    def run(self: Tensor, end: Tensor, weight: Any) -> Any:
-        dtype = self.dtype
-        if dtype is not end.dtype:
-            raise RuntimeError(f"expected dtype {cpp_name(dtype)} for `end` but got dtype {cpp_name(end.dtype)}")
-        if not (dtype.is_floating_point or dtype.is_complex):
-            raise not_implemented("lerp_kernel_scalar", dtype)
-        if weight.__class__ is complex or not abs(weight) <= _LARGE:
-            weight = held_number(weight, torch.float32 if dtype in HALF else dtype)
-        start, stop = (to(self, dtype=torch.float32), to(end, dtype=torch.float32)) if dtype in HALF else (self, end)
-        way = subtract(stop, start)
-        weight = weight if weight.__class__ is complex else float(weight)
-        near = abs(weight) < 0.5
-        answer = add(start, way, alpha=weight) if near else subtract(stop, way, alpha=1 - weight)
-        if dtype in HALF:
-            answer = to(answer, dtype=dtype)
-        elif near or self.stride() == end.stride():
-            return answer
-        # Counted from `end`, the result lies as `end` does first of all; eager's as `self` does.
-        return relaid(call, answer, self, end)
 
-    return run
-
-
-def _times_log(log: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+def _times_log(log: OpOverload) -> Callable[..., Any]:
     """``x log y``, and 0 where x is 0 and y is a number: in half types eager rounds the logarithm before it multiplies."""
 
-    def link(call: Call) -> Callable[..., Any]:
-        logarithm, mul, where, zero = call(log), call(aten.mul.Tensor), call(aten.where.self), kept_number(call, 0.0)
-        both, is_zero, equal = call(aten.logical_and.default), call(aten.eq.Scalar), call(aten.eq.Tensor)
-
-        def times_log(self: Tensor, other: Tensor) -> Any:
-            return where(both(is_zero(self, 0), equal(other, other)), zero(self), mul(self, logarithm(other)))
-
-        return times_log
+    def link(self: Tensor, other: Tensor) -> Any:
+        return aten.where.self(
+            aten.logical_and.default(aten.eq.Scalar(self, 0), aten.eq.Tensor(other, other)),
+            _ZERO(self),
+            aten.mul.Tensor(self, log(other)),
+        )
 
     return link
 
 
-def _log_add_exp(call: Call) -> Callable[..., Any]:
+@rule(aten.logaddexp.default, compute="float32", operands=(0, 1))
+def _log_add_exp(self: Tensor, other: Tensor) -> Any:
     """The larger plus ``log1p(exp(smaller - larger))``; the larger bounded there, so that two equal infinities have a distance."""
-    maximum, minimum, clamp = call(aten.maximum.default), call(aten.minimum.default), call(aten.clamp.default)
-    sub, exp, log1p, add = call(aten.sub.Tensor), call(aten.exp.default), call(aten.log1p.default), call(aten.add.Tensor)
-
-    def log_add_exp(self: Tensor, other: Tensor) -> Any:
-        larger, greatest = maximum(self, other), torch.finfo(self.dtype).max
-        return add(larger, log1p(exp(sub(minimum(self, other), clamp(larger, -greatest, greatest)))))
-
-    return log_add_exp
-
-
-def _heaviside(call: Call) -> Callable[..., Any]:
-    eq, gt, where = call(aten.eq.Scalar), call(aten.gt.Scalar), call(aten.where.self)
-    return lambda self, values: where(eq(self, 0), values, gt(self, 0))
+    larger, greatest = aten.maximum.default(self, other), torch.finfo(self.dtype).max
+    return aten.add.Tensor(
+        larger,
+        aten.log1p.default(
+            aten.exp.default(aten.sub.Tensor(aten.minimum.default(self, other), aten.clamp.default(larger, -greatest, greatest)))
+        ),
+    )
 
 
-def _masked_fill(call: Call) -> Callable[..., Any]:
-    where, number, others = call(aten.where.self), kept_numbers(call), call(aten.masked_fill.Scalar)
-
-    def run(self: Tensor, mask: Tensor, value: Any) -> Any:
-        dtype = self.dtype
-        if (
-            (dtype is torch.float32 or dtype is torch.float64)
-            and mask.dtype is torch.bool
-            and (value.__class__ is float or value.__class__ is int)
-            and self.is_contiguous()
-            and mask.is_contiguous()
-        ):
-            return where(mask, number(self, value), self)
-        if dtype is torch.bool and value.__class__ is complex:  # any number is a truth to eager
-            value = bool(value)
-        return others(self, mask, value)
-
-    return run
+@rule(aten.heaviside.default, compute="operands", operands=(0, 1))
+def _heaviside(self: Tensor, values: Any) -> Any:
+    return aten.where.self(aten.eq.Scalar(self, 0), values, aten.gt.Scalar(self, 0))
 
 
+@rule(aten.masked_fill.Scalar)
+def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> Any:
+    dtype = self.dtype
+    if (
+        (dtype is torch.float32 or dtype is torch.float64)
+        and mask.dtype is torch.bool
+        and (value.__class__ is float or value.__class__ is int)
+        and self.is_contiguous()
+        and mask.is_contiguous()
+    ):
+        return aten.where.self(mask, constant(self, value), self)
+    if dtype is torch.bool and value.__class__ is complex:  # any number is a truth to eager
+        value = bool(value)
+    return aten.masked_fill.Scalar(self, mask, value)
+
+
+def _product_by_scalar(self: Tensor, other: Any) -> Any:
+    """Eager multiplies in place by the scalar as a tensor of the dtype of `self`, which rounds it in half types."""
+    if self.dtype not in HALF or isinstance(other, complex):
+        return aten.mul.Scalar(self, other)
+    return aten.mul.Tensor(self, aten.full.default([], other, dtype=self.dtype, device=self.device))
+
+
+@rule(aten.mul_.Scalar)
+@Linkable
 def _mul_scalar_(call: Call) -> Callable[..., Any]:
-    """Eager multiplies by the scalar as a tensor of the type of `self`, which rounds it in half types; out of place it does not."""
-    by_scalar, by_tensor, full = call(aten.mul.Scalar), call(aten.mul.Tensor), call(aten.full.default)
-
-    def product(self: Tensor, other: Any) -> Any:
-        if self.dtype not in HALF or isinstance(other, complex):
-            return by_scalar(self, other)
-        return by_tensor(self, full([], other, dtype=self.dtype, device=self.device))
-
-    return inplace_by(product, call, out_quirks(aten.mul_.Scalar), operands=0)
+    return inplace_by(link(_product_by_scalar, call), call, out_quirks(aten.mul_.Scalar), operands=0)
 
 
-def _rsub(call: Call) -> Callable[..., Any]:
-    sub, others = call(aten.sub.Tensor), call(aten.rsub.Scalar)
+@rule(aten.rsub.Scalar)
+def _rsub(self: Tensor, other: Any, alpha: Any = 1) -> Any:
+    if self.dtype is torch.bool:
+        return NotImplemented
+    return aten.sub.Tensor(other, self) if alpha.__class__ is int and alpha == 1 else aten.sub.Tensor(other, self, alpha=alpha)
 
-    def run(self: Tensor, other: Any, alpha: Any = 1) -> Any:
-        if self.dtype is torch.bool:
-            return others(self, other, alpha)
-        return sub(other, self) if alpha.__class__ is int and alpha == 1 else sub(other, self, alpha=alpha)
+
+@rule(aten.frac.default, compute="operands")
+def _frac(self: Tensor) -> Any:
+    return aten.sub.Tensor(self, aten.trunc.default(self))
+
+
+@rule(aten.masked_fill.Tensor, recorded=True)
+def _masked_fill_by_tensor(self: Tensor, mask: Tensor, value: Tensor) -> Any:
+    """Eager reads the value, and refuses what the type of `self` does not hold; the shipped entry casts it."""
+    if value.dim() or _holds_dtype(self.dtype, value.dtype):
+        return NotImplemented
+    number = aten._local_scalar_dense.default(value)
+    if isinstance(number, complex) and not self.dtype.is_complex and (not number.imag or self.dtype is torch.bool):
+        number = bool(number) if self.dtype is torch.bool else number.real
+    return aten.masked_fill.Scalar(self, mask, number)
+
+
+def _compared(of_tensors: OpOverload) -> Callable[..., Any]:
+    """Eager rounds the number to the half type that it is compared in; the shipped entries compare in float32."""
+
+    def run(self: Tensor, other: Any) -> Any:
+        if self.dtype not in HALF or isinstance(other, (bool, complex)):
+            return NotImplemented
+        return of_tensors(self, aten.scalar_tensor.default(other, dtype=self.dtype, device=self.device))
 
     return run
 
 
-def _frac(call: Call) -> Callable[..., Any]:
-    trunc, sub = call(aten.trunc.default), call(aten.sub.Tensor)
-    return lambda self: sub(self, trunc(self))
+@rule(aten.where.self, recorded=True)
+def _where_of_bytes(condition: Tensor, self: Tensor, other: Tensor) -> Any:
+    """Eager still takes a condition of bytes."""
+    if condition.dtype is not torch.uint8:
+        return NotImplemented
+    return aten.where.self(aten.ne.Scalar(condition, 0), self, other)
 
 
-#: Rules of real operands for ops whose complex operands have a rule of another family.
-REAL: tuple[Rule, ...] = (formula(aten.logaddexp.default, _log_add_exp, operands=(0, 1)),)
+def _holds_dtype(dtype: torch.dtype, other: torch.dtype) -> bool:
+    """Whether a number of the other dtype is in the range of this one, or is a truth."""
+    if dtype is other or other is torch.bool or (dtype.is_complex and not other.is_complex):
+        return True
+    if dtype is torch.bool:
+        return not other.is_complex
+    if other.is_complex:
+        return dtype is torch.complex128
+    return all(abs(edge) <= torch.finfo(dtype).max for edge in _edges(other)) if dtype.is_floating_point else _within(dtype, other)
 
-RULES: tuple[Rule, ...] = (
-    linked(aten.mul_.Scalar, _mul_scalar_),
-    linked(aten.rsub.Scalar, _rsub),
-    formula(aten.frac.default, _frac, stepwise=True),
-    formula(aten.xlogy.Tensor, _times_log(aten.log.default), operands=(0, 1), stepwise=True, promotes=True),
-    formula(aten.special_xlog1py.default, _times_log(aten.log1p.default), operands=(0, 1), stepwise=True, promotes=True),
-    formula(aten.heaviside.default, _heaviside, operands=(0, 1), stepwise=True),
-    linked(aten.nan_to_num.default, _nan_to_num),
-    formula(aten.sinc.default, _sinc),
-    linked(aten.masked_fill.Scalar, _masked_fill),
-    own(aten.signbit.default, _signbit),
-    formula(aten.copysign.Tensor, _copysign, operands=(0, 1), stepwise=True, promotes=True),
-    linked(aten.copysign.Scalar, _copysign_of_number),
-    own(aten.nextafter.default, _laid_out_by_both(_nextafter)),
-    own(aten.fmax.default, _skipping_nan("fmax", aten.lt.Tensor, aten.maximum.default)),
-    own(aten.fmin.default, _skipping_nan("fmin", aten.gt.Tensor, aten.minimum.default)),
-    own(aten.hypot.default, _laid_out_by_both(_hypot)),
-    own(aten.bitwise_left_shift.Tensor, _laid_out_by_both(_shift_left)),
-    own(aten.bitwise_right_shift.Tensor, _laid_out_by_both(_shift_right)),
-    own(aten.__lshift__.Tensor, _shift_left),
-    own(aten.__lshift__.Scalar, _shift_left),
-    own(aten.__rshift__.Tensor, _shift_right),
-    own(aten.__rshift__.Scalar, _shift_right),
-    own(aten.angle.default, _angle),
-    own(aten._conj_physical.default, _conj_physical),
-    own(aten._efficientzerotensor.default, _efficient_zeros),
-    own(aten.exp2.default, _exp2),
-    formula(aten.softshrink_backward.default, _shrink_backward, operands=(0, 1), stepwise=True),
-    formula(aten.hardshrink_backward.default, _shrink_backward, operands=(0, 1), stepwise=True),
-    linked(aten.addcmul.default, _add_product("addcmul", aten.mul.Tensor)),
-    linked(aten.addcdiv.default, _add_product("addcdiv", aten.div.Tensor)),
-    linked(aten.lerp.Scalar, _lerp),
-    linked(aten.fill_.Scalar, _fill),
-    linked(aten.zero_.default, _fill),
-)
+
+def _within(dtype: torch.dtype, other: torch.dtype) -> bool:
+    (low, high), (least, most) = _edges(dtype), _edges(other)
+    return not other.is_floating_point and low <= least and most <= high
+
+
+def _edges(dtype: torch.dtype) -> tuple[float, float]:
+    held = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    return held.min, held.max
+
+
+@rule(aten.add.Tensor, recorded=True)
+def _add_bools(self: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """Of bools: the shipped entry multiplies them by a number, and fails where that makes integers of them."""
+    of_bools = all(x.dtype is torch.bool if isinstance(x, Tensor) else isinstance(x, bool) for x in (self, other))
+    if not of_bools or alpha == 1 or isinstance(alpha, (float, complex)):
+        return NotImplemented
+    like = self if isinstance(self, Tensor) else other
+    sides = [x if isinstance(x, Tensor) else aten.full.default([], x, dtype=torch.bool, device=like.device) for x in (self, other)]
+    # What is added to no effect is there for its shape.
+    return aten.logical_or.default(sides[0], sides[1] if alpha else aten.logical_xor.default(sides[1], sides[1]))
+
+
+@rule(aten.pow.Tensor_Scalar, recorded=True)
+def _pow_of_bools(self: Tensor, exponent: Any) -> Any:
+    """Of bools by a bool: the shipped entry counts it as an integer."""
+    if not isinstance(exponent, bool) or self.dtype is not torch.bool:
+        return NotImplemented
+    return aten.clone.default(self) if exponent else aten.full_like.default(self, True)
+
+
+@rule(aten.lerp.Tensor, recorded=True)
+def _lerp_of_integers(self: Tensor, end: Tensor, weight: Tensor) -> Any:
+    """By a weight without dimensions, which promotes them; the shipped entry subtracts bools."""
+    if self.dtype.is_floating_point or self.dtype.is_complex:
+        return NotImplemented
+    dtype = promoted((self, end, weight))
+    return aten.lerp.Tensor(*(aten._to_copy.default(x, dtype=dtype) for x in (self, end, weight)))
+
+
+rule(aten.addcmul.default)(_add_product("addcmul", aten.mul.Tensor))
+rule(aten.addcdiv.default)(_add_product("addcdiv", aten.div.Tensor))
+rule(aten.xlogy.Tensor, compute="operands", operands=(0, 1), promotes=True)(_times_log(aten.log.default))
+rule(aten.special_xlog1py.default, compute="operands", operands=(0, 1), promotes=True)(_times_log(aten.log1p.default))
+rule(aten.nextafter.default, recorded=True)(_laid_out_by_both(_nextafter))
+rule(aten.fmax.default, recorded=True)(_skipping_nan("fmax", aten.lt.Tensor, aten.maximum.default))
+rule(aten.fmin.default, recorded=True)(_skipping_nan("fmin", aten.gt.Tensor, aten.minimum.default))
+rule(aten.hypot.default, recorded=True)(_laid_out_by_both(_hypot))
+rule(aten.bitwise_left_shift.Tensor, recorded=True)(_laid_out_by_both(_shift_left))
+rule(aten.bitwise_right_shift.Tensor, recorded=True)(_laid_out_by_both(_shift_right))
+
+for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    rule(getattr(aten, name).Scalar, recorded=True)(_compared(getattr(aten, name).Tensor))

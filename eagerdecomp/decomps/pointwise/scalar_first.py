@@ -9,31 +9,26 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.rules.rule import Call, Rule, linked, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
 
-def _swapped(op: OpOverload) -> Callable[[Call], Callable[..., Any]]:
-    """By an op to which the order says nothing."""
+def _swapped(op: OpOverload) -> Callable[..., Any]:
+    """Swap the arguments: the op is commutative."""
 
-    def bind(call: Call) -> Callable[..., Any]:
-        bound = call(op)
-        return lambda self, other: bound(other, self)
+    def swapped(self: Tensor, other: Tensor) -> Any:
+        return op(other, self)
 
-    return bind
+    return swapped
 
 
+@rule(aten.remainder.Scalar_Tensor, recorded=True)
 def _remainder(self: Any, other: Tensor) -> Any:
     number = aten.full.default([], self, dtype=torch.result_type(other, self), device=other.device)
     return aten.remainder.Tensor(number, other)
 
 
-RULES: tuple[Rule, ...] = (
-    linked(aten.bitwise_and.Scalar_Tensor, _swapped(aten.bitwise_and.Scalar)),
-    linked(aten.bitwise_or.Scalar_Tensor, _swapped(aten.bitwise_or.Scalar)),
-    linked(aten.bitwise_xor.Scalar_Tensor, _swapped(aten.bitwise_xor.Scalar)),
-    own(aten.remainder.Scalar_Tensor, _remainder),
-)
+rule(aten.bitwise_and.Scalar_Tensor)(_swapped(aten.bitwise_and.Scalar))
+rule(aten.bitwise_or.Scalar_Tensor)(_swapped(aten.bitwise_or.Scalar))
+rule(aten.bitwise_xor.Scalar_Tensor)(_swapped(aten.bitwise_xor.Scalar))

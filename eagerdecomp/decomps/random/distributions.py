@@ -12,13 +12,12 @@ and are part of no program.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.checks.random import (
     REAL_OF,
     check_bernoulli,
@@ -36,16 +35,13 @@ from eagerdecomp.eager.generators import drawing_from, takes_generator
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.scalars import cast_number
 from eagerdecomp.eager.strides import inverse, like_strides, memory_order
-from eagerdecomp.rules.rule import Call, Rule, linked
+from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.writeback import check_overlap
-
-__all__ = ["RULES"]
 
 aten = torch.ops.aten
 
 #: ``draw(shape, dtype, device, *parameters)``: a contiguous tensor of the law, in any dtype that casts to the asked one.
 _Draw = Callable[..., Tensor]
-_Law = Callable[[Call], _Draw]
 
 
 # Probabilities nearer to 0 or 1 than this are compared with a double: a float32 draw has steps of 2**-24.
@@ -58,12 +54,8 @@ _LARGE = 1e38
 _BLOCK = 16
 
 
-def _drawn(op: OpOverload, link: Callable[[Call], Callable[..., Any]]) -> Rule:
-    return linked(op, link, effects=takes_generator)
-
-
-def _drawn_integers(op: OpOverload, link: Callable[[Call], Callable[..., Any]]) -> Rule:
-    return linked(op, link, effects=lambda *args, **kwargs: takes_generator(*args, **kwargs) or may_warn(*args, **kwargs))
+def _draws_or_warns(*args: Any, **kwargs: Any) -> bool:
+    return takes_generator(*args, **kwargs) or may_warn(*args, **kwargs)
 
 
 # -- laws -----------------------------------------------------------------------------------------------------------------
@@ -74,222 +66,161 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
-def _affine(call: Call) -> Callable[[Tensor, float, complex], Any]:
+def _affine(noise: Tensor, scale: float, shift: complex) -> Any:
     """``affine(noise, scale, shift)``, rounded once: ATen's addition with `alpha` is a fused multiply-add, as in its samplers."""
-    multiply, shift_by, add, full = call(aten.mul.Scalar), call(aten.add.Scalar), call(aten.add.Tensor), call(aten.full.default)
-
-    def affine(noise: Tensor, scale: float, shift: complex) -> Any:
-        if not (abs(scale) <= _LARGE and abs(shift) <= _LARGE):
-            real = noise.dtype.to_real()
-            scale = cast_number(scale, real)
-            parts = [cast_number(part, real) for part in (shift.real, shift.imag)]
-            shift = complex(*parts) if isinstance(shift, complex) else parts[0]
-        if shift == 0:
-            return noise if scale == 1 else multiply(noise, scale)
-        if scale == 1:
-            return shift_by(noise, shift)
-        return add(full([], shift, dtype=noise.dtype, device=noise.device), noise, alpha=scale)
-
-    return affine
+    if not (abs(scale) <= _LARGE and abs(shift) <= _LARGE):
+        real = noise.dtype.to_real()
+        scale = cast_number(scale, real)
+        parts = [cast_number(part, real) for part in (shift.real, shift.imag)]
+        shift = complex(*parts) if isinstance(shift, complex) else parts[0]
+    if shift == 0:
+        return noise if scale == 1 else aten.mul.Scalar(noise, scale)
+    if scale == 1:
+        return aten.add.Scalar(noise, shift)
+    return aten.add.Tensor(aten.full.default([], shift, dtype=noise.dtype, device=noise.device), noise, alpha=scale)
 
 
-def _uniform(call: Call) -> _Draw:
-    rand, affine, to = call(aten.rand.default), _affine(call), call(aten._to_copy.default)
-    as_complex, reaches, where = call(aten.view_as_complex.default), call(aten.ge.Scalar), call(aten.where.self)
-    full = call(aten.full.default)
-
-    def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, low: float = 0.0, high: float = 1.0) -> Any:
-        real = REAL_OF.get(dtype)
-        if real is not None:
-            if dtype is torch.complex32:
-                full([0], 0, dtype=dtype, device=device)  # warns of ComplexHalf as eager's allocation does; the views below do not
-            return as_complex(affine(rand([*shape, 2], dtype=real, device=device), high - low, low))
-        if dtype not in HALF or (low == 0 and high == 1):
-            return affine(rand(shape, dtype=dtype, device=device), high - low, low)
-        noise: Tensor = to(affine(rand(shape, dtype=torch.float32, device=device), high - low, low), dtype=dtype)
-        if low != high:
-            # Rounding may reach the upper end, which is not in the range.
-            noise = where(reaches(noise, high), full([], low, dtype=dtype, device=device), noise)
-        return noise
-
-    return draw
+def _uniform(shape: Sequence[int], dtype: torch.dtype, device: Any, low: float = 0.0, high: float = 1.0) -> Any:
+    real = REAL_OF.get(dtype)
+    if real is not None:
+        if dtype is torch.complex32:
+            aten.full.default(
+                [0], 0, dtype=dtype, device=device
+            )  # warns of ComplexHalf as eager's allocation does; the views below do not
+        return aten.view_as_complex.default(_affine(aten.rand.default([*shape, 2], dtype=real, device=device), high - low, low))
+    if dtype not in HALF or (low == 0 and high == 1):
+        return _affine(aten.rand.default(shape, dtype=dtype, device=device), high - low, low)
+    noise: Tensor = aten._to_copy.default(
+        _affine(aten.rand.default(shape, dtype=torch.float32, device=device), high - low, low), dtype=dtype
+    )
+    if low != high:
+        # Rounding may reach the upper end, which is not in the range.
+        noise = aten.where.self(aten.ge.Scalar(noise, high), aten.full.default([], low, dtype=dtype, device=device), noise)
+    return noise
 
 
-def _normal(call: Call) -> _Draw:
-    randn, affine, to = call(aten.randn.default), _affine(call), call(aten._to_copy.default)
-
-    def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float = 0.0, std: float = 1.0) -> Any:
-        if mean == 0 and std == 1:
-            return randn(shape, dtype=dtype, device=device)
-        wide = dtype
-        if dtype.is_floating_point:
-            # The types that eager's samplers compute in. A half type takes another number of draws than float32 for a remainder.
-            count = math.prod(shape)
-            if count < _BLOCK:
-                wide = torch.float64
-            elif dtype in HALF and count % _BLOCK == 0:
-                wide = torch.float32
-        noise = randn(shape, dtype=wide, device=device)
-        if wide in HALF:
-            noise = to(noise, dtype=torch.float32)
-        # Eager draws real and imaginary parts alike: each has the mean.
-        return affine(noise, std, complex(mean, mean) if dtype.is_complex else mean)
-
-    return draw
+def _normal(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float = 0.0, std: float = 1.0) -> Any:
+    if mean == 0 and std == 1:
+        return aten.randn.default(shape, dtype=dtype, device=device)
+    wide = dtype
+    if dtype.is_floating_point:
+        # The types that eager's samplers compute in. A half type takes another number of draws than float32 for a remainder.
+        count = math.prod(shape)
+        if count < _BLOCK:
+            wide = torch.float64
+        elif dtype in HALF and count % _BLOCK == 0:
+            wide = torch.float32
+    noise = aten.randn.default(shape, dtype=wide, device=device)
+    if wide in HALF:
+        noise = aten._to_copy.default(noise, dtype=torch.float32)
+    # Eager draws real and imaginary parts alike: each has the mean.
+    return _affine(noise, std, complex(mean, mean) if dtype.is_complex else mean)
 
 
-def _bernoulli(call: Call) -> _Draw:
-    full, native_dropout = call(aten.full.default), call(aten.native_dropout.default)
-
-    def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, p: float = 0.5) -> Tensor:
-        # Eager's own mask. A set without the op compares a `rand` of the input's type instead, which has to resolve `p`.
-        coarse = p in (0, 1) or _SMALL <= p <= 1 - _SMALL
-        ones = full(shape, 1, dtype=torch.float32 if coarse else torch.float64, device=device)
-        hit: Tensor = native_dropout(ones, 1 - p, True)[1]
-        return hit
-
-    return draw
+def _bernoulli(shape: Sequence[int], dtype: torch.dtype, device: Any, p: float = 0.5) -> Tensor:
+    # Eager's own mask. A set without the op compares a `rand` of the input's type instead, which has to resolve `p`.
+    coarse = p in (0, 1) or _SMALL <= p <= 1 - _SMALL
+    ones = aten.full.default(shape, 1, dtype=torch.float32 if coarse else torch.float64, device=device)
+    hit: Tensor = aten.native_dropout.default(ones, 1 - p, True)[1]
+    return hit
 
 
-def _exponential(call: Call) -> _Draw:
-    rand, clamp, negate = call(aten.rand.default), call(aten.clamp.default), call(aten.neg.default)
-    log1p, multiply = call(aten.log1p.default), call(aten.mul.Scalar)
-
-    def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, rate: float = 1.0) -> Tensor:
-        wide = _wide(dtype)
-        # A sample of exactly 0 would give 0, which the distribution excludes: half of the smallest step stands for it, or what
-        # float16 does not round to 0.
-        least = 2.0**-24 if dtype is torch.float16 else torch.finfo(wide).eps / 4
-        level = clamp(rand(shape, dtype=wide, device=device), least)
-        drawn: Tensor = multiply(log1p(negate(level)), -1.0 / rate)
-        return drawn
-
-    return draw
+def _exponential(shape: Sequence[int], dtype: torch.dtype, device: Any, rate: float = 1.0) -> Tensor:
+    wide = _wide(dtype)
+    # A sample of exactly 0 would give 0, which the distribution excludes: half of the smallest step stands for it, or what
+    # float16 does not round to 0.
+    least = 2.0**-24 if dtype is torch.float16 else torch.finfo(wide).eps / 4
+    level = aten.clamp.default(aten.rand.default(shape, dtype=wide, device=device), least)
+    drawn: Tensor = aten.mul.Scalar(aten.log1p.default(aten.neg.default(level)), -1.0 / rate)
+    return drawn
 
 
-def _geometric(call: Call) -> _Draw:
-    rand, log, divide, ceil = call(aten.rand.default), call(aten.log.default), call(aten.div.Scalar), call(aten.ceil.default)
-
-    def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, p: float) -> Tensor:
-        drawn: Tensor = ceil(divide(log(rand(shape, dtype=torch.float64, device=device)), math.log1p(-p)))
-        return drawn
-
-    return draw
+def _geometric(shape: Sequence[int], dtype: torch.dtype, device: Any, p: float) -> Tensor:
+    drawn: Tensor = aten.ceil.default(
+        aten.div.Scalar(aten.log.default(aten.rand.default(shape, dtype=torch.float64, device=device)), math.log1p(-p))
+    )
+    return drawn
 
 
-def _cauchy(call: Call) -> _Draw:
-    rand, shift, scale = call(aten.rand.default), call(aten.sub.Scalar), call(aten.mul.Scalar)
-    tangent, affine = call(aten.tan.default), _affine(call)
-
-    def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, median: float = 0.0, sigma: float = 1.0) -> Any:
-        angle = scale(shift(rand(shape, dtype=torch.float64, device=device), 0.5), math.pi)
-        return affine(tangent(angle), sigma, median)
-
-    return draw
+def _cauchy(shape: Sequence[int], dtype: torch.dtype, device: Any, median: float = 0.0, sigma: float = 1.0) -> Any:
+    angle = aten.mul.Scalar(aten.sub.Scalar(aten.rand.default(shape, dtype=torch.float64, device=device), 0.5), math.pi)
+    return _affine(aten.tan.default(angle), sigma, median)
 
 
-def _log_normal(call: Call) -> _Draw:
-    normal, exp = _normal(call), call(aten.exp.default)
-
-    def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float = 1.0, std: float = 2.0) -> Tensor:
-        drawn: Tensor = exp(normal(shape, torch.float64, device, mean, std))
-        return drawn
-
-    return draw
+def _log_normal(shape: Sequence[int], dtype: torch.dtype, device: Any, mean: float = 1.0, std: float = 2.0) -> Tensor:
+    drawn: Tensor = aten.exp.default(_normal(shape, torch.float64, device, mean, std))
+    return drawn
 
 
-def _integers(call: Call) -> _Draw:
+def _below(shape: Sequence[int], device: Any, count: int) -> Tensor:
+    """From 0 up to `count`, to be rounded down. Up to 2**32 no integer's chance is off by more than a part in 2**21."""
+    drawn: Tensor = aten.mul.Scalar(aten.rand.default(shape, dtype=torch.float64, device=device), float(count))
+    return drawn
+
+
+def _integers(shape: Sequence[int], dtype: torch.dtype, device: Any, low: int | None = None, high: int | None = None) -> Any:
     """Integers from `low` up to `high`, without it; by default all that the type can count."""
-    rand, multiply, floor = call(aten.rand.default), call(aten.mul.Scalar), call(aten.floor.default)
-    to, add, plus = call(aten._to_copy.default), call(aten.add.Scalar), call(aten.add.Tensor)
-    remainder, clamp = call(aten.remainder.Scalar), call(aten.clamp.default)
-
-    def below(shape: Sequence[int], device: Any, count: int) -> Tensor:
-        """From 0 up to `count`, to be rounded down. Up to 2**32 no integer's chance is off by more than a part in 2**21."""
-        drawn: Tensor = multiply(rand(shape, dtype=torch.float64, device=device), float(count))
-        return drawn
-
-    def draw(shape: Sequence[int], dtype: torch.dtype, device: Any, low: int | None = None, high: int | None = None) -> Any:
-        unbounded = low is None and high is None
-        first = low or 0
-        last = high - 1 if high is not None else last_by_default(dtype)
-        count = last - first + 1
-        if count <= 2**32:
-            drawn = below(shape, device, count)
-            if first == 0 and not dtype.is_floating_point and dtype is not torch.bool:
-                return drawn  # the cast to integers rounds down
-            if -(2**52) < first < 2**52:
-                drawn = floor(drawn)
-                return add(drawn, float(first)) if first else drawn
-            return add(to(drawn, dtype=torch.int64), first)
-        # More than one draw resolves: 32 low bits below the high ones, in wrapping 64-bit arithmetic.
-        upper = -(-count // 2**32)
-        drawn = multiply(to(below(shape, device, upper), dtype=torch.int64), 2**32)
-        drawn = plus(drawn, to(below(shape, device, 2**32), dtype=torch.int64))
-        if count % 2**32 and count < 2**63:
-            drawn = remainder(drawn, count)
-        if first and not unbounded:
-            drawn = add(drawn, first)
-        # Where the count itself does not fit, the few draws beyond it (2**-31 of all) go to the nearest bound.
-        return clamp(drawn, first, last) if count % 2**32 and count >= 2**63 else drawn
-
-    return draw
+    unbounded = low is None and high is None
+    first = low or 0
+    last = high - 1 if high is not None else last_by_default(dtype)
+    count = last - first + 1
+    if count <= 2**32:
+        drawn = _below(shape, device, count)
+        if first == 0 and not dtype.is_floating_point and dtype is not torch.bool:
+            return drawn  # the cast to integers rounds down
+        if -(2**52) < first < 2**52:
+            drawn = aten.floor.default(drawn)
+            return aten.add.Scalar(drawn, float(first)) if first else drawn
+        return aten.add.Scalar(aten._to_copy.default(drawn, dtype=torch.int64), first)
+    # More than one draw resolves: 32 low bits below the high ones, in wrapping 64-bit arithmetic.
+    upper = -(-count // 2**32)
+    drawn = aten.mul.Scalar(aten._to_copy.default(_below(shape, device, upper), dtype=torch.int64), 2**32)
+    drawn = aten.add.Tensor(drawn, aten._to_copy.default(_below(shape, device, 2**32), dtype=torch.int64))
+    if count % 2**32 and count < 2**63:
+        drawn = aten.remainder.Scalar(drawn, count)
+    if first and not unbounded:
+        drawn = aten.add.Scalar(drawn, first)
+    # Where the count itself does not fit, the few draws beyond it (2**-31 of all) go to the nearest bound.
+    return aten.clamp.default(drawn, first, last) if count % 2**32 and count >= 2**63 else drawn
 
 
 # -- from laws to rules ---------------------------------------------------------------------------------------------------
 
 
-def _laid_out(call: Call, draw: _Draw) -> Callable[..., Tensor]:
+def _laid_out(draw: _Draw, like: Tensor, order: Sequence[int], dtype: torch.dtype, device: Any, *parameters: Any) -> Tensor:
     """``run(like, order, dtype, *parameters)``: drawn in memory order, answered in the shape of `like`."""
-    permute = call(aten.permute.default)
-
-    def run(like: Tensor, order: Sequence[int], dtype: torch.dtype, device: Any, *parameters: Any) -> Tensor:
-        if all(position == dim for position, dim in enumerate(order)):
-            return draw(list(like.shape), dtype, device, *parameters)
-        drawn: Tensor = permute(draw([like.shape[dim] for dim in order], dtype, device, *parameters), inverse(order))
-        return drawn
-
-    return run
+    if all(position == dim for position, dim in enumerate(order)):
+        return draw(list(like.shape), dtype, device, *parameters)
+    drawn: Tensor = aten.permute.default(draw([like.shape[dim] for dim in order], dtype, device, *parameters), inverse(order))
+    return drawn
 
 
-def _bernoulli_(call: Call) -> Callable[..., Any]:
+def _bernoulli_(self: Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:
     """Eager's own mask is drawn for the tensor itself where its type resolves `p`."""
-    copy_, native_dropout = call(aten.copy_.default), call(aten.native_dropout.default)
-    others = _in_place(_bernoulli, check_bernoulli)(call)
-
-    def run(self: Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:
-        dtype = self.dtype
-        if (
-            generator is None
-            and _SMALL <= p <= 1 - _SMALL
-            and (dtype is torch.float32 or dtype is torch.float64)
-            and self.is_contiguous()
-            and self.numel()
-        ):
-            copy_(self, native_dropout(self, 1 - p, True)[1])
-            return self
-        return others(self, p, generator=generator)
-
-    return run
+    dtype = self.dtype
+    if (
+        generator is None
+        and _SMALL <= p <= 1 - _SMALL
+        and (dtype is torch.float32 or dtype is torch.float64)
+        and self.is_contiguous()
+        and self.numel()
+    ):
+        aten.copy_.default(self, aten.native_dropout.default(self, 1 - p, True)[1])
+        return self
+    return _bernoulli_in_place(self, p, generator=generator)
 
 
-def _normal_(call: Call) -> Callable[..., Any]:
+def _normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: torch.Generator | None = None) -> Any:
     """Of the types that a law is drawn in, in row-major order: what most calls ask for."""
-    copy_, randn, affine = call(aten.copy_.default), call(aten.randn.default), _affine(call)
-    others = _in_place(_normal, check_normal)(call)
-
-    def run(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: torch.Generator | None = None) -> Any:
-        dtype = self.dtype
-        if generator is None and (dtype is torch.float32 or dtype is torch.float64) and self.is_contiguous():
-            if mean == 0 and std == 1:
-                copy_(self, randn(list(self.shape), dtype=dtype, device=self.device))
-                return self
-            if std >= 0 and self.numel() >= _BLOCK:
-                copy_(self, affine(randn(list(self.shape), dtype=dtype, device=self.device), std, mean))
-                return self
-        return others(self, mean, std, generator=generator)
-
-    return run
+    dtype = self.dtype
+    if generator is None and (dtype is torch.float32 or dtype is torch.float64) and self.is_contiguous():
+        if mean == 0 and std == 1:
+            aten.copy_.default(self, aten.randn.default(list(self.shape), dtype=dtype, device=self.device))
+            return self
+        if std >= 0 and self.numel() >= _BLOCK:
+            aten.copy_.default(self, _affine(aten.randn.default(list(self.shape), dtype=dtype, device=self.device), std, mean))
+            return self
+    return _normal_in_place(self, mean, std, generator=generator)
 
 
 _Check = Callable[..., None]
@@ -304,97 +235,85 @@ def _up_to(high: int) -> tuple[Any, ...]:
     return (0, high)
 
 
-def _in_place(law: _Law, check: _Check, reorder: _Reorder = _as_given) -> Callable[[Call], Callable[..., Any]]:
-    def link(call: Call) -> Callable[..., Any]:
-        copy_, row_major = call(aten.copy_.default), law(call)
-        draw = _laid_out(call, row_major)
-
-        def run(self: Tensor, *parameters: Any, generator: torch.Generator | None = None) -> Tensor:
-            if reorder is not _as_given:
-                parameters = reorder(*parameters)
-            dtype, count = self.dtype, self.numel()
-            check(dtype, not count, *parameters)
-            if generator is None and count and self.is_contiguous():
-                copy_(self, row_major(list(self.shape), dtype, self.device, *parameters))
-                return self
-            check_overlap(self, ())
-            if count:
-                with drawing_from(generator, self.device):
-                    drawn = draw(self, memory_order(self), dtype, self.device, *parameters)
-                copy_(self, drawn)
+def _in_place(law: _Draw, check: _Check, reorder: _Reorder = _as_given) -> Callable[..., Any]:
+    def draw_in_place(self: Tensor, *parameters: Any, generator: torch.Generator | None = None) -> Tensor:
+        if reorder is not _as_given:
+            parameters = reorder(*parameters)
+        dtype, count = self.dtype, self.numel()
+        check(dtype, not count, *parameters)
+        if generator is None and count and self.is_contiguous():
+            aten.copy_.default(self, law(list(self.shape), dtype, self.device, *parameters))
             return self
+        check_overlap(self, ())
+        if count:
+            with drawing_from(generator, self.device):
+                drawn = _laid_out(law, self, memory_order(self), dtype, self.device, *parameters)
+            aten.copy_.default(self, drawn)
+        return self
 
-        return run
-
-    return link
+    return draw_in_place
 
 
-def _like(
-    law: _Law, check: _Check, reorder: _Reorder = _as_given, *, contiguous: bool = False
-) -> Callable[[Call], Callable[..., Any]]:
+def _like(law: _Draw, check: _Check, reorder: _Reorder = _as_given, *, contiguous: bool = False) -> Callable[..., Any]:
     """A new tensor of the law in the shape of the first argument; the options are those of ``*_like``."""
 
-    def link(call: Call) -> Callable[..., Any]:
-        to, full, draw = call(aten._to_copy.default), call(aten.full.default), _laid_out(call, law(call))
-        as_strided = call(aten.as_strided.default)
+    def draw_like(
+        self: Tensor,
+        *parameters: Any,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: Any = None,
+        memory_format: torch.memory_format | None = None,
+        layout: Any = None,
+        pin_memory: bool | None = None,
+    ) -> Any:
+        dtype, device = dtype or self.dtype, self.device if device is None else device
+        parameters = reorder(*parameters)
+        check(dtype, not self.numel(), *parameters)
+        if not self.numel():
+            return aten.full.default(list(self.shape), 0, dtype=dtype, device=device)
+        order = list(range(self.dim())) if contiguous else memory_order(self, memory_format)
+        with drawing_from(generator, device):
+            drawn = _laid_out(law, self, order, dtype, device, *parameters)
+        drawn = drawn if drawn.dtype is dtype else aten._to_copy.default(drawn, dtype=dtype)
+        if not contiguous and memory_format in (None, torch.preserve_format) and drawn.stride() != (want := like_strides(self)):
+            return aten.as_strided.default(drawn, list(drawn.shape), list(want))  # other strides of dimensions of size 1
+        return drawn
 
-        def run(
-            self: Tensor,
-            *parameters: Any,
-            generator: torch.Generator | None = None,
-            dtype: torch.dtype | None = None,
-            device: Any = None,
-            memory_format: torch.memory_format | None = None,
-            layout: Any = None,
-            pin_memory: bool | None = None,
-        ) -> Any:
-            dtype, device = dtype or self.dtype, self.device if device is None else device
-            parameters = reorder(*parameters)
-            check(dtype, not self.numel(), *parameters)
-            if not self.numel():
-                return full(list(self.shape), 0, dtype=dtype, device=device)
-            order = list(range(self.dim())) if contiguous else memory_order(self, memory_format)
-            with drawing_from(generator, device):
-                drawn = draw(self, order, dtype, device, *parameters)
-            drawn = drawn if drawn.dtype is dtype else to(drawn, dtype=dtype)
-            if not contiguous and memory_format in (None, torch.preserve_format) and drawn.stride() != (want := like_strides(self)):
-                return as_strided(drawn, list(drawn.shape), list(want))  # other strides of dimensions of size 1
-            return drawn
-
-        return run
-
-    return link
+    return draw_like
 
 
-def _sized(law: _Law, check: _Check, reorder: _Reorder = _as_given) -> Callable[[Call], Callable[..., Any]]:
+def _sized(law: _Draw, check: _Check, reorder: _Reorder = _as_given) -> Callable[..., Any]:
     """A new tensor of the law: the parameters, then the size, then the options of a maker of tensors."""
 
-    def link(call: Call) -> Callable[..., Any]:
-        to, full, draw = call(aten._to_copy.default), call(aten.full.default), law(call)
+    def draw_sized(
+        *given: Any,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: Any = None,
+        layout: Any = None,
+        pin_memory: bool | None = None,
+    ) -> Tensor:
+        *first, size = given
+        parameters = reorder(*first)
+        # Of the makers only randint has integer parameters, and its own default type.
+        dtype = dtype or (torch.int64 if law is _integers else torch.get_default_dtype())
+        check(dtype, 0 in size, *parameters)
+        with drawing_from(generator, device):
+            drawn = (
+                law(size, dtype, device, *parameters)
+                if 0 not in size
+                else aten.full.default(list(size), 0, dtype=dtype, device=device)
+            )
+        return drawn if drawn.dtype is dtype else aten._to_copy.default(drawn, dtype=dtype)
 
-        def run(
-            *given: Any,
-            generator: torch.Generator | None = None,
-            dtype: torch.dtype | None = None,
-            device: Any = None,
-            layout: Any = None,
-            pin_memory: bool | None = None,
-        ) -> Tensor:
-            *first, size = given
-            parameters = reorder(*first)
-            # Of the makers only randint has integer parameters, and its own default type.
-            dtype = dtype or (torch.int64 if law is _integers else torch.get_default_dtype())
-            check(dtype, 0 in size, *parameters)
-            with drawing_from(generator, device):
-                drawn = draw(size, dtype, device, *parameters) if 0 not in size else full(list(size), 0, dtype=dtype, device=device)
-            return drawn if drawn.dtype is dtype else to(drawn, dtype=dtype)
-
-        return run
-
-    return link
+    return draw_sized
 
 
-_LAWS: tuple[tuple[str, _Law, _Check], ...] = (
+_bernoulli_in_place = _in_place(_bernoulli, check_bernoulli)
+_normal_in_place = _in_place(_normal, check_normal)
+
+_LAWS: tuple[tuple[str, _Draw, _Check], ...] = (
     ("uniform", _uniform, check_uniform),
     ("normal", _normal, check_normal),
     ("exponential", _exponential, check_exponential),
@@ -404,31 +323,27 @@ _LAWS: tuple[tuple[str, _Law, _Check], ...] = (
 )
 
 
-def _rules() -> Iterator[Rule]:
-    for name, law, check in _LAWS:
-        yield _drawn(getattr(aten, f"{name}_").default, _normal_ if name == "normal" else _in_place(law, check))
-        twin = aten.normal_functional if name == "normal" else getattr(aten, name)
-        yield _drawn(twin.default, _like(law, check))
-    yield _drawn(aten.bernoulli_.float, _bernoulli_)
-    yield _drawn(aten.bernoulli.p, _like(_bernoulli, check_bernoulli, contiguous=True))
-    for overload, reorder in (("default", _as_given), ("from", _as_given), ("to", _up_to)):
-        yield _drawn_integers(getattr(aten.random_, overload), _in_place(_integers, check_random, reorder))
-        yield _drawn_integers(getattr(aten.random, overload), _like(_integers, check_random, reorder))
-    yield _drawn(aten.rand.generator, _sized(_uniform, check_uniform))
-    yield _drawn(aten.randn.generator, _sized(_normal, check_normal))
-    yield _drawn(aten.normal.float_float, _sized(_normal, check_normal))
-    for op in (aten.randint.default, aten.randint.generator):
-        yield _drawn_integers(op, _sized(_integers, check_random, _up_to))
-    for op in (aten.randint.low, aten.randint.low_generator):
-        yield _drawn_integers(op, _sized(_integers, check_random))
-    for op in (aten.rand_like.default, aten.rand_like.generator):
-        yield _drawn(op, _like(_uniform, check_uniform))
-    for op in (aten.randn_like.default, aten.randn_like.generator):
-        yield _drawn(op, _like(_normal, check_normal))
-    for op in (aten.randint_like.default, aten.randint_like.generator):
-        yield _drawn_integers(op, _like(_integers, check_random, _up_to))
-    for op in (aten.randint_like.low_dtype, aten.randint_like.low_generator_dtype):
-        yield _drawn_integers(op, _like(_integers, check_random))
-
-
-RULES: tuple[Rule, ...] = tuple(_rules())
+for name, law, check in _LAWS:
+    rule(getattr(aten, f"{name}_").default, effects=takes_generator)(_normal_ if name == "normal" else _in_place(law, check))
+    twin = aten.normal_functional if name == "normal" else getattr(aten, name)
+    rule(twin.default, effects=takes_generator)(_like(law, check))
+rule(aten.bernoulli_.float, effects=takes_generator)(_bernoulli_)
+rule(aten.bernoulli.p, effects=takes_generator)(_like(_bernoulli, check_bernoulli, contiguous=True))
+for overload, reorder in (("default", _as_given), ("from", _as_given), ("to", _up_to)):
+    rule(getattr(aten.random_, overload), effects=_draws_or_warns)(_in_place(_integers, check_random, reorder))
+    rule(getattr(aten.random, overload), effects=_draws_or_warns)(_like(_integers, check_random, reorder))
+rule(aten.rand.generator, effects=takes_generator)(_sized(_uniform, check_uniform))
+rule(aten.randn.generator, effects=takes_generator)(_sized(_normal, check_normal))
+rule(aten.normal.float_float, effects=takes_generator)(_sized(_normal, check_normal))
+for op in (aten.randint.default, aten.randint.generator):
+    rule(op, effects=_draws_or_warns)(_sized(_integers, check_random, _up_to))
+for op in (aten.randint.low, aten.randint.low_generator):
+    rule(op, effects=_draws_or_warns)(_sized(_integers, check_random))
+for op in (aten.rand_like.default, aten.rand_like.generator):
+    rule(op, effects=takes_generator)(_like(_uniform, check_uniform))
+for op in (aten.randn_like.default, aten.randn_like.generator):
+    rule(op, effects=takes_generator)(_like(_normal, check_normal))
+for op in (aten.randint_like.default, aten.randint_like.generator):
+    rule(op, effects=_draws_or_warns)(_like(_integers, check_random, _up_to))
+for op in (aten.randint_like.low_dtype, aten.randint_like.low_generator_dtype):
+    rule(op, effects=_draws_or_warns)(_like(_integers, check_random))

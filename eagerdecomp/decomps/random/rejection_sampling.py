@@ -18,14 +18,18 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.operators import Term, choose, polynomial, steps
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.generators import drawing_from
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
+
+
+def _takes_generator(*args: Any, **kwargs: Any) -> bool:
+    """Of these ops it is the last argument, by position or by name."""
+    return any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values()))
+
 
 # A candidate for a gamma variate is refused with a chance of at most 0.049 (shape 1), one for a Poisson or binomial variate with at
 # most 0.291 (20 trials, chance 1/2).
@@ -106,6 +110,7 @@ def _draw_log_gamma(shape: Term) -> Term:
     return drawn.log() + factor
 
 
+@rule(aten._standard_gamma.default, recorded=True, effects=_takes_generator)
 def _standard_gamma(self: Tensor, generator: torch.Generator | None = None) -> Tensor:
     if self.dtype not in (torch.float32, torch.float64):
         raise not_implemented("gamma_cpu", self.dtype)
@@ -116,6 +121,7 @@ def _standard_gamma(self: Tensor, generator: torch.Generator | None = None) -> T
     return _shaped(choose(drawn > least, drawn, least), self)
 
 
+@rule(aten._sample_dirichlet.default, recorded=True, effects=_takes_generator)
 def _sample_dirichlet(self: Tensor, generator: torch.Generator | None = None) -> Tensor:
     if self.dtype not in (torch.float32, torch.float64):
         raise not_implemented("dirichlet", self.dtype)
@@ -203,6 +209,7 @@ def _draw_poisson(rate: Term) -> Term:
     return choose(large, above, below)
 
 
+@rule(aten.poisson.default, recorded=True, effects=_takes_generator)
 def _poisson(self: Tensor, generator: torch.Generator | None = None) -> Tensor:
     if not self.dtype.is_floating_point:
         raise not_implemented("poisson_cpu", self.dtype)
@@ -253,6 +260,7 @@ def _draw_binomial(trials: Term, chance: Term) -> Term:
 
 
 # Some 130 calls: the two ways to draw, and a chance above 1/2 as that of the other outcome.
+@rule(aten.binomial.default, recorded=True, effects=_takes_generator)
 def _binomial(count: Tensor, prob: Tensor, generator: torch.Generator | None = None) -> Any:
     if not count.dtype.is_floating_point:
         raise ValueError(f"binomial only supports floating-point dtypes for count, got: {scalar_type_name(count.dtype)}")
@@ -271,16 +279,3 @@ def _binomial(count: Tensor, prob: Tensor, generator: torch.Generator | None = N
     drawn = choose((given > 0) & (chance > 0), drawn, 0.0)
     drawn = choose(chance.isnan() & (given > 0), chance, drawn)
     return aten.view.default(drawn.to(count.dtype).tensor, shape)
-
-
-def _takes_generator(*args: Any, **kwargs: Any) -> bool:
-    """Of these ops it is the last argument, by position or by name."""
-    return any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values()))
-
-
-RULES: tuple[Rule, ...] = (
-    own(aten._standard_gamma.default, _standard_gamma, effects=_takes_generator),
-    own(aten._sample_dirichlet.default, _sample_dirichlet, effects=_takes_generator),
-    own(aten.poisson.default, _poisson, effects=_takes_generator),
-    own(aten.binomial.default, _binomial, effects=_takes_generator),
-)

@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.operators import Term, choose, digamma, polynomial
-from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -229,7 +227,5 @@ def _elementwise(formula: Callable[..., Term], kernel: str) -> Callable[..., Any
     return run
 
 
-RULES: tuple[Rule, ...] = (
-    own(aten._standard_gamma_grad.default, _elementwise(_gamma, "_standard_gamma_grad_cpu")),
-    own(aten._dirichlet_grad.default, _elementwise(_dirichlet, "_dirichlet_grad_cpu")),
-)
+rule(aten._standard_gamma_grad.default, recorded=True)(_elementwise(_gamma, "_standard_gamma_grad_cpu"))
+rule(aten._dirichlet_grad.default, recorded=True)(_elementwise(_dirichlet, "_dirichlet_grad_cpu"))

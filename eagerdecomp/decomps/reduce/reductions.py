@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,43 +11,34 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED
-from eagerdecomp.rules.rule import Call, Rule, linked, own
-
-__all__ = ["RULES"]
+from eagerdecomp.host.warn import warn_caller
+from eagerdecomp.rules.link import link_on_call
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
 
-def _extreme(name: str, kernel: OpOverload) -> Callable[[Call], Callable[..., Any]]:
-    def link(call: Call) -> Callable[..., Any]:
-        reduce = call(kernel)
+def _extreme(name: str, kernel: OpOverload) -> Callable[..., Any]:
+    def extreme(self: Tensor) -> Any:
+        if not self.numel():
+            raise RuntimeError(
+                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
+                "Specify the reduction dim with the 'dim' argument."
+            )
+        if self.dtype.is_complex:
+            raise not_implemented(f"{name}_all", self.dtype)
+        return kernel(self)
 
-        def run(self: Tensor) -> Any:
-            if not self.numel():
-                raise RuntimeError(
-                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
-                    "Specify the reduction dim with the 'dim' argument."
-                )
-            if self.dtype.is_complex:
-                raise not_implemented(f"{name}_all", self.dtype)
-            return reduce(self)
-
-        return run
-
-    return link
+    return extreme
 
 
-def _equal(call: Call) -> Callable[..., Any]:
-    differ, some, item = call(aten.ne.Tensor), call(aten.any.default), call(aten._local_scalar_dense.default)
-
-    def run(self: Tensor, other: Tensor) -> bool:
-        if self.device != other.device:
-            raise RuntimeError(f"Cannot compare two tensors on different devices. Got: {self.device.type} and {other.device.type}")
-        if self.shape != other.shape:
-            return False
-        return not self.numel() or not item(some(differ(self, other)))
-
-    return run
+@rule(aten.equal.default)
+def _equal(self: Tensor, other: Tensor) -> bool:
+    if self.device != other.device:
+        raise RuntimeError(f"Cannot compare two tensors on different devices. Got: {self.device.type} and {other.device.type}")
+    if self.shape != other.shape:
+        return False
+    return not self.numel() or not aten._local_scalar_dense.default(aten.any.default(aten.ne.Tensor(self, other)))
 
 
 # -- order statistics -----------------------------------------------------------------------------------------------------
@@ -72,6 +62,7 @@ def _picked(ordered: Sequence[Tensor], dim: int, at: int, keepdim: bool) -> list
     return [aten.clone.default(x if keepdim else aten.squeeze.dim(x, dim), memory_format=torch.contiguous_format) for x in both]
 
 
+@rule(aten.kthvalue.default, recorded=True)
 def _kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     dim = _dim_of(self, dim)
     _check_not_empty("kthvalue", self, dim)
@@ -88,6 +79,7 @@ def _check_ordered(kernel: str, dtype: torch.dtype) -> None:
         raise not_implemented(kernel, dtype)
 
 
+@rule(aten.median.dim, recorded=True)
 def _median(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     """The lower median; where there is a NaN, it and its first place."""
     dim = _dim_of(self, dim)
@@ -103,6 +95,7 @@ def _median(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     return aten.where.self(nan, greatest, value), aten.where.self(nan, where, index)
 
 
+@rule(aten.nanmedian.dim, recorded=True)
 def _nanmedian(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     dim = _dim_of(self, dim)
     _check_not_empty("median", self, dim)
@@ -183,55 +176,49 @@ def _running(name: str, combine: OpOverload) -> Callable[[Tensor, int], Any]:
 # -- deviations -----------------------------------------------------------------------------------------------------------
 
 
-def _std(call: Call) -> Callable[..., Any]:
-    var, sqrt, to, behind = (
-        call(op) for op in (aten.var.correction, aten.sqrt.default, aten._to_copy.default, aten.std.correction)
+@rule(aten.std.correction)
+def _std(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    if not self.dtype.is_floating_point:
+        return NotImplemented
+    if self.dtype not in HALF:
+        return aten.sqrt.default(aten.var.correction(self, dim, correction=correction, keepdim=keepdim))
+    wide = aten._to_copy.default(self, dtype=torch.float32)
+    return aten._to_copy.default(
+        aten.sqrt.default(aten.var.correction(wide, dim, correction=correction, keepdim=keepdim)), dtype=self.dtype
     )
 
-    def run(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-        if not self.dtype.is_floating_point:
-            return behind(self, dim, correction=correction, keepdim=keepdim)
-        if self.dtype not in HALF:
-            return sqrt(var(self, dim, correction=correction, keepdim=keepdim))
-        wide = to(self, dtype=torch.float32)
-        return to(sqrt(var(wide, dim, correction=correction, keepdim=keepdim)), dtype=self.dtype)
 
-    return run
-
-
-def _complex_var_mean(call: Call, self: Tensor, dim: Sequence[int] | None, correction: float | None, keepdim: bool) -> Any:
+@link_on_call
+def _complex_var_mean(self: Tensor, dim: Sequence[int] | None, correction: float | None, keepdim: bool) -> Any:
     """Reduce real and imaginary parts separately, as ATen does: a NaN or infinity in one part leaves the other's mean alone."""
-    var, mean, unsqueeze = call(aten.var.correction), call(aten.mean.dim), call(aten.unsqueeze.default)
-    both = call(aten.view_as_real.default)(self)
-    parts = [call(aten.select.int)(both, -1, part) for part in (0, 1)]
-    variances = [var(part, dim, correction=correction, keepdim=keepdim) for part in parts]
-    means = [unsqueeze(mean(part, dim, keepdim), -1) for part in parts]
-    return call(aten.add.Tensor)(*variances), call(aten.view_as_complex.default)(call(aten.cat.default)(means, -1))
+    both = aten.view_as_real.default(self)
+    parts = [aten.select.int(both, -1, part) for part in (0, 1)]
+    variances = [aten.var.correction(part, dim, correction=correction, keepdim=keepdim) for part in parts]
+    means = [aten.unsqueeze.default(aten.mean.dim(part, dim, keepdim), -1) for part in parts]
+    return aten.add.Tensor(*variances), aten.view_as_complex.default(aten.cat.default(means, -1))
 
 
-def _var_mean(call: Call) -> Callable[..., Any]:
-    var, mean, behind = call(aten.var.correction), call(aten.mean.dim), call(aten.var_mean.correction)
-
-    def run(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-        if self.dtype.is_complex:
-            return _complex_var_mean(call, self, dim, correction, keepdim)
-        if not self.dtype.is_floating_point:
-            return behind(self, dim, correction=correction, keepdim=keepdim)
-        return var(self, dim, correction=correction, keepdim=keepdim), mean(self, dim, keepdim)
-
-    return run
+@rule(aten.var_mean.correction)
+def _var_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    if self.dtype.is_complex:
+        return _complex_var_mean(self, dim, correction, keepdim)
+    if not self.dtype.is_floating_point:
+        return NotImplemented
+    return aten.var.correction(self, dim, correction=correction, keepdim=keepdim), aten.mean.dim(self, dim, keepdim)
 
 
+@rule(aten.std_mean.correction, recorded=True)
 def _std_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
     """The shipped entry answers a named tuple where eager answers a plain one."""
     if self.dtype.is_complex:
-        variance, mean = _complex_var_mean(lambda op: op, self, dim, correction, keepdim)
+        variance, mean = _complex_var_mean(self, dim, correction, keepdim)
         return aten.sqrt.default(variance), mean
     if not self.dtype.is_floating_point:
         raise RuntimeError("std_mean only support floating point and complex dtypes")
     return aten.std.correction(self, dim, correction=correction, keepdim=keepdim), aten.mean.dim(self, dim, keepdim)
 
 
+@rule(aten.prod.default, recorded=True)
 def _prod(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
     """Over all numbers at once: dimension by dimension, one part leaves the range of the type before it meets another's zero."""
     return aten.prod.dim_int(aten.reshape.default(self, [-1]), 0, dtype=dtype)  # type: ignore[no-any-return]
@@ -246,38 +233,21 @@ def _all(op: OpOverload) -> Callable[..., Any]:
     return run
 
 
-def _older_aminmax(call: Call) -> Callable[..., Any]:
+@rule(aten._aminmax.default, aten._aminmax.dim)
+def _older_aminmax(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """`_aminmax`, the older name of `aminmax`. Linked, so that every call warns; Python filters what is shown."""
-    aminmax = call(aten.aminmax.default)
-
-    def run(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-        warnings.warn(
-            "_aminmax is deprecated as of PyTorch 1.11 and will be removed in a future release. Use aminmax instead. This warning "
-            "will only appear once per process.",
-            UserWarning,
-            stacklevel=2,
-        )
-        return aminmax(self, dim=dim, keepdim=keepdim)
-
-    return run
+    warn_caller(
+        "_aminmax is deprecated as of PyTorch 1.11 and will be removed in a future release. Use aminmax instead. This warning "
+        "will only appear once per process."
+    )
+    return aten.aminmax.default(self, dim=dim, keepdim=keepdim)
 
 
-RULES: tuple[Rule, ...] = (
-    linked(aten._aminmax.default, _older_aminmax),
-    linked(aten._aminmax.dim, _older_aminmax),
-    *(own(op, _all(op)) for op in (aten.all.default, aten.all.dim, aten.all.dims)),
-    linked(aten.max.default, _extreme("max", aten.amax.default)),
-    linked(aten.min.default, _extreme("min", aten.amin.default)),
-    linked(aten.equal.default, _equal),
-    own(aten.kthvalue.default, _kthvalue),
-    own(aten.median.dim, _median),
-    own(aten.median.default, _flattened(_median)),
-    own(aten.nanmedian.dim, _nanmedian),
-    own(aten.nanmedian.default, _flattened(_nanmedian)),
-    own(aten.cummax.default, _running("cummax", aten.maximum.default)),
-    own(aten.cummin.default, _running("cummin", aten.minimum.default)),
-    own(aten.prod.default, _prod),
-    linked(aten.std.correction, _std),
-    linked(aten.var_mean.correction, _var_mean),
-    own(aten.std_mean.correction, _std_mean),
-)
+for op in (aten.all.default, aten.all.dim, aten.all.dims):
+    rule(op, recorded=True)(_all(op))
+rule(aten.max.default)(_extreme("max", aten.amax.default))
+rule(aten.min.default)(_extreme("min", aten.amin.default))
+rule(aten.median.default, recorded=True)(_flattened(_median))
+rule(aten.nanmedian.default, recorded=True)(_flattened(_nanmedian))
+rule(aten.cummax.default, recorded=True)(_running("cummax", aten.maximum.default))
+rule(aten.cummin.default, recorded=True)(_running("cummin", aten.minimum.default))

@@ -23,9 +23,7 @@ from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.ops.plumbing import READ
-from eagerdecomp.rules.rule import Call, Rule, linked, own
-
-__all__ = ["CHECKED", "RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -90,42 +88,38 @@ def _segments(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis
     return _Segments((batch, places, inner), count, numbers, aten.unsqueeze.default(sizes, 2))
 
 
-def _checked_segment_reduce(call: Call) -> Callable[..., Any]:
-    least, total, ne, some, read = (
-        call(op) for op in (aten.amin.default, aten.sum.dim_IntList, aten.ne.Scalar, aten.any.default, READ)
+@rule(aten.segment_reduce.default)
+def _checked_segment_reduce(
+    data: Tensor,
+    reduce: str,
+    *,
+    lengths: Tensor | None = None,
+    indices: Tensor | None = None,
+    offsets: Tensor | None = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: Any = None,
+) -> Any:
+    if not unsafe and offsets is None and lengths is not None:
+        _reduction(reduce)
+        along = _check_sizes(data, lengths, indices, offsets, axis)
+        if not lengths.numel():
+            raise RuntimeError(
+                "min(): Expected reduction dim to be specified for input.numel() == 0. "
+                "Specify the reduction dim with the 'dim' argument."
+            )
+        if READ(aten.amin.default(lengths)) <= -1:
+            raise RuntimeError("lengths contains negative value!")
+        if READ(aten.any.default(aten.ne.Scalar(aten.sum.dim_IntList(lengths, [-1]), data.size(along)))):
+            raise RuntimeError(
+                "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when !unsafe."
+            )
+    return aten.segment_reduce.default(
+        data, reduce, lengths=lengths, indices=indices, offsets=offsets, axis=axis, unsafe=True, initial=initial
     )
-    others = call(aten.segment_reduce.default)
-
-    def run(
-        data: Tensor,
-        reduce: str,
-        *,
-        lengths: Tensor | None = None,
-        indices: Tensor | None = None,
-        offsets: Tensor | None = None,
-        axis: int = 0,
-        unsafe: bool = False,
-        initial: Any = None,
-    ) -> Any:
-        if not unsafe and offsets is None and lengths is not None:
-            _reduction(reduce)
-            along = _check_sizes(data, lengths, indices, offsets, axis)
-            if not lengths.numel():
-                raise RuntimeError(
-                    "min(): Expected reduction dim to be specified for input.numel() == 0. "
-                    "Specify the reduction dim with the 'dim' argument."
-                )
-            if read(least(lengths)) <= -1:
-                raise RuntimeError("lengths contains negative value!")
-            if read(some(ne(total(lengths, [-1]), data.size(along)))):
-                raise RuntimeError(
-                    "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when !unsafe."
-                )
-        return others(data, reduce, lengths=lengths, indices=indices, offsets=offsets, axis=axis, unsafe=True, initial=initial)
-
-    return run
 
 
+@rule(aten.segment_reduce.default, recorded=True)
 def _segment_reduce(
     data: Tensor,
     reduce: str,
@@ -152,6 +146,7 @@ def _segment_reduce(
     return in_format_of(in_type(aten.reshape.default(result, shape), data.dtype), None)
 
 
+@rule(aten._segment_reduce_backward.default, recorded=True)
 def _segment_reduce_backward(
     grad: Tensor,
     output: Tensor,
@@ -252,12 +247,3 @@ def _check_sizes(data: Tensor, lengths: Tensor | None, indices: Tensor | None, o
     if bounds.shape[:axis] != data.shape[:axis]:  # where eager reads what is not its own
         raise RuntimeError(f"segment_reduce(): Expected {name} of shape {list(data.shape[:axis])} before the axis.")
     return axis
-
-
-#: In front of `RULES`, whose program is kept for the checked call.
-CHECKED: tuple[Rule, ...] = (linked(aten.segment_reduce.default, _checked_segment_reduce),)
-
-RULES: tuple[Rule, ...] = (
-    own(aten.segment_reduce.default, _segment_reduce),
-    own(aten._segment_reduce_backward.default, _segment_reduce_backward),
-)

@@ -9,67 +9,49 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.layouts import LAYOUTS, laid_out
 from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.eager.promotion import number_like
-from eagerdecomp.rules.link import kept_number
-from eagerdecomp.rules.rule import Call, Rule, linked, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.compute import Constant
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-
-def _softmax_backward(kernel: Callable[[Call], Callable[..., Any]], op: OpOverload) -> Rule:
-    """The rule of a gradient along a dimension: of float32 and float64 linked, row-major as eager's kernel answers it."""
-
-    def link(call: Call) -> Callable[..., Any]:
-        compute, clone, others = kernel(call), call(aten.clone.default), call(op)
-
-        def run(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Any:
-            dtype = grad_output.dtype
-            if not (dtype is torch.float32 or dtype is torch.float64) or output.dtype is not dtype or input_dtype is not dtype:
-                return others(grad_output, output, dim, input_dtype)
-            grad = compute(grad_output, output, dim)
-            return grad if grad.is_contiguous() else clone(grad, memory_format=torch.contiguous_format)
-
-        return run
-
-    return linked(op, link)
+_ZERO = Constant(0.0)
 
 
-def _of_softmax(call: Call) -> Callable[..., Any]:
-    mul, total, sub = call(aten.mul.Tensor), call(aten.sum.dim_IntList), call(aten.sub.Tensor)
+def _softmax_backward(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule of a gradient along a dimension, in float32 and float64; contiguous, as eager's kernel returns it."""
 
-    def compute(grad_output: Tensor, output: Tensor, dim: int) -> Any:
-        each = mul(grad_output, output)
-        return sub(each, mul(output, total(each, [dim], True)))
+    def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Any:
+        dtype = grad_output.dtype
+        if not (dtype is torch.float32 or dtype is torch.float64) or output.dtype is not dtype or input_dtype is not dtype:
+            return NotImplemented
+        grad = formula(grad_output, output, dim)
+        return grad if grad.is_contiguous() else aten.clone.default(grad, memory_format=torch.contiguous_format)
 
-    return compute
-
-
-def _of_log_softmax(call: Call) -> Callable[..., Any]:
-    exp, total, mul, sub = call(aten.exp.default), call(aten.sum.dim_IntList), call(aten.mul.Tensor), call(aten.sub.Tensor)
-    return lambda grad_output, output, dim: sub(grad_output, mul(exp(output), total(grad_output, [dim], True)))
+    return softmax_backward
 
 
-def _safe_softmax(call: Call) -> Callable[..., Any]:
+def _of_softmax(grad_output: Tensor, output: Tensor, dim: int) -> Any:
+    each = aten.mul.Tensor(grad_output, output)
+    return aten.sub.Tensor(each, aten.mul.Tensor(output, aten.sum.dim_IntList(each, [dim], True)))
+
+
+def _of_log_softmax(grad_output: Tensor, output: Tensor, dim: Any) -> Any:
+    return aten.sub.Tensor(grad_output, aten.mul.Tensor(aten.exp.default(output), aten.sum.dim_IntList(grad_output, [dim], True)))
+
+
+@rule(aten._safe_softmax.default)
+def _safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
     """A row of nothing but -inf, which a mask has emptied, answers zeros."""
-    softmax, amax, to = call(aten._softmax.default), call(aten.amax.default), call(aten._to_copy.default)
-    equal, where, zero = call(aten.eq.Scalar), call(aten.where.self), kept_number(call, 0.0)
-    others = call(aten._safe_softmax.default)
-
-    def run(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
-        if not self.dim() or not self.numel():
-            return others(self, dim, dtype)
-        scores = self if dtype is None or self.dtype is dtype else to(self, dtype=dtype)
-        if not scores.dtype.is_floating_point:
-            return others(self, dim, dtype)
-        answer = softmax(scores, dim, False)
-        return where(equal(amax(self, [dim], True), -math.inf), zero(answer), answer)
-
-    return run
+    if not self.dim() or not self.numel():
+        return NotImplemented
+    scores = self if dtype is None or self.dtype is dtype else aten._to_copy.default(self, dtype=dtype)
+    if not scores.dtype.is_floating_point:
+        return NotImplemented
+    answer = aten._softmax.default(scores, dim, False)
+    return aten.where.self(aten.eq.Scalar(aten.amax.default(self, [dim], True), -math.inf), _ZERO(answer), answer)
 
 
 def _masked_softmax_backward(grad_output: Tensor, output: Tensor, mask: Tensor, dim: int | None = None) -> Any:
@@ -86,12 +68,9 @@ def _masked_softmax_backward(grad_output: Tensor, output: Tensor, mask: Tensor, 
     return aten.where.self(mask, zero, grad)  # the output is NaN where a whole row is masked
 
 
-RULES: tuple[Rule, ...] = (
-    linked(aten._safe_softmax.default, _safe_softmax),
-    _softmax_backward(_of_softmax, aten._softmax_backward_data.default),
-    _softmax_backward(_of_log_softmax, aten._log_softmax_backward_data.default),
-    own(
-        aten._masked_softmax_backward.default,
-        laid_out(_masked_softmax_backward, LAYOUTS["aten._softmax_backward_data.default"]),
-    ),
+rule(aten._masked_softmax_backward.default, recorded=True)(
+    laid_out(_masked_softmax_backward, LAYOUTS["aten._softmax_backward_data.default"])
 )
+
+rule(aten._softmax_backward_data.default)(_softmax_backward(_of_softmax))
+rule(aten._log_softmax_backward_data.default)(_softmax_backward(_of_log_softmax))

@@ -13,9 +13,7 @@ from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import computed_in, in_type
 from eagerdecomp.eager.strides import inverse, memory_order
 from eagerdecomp.ops.plumbing import READ
-from eagerdecomp.rules.rule import Call, Rule, linked, own
-
-__all__ = ["CHECKED", "RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -58,6 +56,7 @@ def _in_memory_order_of(x: Tensor, like: Tensor) -> Any:
     return aten.permute.default(copied, inverse(order))
 
 
+@rule(aten.sort.stable, recorded=True)
 def _stable_sort(self: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
     """Equal values keep their places' order: a second sort, of unique keys made of the run's number and the place."""
     if not stable or self.dim() == 0 or self.size(dim) < 2:
@@ -72,6 +71,7 @@ def _stable_sort(self: Tensor, *, stable: bool | None, dim: int = -1, descending
     return _in_memory_order_of(values, self), _in_memory_order_of(indices, self)
 
 
+@rule(aten.mode.default, recorded=True)
 def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The most frequent value, of several the least, and the last place that holds it."""
     if self.dim() and not self.numel():
@@ -151,136 +151,114 @@ def _mode_of_none(self: Tensor, dim: int, keepdim: bool) -> Any:
 # -- uniqueness -----------------------------------------------------------------------------------------------------------
 
 
-def _distinct(call: Call) -> Callable[..., Any]:
+def _distinct(ordered: Tensor, numbered: bool, counted: bool) -> tuple[Tensor, Any, Any]:
     """``distinct(ordered, shape, back, counted)``: what is left of a flat tensor when each run of equal values becomes one.
 
     `back` maps each place to its run: None if not asked for, else a function from run numbers to the answer."""
-    index, nonzero, view = call(aten.index.Tensor), call(aten.nonzero.default), call(aten.view.default)
-    cat, full, sub = call(aten.cat.default), call(aten.full.default), call(aten.sub.Tensor)
-    ne, slice_, cumsum, to = call(aten.ne.Tensor), call(aten.slice.Tensor), call(aten.cumsum.default), call(aten._to_copy.default)
-    minus = call(aten.sub.Scalar)
-
-    def distinct(ordered: Tensor, numbered: bool, counted: bool) -> tuple[Tensor, Any, Any]:
-        length, device = ordered.size(0), ordered.device
-        first = full([min(length, 1)], True, dtype=torch.bool, device=device)
-        starts = cat([first, ne(slice_(ordered, 0, 1, length), slice_(ordered, 0, 0, length - 1))]) if length else first
-        values = index(ordered, [starts])
-        runs = minus(cumsum(to(starts, dtype=torch.int64), 0), 1) if numbered else None
-        counts = None
-        if counted:
-            at = view(nonzero(starts), [-1])
-            ends = cat([slice_(at, 0, 1, 2**63 - 1), full([min(length, 1)], length, dtype=torch.int64, device=device)])
-            counts = sub(ends, at)
-        return values, runs, counts
-
-    return distinct
-
-
-def _unique2(call: Call) -> Callable[..., Any]:
-    distinct, sort, reshape = _distinct(call), call(aten.sort.default), call(aten.reshape.default)
-    full, scatter, view = call(aten.full.default), call(aten.scatter.src), call(aten.view.default)
-
-    def run(self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
-        if self.dtype.is_complex:
-            raise not_implemented("unique", self.dtype)
-        ordered, places = sort(reshape(self, [-1]))
-        values, runs, counts = distinct(ordered, return_inverse, return_counts)
-        absent = None if return_inverse and return_counts else full([0], 0, dtype=torch.int64, device=self.device)
-        if return_inverse:
-            runs = view(scatter(full([self.numel()], 0, dtype=torch.int64, device=self.device), 0, places, runs), list(self.shape))
-        return values, runs if return_inverse else absent, counts if return_counts else absent
-
-    return run
+    length, device = ordered.size(0), ordered.device
+    first = aten.full.default([min(length, 1)], True, dtype=torch.bool, device=device)
+    starts = (
+        aten.cat.default(
+            [first, aten.ne.Tensor(aten.slice.Tensor(ordered, 0, 1, length), aten.slice.Tensor(ordered, 0, 0, length - 1))]
+        )
+        if length
+        else first
+    )
+    values = aten.index.Tensor(ordered, [starts])
+    runs = aten.sub.Scalar(aten.cumsum.default(aten._to_copy.default(starts, dtype=torch.int64), 0), 1) if numbered else None
+    counts = None
+    if counted:
+        at = aten.view.default(aten.nonzero.default(starts), [-1])
+        ends = aten.cat.default(
+            [aten.slice.Tensor(at, 0, 1, 2**63 - 1), aten.full.default([min(length, 1)], length, dtype=torch.int64, device=device)]
+        )
+        counts = aten.sub.Tensor(ends, at)
+    return values, runs, counts
 
 
-def _unique(call: Call) -> Callable[..., Any]:
-    unique = _unique2(call)
-
-    def run(self: Tensor, sorted: bool = True, return_inverse: bool = False) -> Any:
-        return unique(self, sorted, return_inverse)[:2]
-
-    return run
-
-
-def _unique_consecutive(call: Call) -> Callable[..., Any]:
-    distinct, reshape, full = _distinct(call), call(aten.reshape.default), call(aten.full.default)
-    view, slices = call(aten.view.default), _distinct_slices(call)
-
-    def run(self: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
-        if dim is not None:
-            return slices(self, dim, in_order=False)
-        if self.dtype.is_complex:
-            raise not_implemented("unique", self.dtype)
-        values, runs, counts = distinct(reshape(self, [-1]), return_inverse, return_counts)
-        inverse, numbers = view(runs, list(self.shape)) if return_inverse else None, counts if return_counts else None
-        found = (one if one is not None else full([0], 0, dtype=torch.int64, device=self.device) for one in (inverse, numbers))
-        return values, *found
-
-    return run
+@rule(aten._unique2.default)
+def _unique2(self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+    if self.dtype.is_complex:
+        raise not_implemented("unique", self.dtype)
+    ordered, places = aten.sort.default(aten.reshape.default(self, [-1]))
+    values, runs, counts = _distinct(ordered, return_inverse, return_counts)
+    absent = None if return_inverse and return_counts else aten.full.default([0], 0, dtype=torch.int64, device=self.device)
+    if return_inverse:
+        runs = aten.view.default(
+            aten.scatter.src(aten.full.default([self.numel()], 0, dtype=torch.int64, device=self.device), 0, places, runs),
+            list(self.shape),
+        )
+    return values, runs if return_inverse else absent, counts if return_counts else absent
 
 
-def _distinct_slices(call: Call) -> Callable[..., Any]:
+@rule(aten._unique.default)
+def _unique(self: Tensor, sorted: bool = True, return_inverse: bool = False) -> Any:
+    return _unique2(self, sorted, return_inverse)[:2]
+
+
+@rule(aten.unique_consecutive.default)
+def _unique_consecutive(self: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
+    if dim is not None:
+        return _distinct_slices(self, dim, in_order=False)
+    if self.dtype.is_complex:
+        raise not_implemented("unique", self.dtype)
+    values, runs, counts = _distinct(aten.reshape.default(self, [-1]), return_inverse, return_counts)
+    inverse, numbers = aten.view.default(runs, list(self.shape)) if return_inverse else None, counts if return_counts else None
+    found = (
+        one if one is not None else aten.full.default([0], 0, dtype=torch.int64, device=self.device) for one in (inverse, numbers)
+    )
+    return values, *found
+
+
+def _distinct_slices(self: Tensor, dim: int, in_order: bool) -> Any:
     """``slices(self, dim, in_order)``: what is left when equal neighbours along a dimension become one, and both maps, asked for or
     not; `in_order` sorts them first, entry by entry from the last to the first by stable sorts, some 12 calls for each."""
-    reshape, permute, pick = call(aten.reshape.default), call(aten.permute.default), call(aten.index_select.default)
-    sort, select, index, view = call(aten.sort.stable), call(aten.select.int), call(aten.index.Tensor), call(aten.view.default)
-    ne, some, slice_, cat = call(aten.ne.Tensor), call(aten.any.dim), call(aten.slice.Tensor), call(aten.cat.default)
-    full, scatter, nonzero = call(aten.full.default), call(aten.scatter.src), call(aten.nonzero.default)
-    cumsum, to, minus, sub = call(aten.cumsum.default), call(aten._to_copy.default), call(aten.sub.Scalar), call(aten.sub.Tensor)
-    clone, arange = call(aten.clone.default), call(aten.arange.start_step)
-
-    def slices(self: Tensor, dim: int, in_order: bool) -> Any:
-        if self.dtype.is_complex:
-            raise not_implemented("unique_dim", self.dtype)
-        length, device = self.size(dim), self.device  # which also refuses the dimensions that eager does
-        dim %= self.dim()
-        if 0 in self.shape:
-            if list(self.shape).count(0) > 1:
-                raise RuntimeError("Number of zero sized dimensions is more than one, so unique cannot be applied ")
-            if length:
-                raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
-            return clone(self), *(full([0], 0, dtype=torch.int64, device=device) for _ in range(2))
-        forth = [dim, *(at for at in range(self.dim()) if at != dim)]
-        moved = permute(self, forth)
-        rows = reshape(moved, [length, -1])
-        order = arange(0, length, 1, device=device)
-        if in_order:
-            for column in reversed(range(rows.size(1))):
-                order = pick(order, 0, sort(index(select(rows, 1, column), [order]), stable=True, dim=0)[1])
-            rows = index(rows, [order])  # which unlike `index_select` takes the wide unsigned types
-        starts = some(ne(slice_(rows, 0, 1, length), slice_(rows, 0, 0, length - 1)), 1)
-        starts = cat([full([1], True, dtype=torch.bool, device=device), starts])
-        at = cat([view(nonzero(starts), [-1]), full([1], length, dtype=torch.int64, device=device)])
-        counts = sub(slice_(at, 0, 1, 2**63 - 1), slice_(at, 0, 0, -1))
-        runs = minus(cumsum(to(starts, dtype=torch.int64), 0), 1)
-        runs = scatter(full([length], 0, dtype=torch.int64, device=device), 0, order, runs)
-        values = view(index(rows, [starts]), [-1, *moved.shape[1:]])
-        return permute(values, inverse(forth)), runs, counts
-
-    return slices
+    if self.dtype.is_complex:
+        raise not_implemented("unique_dim", self.dtype)
+    length, device = self.size(dim), self.device  # which also refuses the dimensions that eager does
+    dim %= self.dim()
+    if 0 in self.shape:
+        if list(self.shape).count(0) > 1:
+            raise RuntimeError("Number of zero sized dimensions is more than one, so unique cannot be applied ")
+        if length:
+            raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
+        return aten.clone.default(self), *(aten.full.default([0], 0, dtype=torch.int64, device=device) for _ in range(2))
+    forth = [dim, *(at for at in range(self.dim()) if at != dim)]
+    moved = aten.permute.default(self, forth)
+    rows = aten.reshape.default(moved, [length, -1])
+    order = aten.arange.start_step(0, length, 1, device=device)
+    if in_order:
+        for column in reversed(range(rows.size(1))):
+            order = aten.index_select.default(
+                order, 0, aten.sort.stable(aten.index.Tensor(aten.select.int(rows, 1, column), [order]), stable=True, dim=0)[1]
+            )
+        rows = aten.index.Tensor(rows, [order])  # which unlike `index_select` takes the wide unsigned types
+    starts = aten.any.dim(aten.ne.Tensor(aten.slice.Tensor(rows, 0, 1, length), aten.slice.Tensor(rows, 0, 0, length - 1)), 1)
+    starts = aten.cat.default([aten.full.default([1], True, dtype=torch.bool, device=device), starts])
+    at = aten.cat.default(
+        [aten.view.default(aten.nonzero.default(starts), [-1]), aten.full.default([1], length, dtype=torch.int64, device=device)]
+    )
+    counts = aten.sub.Tensor(aten.slice.Tensor(at, 0, 1, 2**63 - 1), aten.slice.Tensor(at, 0, 0, -1))
+    runs = aten.sub.Scalar(aten.cumsum.default(aten._to_copy.default(starts, dtype=torch.int64), 0), 1)
+    runs = aten.scatter.src(aten.full.default([length], 0, dtype=torch.int64, device=device), 0, order, runs)
+    values = aten.view.default(aten.index.Tensor(rows, [starts]), [-1, *moved.shape[1:]])
+    return aten.permute.default(values, inverse(forth)), runs, counts
 
 
-def _unique_dim(call: Call) -> Callable[..., Any]:
-    slices = _distinct_slices(call)
-
-    def run(self: Tensor, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
-        return slices(self, dim, in_order=True)
-
-    return run
+@rule(aten.unique_dim.default)
+def _unique_dim(self: Tensor, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+    return _distinct_slices(self, dim, in_order=True)
 
 
-def _unique_dim_consecutive(call: Call) -> Callable[..., Any]:
-    slices = _distinct_slices(call)
-
-    def run(self: Tensor, dim: int, return_inverse: bool = False, return_counts: bool = False) -> Any:
-        return slices(self, dim, in_order=False)
-
-    return run
+@rule(aten.unique_dim_consecutive.default)
+def _unique_dim_consecutive(self: Tensor, dim: int, return_inverse: bool = False, return_counts: bool = False) -> Any:
+    return _distinct_slices(self, dim, in_order=False)
 
 
 # -- search ---------------------------------------------------------------------------------------------------------------
 
 
+@rule(aten.searchsorted.Tensor, recorded=True)
 def _searchsorted(
     sorted_sequence: Tensor,
     self: Tensor,
@@ -325,24 +303,19 @@ def _halving(row: Tensor, values: Tensor, reached: Any, length: int) -> Any:
     return start
 
 
-def _with_checked_sorter(op: OpOverload) -> Rule:
+def _with_checked_sorter(op: OpOverload) -> Callable[..., Any]:
     """`op` with what only the data of a sorter can tell, which eager reads too."""
 
-    def link(call: Call) -> Callable[..., Any]:
-        least, greatest, read, others = call(aten.amin.default), call(aten.amax.default), call(READ), call(op)
+    def searchsorted(sorted_sequence: Tensor, self: Any, **options: Any) -> Any:
+        sorter = options.get("sorter")
+        if sorter is not None and sorter.numel():
+            _check_side(options.get("right", False), options.get("side"))
+            _check_sorter(sorted_sequence, self, sorter)
+            if READ(aten.amin.default(sorter)) < 0 or READ(aten.amax.default(sorter)) >= sorted_sequence.size(-1):
+                raise RuntimeError("torch.searchsorted(): sorter index out of range")
+        return op(sorted_sequence, self, **options)
 
-        def run(sorted_sequence: Tensor, self: Any, **options: Any) -> Any:
-            sorter = options.get("sorter")
-            if sorter is not None and sorter.numel():
-                _check_side(options.get("right", False), options.get("side"))
-                _check_sorter(sorted_sequence, self, sorter)
-                if read(least(sorter)) < 0 or read(greatest(sorter)) >= sorted_sequence.size(-1):
-                    raise RuntimeError("torch.searchsorted(): sorter index out of range")
-            return others(sorted_sequence, self, **options)
-
-        return run
-
-    return linked(op, link)
+    return searchsorted
 
 
 def _check_side(right: bool, side: str | None) -> None:
@@ -390,6 +363,7 @@ def _check_order(row: Tensor, values: Tensor) -> None:
         raise not_implemented("searchsorted_out_cpu", common)
 
 
+@rule(aten.searchsorted.Scalar, recorded=True)
 def _searchsorted_scalar(sorted_sequence: Tensor, self: Any, **options: Any) -> Any:
     """A number takes the type of the boundaries, wherever it is of their kind: -1 among bytes is 255."""
     kept = _computed_in(sorted_sequence.dtype, self)
@@ -409,6 +383,7 @@ def _computed_in(dtype: torch.dtype, number: Any) -> torch.dtype:
     return torch.int64 if dtype is torch.bool and not isinstance(number, bool) else dtype
 
 
+@rule(aten.bucketize.Tensor, aten.bucketize.Scalar, recorded=True)
 def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
     """Of tensors among boundaries the shipped entry serves; without boundaries it answers the type of what is sought."""
     if boundaries.dim() != 1:
@@ -423,6 +398,7 @@ def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     return aten.full.default(shape, 0, dtype=torch.int32 if out_int32 else torch.int64, device=boundaries.device)
 
 
+@rule(aten.isin.Tensor_Tensor, recorded=True)
 def _isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False, invert: bool = False) -> Any:
     """Where the shipped entry searches sorted numbers, which NaN among them leads astray: here it stands behind all others as
     infinity does, and is equal to nothing."""
@@ -441,20 +417,5 @@ def _isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = Fals
     return aten.view.default(same, list(elements.shape))
 
 
-#: In front of `RULES`.
-CHECKED: tuple[Rule, ...] = (_with_checked_sorter(aten.searchsorted.Tensor), _with_checked_sorter(aten.searchsorted.Scalar))
-
-RULES: tuple[Rule, ...] = (
-    own(aten.bucketize.Tensor, _bucketize),
-    own(aten.bucketize.Scalar, _bucketize),
-    own(aten.isin.Tensor_Tensor, _isin),
-    own(aten.sort.stable, _stable_sort),
-    own(aten.mode.default, _mode),
-    linked(aten._unique2.default, _unique2),
-    linked(aten._unique.default, _unique),
-    linked(aten.unique_consecutive.default, _unique_consecutive),
-    linked(aten.unique_dim.default, _unique_dim),
-    linked(aten.unique_dim_consecutive.default, _unique_dim_consecutive),
-    own(aten.searchsorted.Tensor, _searchsorted),
-    own(aten.searchsorted.Scalar, _searchsorted_scalar),
-)
+for op in (aten.searchsorted.Tensor, aten.searchsorted.Scalar):
+    rule(op)(_with_checked_sorter(op))

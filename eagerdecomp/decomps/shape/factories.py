@@ -7,7 +7,7 @@ the device of the tensor that the new one is made after.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,134 +18,91 @@ from eagerdecomp.eager.messages import cpp_name, not_implemented
 from eagerdecomp.eager.promotion import HALF, in_type
 from eagerdecomp.eager.scalars import held_number
 from eagerdecomp.eager.strides import in_order, like_strides
-from eagerdecomp.rules.rule import Call, Rule, linked, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
 
-def _filled(op: OpOverload, value: int) -> Rule:
-    def link(call: Call) -> Callable[..., Any]:
-        full, others = call(aten.full.default), call(op)
-
-        def run(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
-            if layout not in (None, torch.strided):
-                return others(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
-            dtype = torch.get_default_dtype() if dtype is None else dtype
-            return full(size, value, dtype=dtype, device=device, pin_memory=pin_memory)
-
-        return run
-
-    return linked(op, link)
+def _filled(op: OpOverload, value: int) -> None:
+    @rule(op)
+    def filled(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+        if layout not in (None, torch.strided):
+            return op(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        return aten.full.default(size, value, dtype=dtype, device=device, pin_memory=pin_memory)
 
 
-def _after(op: OpOverload, factory: OpOverload, *values: int) -> Rule:
+def _after(op: OpOverload, factory: OpOverload, *values: int) -> None:
     """A new tensor after another, by the factory that takes the same arguments and these values behind them."""
 
-    def link(call: Call) -> Callable[..., Any]:
-        make, others = call(factory), call(op)
-
-        def run(
-            self: Tensor, *given: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
-        ) -> Any:
-            if self.layout is not torch.strided or layout not in (None, torch.strided):
-                return others(self, *given, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
-            dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
-            return make(*given, *values, dtype=dtype, device=device, pin_memory=pin_memory)
-
-        return run
-
-    return linked(op, link)
+    @rule(op)
+    def after(self: Tensor, *given: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+        if self.layout is not torch.strided or layout not in (None, torch.strided):
+            return op(self, *given, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+        dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
+        return factory(*given, *values, dtype=dtype, device=device, pin_memory=pin_memory)
 
 
-def _filled_like(op: OpOverload, value: int) -> Rule:
+def _filled_like(op: OpOverload, value: int) -> None:
     """`zeros_like` and `ones_like`."""
 
-    def link(call: Call) -> Callable[..., Any]:
-        full_like, others = call(aten.full_like.default), call(op)
-
-        def run(self: Tensor, **options: Any) -> Any:
-            if self.layout is torch.strided and options.get("layout") in (None, torch.strided):
-                return full_like(self, value, **options)
-            return others(self, **options)
-
-        return run
-
-    return linked(op, link)
+    @rule(op)
+    def filled_like(self: Tensor, **options: Any) -> Any:
+        if self.layout is torch.strided and options.get("layout") in (None, torch.strided):
+            return aten.full_like.default(self, value, **options)
+        return op(self, **options)
 
 
 _KEEPS = (None, torch.preserve_format)
 
 
-def _empty_like(call: Call) -> Callable[..., Any]:
-    empty, strided, others = call(aten.empty.memory_format), call(aten.empty_strided.default), call(aten.empty_like.default)
-
-    def run(
-        self: Tensor,
-        *,
-        dtype: Any = None,
-        layout: Any = None,
-        device: Any = None,
-        pin_memory: Any = None,
-        memory_format: Any = None,
-    ) -> Any:
-        keeps = memory_format in _KEEPS
-        if (keeps or memory_format is torch.contiguous_format) and self.layout is torch.strided and layout in (None, torch.strided):
-            shape = list(self.shape)
-            dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
-            if not keeps:
-                return empty(shape, dtype=dtype, device=device, pin_memory=pin_memory)
-            return strided(shape, like_strides(self), dtype=dtype, device=device, pin_memory=pin_memory)
-        return others(self, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory, memory_format=memory_format)
-
-    return run
+@rule(aten.empty_like.default)
+def _empty_like(
+    self: Tensor,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    memory_format: Any = None,
+) -> Any:
+    keeps = memory_format in _KEEPS
+    if (keeps or memory_format is torch.contiguous_format) and self.layout is torch.strided and layout in (None, torch.strided):
+        shape = list(self.shape)
+        dtype, device = self.dtype if dtype is None else dtype, self.device if device is None else device
+        if not keeps:
+            return aten.empty.memory_format(shape, dtype=dtype, device=device, pin_memory=pin_memory)
+        return aten.empty_strided.default(shape, like_strides(self), dtype=dtype, device=device, pin_memory=pin_memory)
+    return NotImplemented
 
 
-def _new_zeros_with_same_feature_meta(call: Call) -> Callable[..., Any]:
+@rule(aten._new_zeros_with_same_feature_meta.default)
+def _new_zeros_with_same_feature_meta(self: Tensor, other: Tensor, *, self_num_batch_dims: int = 0) -> Any:
     """Zeros with the sizes, strides and storage of `other`, behind the batch dimensions of `self`.
 
     Forward-mode AD copies the tangent `self` to them. They are made of `self`, not by a factory: `torch.func.linearize` traces
     below the mode and keeps what depends on no tangent as a constant of its graph. Every call would then write to that constant,
     and `vmap` cannot write a batch to it. No `full_like` or `constant_pad_nd` is called: sets without them make such a constant.
     """
-    full, to_copy, write, view, cat, cut = (
-        call(op)
-        for op in (
-            aten.full.default,
-            aten._to_copy.default,
-            aten.copy_.default,
-            aten.view.default,
-            aten.cat.default,
-            aten.slice.Tensor,
-        )
+    batch = list(self.shape[:self_num_batch_dims])
+    plain = all(one.layout is torch.strided and not one.is_nested for one in (self, other))
+    if not plain or self.shape[self_num_batch_dims:] != other.shape:
+        return NotImplemented
+    stored = other.untyped_storage().nbytes() // other.element_size()
+    form = {"dtype": other.dtype, "device": other.device}
+    zeros = aten.copy_.default(
+        aten._to_copy.default(self, memory_format=torch.contiguous_format, **form), aten.full.default([], 0, **form)
     )
-    clone, strided, others = (
-        call(aten.clone.default),
-        call(aten.as_strided.default),
-        call(aten._new_zeros_with_same_feature_meta.default),
-    )
-
-    def run(self: Tensor, other: Tensor, *, self_num_batch_dims: int = 0) -> Any:
-        batch = list(self.shape[:self_num_batch_dims])
-        plain = all(one.layout is torch.strided and not one.is_nested for one in (self, other))
-        if not plain or self.shape[self_num_batch_dims:] != other.shape:
-            return others(self, other, self_num_batch_dims=self_num_batch_dims)
-        stored = other.untyped_storage().nbytes() // other.element_size()
-        form = {"dtype": other.dtype, "device": other.device}
-        zeros = write(to_copy(self, memory_format=torch.contiguous_format, **form), full([], 0, **form))
-        if other.is_contiguous() and stored == other.numel():
-            return zeros
-        count = stored * math.prod(batch)
-        flat, missing = view(zeros, [zeros.numel()]), count - zeros.numel()
-        if missing > 0:
-            flat = cat([flat, full([missing], 0, **form)])
-        elif missing < 0:
-            flat = clone(cut(flat, 0, 0, count))
-        strides = [stored * step for step in in_order(batch, range(len(batch)))]
-        return strided(flat, [*batch, *other.shape], [*strides, *other.stride()], other.storage_offset())
-
-    return run
+    if other.is_contiguous() and stored == other.numel():
+        return zeros
+    count = stored * math.prod(batch)
+    flat, missing = aten.view.default(zeros, [zeros.numel()]), count - zeros.numel()
+    if missing > 0:
+        flat = aten.cat.default([flat, aten.full.default([missing], 0, **form)])
+    elif missing < 0:
+        flat = aten.clone.default(aten.slice.Tensor(flat, 0, 0, count))
+    strides = [stored * step for step in in_order(batch, range(len(batch)))]
+    return aten.as_strided.default(flat, [*batch, *other.shape], [*strides, *other.stride()], other.storage_offset())
 
 
 # -- ranges that hold their end, and Kaiser's window ---------------------------------------------------------------------------
@@ -153,6 +110,7 @@ def _new_zeros_with_same_feature_meta(call: Call) -> Callable[..., Any]:
 _RANGED = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float64, torch.float32}) | HALF
 
 
+@rule(aten.range.default, aten.range.step, recorded=True)
 def _range(
     start: Any, end: Any, step: Any = 1, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
 ) -> Any:
@@ -182,6 +140,7 @@ def _range(
     return in_type(values, dtype)
 
 
+@rule(aten.kaiser_window.default, aten.kaiser_window.periodic, aten.kaiser_window.beta, recorded=True)
 def _kaiser_window(
     window_length: int,
     periodic: bool = True,
@@ -214,6 +173,7 @@ def _kaiser_window(
     return aten.slice.Tensor(window, 0, 0, window_length) if periodic else window
 
 
+@rule(aten.hann_window.default, aten.hann_window.periodic, recorded=True)
 def _hann_window(
     window_length: int,
     periodic: bool = True,
@@ -254,23 +214,12 @@ def _options(dtype: torch.dtype, layout: Any, device: Any, pin_memory: Any) -> s
     )
 
 
-RULES: tuple[Rule, ...] = (
-    linked(aten._new_zeros_with_same_feature_meta.default, _new_zeros_with_same_feature_meta),
-    _filled_like(aten.zeros_like.default, 0),
-    _filled_like(aten.ones_like.default, 1),
-    linked(aten.empty_like.default, _empty_like),
-    _filled(aten.zeros.default, 0),
-    _filled(aten.ones.default, 1),
-    _after(aten.new_zeros.default, aten.full.default, 0),
-    _after(aten.new_ones.default, aten.full.default, 1),
-    _after(aten.new_full.default, aten.full.default),
-    _after(aten.new_empty.default, aten.empty.memory_format),
-    _after(aten.new_empty_strided.default, aten.empty_strided.default),
-    own(aten.range.default, _range),
-    own(aten.range.step, _range),
-    own(aten.hann_window.default, _hann_window),
-    own(aten.hann_window.periodic, _hann_window),
-    own(aten.kaiser_window.default, _kaiser_window),
-    own(aten.kaiser_window.periodic, _kaiser_window),
-    own(aten.kaiser_window.beta, _kaiser_window),
-)
+_filled_like(aten.zeros_like.default, 0)
+_filled_like(aten.ones_like.default, 1)
+_filled(aten.zeros.default, 0)
+_filled(aten.ones.default, 1)
+_after(aten.new_zeros.default, aten.full.default, 0)
+_after(aten.new_ones.default, aten.full.default, 1)
+_after(aten.new_full.default, aten.full.default)
+_after(aten.new_empty.default, aten.empty.memory_format)
+_after(aten.new_empty_strided.default, aten.empty_strided.default)

@@ -3,105 +3,86 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.messages import not_held, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, RARE, WIDE_UNSIGNED
 from eagerdecomp.eager.strides import inverse, memory_order
-from eagerdecomp.rules.rule import Call, NoRoute, Rule, linked, own
-
-__all__ = ["RULES"]
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
+from eagerdecomp.rules.compute import constant
+from eagerdecomp.rules.rule import IfRouted, NoRoute, rule
 
 aten = torch.ops.aten
 
 
-def _masked_select(call: Call) -> Callable[..., Any]:
-    expand, index = call(aten.expand.default), call(aten.index.Tensor)
-
-    def run(self: Tensor, mask: Tensor) -> Any:
-        if mask.dtype is not torch.bool:
-            raise RuntimeError("masked_select: expected BoolTensor for mask")
-        shape = broadcast_shapes(mask.shape, self.shape) or [1]
-        found = index(expand(self, shape), [expand(mask, shape)])
-        if self.dtype in WIDE_UNSIGNED and found.numel():
-            raise not_implemented("masked_select", self.dtype)
-        return found
-
-    return run
+@rule(aten.masked_select.default)
+def _masked_select(self: Tensor, mask: Tensor) -> Any:
+    if mask.dtype is not torch.bool:
+        raise RuntimeError("masked_select: expected BoolTensor for mask")
+    shape = broadcast_shapes(mask.shape, self.shape) or [1]
+    found = aten.index.Tensor(aten.expand.default(self, shape), [aten.expand.default(mask, shape)])
+    if self.dtype in WIDE_UNSIGNED and found.numel():
+        raise not_implemented("masked_select", self.dtype)
+    return found
 
 
-def _index_select(call: Call) -> Callable[..., Any]:
+_GATHER = IfRouted(aten.gather.default)
+
+
+@rule(aten.index_select.default)
+def _index_select(self: Tensor, dim: int, at: Tensor) -> Any:
     """By `index`, which counts negative indices from the end: without their sign they are out of range, as eager has it.
 
     In the second dimension, where eager's kernel is another and raises what `gather` does, by that, if there is one.
     """
-    index, unsigned = call(aten.index.Tensor), call(aten.bitwise_and.Scalar)
-    try:
-        gather: Callable[..., Any] | None = call(aten.gather.default)
-    except NoRoute:
-        gather = None
-    view, expand, to, clone = (
-        call(aten.view.default),
-        call(aten.expand.default),
-        call(aten._to_copy.default),
-        call(aten.clone.default),
-    )
-
-    def run(self: Tensor, dim: int, at: Tensor) -> Any:
-        rank = self.dim()
-        bound = max(rank, 1)
-        if not -bound <= dim < bound:
-            raise IndexError(f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")
-        if at.dim() > 1:
-            raise IndexError("index_select(): Index is supposed to be a vector")
-        if at.dtype is not torch.int64 and at.dtype is not torch.int32:
-            raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
-        if rank <= 1 and self.dtype in WIDE_UNSIGNED:
-            raise not_implemented("index_select", self.dtype)
-        if not rank:
-            if at.numel() != 1:
-                raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {at.numel()} value(s)")
-            self = view(self, [1])
-        if not at.dim():
-            at = view(at, [1])
-        dim %= bound
-        if rank > 1 and at.numel() and not self.size(dim):
-            raise RuntimeError("index_select(): self indexing axis dim should be positive")
-        if dim == 1 and gather is not None and self.dtype not in RARE:
-            if at.dtype is not torch.int64:
-                at = to(at, dtype=torch.int64)
-            picked = [at.size(0) if one == 1 else size for one, size in enumerate(self.shape)]
-            return gather(self, 1, expand(view(at, [1, at.size(0), *[1] * (rank - 2)]), picked))
-        found = index(self, [*[None] * dim, unsigned(at, torch.iinfo(at.dtype).max)])
-        if not found.is_contiguous():
-            found = clone(found, memory_format=torch.contiguous_format)
-        return found if rank else view(found, [])
-
-    return run
+    rank = self.dim()
+    bound = max(rank, 1)
+    if not -bound <= dim < bound:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")
+    if at.dim() > 1:
+        raise IndexError("index_select(): Index is supposed to be a vector")
+    if at.dtype is not torch.int64 and at.dtype is not torch.int32:
+        raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
+    if rank <= 1 and self.dtype in WIDE_UNSIGNED:
+        raise not_implemented("index_select", self.dtype)
+    if not rank:
+        if at.numel() != 1:
+            raise RuntimeError(f"index_select(): Index to scalar can have only 1 value, got {at.numel()} value(s)")
+        self = aten.view.default(self, [1])
+    if not at.dim():
+        at = aten.view.default(at, [1])
+    dim %= bound
+    if rank > 1 and at.numel() and not self.size(dim):
+        raise RuntimeError("index_select(): self indexing axis dim should be positive")
+    if dim == 1 and _GATHER is not None and self.dtype not in RARE:
+        if at.dtype is not torch.int64:
+            at = aten._to_copy.default(at, dtype=torch.int64)
+        picked = [at.size(0) if one == 1 else size for one, size in enumerate(self.shape)]
+        return _GATHER(self, 1, aten.expand.default(aten.view.default(at, [1, at.size(0), *[1] * (rank - 2)]), picked))
+    found = aten.index.Tensor(self, [*[None] * dim, aten.bitwise_and.Scalar(at, torch.iinfo(at.dtype).max)])
+    if not found.is_contiguous():
+        found = aten.clone.default(found, memory_format=torch.contiguous_format)
+    return found if rank else aten.view.default(found, [])
 
 
-def _nonzero_static(call: Call) -> Callable[..., Any]:
-    nonzero, slice_, cat = call(aten.nonzero.default), call(aten.slice.Tensor), call(aten.cat.default)
-    full = call(aten.full.default)
-
-    def run(self: Tensor, *, size: int, fill_value: int = -1) -> Any:
-        if size < 0:
-            raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer but got {size}")
-        if self.dtype in RARE and (not size or not self.dim()):
-            return full([size, self.dim()], fill_value, dtype=torch.int64, device=self.device)
-        found = nonzero(self)
-        missing = max(size - found.size(0), 0)
-        rest = full([missing, self.dim()], fill_value, dtype=torch.int64, device=self.device)
-        return cat([slice_(found, 0, 0, size), rest])
-
-    return run
+@rule(aten.nonzero_static.default)
+def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Any:
+    if size < 0:
+        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer but got {size}")
+    if self.dtype in RARE and (not size or not self.dim()):
+        return aten.full.default([size, self.dim()], fill_value, dtype=torch.int64, device=self.device)
+    found = aten.nonzero.default(self)
+    missing = max(size - found.size(0), 0)
+    rest = aten.full.default([missing, self.dim()], fill_value, dtype=torch.int64, device=self.device)
+    return aten.cat.default([aten.slice.Tensor(found, 0, 0, size), rest])
 
 
+@rule(aten.put.default, recorded=True)
 def _put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Any:
     if index.dtype is not torch.int64:
         raise RuntimeError(f"put_(): Expected a long tensor for index, but got {scalar_type_name(index.dtype)}")
@@ -126,6 +107,7 @@ def _put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     return aten.permute.default(copied, inverse(order))
 
 
+@rule(aten.index_reduce.default, recorded=True)
 def _index_reduce(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Any:
     if self.dim() == 0:
         row = _index_reduce(
@@ -147,6 +129,7 @@ def _index_reduce(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
 _OLDER_REDUCTIONS = {"add": "sum", "multiply": "prod"}
 
 
+@rule(aten.scatter.reduce, recorded=True)
 def _scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str) -> Any:
     """What `scatter` did before `scatter_reduce` was."""
     if reduce not in _OLDER_REDUCTIONS:
@@ -154,66 +137,58 @@ def _scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, *, reduc
     return aten.scatter_reduce.two(self, dim, index, src, _OLDER_REDUCTIONS[reduce])
 
 
+@rule(aten.scatter.value_reduce, recorded=True)
 def _scatter_value_reduce(self: Tensor, dim: int, index: Tensor, value: Any, *, reduce: str) -> Any:
     src = aten.full.default(list(index.shape), value, dtype=self.dtype, device=self.device)
     return _scatter_reduce(self, dim, index, src, reduce=reduce)
 
 
-def _repeat_interleave(call: Call) -> Callable[..., Any]:
-    cumsum, item, select = call(aten.cumsum.default), call(aten._local_scalar_dense.default), call(aten.select.int)
-    full, scatter_add, slice_ = call(aten.full.default), call(aten.scatter_add.default), call(aten.slice.Tensor)
-    least, to = call(aten.amin.default), call(aten._to_copy.default)
-
-    def run(repeats: Tensor, *, output_size: int | None = None) -> Any:
-        if repeats.dim() != 1:
-            raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
-        if repeats.dtype not in (torch.int32, torch.int64):
-            raise not_implemented("repeat_interleave_cpu", repeats.dtype)
-        count, device = repeats.size(0), repeats.device
-        if not count:
-            return full([0], 0, dtype=repeats.dtype, device=device)
-        if item(least(repeats)) < 0:
-            raise RuntimeError("repeats can not be negative")
-        ends = cumsum(repeats, 0)
-        total = int(item(select(ends, 0, -1)))
-        if output_size is not None and output_size != total:
-            raise RuntimeError("allocated size does not match required size")
-        # One step up where each element but the first begins; several where some between have no repeats.
-        steps = full([total + 1], 0, dtype=torch.int64, device=device)
-        steps = scatter_add(steps, 0, slice_(ends, 0, 0, count - 1), full([count - 1], 1, dtype=torch.int64, device=device))
-        places = cumsum(slice_(steps, 0, 0, total), 0)
-        return places if repeats.dtype is torch.int64 else to(places, dtype=repeats.dtype)
-
-    return run
+@rule(aten.repeat_interleave.Tensor)
+def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Any:
+    if repeats.dim() != 1:
+        raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
+    if repeats.dtype not in (torch.int32, torch.int64):
+        raise not_implemented("repeat_interleave_cpu", repeats.dtype)
+    count, device = repeats.size(0), repeats.device
+    if not count:
+        return aten.full.default([0], 0, dtype=repeats.dtype, device=device)
+    if aten._local_scalar_dense.default(aten.amin.default(repeats)) < 0:
+        raise RuntimeError("repeats can not be negative")
+    ends = aten.cumsum.default(repeats, 0)
+    total = int(aten._local_scalar_dense.default(aten.select.int(ends, 0, -1)))
+    if output_size is not None and output_size != total:
+        raise RuntimeError("allocated size does not match required size")
+    # One step up where each element but the first begins; several where some between have no repeats.
+    steps = aten.full.default([total + 1], 0, dtype=torch.int64, device=device)
+    steps = aten.scatter_add.default(
+        steps, 0, aten.slice.Tensor(ends, 0, 0, count - 1), aten.full.default([count - 1], 1, dtype=torch.int64, device=device)
+    )
+    places = aten.cumsum.default(aten.slice.Tensor(steps, 0, 0, total), 0)
+    return places if repeats.dtype is torch.int64 else aten._to_copy.default(places, dtype=repeats.dtype)
 
 
-def _bincount(call: Call) -> Callable[..., Any]:
-    item, least, greatest = call(aten._local_scalar_dense.default), call(aten.amin.default), call(aten.amax.default)
-    full, scatter_add, to = call(aten.full.default), call(aten.scatter_add.default), call(aten._to_copy.default)
-
-    def run(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Any:
-        if self.dtype.is_floating_point or self.dtype.is_complex or self.dtype is torch.bool:
-            raise not_implemented("bincount_cpu", self.dtype)
-        if minlength < 0:
-            raise RuntimeError("minlength should be >= 0")
-        if self.dim() == 1 and not self.numel():
-            return full([minlength], 0, dtype=torch.int64, device=self.device)
-        if self.dim() != 1 or item(least(self)) < 0:
-            raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
-        if weights is not None and weights.shape != self.shape:
-            raise RuntimeError("weights should be 1-d and have the same length as input")
-        size = max(int(item(greatest(self))) + 1, minlength)
-        dtype = torch.int64
-        if weights is not None:
-            dtype = torch.float32 if weights.dtype is torch.float32 else torch.float64
-        if weights is None:
-            weights = full([self.size(0)], 1, dtype=dtype, device=self.device)
-        elif weights.dtype is not dtype:
-            weights = to(weights, dtype=dtype)
-        places = self if self.dtype is torch.int64 else to(self, dtype=torch.int64)
-        return scatter_add(full([size], 0, dtype=dtype, device=self.device), 0, places, weights)
-
-    return run
+@rule(aten.bincount.default)
+def _bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Any:
+    if self.dtype.is_floating_point or self.dtype.is_complex or self.dtype is torch.bool:
+        raise not_implemented("bincount_cpu", self.dtype)
+    if minlength < 0:
+        raise RuntimeError("minlength should be >= 0")
+    if self.dim() == 1 and not self.numel():
+        return aten.full.default([minlength], 0, dtype=torch.int64, device=self.device)
+    if self.dim() != 1 or aten._local_scalar_dense.default(aten.amin.default(self)) < 0:
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if weights is not None and weights.shape != self.shape:
+        raise RuntimeError("weights should be 1-d and have the same length as input")
+    size = max(int(aten._local_scalar_dense.default(aten.amax.default(self))) + 1, minlength)
+    dtype = torch.int64
+    if weights is not None:
+        dtype = torch.float32 if weights.dtype is torch.float32 else torch.float64
+    if weights is None:
+        weights = aten.full.default([self.size(0)], 1, dtype=dtype, device=self.device)
+    elif weights.dtype is not dtype:
+        weights = aten._to_copy.default(weights, dtype=dtype)
+    places = self if self.dtype is torch.int64 else aten._to_copy.default(self, dtype=torch.int64)
+    return aten.scatter_add.default(aten.full.default([size], 0, dtype=dtype, device=self.device), 0, places, weights)
 
 
 def _edges(self: Tensor, least: float, greatest: float) -> tuple[Tensor, Tensor]:
@@ -245,6 +220,7 @@ def _refuse_infinite(least: float, greatest: float) -> None:
 _BOUNDED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16)
 
 
+@rule(aten.histc.default, recorded=True)
 def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """Counts by `scatter_add`; what lies outside of the range, or is no number, adds nothing to some bin.
 
@@ -286,143 +262,114 @@ def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any
     return aten.scatter_add.default(counts, 0, places, worth)
 
 
-def _rows(call: Call) -> Callable[..., Any]:
+def _rows(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | None:
     """``rows(self, dim, index, source)``: the index over the whole of `source`, as `scatter` wants it; None for calls that the
     operator's own checks refuse or reshape."""
-    view, expand, to = call(aten.view.default), call(aten.expand.default), call(aten._to_copy.default)
-    unsqueeze = call(aten.unsqueeze.default)
-
-    def rows(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor | None:
-        ours, theirs = self.shape, source.shape
-        rank = len(theirs)
-        if not index.dim() and rank:  # one place, said in another way
-            index = view(index, [1])
-        if not -rank <= dim < rank or self.dtype is not source.dtype or index.dim() != 1 or index.size(0) != theirs[dim]:
+    ours, theirs = self.shape, source.shape
+    rank = len(theirs)
+    if not index.dim() and rank:  # one place, said in another way
+        index = aten.view.default(index, [1])
+    if not -rank <= dim < rank or self.dtype is not source.dtype or index.dim() != 1 or index.size(0) != theirs[dim]:
+        return None
+    if ours != theirs and (len(ours) != rank or any(ours[at] != theirs[at] for at in range(rank) if at != dim % rank)):
+        return None
+    if index.dtype is not torch.int64:
+        if index.dtype is not torch.int32:
             return None
-        if ours != theirs and (len(ours) != rank or any(ours[at] != theirs[at] for at in range(rank) if at != dim % rank)):
-            return None
-        if index.dtype is not torch.int64:
-            if index.dtype is not torch.int32:
-                return None
-            index = to(index, dtype=torch.int64)
-        behind = rank - 1 - dim if dim >= 0 else -1 - dim
-        if behind == 1:
-            index = unsqueeze(index, 1)
-        elif behind:
-            index = view(index, [-1, *[1] * behind] if index.numel() else [0, *[1] * behind])
-        return index if rank == 1 else expand(index, [*theirs])  # of a `torch.Size` the call takes half as long again
-
-    return rows
+        index = aten._to_copy.default(index, dtype=torch.int64)
+    behind = rank - 1 - dim if dim >= 0 else -1 - dim
+    if behind == 1:
+        index = aten.unsqueeze.default(index, 1)
+    elif behind:
+        index = aten.view.default(index, [-1, *[1] * behind] if index.numel() else [0, *[1] * behind])
+    return index if rank == 1 else aten.expand.default(index, [*theirs])  # of a `torch.Size` the call takes half as long again
 
 
-def _scattering(call: Call, op: Any) -> Callable[..., Tensor]:
+def _scatter_by(scatter: OpOverload, self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     """``scatter(self, dim, index, source)``, of complex numbers of half types by their parts, which no kernel scatters whole."""
-    scatter, parts, whole = call(op), call(aten.view_as_real.default), call(aten.view_as_complex.default)
-    unsqueeze, expand = call(aten.unsqueeze.default), call(aten.expand.default)
-
-    def run(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
-        if self.dtype is not torch.complex32:
-            return scatter(self, dim, index, source)
-        of_both = expand(unsqueeze(index, -1), [*source.shape, 2])
-        return whole(scatter(parts(self), dim % source.dim(), of_both, parts(source)))
-
-    return run
+    if self.dtype is not torch.complex32:
+        return scatter(self, dim, index, source)
+    of_both = aten.expand.default(aten.unsqueeze.default(index, -1), [*source.shape, 2])
+    return aten.view_as_complex.default(
+        scatter(aten.view_as_real.default(self), dim % source.dim(), of_both, aten.view_as_real.default(source))
+    )
 
 
-def _added_in_steps(call: Call) -> Callable[..., Any]:
+def _added_in_steps(self: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any) -> Any:
     """``add(self, dim, index, source, alpha)``, rounded at each element."""
-    arange, select, put = call(aten.arange.start_step), call(aten.index_select.default), call(aten.index_put.default)
-    mul, full, clone = call(aten.mul.Tensor), call(aten.full.default), call(aten.clone.default)
-
-    def add(self: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any) -> Any:
-        if alpha != 1:  # rounded to the dtype first, as a tensor is
-            source = mul(source, full([], alpha, dtype=source.dtype, device=source.device))
-        # `index_select` refuses the negative indices that `index_put` would count from the end.
-        places = select(arange(0, self.size(dim), 1, device=self.device), 0, index)
-        if not self.is_contiguous():  # `index_put` would keep its strides
-            self = clone(self, memory_format=torch.contiguous_format)
-        return put(self, [*[None] * (dim % self.dim()), places], source, True)
-
-    return add
+    if alpha != 1:  # rounded to the dtype first, as a tensor is
+        source = aten.mul.Tensor(source, aten.full.default([], alpha, dtype=source.dtype, device=source.device))
+    # `index_select` refuses the negative indices that `index_put` would count from the end.
+    places = aten.index_select.default(aten.arange.start_step(0, self.size(dim), 1, device=self.device), 0, index)
+    if not self.is_contiguous():  # `index_put` would keep its strides
+        self = aten.clone.default(self, memory_format=torch.contiguous_format)
+    return aten.index_put.default(self, [*[None] * (dim % self.dim()), places], source, True)
 
 
-def _index_add(call: Call) -> Callable[..., Any]:
+_IN_STEPS = IfRouted(_added_in_steps)
+
+
+@rule(aten.index_add.default)
+def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Any:
     """By `scatter_add`, which like the operator refuses an index below zero; the shipped entry counts it from the end.
 
     ATen's kernel calls `scatter_add` too, for the first and the last of several dimensions, int64 indices and `alpha=1`. All
     other calls round the sum at each element, where `scatter_add` may sum float16 and bfloat16 in float32 and round once; so these
     dtypes go by `index_put`, which accumulates as the operator does.
     """
-    rows, scatter_add, scale = _rows(call), _scattering(call, aten.scatter_add.default), call(aten.mul.Scalar)
-    others, above, to = call(aten.index_add.default), call(aten.gt.Scalar), call(aten._to_copy.default)
+    found = _rows(self, dim, index, source)
+    if self.dtype is torch.bool and source.dtype is torch.bool and isinstance(alpha, int):
+        # A factor is one of bools, which no product by an integer is: zero leaves none.
+        return aten.index_add.default(self, dim, index, source if alpha else aten.gt.Scalar(source, 1))
+    if found is None or self.dtype is torch.bool:
+        return aten.index_add.default(self, dim, index, source, alpha=alpha)
+    rank = self.dim()
+    if not self.numel() and rank > 1:  # no row is looked for
+        return aten._to_copy.default(self, dtype=self.dtype)
+    scatters = rank > 1 and dim in (0, -rank, rank - 1, -1) and alpha == 1 and index.dtype is torch.int64
+    if _IN_STEPS is not None and not scatters and self.dtype in HALF and rank:
+        try:
+            return _IN_STEPS(self, dim, index, source, alpha)
+        except NoRoute:  # a set without `index_put`, where the sum is rounded as `scatter_add` does it
+            pass
     try:
-        in_steps: Callable[..., Any] | None = _added_in_steps(call)
-    except NoRoute:
-        in_steps = None
-
-    def run(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Any:
-        found = rows(self, dim, index, source)
-        if self.dtype is torch.bool and source.dtype is torch.bool and isinstance(alpha, int):
-            # A factor is one of bools, which no product by an integer is: zero leaves none.
-            return others(self, dim, index, source if alpha else above(source, 1))
-        if found is None or self.dtype is torch.bool:
-            return others(self, dim, index, source, alpha=alpha)
-        rank = self.dim()
-        if not self.numel() and rank > 1:  # no row is looked for
-            return to(self, dtype=self.dtype)
-        scatters = rank > 1 and dim in (0, -rank, rank - 1, -1) and alpha == 1 and index.dtype is torch.int64
-        if in_steps is not None and not scatters and self.dtype in HALF and rank:
-            try:
-                return in_steps(self, dim, index, source, alpha)
-            except NoRoute:  # a set without `index_put`, where the sum is rounded as `scatter_add` does it
-                pass
-        try:
-            return scatter_add(self, dim, found, source if alpha == 1 else scale(source, alpha))
-        except RuntimeError as error:
-            if "out of bounds for dimension" in str(error) and not scatters:
-                raise IndexError("index out of range in self") from None
-            raise
-
-    return run
+        return _scatter_by(aten.scatter_add.default, self, dim, found, source if alpha == 1 else aten.mul.Scalar(source, alpha))
+    except RuntimeError as error:
+        if "out of bounds for dimension" in str(error) and not scatters:
+            raise IndexError("index out of range in self") from None
+        raise
 
 
-def _index_copy(call: Call) -> Callable[..., Any]:
+@rule(aten.index_copy.default)
+def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     """By `scatter`, for the same reason."""
-    rows, scatter, others = _rows(call), _scattering(call, aten.scatter.src), call(aten.index_copy.default)
-
-    def run(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
-        found = rows(self, dim, index, source) if index.dtype is torch.int64 else None
-        if found is None:
-            return others(self, dim, index, source)
-        try:
-            return scatter(self, dim, found, source)
-        except RuntimeError as error:
-            if self.numel() and "out of bounds for dimension" in str(error):
-                raise IndexError(f"index_copy_(): {error}") from None
-            raise
-
-    return run
+    found = _rows(self, dim, index, source) if index.dtype is torch.int64 else None
+    if found is None:
+        return NotImplemented
+    try:
+        return _scatter_by(aten.scatter.src, self, dim, found, source)
+    except RuntimeError as error:
+        if self.numel() and "out of bounds for dimension" in str(error):
+            raise IndexError(f"index_copy_(): {error}") from None
+        raise
 
 
-def _take(call: Call) -> Callable[..., Any]:
+@rule(aten.take.default)
+def _take(self: Tensor, index: Tensor) -> Any:
     """Unlike the shipped entry's, the result is no view for an index without dimensions."""
-    reshape, view, pick = call(aten.reshape.default), call(aten.view.default), call(aten.index.Tensor)
-
-    def run(self: Tensor, index: Tensor) -> Any:
-        if index.dtype is not torch.int64:
-            raise RuntimeError(f"take(): Expected a long tensor for index, but got {scalar_type_name(index.dtype)}")
-        if not self.numel() and index.numel():
-            raise IndexError("take(): tried to take from an empty tensor")
-        if self.dtype in RARE and index.numel():
-            raise not_implemented("take_cpu", self.dtype)
-        flat = view(self, [-1]) if self.is_contiguous() else reshape(self, [-1])
-        if index.is_contiguous():
-            return pick(flat, [index])
-        return view(pick(flat, [reshape(index, [-1])]), list(index.shape))  # row-major, however the index lies
-
-    return run
+    if index.dtype is not torch.int64:
+        raise RuntimeError(f"take(): Expected a long tensor for index, but got {scalar_type_name(index.dtype)}")
+    if not self.numel() and index.numel():
+        raise IndexError("take(): tried to take from an empty tensor")
+    if self.dtype in RARE and index.numel():
+        raise not_implemented("take_cpu", self.dtype)
+    flat = aten.view.default(self, [-1]) if self.is_contiguous() else aten.reshape.default(self, [-1])
+    if index.is_contiguous():
+        return aten.index.Tensor(flat, [index])
+    return aten.view.default(aten.index.Tensor(flat, [aten.reshape.default(index, [-1])]), list(index.shape))
 
 
+@rule(aten._index_put_impl.default, recorded=True)
 def _put_unchecked(
     self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
 ) -> Any:
@@ -430,19 +377,29 @@ def _put_unchecked(
     return aten.index_put.default(self, indices, values, accumulate)
 
 
-RULES: tuple[Rule, ...] = (
-    own(aten._index_put_impl.default, _put_unchecked),
-    linked(aten.index_add.default, _index_add),
-    linked(aten.index_copy.default, _index_copy),
-    linked(aten.index_select.default, _index_select),
-    linked(aten.take.default, _take),
-    linked(aten.masked_select.default, _masked_select),
-    linked(aten.nonzero_static.default, _nonzero_static),
-    own(aten.put.default, _put),
-    own(aten.index_reduce.default, _index_reduce),
-    own(aten.scatter.reduce, _scatter_reduce),
-    own(aten.scatter.value_reduce, _scatter_value_reduce),
-    linked(aten.repeat_interleave.Tensor, _repeat_interleave),
-    linked(aten.bincount.default, _bincount),
-    own(aten.histc.default, _histc),
-)
+def _index_fill(op: OpOverload) -> None:
+    @rule(op)
+    def index_fill(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
+        rank = self.dim()
+        if index.dtype is not torch.int64:
+            raise IndexError("index_fill_(): Expected dtype int64 for index.")
+        if index.dim() > 1 or not -(rank or 1) <= dim < (rank or 1) or not self.numel():
+            return op(self, dim, index, value)
+        if isinstance(value, Tensor):
+            if value.dim() or value.device != self.device or (value.dtype.is_complex and not self.dtype.is_complex):
+                return op(self, dim, index, value)
+            if value.dtype is not self.dtype:
+                value = aten._to_copy.default(value, dtype=self.dtype)
+        elif isinstance(value, complex):
+            if not self.dtype.is_complex:
+                raise RuntimeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
+            return op(self, dim, index, value)
+        else:
+            value = constant(self, value)
+        if not rank:
+            return aten.view.default(aten.index_put.default(aten.view.default(self, [1]), [index], value), [])
+        return aten.index_put.default(self, [None] * (dim % rank) + [index], value)
+
+
+_index_fill(aten.index_fill.int_Scalar)
+_index_fill(aten.index_fill.int_Tensor)

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from eagerdecomp._torch.tensors import NO_TORCH_FUNCTION
 from eagerdecomp.eager.messages import scalar_type_name
-from eagerdecomp.rules.rule import Rule, own
+from eagerdecomp.rules.rule import rule
 
-__all__ = ["RULES", "RaggedRows"]
+__all__ = ["RaggedRows"]
 
 aten = torch.ops.aten
 
@@ -89,6 +89,7 @@ def _valid(mask: Tensor) -> Tensor:
     return aten.lt.Tensor(rows, aten.sum.dim_IntList(mask, [1], True))  # type: ignore[no-any-return]
 
 
+@rule(aten._nested_tensor_from_mask_left_aligned.default, recorded=True)
 def _is_left_aligned(t: Tensor, mask: Tensor) -> bool:
     """Reads data: the caller branches on it."""
     _check(t, mask)
@@ -96,6 +97,7 @@ def _is_left_aligned(t: Tensor, mask: Tensor) -> bool:
     return not aten._local_scalar_dense.default(misplaced)
 
 
+@rule(aten._nested_tensor_from_mask.default, recorded=True, effects=True)
 def _from_mask(t: Tensor, mask: Tensor, mask_check: bool = True) -> RaggedRows:
     if mask_check and not _is_left_aligned(t, mask):
         raise RuntimeError("Mask must be left-aligned without gaps")
@@ -119,9 +121,3 @@ _OPS: dict[Any, Any] = {
     aten._transformer_encoder_layer_fwd.default: _layer,
     aten.to_padded_tensor.default: _to_padded,
 }
-
-RULES: tuple[Rule, ...] = (
-    own(aten._nested_tensor_from_mask_left_aligned.default, _is_left_aligned),
-    # What it answers is no plain tensor, so no program can hold it.
-    own(aten._nested_tensor_from_mask.default, _from_mask, effects=True),
-)

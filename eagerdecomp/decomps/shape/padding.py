@@ -13,9 +13,7 @@ from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.decomps.math.pool_windows import laid_along
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -126,12 +124,7 @@ def _check(self: Tensor, padding: Sequence[int], dims: int, kind: str) -> None:
 
 _KINDS: tuple[tuple[str, Places], ...] = (("replication", _replicated), ("reflection", _reflected))
 
-RULES: tuple[Rule, ...] = tuple(
-    rule
-    for kind, places in _KINDS
-    for dims in (1, 2, 3)
-    for rule in (
-        own(getattr(aten, f"{kind}_pad{dims}d").default, _padded(dims, kind, places)),
-        own(getattr(aten, f"{kind}_pad{dims}d_backward").default, _padded_backward(dims, kind, places)),
-    )
-)
+for kind, places in _KINDS:
+    for dims in (1, 2, 3):
+        rule(getattr(aten, f"{kind}_pad{dims}d").default, recorded=True)(_padded(dims, kind, places))
+        rule(getattr(aten, f"{kind}_pad{dims}d_backward").default, recorded=True)(_padded_backward(dims, kind, places))

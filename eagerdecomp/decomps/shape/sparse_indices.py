@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.messages import not_implemented
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -31,6 +29,7 @@ def _counted_up(rows: Tensor, size: int, dtype: torch.dtype) -> Tensor:
     return aten.cumsum.default(aten.scatter_add.default(zeros, 1, rows, ones), 1, dtype=dtype)  # type: ignore[no-any-return]
 
 
+@rule(aten._convert_indices_from_coo_to_csr.default, recorded=True)
 def _coo_to_csr(self: Tensor, size: int, *, out_int32: bool = False) -> Any:
     if self.dim() > 1:
         raise RuntimeError(f"Input is supposed to be a vector, but got {self.dim()} dimensional tensor.")
@@ -46,6 +45,7 @@ def _coo_to_csr(self: Tensor, size: int, *, out_int32: bool = False) -> Any:
     return aten.view.default(_counted_up(after, size + 1, dtype), [size + 1])
 
 
+@rule(aten._convert_indices_from_csr_to_coo.default, recorded=True)
 def _csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False, transpose: bool = False) -> Any:
     if crow_indices.dim() != col_indices.dim():
         rank = crow_indices.dim()  # which eager prints twice
@@ -83,9 +83,3 @@ def _batch_places(batch: list[int], nonzero: int, like: Tensor) -> list[Tensor]:
         shaped = aten.view.default(index, [size if at == dim else 1 for at in range(len(batch) + 1)])
         found.append(aten.expand.default(shaped, [*batch, nonzero]))
     return found
-
-
-RULES: tuple[Rule, ...] = (
-    own(aten._convert_indices_from_coo_to_csr.default, _coo_to_csr),
-    own(aten._convert_indices_from_csr_to_coo.default, _csr_to_coo),
-)

@@ -13,260 +13,206 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.decomp_tables import reference
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp._torch.tensors import suggested_memory_format
+from eagerdecomp._torch.tensors import same_storage, suggested_memory_format
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import RARE
 from eagerdecomp.eager.strides import can_be_viewed
-from eagerdecomp.rules.link import kept_number
-from eagerdecomp.rules.rule import Call, Rule, linked
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.compute import Constant
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
+_ZERO = Constant(0)
 
-def _restrided(view: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+
+def _restrided(view: OpOverload) -> Callable[..., Any]:
     """The rule of an in-place view op whose functional op is `view`."""
 
-    def link(call: Call) -> Callable[..., Any]:
-        look, set_ = call(view), call(aten.set_.source_Storage_storage_offset)
+    def restrided(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        seen = view(self, *args, **kwargs)
+        aten.set_.source_Storage_storage_offset(
+            self, self.untyped_storage(), seen.storage_offset(), list(seen.shape), list(seen.stride())
+        )
+        return self
 
-        def run(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-            seen = look(self, *args, **kwargs)
-            set_(self, self.untyped_storage(), seen.storage_offset(), list(seen.shape), list(seen.stride()))
-            return self
-
-        return run
-
-    return link
+    return restrided
 
 
-def _transpose(call: Call) -> Callable[..., Any]:
-    permute, alias = call(aten.permute.default), call(aten.alias.default)
-
-    def run(self: Tensor, dim0: int, dim1: int) -> Any:
-        rank = self.dim()
-        if dim0 < 0 or dim1 < 0 or dim0 >= rank or dim1 >= rank:
-            dim0, dim1 = _wrapped(dim0, rank), _wrapped(dim1, rank)
-        if dim0 == dim1:
-            return alias(self)
-        order = list(range(rank))
-        order[dim0], order[dim1] = dim1, dim0
-        return permute(self, order)
-
-    return run
+@rule(aten.transpose.int, keeps_lazy_bits=True)
+def _transpose(self: Tensor, dim0: int, dim1: int) -> Any:
+    rank = self.dim()
+    if dim0 < 0 or dim1 < 0 or dim0 >= rank or dim1 >= rank:
+        dim0, dim1 = _wrapped(dim0, rank), _wrapped(dim1, rank)
+    if dim0 == dim1:
+        return aten.alias.default(self)
+    order = list(range(rank))
+    order[dim0], order[dim1] = dim1, dim0
+    return aten.permute.default(self, order)
 
 
-def _t(call: Call) -> Callable[..., Any]:
-    permute, alias = call(aten.permute.default), call(aten.alias.default)
-
-    def run(self: Tensor) -> Any:
-        rank = self.dim()
-        if rank > 2:
-            raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {rank}D")
-        return permute(self, [1, 0]) if rank == 2 else alias(self)
-
-    return run
+@rule(aten.t.default, keeps_lazy_bits=True)
+def _t(self: Tensor) -> Any:
+    rank = self.dim()
+    if rank > 2:
+        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {rank}D")
+    return aten.permute.default(self, [1, 0]) if rank == 2 else aten.alias.default(self)
 
 
-def _unbind(call: Call) -> Callable[..., Any]:
-    select, others = call(aten.select.int), call(aten.unbind.int)
-
-    def run(self: Tensor, dim: int = 0) -> Any:
-        rank = self.dim()
-        if not -rank <= dim < rank:
-            return others(self, dim)
-        return [select(self, dim, at) for at in range(self.size(dim))]
-
-    return run
+@rule(aten.unbind.int, keeps_lazy_bits=True)
+def _unbind(self: Tensor, dim: int = 0) -> Any:
+    rank = self.dim()
+    if not -rank <= dim < rank:
+        return NotImplemented
+    return [aten.select.int(self, dim, at) for at in range(self.size(dim))]
 
 
-def _split(call: Call) -> Callable[..., Any]:
-    split_with_sizes, others = call(aten.split_with_sizes.default), call(aten.split.Tensor)
-
-    def run(self: Tensor, split_size: int, dim: int = 0) -> Any:
-        rank = self.dim()
-        if split_size <= 0 or not -rank <= dim < rank:
-            return others(self, split_size, dim)
-        size = self.size(dim)
-        whole, rest = size // split_size, size % split_size  # sizes may be symbols, which take no divmod
-        return split_with_sizes(self, [split_size] * whole + ([rest] if rest or not size else []), dim)
-
-    return run
+@rule(aten.split.Tensor, keeps_lazy_bits=True)
+def _split(self: Tensor, split_size: int, dim: int = 0) -> Any:
+    rank = self.dim()
+    if split_size <= 0 or not -rank <= dim < rank:
+        return NotImplemented
+    size = self.size(dim)
+    whole, rest = size // split_size, size % split_size  # sizes may be symbols, which take no divmod
+    return aten.split_with_sizes.default(self, [split_size] * whole + ([rest] if rest or not size else []), dim)
 
 
-def _unfold(call: Call) -> Callable[..., Any]:
-    as_strided, others = call(aten.as_strided.default), call(aten.unfold.default)
-
-    def run(self: Tensor, dimension: int, size: int, step: int) -> Any:
-        shape, strides = list(self.shape), list(self.stride())
-        rank = len(shape)
-        if not -rank <= dimension < rank or not 0 <= size <= shape[dimension] or step <= 0:
-            return others(self, dimension, size, step)
-        dimension %= rank  # both lists grow at their end
-        shape[dimension] = (shape[dimension] - size) // step + 1
-        strides.append(strides[dimension])
-        strides[dimension] *= step
-        shape.append(size)
-        return as_strided(self, shape, strides)
-
-    return run
+@rule(aten.unfold.default, keeps_lazy_bits=True)
+def _unfold(self: Tensor, dimension: int, size: int, step: int) -> Any:
+    shape, strides = list(self.shape), list(self.stride())
+    rank = len(shape)
+    if not -rank <= dimension < rank or not 0 <= size <= shape[dimension] or step <= 0:
+        return NotImplemented
+    dimension %= rank  # both lists grow at their end
+    shape[dimension] = (shape[dimension] - size) // step + 1
+    strides.append(strides[dimension])
+    strides[dimension] *= step
+    shape.append(size)
+    return aten.as_strided.default(self, shape, strides)
 
 
-def _im2col(call: Call) -> Callable[..., Any]:
+@rule(aten.im2col.default)
+def _im2col(
+    self: Tensor, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
+) -> Any:
     """The windows are a view of the padded image, and the columns a copy of it."""
-    pad, as_strided, clone = call(aten.constant_pad_nd.default), call(aten.as_strided.default), call(aten.clone.default)
-    view, others = call(aten.view.default), call(aten.im2col.default)
-
-    def run(
-        self: Tensor, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
-    ) -> Any:
-        shape = self.shape
-        rank = len(shape)
-        if not self.dtype.is_floating_point or not self.numel() or rank < 3 or rank > 4:
-            return others(self, kernel_size, dilation, padding, stride)
-        if not len(kernel_size) == len(dilation) == len(padding) == len(stride) == 2:
-            return others(self, kernel_size, dilation, padding, stride)
-        (tall, wide), (row_step, column_step), (above, beside), (down, across) = kernel_size, dilation, padding, stride
-        if tall < 1 or wide < 1 or row_step < 1 or column_step < 1 or down < 1 or across < 1:
-            return others(self, kernel_size, dilation, padding, stride)
-        if above < 0 or beside < 0:
-            raise RuntimeError(f"padding should be non-negative, but got pad_height: {above} pad_width: {beside}")
-        rows = (shape[-2] + 2 * above - row_step * (tall - 1) - 1) // down + 1
-        columns = (shape[-1] + 2 * beside - column_step * (wide - 1) - 1) // across + 1
-        if rows < 1 or columns < 1:
-            return others(self, kernel_size, dilation, padding, stride)
-        padded = pad(self, [beside, beside, above, above]) if above or beside else self
-        *outer, row, column = padded.stride()
-        strides = [*outer, row_step * row, column_step * column, down * row, across * column]
-        windows = as_strided(padded, [*shape[:-2], tall, wide, rows, columns], strides)
-        taps = clone(windows, memory_format=torch.contiguous_format)
-        return view(taps, [*shape[:-3], shape[-3] * tall * wide, rows * columns])
-
-    return run
+    shape = self.shape
+    rank = len(shape)
+    if not self.dtype.is_floating_point or not self.numel() or rank < 3 or rank > 4:
+        return NotImplemented
+    if not len(kernel_size) == len(dilation) == len(padding) == len(stride) == 2:
+        return NotImplemented
+    (tall, wide), (row_step, column_step), (above, beside), (down, across) = kernel_size, dilation, padding, stride
+    if tall < 1 or wide < 1 or row_step < 1 or column_step < 1 or down < 1 or across < 1:
+        return NotImplemented
+    if above < 0 or beside < 0:
+        raise RuntimeError(f"padding should be non-negative, but got pad_height: {above} pad_width: {beside}")
+    rows = (shape[-2] + 2 * above - row_step * (tall - 1) - 1) // down + 1
+    columns = (shape[-1] + 2 * beside - column_step * (wide - 1) - 1) // across + 1
+    if rows < 1 or columns < 1:
+        return NotImplemented
+    padded = aten.constant_pad_nd.default(self, [beside, beside, above, above]) if above or beside else self
+    *outer, row, column = padded.stride()
+    strides = [*outer, row_step * row, column_step * column, down * row, across * column]
+    windows = aten.as_strided.default(padded, [*shape[:-2], tall, wide, rows, columns], strides)
+    taps = aten.clone.default(windows, memory_format=torch.contiguous_format)
+    return aten.view.default(taps, [*shape[:-3], shape[-3] * tall * wide, rows * columns])
 
 
 # -- their gradients, and other moves -------------------------------------------------------------------------------------------
 
 
-def _select_backward(call: Call) -> Callable[..., Any]:
-    full, select_scatter = call(aten.full.default), call(aten.select_scatter.default)
-
-    def run(grad_output: Tensor, input_sizes: Sequence[int], dim: int, index: int) -> Any:
-        zeros = full(input_sizes, 0, dtype=grad_output.dtype, device=grad_output.device)
-        return select_scatter(zeros, grad_output, dim, index)
-
-    return run
+@rule(aten.select_backward.default)
+def _select_backward(grad_output: Tensor, input_sizes: Sequence[int], dim: int, index: int) -> Any:
+    zeros = aten.full.default(input_sizes, 0, dtype=grad_output.dtype, device=grad_output.device)
+    return aten.select_scatter.default(zeros, grad_output, dim, index)
 
 
-def _slice_backward(call: Call) -> Callable[..., Any]:
+@rule(aten.slice_backward.default)
+def _slice_backward(grad_output: Tensor, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Any:
     """A slice by steps of one is padded with zeros."""
-    full, slice_scatter, pad = call(aten.full.default), call(aten.slice_scatter.default), call(aten.constant_pad_nd.default)
-
-    def run(grad_output: Tensor, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Any:
-        if step == 1 and grad_output.is_contiguous():
-            rank = len(input_sizes)
-            inner = rank - 1 - dim if dim >= 0 else -1 - dim
-            size, count = input_sizes[dim], grad_output.size(dim)
-            start = max(start + size, 0) if start < 0 else min(start, size)
-            return pad(grad_output, [0] * (2 * inner) + [start, size - start - count])
-        zeros = full(input_sizes, 0, dtype=grad_output.dtype, device=grad_output.device)
-        return slice_scatter(zeros, grad_output, dim, start, end, step)
-
-    return run
+    if step == 1 and grad_output.is_contiguous():
+        rank = len(input_sizes)
+        inner = rank - 1 - dim if dim >= 0 else -1 - dim
+        size, count = input_sizes[dim], grad_output.size(dim)
+        start = max(start + size, 0) if start < 0 else min(start, size)
+        return aten.constant_pad_nd.default(grad_output, [0] * (2 * inner) + [start, size - start - count])
+    zeros = aten.full.default(input_sizes, 0, dtype=grad_output.dtype, device=grad_output.device)
+    return aten.slice_scatter.default(zeros, grad_output, dim, start, end, step)
 
 
-def _stack(call: Call) -> Callable[..., Any]:
-    cat, view, unsqueeze, others = (
-        call(aten.cat.default),
-        call(aten.view.default),
-        call(aten.unsqueeze.default),
-        call(aten.stack.default),
+@rule(aten.stack.default)
+def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
+    shape = tensors[0].shape if tensors else torch.Size()
+    rank, rows = len(shape), True
+    for one in tensors:
+        if one.shape != shape:
+            return NotImplemented
+        if not one.is_contiguous():
+            rows = False
+    if not rank or not -rank <= dim + 1 <= rank + 1 or not (rows or rank < 4 or _any_row_major(tensors)):
+        return NotImplemented
+    if dim < 0:
+        dim += rank + 1
+    if dim == rank or not rows:
+        return aten.cat.default([aten.unsqueeze.default(one, dim) for one in tensors], dim)
+    count = len(tensors)
+    return aten.view.default(aten.cat.default(tensors, dim), [*shape[:dim], count, *shape[dim:]] if dim else [count, *shape])
+
+
+@rule(aten.reshape.default, whole=True)
+def _reshape(self: Tensor, shape: Sequence[int]) -> Any:
+    """A view where there is one, else a view of a copy."""
+    if not self.is_contiguous() and not can_be_viewed(self, _inferred(self, shape)):
+        return aten.view.default(aten.clone.default(self, memory_format=torch.contiguous_format), shape)
+    return aten.view.default(self, shape)
+
+
+@rule(aten.pixel_shuffle.default)
+def _pixel_shuffle(self: Tensor, upscale_factor: int) -> Any:
+    rank, factor = self.dim(), upscale_factor
+    if rank >= 3 and factor <= 0:
+        raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {factor}")
+    if rank >= 3 and self.size(-3) % factor**2:
+        raise RuntimeError(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
+            f"but input.size(-3)={self.size(-3)} is not divisible by {factor**2}"
+        )
+    if rank < 3 or not self.is_contiguous() or self.dtype in RARE:
+        return aten.pixel_shuffle.default(self, factor)
+    *batch, channels, height, width = self.shape
+    lead, kept = len(batch), channels // factor**2
+    apart = aten.view.default(self, [*batch, kept, factor, factor, height, width])
+    turned = aten.permute.default(apart, [*range(lead + 1), lead + 3, lead + 1, lead + 4, lead + 2])
+    # A copy in any case, as eager's kernel makes one.
+    return aten.view.default(
+        aten.clone.default(turned, memory_format=torch.contiguous_format), [*batch, kept, height * factor, width * factor]
     )
 
-    def run(tensors: Sequence[Tensor], dim: int = 0) -> Any:
-        shape = tensors[0].shape if tensors else torch.Size()
-        rank, rows = len(shape), True
-        for one in tensors:
-            if one.shape != shape:
-                return others(tensors, dim)
-            if not one.is_contiguous():
-                rows = False
-        if not rank or not -rank <= dim + 1 <= rank + 1 or not (rows or rank < 4 or _any_row_major(tensors)):
-            return others(tensors, dim)
-        if dim < 0:
-            dim += rank + 1
-        if dim == rank or not rows:
-            return cat([unsqueeze(one, dim) for one in tensors], dim)
-        count = len(tensors)
-        return view(cat(tensors, dim), [*shape[:dim], count, *shape[dim:]] if dim else [count, *shape])
 
-    return run
-
-
-def _reshape(call: Call) -> Callable[..., Any]:
-    """A view where there is one, else a view of a copy."""
-    view, clone = call(aten.view.default), call(aten.clone.default)
-
-    def run(self: Tensor, shape: Sequence[int]) -> Any:
-        if not self.is_contiguous() and not can_be_viewed(self, _inferred(self, shape)):
-            return view(clone(self, memory_format=torch.contiguous_format), shape)
-        return view(self, shape)  # which also tells what is wrong with a shape
-
-    return run
-
-
-def _pixel_shuffle(call: Call) -> Callable[..., Any]:
-    view, permute, clone = call(aten.view.default), call(aten.permute.default), call(aten.clone.default)
-    others = call(aten.pixel_shuffle.default)
-
-    def run(self: Tensor, upscale_factor: int) -> Any:
-        rank, factor = self.dim(), upscale_factor
-        if rank >= 3 and factor <= 0:
-            raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {factor}")
-        if rank >= 3 and self.size(-3) % factor**2:
+@rule(aten.pixel_unshuffle.default)
+def _pixel_unshuffle(self: Tensor, downscale_factor: int) -> Any:
+    rank, factor = self.dim(), downscale_factor
+    if rank >= 3 and factor <= 0:
+        raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {factor}")
+    for place, side in ((-2, "height"), (-1, "width")):
+        if rank >= 3 and self.size(place) % factor:
             raise RuntimeError(
-                "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
-                f"but input.size(-3)={self.size(-3)} is not divisible by {factor**2}"
+                f"pixel_unshuffle expects {side} to be divisible by downscale_factor, "
+                f"but input.size({place})={self.size(place)} is not divisible by {factor}"
             )
-        if rank < 3 or not self.is_contiguous() or self.dtype in RARE:
-            return others(self, factor)
-        *batch, channels, height, width = self.shape
-        lead, kept = len(batch), channels // factor**2
-        apart = view(self, [*batch, kept, factor, factor, height, width])
-        turned = permute(apart, [*range(lead + 1), lead + 3, lead + 1, lead + 4, lead + 2])
-        # A copy in any case, as eager's kernel makes one.
-        return view(clone(turned, memory_format=torch.contiguous_format), [*batch, kept, height * factor, width * factor])
-
-    return run
-
-
-def _pixel_unshuffle(call: Call) -> Callable[..., Any]:
-    view, permute, clone = call(aten.view.default), call(aten.permute.default), call(aten.clone.default)
-    others = call(aten.pixel_unshuffle.default)
-
-    def run(self: Tensor, downscale_factor: int) -> Any:
-        rank, factor = self.dim(), downscale_factor
-        if rank >= 3 and factor <= 0:
-            raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {factor}")
-        for place, side in ((-2, "height"), (-1, "width")):
-            if rank >= 3 and self.size(place) % factor:
-                raise RuntimeError(
-                    f"pixel_unshuffle expects {side} to be divisible by downscale_factor, "
-                    f"but input.size({place})={self.size(place)} is not divisible by {factor}"
-                )
-        if rank >= 3 and not self.numel():
-            return clone(self)  # eager's kernel leaves the shape of an empty tensor as it is
-        if rank < 3 or not self.is_contiguous() or self.dtype in RARE:
-            return others(self, factor)
-        *batch, channels, height, width = self.shape
-        lead, high, wide = len(batch), height // factor, width // factor
-        apart = view(self, [*batch, channels, high, factor, wide, factor])
-        turned = permute(apart, [*range(lead + 1), lead + 2, lead + 4, lead + 1, lead + 3])
-        return view(clone(turned, memory_format=torch.contiguous_format), [*batch, channels * factor**2, high, wide])
-
-    return run
+    if rank >= 3 and not self.numel():
+        return aten.clone.default(self)  # eager's kernel leaves the shape of an empty tensor as it is
+    if rank < 3 or not self.is_contiguous() or self.dtype in RARE:
+        return aten.pixel_unshuffle.default(self, factor)
+    *batch, channels, height, width = self.shape
+    lead, high, wide = len(batch), height // factor, width // factor
+    apart = aten.view.default(self, [*batch, channels, high, factor, wide, factor])
+    turned = aten.permute.default(apart, [*range(lead + 1), lead + 2, lead + 4, lead + 1, lead + 3])
+    return aten.view.default(
+        aten.clone.default(turned, memory_format=torch.contiguous_format), [*batch, channels * factor**2, high, wide]
+    )
 
 
 def _inferred(self: Tensor, shape: Sequence[int]) -> Sequence[int]:
@@ -282,71 +228,61 @@ def _any_row_major(tensors: Sequence[Tensor]) -> bool:
     return any(suggested_memory_format(one) is torch.contiguous_format for one in tensors)
 
 
-def _roll(call: Call) -> Callable[..., Any]:
+@rule(aten.roll.default)
+def _roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
     """Each dimension is cut in two, which change places."""
-    split_with_sizes, cat, clone = call(aten.split_with_sizes.default), call(aten.cat.default), call(aten.clone.default)
-    others = call(aten.roll.default)
-
-    def run(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
-        shape = self.shape
-        rank = len(shape)
-        if not shifts:
-            raise RuntimeError("`shifts` required")
-        if len(dims) != len(shifts) and (dims or len(shifts) != 1):
-            raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
-        if not dims or not rank:
-            return others(self, shifts, dims)
-        if not self.numel():
-            return clone(self)
-        for shift, at in zip(shifts, dims, strict=True):
-            dim = at if 0 <= at < rank else _wrapped(at, rank)
-            size = shape[dim]
-            cut = -shift % size
-            front, back = split_with_sizes(self, [cut, size - cut], dim)
-            self = cat([back, front], dim)
-        return self
-
-    return run
+    shape = self.shape
+    rank = len(shape)
+    if not shifts:
+        raise RuntimeError("`shifts` required")
+    if len(dims) != len(shifts) and (dims or len(shifts) != 1):
+        raise RuntimeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+    if not dims or not rank:
+        return NotImplemented
+    if not self.numel():
+        return aten.clone.default(self)
+    for shift, at in zip(shifts, dims, strict=True):
+        dim = at if 0 <= at < rank else _wrapped(at, rank)
+        size = shape[dim]
+        cut = -shift % size
+        front, back = aten.split_with_sizes.default(self, [cut, size - cut], dim)
+        self = aten.cat.default([back, front], dim)
+    return self
 
 
 _NO_TRIANGLES = RARE - {torch.complex32}
 
 
-def _triangle(op: OpOverload, comparison: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+def _triangle(op: OpOverload, comparison: OpOverload) -> Callable[..., Any]:
     """What lies on one side of a diagonal, and zeros: columns against the column that the diagonal has in their row."""
 
     kernel = op._schema.name.removeprefix("aten::")
 
-    def link(call: Call) -> Callable[..., Any]:
-        arange, unsqueeze, compare = call(aten.arange.start_step), call(aten.unsqueeze.default), call(comparison)
-        where, zero, clone, others = call(aten.where.self), kept_number(call, 0), call(aten.clone.default), call(op)
+    def triangle(self: Tensor, diagonal: int = 0) -> Any:
+        shape = self.shape
+        if len(shape) < 2:
+            return op(self, diagonal)
+        if self.dtype in _NO_TRIANGLES and self.numel():
+            raise not_implemented(kernel, self.dtype)
+        if not self.is_contiguous():
+            # Eager's result is contiguous whatever it is made of.
+            self = aten.clone.default(self, memory_format=torch.contiguous_format)
+        rows, columns = shape[-2:]
+        device = self.device
+        met = aten.unsqueeze.default(aten.arange.start_step(diagonal, diagonal + rows, device=device), 1)
+        return aten.where.self(comparison(aten.arange.start_step(0, columns, device=device), met), self, _ZERO(self))
 
-        def run(self: Tensor, diagonal: int = 0) -> Any:
-            shape = self.shape
-            if len(shape) < 2:
-                return others(self, diagonal)
-            if self.dtype in _NO_TRIANGLES and self.numel():
-                raise not_implemented(kernel, self.dtype)
-            if not self.is_contiguous():
-                self = clone(self, memory_format=torch.contiguous_format)  # eager's result is row-major whatever it is made of
-            rows, columns = shape[-2:]
-            device = self.device
-            met = unsqueeze(arange(diagonal, diagonal + rows, device=device), 1)
-            return where(compare(arange(0, columns, device=device), met), self, zero(self))
-
-        return run
-
-    return link
+    return triangle
 
 
-def _arange(call: Call) -> Callable[..., Any]:
-    arange = call(aten.arange.start_step)
-    return lambda end, **kwargs: arange(0, end, 1, **kwargs)
+@rule(aten.arange.default)
+def _arange(end: Any, **kwargs: Any) -> Any:
+    return aten.arange.start_step(0, end, 1, **kwargs)
 
 
-def _arange_start(call: Call) -> Callable[..., Any]:
-    arange = call(aten.arange.start_step)
-    return lambda start, end, **kwargs: arange(start, end, 1, **kwargs)
+@rule(aten.arange.start)
+def _arange_start(start: Any, end: Any, **kwargs: Any) -> Any:
+    return aten.arange.start_step(start, end, 1, **kwargs)
 
 
 def _wrapped(dim: int, rank: int) -> int:
@@ -357,21 +293,16 @@ def _wrapped(dim: int, rank: int) -> int:
     return dim + count if dim < 0 else dim
 
 
-def _copied(view: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+def _copied(view: OpOverload) -> Callable[..., Any]:
     """The rule of an op that answers a copy of what a view would show."""
 
-    def rule(call: Call) -> Callable[..., Any]:
-        look, clone = call(view), call(aten.clone.default)
+    def copied(*args: Any, **kwargs: Any) -> Any:
+        seen = view(*args, **kwargs)
+        if isinstance(seen, (list, tuple)):
+            return [aten.clone.default(one, memory_format=torch.contiguous_format) for one in seen]
+        return aten.clone.default(seen, memory_format=torch.contiguous_format)
 
-        def run(*args: Any, **kwargs: Any) -> Any:
-            seen = look(*args, **kwargs)
-            if isinstance(seen, (list, tuple)):
-                return [clone(one, memory_format=torch.contiguous_format) for one in seen]
-            return clone(seen, memory_format=torch.contiguous_format)
-
-        return run
-
-    return rule
+    return copied
 
 
 #: Of the ops that functionalization puts in the place of views, those that torch's tables lack.
@@ -388,56 +319,117 @@ _COPIES = {
 }
 
 
-def _lazy_clone(call: Call) -> Callable[..., Any]:
+@rule(aten.lift_fresh_copy.default)
+def _lift_fresh_copy(self: Tensor) -> Any:
+    return aten.clone.default(self)
+
+
+@rule(aten._unsafe_view.default, keeps_lazy_bits=True)
+def _unsafe_view(self: Tensor, size: Sequence[int]) -> Any:
+    return aten.view.default(self, size)
+
+
+@rule(aten._lazy_clone.default, whole=True)
+def _lazy_clone(self: Tensor) -> Any:
     """A copy of the whole storage, seen with the same strides and offset, as eager makes one when either tensor is written.
 
     Whole, since the size of a storage is not part of a program's key.
     """
-    clone, strided, others = call(aten.clone.default), call(aten.as_strided.default), call(aten._lazy_clone.default)
+    if self.layout is not torch.strided:
+        return NotImplemented
+    held = self.untyped_storage().nbytes() // self.element_size()
+    if self.is_conj() or self.is_neg() or (held == self.numel() and self.is_contiguous()):
+        return aten.clone.default(self)  # eager resolves conjugates and negatives before it
+    return aten.as_strided.default(
+        aten.clone.default(aten.as_strided.default(self, [held], [1], 0)),
+        list(self.shape),
+        list(self.stride()),
+        self.storage_offset(),
+    )
 
-    def run(self: Tensor) -> Any:
-        if self.layout is not torch.strided:
-            return others(self)
-        held = self.untyped_storage().nbytes() // self.element_size()
-        if self.is_conj() or self.is_neg() or (held == self.numel() and self.is_contiguous()):
-            return clone(self)  # eager resolves conjugates and negatives before it
-        return strided(clone(strided(self, [held], [1], 0)), list(self.shape), list(self.stride()), self.storage_offset())
 
-    return run
+@rule(aten.view_copy.default, recorded=True)
+def _view_copy(self: Tensor, size: list[int]) -> Tensor:
+    """Unlike `view`, eager's `view_copy` takes strides that no view has; the shipped entries do not."""
+    shaped: Tensor = aten.reshape.default(self, size)
+    return aten.clone.default(shaped, memory_format=torch.contiguous_format) if same_storage(shaped, self) else shaped
 
 
-RULES: tuple[Rule, ...] = (
-    linked(aten._lazy_clone.default, _lazy_clone, whole=True),
-    linked(aten.unbind.int, _unbind, keeps_lazy_bits=True),
-    linked(aten.split.Tensor, _split, keeps_lazy_bits=True),
-    linked(aten.unfold.default, _unfold, keeps_lazy_bits=True),
-    linked(aten.im2col.default, _im2col),
-    linked(aten.select_backward.default, _select_backward),
-    linked(aten.slice_backward.default, _slice_backward),
-    linked(aten.stack.default, _stack),
-    linked(aten.reshape.default, _reshape, whole=True),
-    linked(aten.pixel_shuffle.default, _pixel_shuffle),
-    linked(aten.pixel_unshuffle.default, _pixel_unshuffle),
-    linked(aten.roll.default, _roll),
-    linked(aten.tril.default, _triangle(aten.tril.default, aten.le.Tensor)),
-    linked(aten.triu.default, _triangle(aten.triu.default, aten.ge.Tensor)),
-    linked(aten.arange.default, _arange),
-    linked(aten.arange.start, _arange_start),
-    linked(aten.t.default, _t, keeps_lazy_bits=True),
-    linked(aten.transpose.int, _transpose, keeps_lazy_bits=True),
-    linked(aten.lift_fresh_copy.default, lambda call: call(aten.clone.default)),
-    *(linked(op, _copied(view)) for op, view in _COPIES.items()),
-    linked(aten._unsafe_view.default, lambda call: call(aten.view.default), keeps_lazy_bits=True),
-    *tuple(
-        linked(op, _restrided(view), keeps_lazy_bits=True)
-        for op, view in (
-            (aten.t_.default, aten.t.default),
-            (aten.transpose_.default, aten.transpose.int),
-            (aten.squeeze_.default, aten.squeeze.default),
-            (aten.squeeze_.dim, aten.squeeze.dim),
-            (aten.squeeze_.dims, aten.squeeze.dims),
-            (aten.unsqueeze_.default, aten.unsqueeze.default),
-            (aten.as_strided_.default, aten.as_strided.default),
-        )
-    ),
-)
+@rule(aten.as_strided.default, recorded=True)
+def _as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
+    """torch lists its reference in no table; and `prims.as_strided` says that it writes, so that torch's fallback for a lazy bit
+    would hand it a copy."""
+    offset = self.storage_offset() if storage_offset is None else storage_offset
+    flips = [flip for flip, lazy in ((aten._conj.default, self.is_conj()), (aten._neg_view.default, self.is_neg())) if lazy]
+    for flip in flips:
+        self = flip(self)
+    found = _strided(self, size, stride, offset)
+    for flip in flips:
+        found = flip(found)
+    return found
+
+
+@rule(aten.view.default, recorded=True)
+def _view(self: Tensor, size: list[int]) -> Any:
+    """The reference takes `prims.as_strided` for some shapes, before which lazy bits have to go (`_as_strided`)."""
+    if self.is_conj():
+        return aten._conj.default(aten.view.default(aten._conj.default(self), size))
+    return aten._neg_view.default(aten.view.default(aten._neg_view.default(self), size)) if self.is_neg() else NotImplemented
+
+
+def _strided(self: Tensor, size: list[int], stride: list[int], offset: int | torch.SymInt) -> Any:
+    """`prims.as_strided` multiplies the sizes up without a start, so that it fails where there are none."""
+    if size:
+        return reference("as_strided")(self, size, stride, offset)
+    return aten.squeeze.dim(reference("as_strided")(self, [1], [1], offset), 0)
+
+
+@rule(aten.block_diag.default)
+def _block_diag(tensors: Sequence[Tensor]) -> Any:
+    """Rows of blocks, each block between zeros."""
+    first = tensors[0] if tensors else None
+    if first is None or not all(
+        one.dim() == 2 and one.dtype is first.dtype and one.device == first.device and one.is_contiguous() for one in tensors
+    ):
+        return NotImplemented
+    whole, before, rows = sum(one.size(1) for one in tensors), 0, []
+    for one in tensors:
+        rows.append(aten.constant_pad_nd.default(one, [before, whole - before - one.size(1)]))
+        before += one.size(1)
+    return aten.cat.default(rows, 0)
+
+
+@rule(aten.trace.default)
+def _trace(self: Tensor) -> Any:
+    return (
+        aten.sum.dim_IntList(aten.diagonal.default(self), [0])
+        if self.dim() == 2 and self.dtype.is_floating_point
+        else aten.trace.default(self)
+    )
+
+
+@rule(aten.diag_embed.default)
+def _diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    """The vector down every column, and zeros where a column is not its row."""
+    rank = self.dim()
+    if offset or not rank or dim1 not in (-2, rank - 1) or dim2 not in (-1, rank) or not self.is_contiguous():
+        return NotImplemented
+    places = aten.arange.start_step(0, self.size(-1), 1, device=self.device)
+    return aten.where.self(aten.eq.Tensor(aten.unsqueeze.default(places, 1), places), aten.unsqueeze.default(self, -1), _ZERO(self))
+
+
+rule(aten.tril.default)(_triangle(aten.tril.default, aten.le.Tensor))
+rule(aten.triu.default)(_triangle(aten.triu.default, aten.ge.Tensor))
+for op, view in _COPIES.items():
+    rule(op)(_copied(view))
+
+for op, view in (
+    (aten.t_.default, aten.t.default),
+    (aten.transpose_.default, aten.transpose.int),
+    (aten.squeeze_.default, aten.squeeze.default),
+    (aten.squeeze_.dim, aten.squeeze.dim),
+    (aten.squeeze_.dims, aten.squeeze.dims),
+    (aten.unsqueeze_.default, aten.unsqueeze.default),
+    (aten.as_strided_.default, aten.as_strided.default),
+):
+    rule(op, keeps_lazy_bits=True)(_restrided(view))

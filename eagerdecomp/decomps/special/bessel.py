@@ -16,9 +16,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.float64 import of_one
 from eagerdecomp.decomps.math.operators import Term, choose, ratio
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -197,4 +195,5 @@ _TABLE: tuple[tuple[OpOverload, Callable[[Term], Term], str, bool], ...] = (
     (aten.special_airy_ai.default, _airy, "airy_ai_cpu", False),
 )
 
-RULES: tuple[Rule, ...] = tuple(own(op, of_one(formula, kernel, half=half)) for op, formula, kernel, half in _TABLE)
+for op, formula, kernel, half in _TABLE:
+    rule(op, recorded=True)(of_one(formula, kernel, half=half))

@@ -14,9 +14,7 @@ from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.double_double import exponential, logarithm, product
 from eagerdecomp.decomps.math.float64 import of_one
 from eagerdecomp.decomps.math.operators import Term, choose, ratio
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -110,10 +108,8 @@ def _erfinv(y: Term) -> Term:
     return _of_both_signs(y, size, root, missed / (root + root))
 
 
-RULES: tuple[Rule, ...] = (
-    own(aten.erfinv.default, of_one(_erfinv, "erfinv_vml_cpu", short=_erfinv_short)),
-    own(aten.erfc.default, of_one(_erfc, "erfc_vml_cpu", short=_erfc_short)),
-    own(aten.special_erfcx.default, of_one(_erfcx, "erfcx_cpu", half=False)),
-    own(aten.special_log_ndtr.default, of_one(_log_ndtr, "log_ndtr_cpu", half=False)),
-    own(aten.special_ndtri.default, of_one(_ndtri, "ndtri_cpu", half=False)),
-)
+rule(aten.erfinv.default, recorded=True)(of_one(_erfinv, "erfinv_vml_cpu", short=_erfinv_short))
+rule(aten.erfc.default, recorded=True)(of_one(_erfc, "erfc_vml_cpu", short=_erfc_short))
+rule(aten.special_erfcx.default, recorded=True)(of_one(_erfcx, "erfcx_cpu", half=False))
+rule(aten.special_log_ndtr.default, recorded=True)(of_one(_log_ndtr, "log_ndtr_cpu", half=False))
+rule(aten.special_ndtri.default, recorded=True)(of_one(_ndtri, "ndtri_cpu", half=False))

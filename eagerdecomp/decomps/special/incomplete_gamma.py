@@ -23,13 +23,11 @@ from torch import Tensor
 
 from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.operators import Term, choose, ratio
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import floating, promoted
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -166,7 +164,5 @@ def _incomplete(above: bool, kernel: str) -> Callable[[Tensor, Tensor], Any]:
     return laid_out(run, {0: as_operands()})
 
 
-RULES: tuple[Rule, ...] = (
-    own(aten.igamma.default, _incomplete(False, "igamma_cpu")),
-    own(aten.igammac.default, _incomplete(True, "igammac_cpu")),
-)
+rule(aten.igamma.default, recorded=True)(_incomplete(False, "igamma_cpu"))
+rule(aten.igammac.default, recorded=True)(_incomplete(True, "igammac_cpu"))

@@ -15,9 +15,7 @@ from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.double_double import logarithm, product, split, total
 from eagerdecomp.decomps.math.float64 import of_one
 from eagerdecomp.decomps.math.operators import Term, choose, polynomial, ratio
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -157,7 +155,5 @@ def _digamma(x: Term) -> Term:
     return choose(x < 0.5, mirrored, of_large)
 
 
-RULES: tuple[Rule, ...] = (
-    own(aten.lgamma.default, of_one(_lgamma, "lgamma_vml_cpu", short=_lgamma_short)),
-    own(aten.digamma.default, of_one(_digamma, "digamma")),
-)
+rule(aten.lgamma.default, recorded=True)(of_one(_lgamma, "lgamma_vml_cpu", short=_lgamma_short))
+rule(aten.digamma.default, recorded=True)(of_one(_digamma, "digamma"))

@@ -17,13 +17,11 @@ from torch import Tensor
 
 from eagerdecomp.decomps.math.double_double import product
 from eagerdecomp.decomps.math.operators import Term, choose
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import HALF, floating, promoted
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -183,7 +181,7 @@ _FORMULAS: dict[str, Formula] = {
 }
 
 
-def _rules(name: str, formula: Formula) -> tuple[Rule, ...]:
+def _add_rules(name: str, formula: Formula) -> None:
     op = getattr(aten, f"special_{name}")
 
     def of_tensors(x: Tensor, n: Tensor, top: int | None = None) -> Any:
@@ -203,7 +201,8 @@ def _rules(name: str, formula: Formula) -> tuple[Rule, ...]:
         return of_tensors(_as_tensor(x, n), n)
 
     overloads = ((op.default, of_tensors), (op.n_scalar, of_one_order), (op.x_scalar, of_one_argument))
-    return tuple(own(overload, laid_out(rule, {0: as_operands()})) for overload, rule in overloads)
+    for overload, fn in overloads:
+        rule(overload, recorded=True)(laid_out(fn, {0: as_operands()}))
 
 
 def _as_tensor(number: Any, beside: Tensor) -> Tensor:
@@ -212,4 +211,5 @@ def _as_tensor(number: Any, beside: Tensor) -> Tensor:
     return filled
 
 
-RULES: tuple[Rule, ...] = tuple(rule for name, formula in _FORMULAS.items() for rule in _rules(name, formula))
+for name, formula in _FORMULAS.items():
+    _add_rules(name, formula)

@@ -15,13 +15,11 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.operators import Term, choose, polynomial
+from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import HALF, floating, promoted, wide_type
-from eagerdecomp.rules.rule import Rule, own
-
-__all__ = ["RULES"]
-from eagerdecomp.eager.checks.shapes import broadcast_shapes
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
@@ -134,6 +132,7 @@ def _zeta_of_scalar(first: bool) -> Any:
     return run
 
 
+@rule(aten.polygamma.default, recorded=True)
 def _polygamma(n: int, self: Tensor) -> Any:
     if n < 0:
         raise RuntimeError("polygamma(n, x) does not support negative n.")
@@ -159,9 +158,6 @@ def _trigamma_at_pole(self: Tensor, dtype: torch.dtype) -> Term:
     return (math.pi / sine) ** 2
 
 
-RULES: tuple[Rule, ...] = (
-    own(aten.polygamma.default, _polygamma),
-    own(aten.special_zeta.default, laid_out(_zeta, {0: as_operands()})),
-    own(aten.special_zeta.self_scalar, _zeta_of_scalar(True)),
-    own(aten.special_zeta.other_scalar, _zeta_of_scalar(False)),
-)
+rule(aten.special_zeta.default, recorded=True)(laid_out(_zeta, {0: as_operands()}))
+rule(aten.special_zeta.self_scalar, recorded=True)(_zeta_of_scalar(True))
+rule(aten.special_zeta.other_scalar, recorded=True)(_zeta_of_scalar(False))

@@ -17,12 +17,12 @@ from torch import Tensor
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.eager.strides import memory_order
-from eagerdecomp.rules.link import kept_number
-from eagerdecomp.rules.rule import Call, Rule, linked, own
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.compute import Constant
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
+
+_ZERO = Constant(0.0)
 
 #: ATen's numbers for what becomes of a loss.
 _NONE, _MEAN, _SUM = 0, 1, 2
@@ -84,21 +84,15 @@ def _usual(self: Tensor, target: Tensor) -> bool:
     )
 
 
-def _chosen(call: Call) -> Callable[..., Any]:
+def _chosen(rank: int, target: Tensor, ignore_index: int) -> tuple[Any, Any]:
     """Which targets count, and the class of each as an index into the dimension of classes: any class where it does not count."""
-    unsqueeze, ne, mul = call(aten.unsqueeze.default), call(aten.ne.Scalar), call(aten.mul.Tensor)
-    to, view = call(aten._to_copy.default), call(aten.view.default)
-
-    def chosen(rank: int, target: Tensor, ignore_index: int) -> tuple[Any, Any]:
-        if rank == 1 and target.dim() == 1:  # a batch of one, said in another way
-            target = view(target, [])
-        if target.dtype is not torch.int64:
-            target = to(target, dtype=torch.int64)
-        at = unsqueeze(target, 1 if rank > 1 else 0)
-        counts = ne(at, ignore_index)
-        return counts, mul(at, counts)
-
-    return chosen
+    if rank == 1 and target.dim() == 1:  # a batch of one, said in another way
+        target = aten.view.default(target, [])
+    if target.dtype is not torch.int64:
+        target = aten._to_copy.default(target, dtype=torch.int64)
+    at = aten.unsqueeze.default(target, 1 if rank > 1 else 0)
+    counts = aten.ne.Scalar(at, ignore_index)
+    return counts, aten.mul.Tensor(at, counts)
 
 
 def _in_eagers_words(error: RuntimeError) -> IndexError | RuntimeError:
@@ -107,99 +101,79 @@ def _in_eagers_words(error: RuntimeError) -> IndexError | RuntimeError:
     return IndexError(f"Target {found[1]} is out of bounds.") if found else error
 
 
-def _nll(kernel: str, *, planes: bool) -> Callable[[Call], Callable[..., Any]]:
-    def link(call: Call) -> Callable[..., Any]:
-        chosen, gather, index, mul = _chosen(call), call(aten.gather.default), call(aten.index.Tensor), call(aten.mul.Tensor)
-        where, full, squeeze, neg = call(aten.where.self), call(aten.full.default), call(aten.squeeze.dim), call(aten.neg.default)
-        total, div, kept_zero = call(aten.sum.dim_IntList), call(aten.div.Tensor), kept_number(call, 0.0)
-        clone = call(aten.clone.default)
+def _nll(kernel: str, *, planes: bool) -> Callable[..., Any]:
+    def nll_loss(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int) -> tuple[Any, Any]:
+        if planes or weight is not None or not _usual(self, target):
+            _check_classes(self, target, weight, planes=planes)
+            _check_class_dtypes(kernel, self, target, weight, planes=planes)
+        rank = self.dim()
+        dim = 1 if rank > 1 else 0
+        counts, at = _chosen(rank, target, ignore_index)
+        zero = _ZERO(self)
+        weights = None if weight is None else aten.where.self(counts, aten.index.Tensor(weight, [at]), zero)
+        try:
+            found = aten.gather.default(self, dim, at)
+        except RuntimeError as error:
+            raise _in_eagers_words(error) from None
+        score = aten.where.self(counts, aten.neg.default(found), zero)
+        if weights is not None:
+            score = aten.mul.Tensor(score, weights)
+        if reduction == _NONE and rank > 1:
+            score = aten.squeeze.dim(score, dim)
+            if not score.is_contiguous():
+                score = aten.clone.default(score, memory_format=torch.contiguous_format)
+            return score, aten.full.default([], 0.0, dtype=self.dtype, device=self.device)
+        loss = aten.sum.dim_IntList(score, [])
+        of_all = aten.sum.dim_IntList(counts, [], dtype=self.dtype) if weights is None else aten.sum.dim_IntList(weights, [])
+        return aten.div.Tensor(loss, of_all) if reduction == _MEAN else loss, of_all
 
-        def run(self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int) -> tuple[Any, Any]:
-            if planes or weight is not None or not _usual(self, target):
-                _check_classes(self, target, weight, planes=planes)
-                _check_class_dtypes(kernel, self, target, weight, planes=planes)
-            rank = self.dim()
-            dim = 1 if rank > 1 else 0
-            counts, at = chosen(rank, target, ignore_index)
-            zero = kept_zero(self)
-            weights = None if weight is None else where(counts, index(weight, [at]), zero)
-            try:
-                found = gather(self, dim, at)
-            except RuntimeError as error:
-                raise _in_eagers_words(error) from None
-            score = where(counts, neg(found), zero)
-            if weights is not None:
-                score = mul(score, weights)
-            if reduction == _NONE and rank > 1:
-                score = squeeze(score, dim)
-                if not score.is_contiguous():
-                    score = clone(score, memory_format=torch.contiguous_format)
-                return score, full([], 0.0, dtype=self.dtype, device=self.device)
-            loss = total(score, [])
-            of_all = total(counts, [], dtype=self.dtype) if weights is None else total(weights, [])
-            return div(loss, of_all) if reduction == _MEAN else loss, of_all
-
-        return run
-
-    return link
+    return nll_loss
 
 
-def _nll_backward(kernel: str, *, planes: bool) -> Callable[[Call], Callable[..., Any]]:
-    def link(call: Call) -> Callable[..., Any]:
-        chosen, scatter, index, mul = _chosen(call), call(aten.scatter.src), call(aten.index.Tensor), call(aten.mul.Tensor)
-        where, full, unsqueeze, neg = (
-            call(aten.where.self),
-            call(aten.full.default),
-            call(aten.unsqueeze.default),
-            call(aten.neg.default),
-        )
-        div, view, zero = call(aten.div.Tensor), call(aten.view.default), kept_number(call, 0.0)
+def _nll_backward(kernel: str, *, planes: bool) -> Callable[..., Any]:
+    def nll_loss_backward(
+        grad_output: Tensor,
+        self: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        reduction: int,
+        ignore_index: int,
+        total_weight: Tensor,
+    ) -> Any:
+        dtype = self.dtype
+        if (
+            planes
+            or weight is not None
+            or reduction == _NONE
+            or grad_output.dtype is not dtype
+            or grad_output.dim()
+            or total_weight.dim()
+            or not _usual(self, target)
+        ):
+            whole = weight is None or weight.numel() == self.size(1 if planes else -1)
+            _check_classes(self, target, None if whole else weight, planes=planes)
+            _check_gradient(grad_output, self, target, reduction, total_weight, planes=planes)
+            _check_gradient_dtypes(kernel, grad_output, self, target)
+        rank = self.dim()
+        dim = 1 if rank > 1 else 0
+        counts, at = _chosen(rank, target, ignore_index)
+        if reduction == _MEAN:
+            grad_output = aten.div.Tensor(grad_output, total_weight)
+        grad = aten.neg.default(grad_output)
+        if reduction == _NONE and rank > 1:
+            grad = aten.unsqueeze.default(grad, dim)
+        elif grad.dim():
+            grad = aten.view.default(grad, [])
+        if weight is not None:
+            grad = aten.mul.Tensor(aten.index.Tensor(weight, [at]), grad)
+        grad = aten.where.self(counts, grad, _ZERO(self))
+        zeros = aten.full.default(list(self.shape), 0.0, dtype=dtype, device=self.device)
+        try:
+            return aten.scatter.src(zeros, dim, at, grad)
+        except RuntimeError as error:
+            raise _in_eagers_words(error) from None
 
-        def run(
-            grad_output: Tensor,
-            self: Tensor,
-            target: Tensor,
-            weight: Tensor | None,
-            reduction: int,
-            ignore_index: int,
-            total_weight: Tensor,
-        ) -> Any:
-            dtype = self.dtype
-            if (
-                planes
-                or weight is not None
-                or reduction == _NONE
-                or grad_output.dtype is not dtype
-                or grad_output.dim()
-                or total_weight.dim()
-                or not _usual(self, target)
-            ):
-                whole = weight is None or weight.numel() == self.size(1 if planes else -1)
-                _check_classes(self, target, None if whole else weight, planes=planes)
-                _check_gradient(grad_output, self, target, reduction, total_weight, planes=planes)
-                _check_gradient_dtypes(kernel, grad_output, self, target)
-            rank = self.dim()
-            dim = 1 if rank > 1 else 0
-            counts, at = chosen(rank, target, ignore_index)
-            if reduction == _MEAN:
-                grad_output = div(grad_output, total_weight)
-            grad = neg(grad_output)
-            if reduction == _NONE and rank > 1:
-                grad = unsqueeze(grad, dim)
-            elif grad.dim():
-                grad = view(grad, [])
-            if weight is not None:
-                grad = mul(index(weight, [at]), grad)
-            grad = where(counts, grad, zero(self))
-            zeros = full(list(self.shape), 0.0, dtype=dtype, device=self.device)
-            try:
-                return scatter(zeros, dim, at, grad)
-            except RuntimeError as error:
-                raise _in_eagers_words(error) from None
-
-        return run
-
-    return link
+    return nll_loss_backward
 
 
 def _check_gradient(
@@ -270,6 +244,7 @@ def _missed(self: Tensor, target: Tensor, margin: float, rows: int, classes: int
     return aten.add.Scalar(aten.sub.Tensor(scores, aten.gather.default(scores, 1, at)), margin), at
 
 
+@rule(aten.multi_margin_loss.default, recorded=True)
 def _multi_margin(
     self: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = _MEAN
 ) -> Any:
@@ -287,6 +262,7 @@ def _multi_margin(
     return aten.div.Scalar(aten.sum.dim_IntList(loss, [1] if each else []), classes)
 
 
+@rule(aten.multi_margin_loss_backward.default, recorded=True)
 def _multi_margin_backward(
     grad_output: Tensor,
     self: Tensor,
@@ -354,6 +330,7 @@ def _labels(target: Tensor, rows: int, classes: int) -> tuple[Any, Any]:
     return aten.clamp.default(labels, 0), given
 
 
+@rule(aten.multilabel_margin_loss_forward.default, recorded=True)
 def _multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> Any:
     rows, classes = _check_multilabel_margin("multilabel_margin_loss_forward_out_frame", self, target)
     labels, given = _labels(target, rows, classes)
@@ -371,6 +348,7 @@ def _multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> Any:
     return loss, aten.view.default(is_target, target.shape)
 
 
+@rule(aten.multilabel_margin_loss_backward.default, recorded=True)
 def _multilabel_margin_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, is_target: Tensor) -> Any:
     rows, classes = _check_multilabel_margin("multilabel_margin_loss_backward_out_frame", self, target)
     others = aten.eq.Scalar(aten.reshape.default(is_target, [rows, classes]), 0)
@@ -381,13 +359,7 @@ def _multilabel_margin_backward(grad_output: Tensor, self: Tensor, target: Tenso
     return aten.view.default(aten.mul.Tensor(slope, _per_row(grad_output, self, rows, classes, reduction)), self.shape)
 
 
-RULES: tuple[Rule, ...] = (
-    linked(aten.nll_loss_forward.default, _nll("nll_loss_out_frame", planes=False), whole=True),
-    linked(aten.nll_loss_backward.default, _nll_backward("nll_loss_backward_out_frame", planes=False), whole=True),
-    linked(aten.nll_loss2d_forward.default, _nll("nll_loss2d_forward_out_frame", planes=True), whole=True),
-    linked(aten.nll_loss2d_backward.default, _nll_backward("nll_loss2d_backward_out_frame", planes=True), whole=True),
-    own(aten.multi_margin_loss.default, _multi_margin),
-    own(aten.multi_margin_loss_backward.default, _multi_margin_backward),
-    own(aten.multilabel_margin_loss_forward.default, _multilabel_margin),
-    own(aten.multilabel_margin_loss_backward.default, _multilabel_margin_backward),
-)
+rule(aten.nll_loss_forward.default, whole=True)(_nll("nll_loss_out_frame", planes=False))
+rule(aten.nll_loss_backward.default, whole=True)(_nll_backward("nll_loss_backward_out_frame", planes=False))
+rule(aten.nll_loss2d_forward.default, whole=True)(_nll("nll_loss2d_forward_out_frame", planes=True))
+rule(aten.nll_loss2d_backward.default, whole=True)(_nll_backward("nll_loss2d_backward_out_frame", planes=True))

@@ -19,60 +19,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
-from eagerdecomp.rules.rule import Call, Rule, linked
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
 _NEVER = -1e30
 _INF = float("inf")
-
-_KERNELS = {
-    "add": aten.add.Tensor,
-    "add_scalar": aten.add.Scalar,
-    "amax": aten.amax.default,
-    "arange": aten.arange.start_step,
-    "cat": aten.cat.default,
-    "clamp": aten.clamp.default,
-    "contiguous": aten.clone.default,
-    "cumsum": aten.cumsum.default,
-    "eq": aten.eq.Scalar,
-    "either": aten.logical_or.default,
-    "exp": aten.exp.default,
-    "expand": aten.expand.default,
-    "flip": aten.flip.default,
-    "full": aten.full.default,
-    "gather": aten.gather.default,
-    "index": aten.index.Tensor,
-    "index_put": aten.index_put.default,
-    "le": aten.le.Scalar,
-    "log_softmax": aten._log_softmax.default,
-    "lt": aten.lt.Tensor,
-    "lt_scalar": aten.lt.Scalar,
-    "mul": aten.mul.Tensor,
-    "mul_scalar": aten.mul.Scalar,
-    "ne": aten.ne.Tensor,
-    "neg": aten.neg.default,
-    "pad": aten.constant_pad_nd.default,
-    "permute": aten.permute.default,
-    "scatter_add": aten.scatter_add.default,
-    "slice": aten.slice.Tensor,
-    "split": aten.split_with_sizes.default,
-    "sub": aten.sub.Tensor,
-    "sub_scalar": aten.sub.Scalar,
-    "to": aten._to_copy.default,
-    "unsqueeze": aten.unsqueeze.default,
-    "view": aten.view.default,
-    "where": aten.where.self,
-}
 
 
 class _Paths(NamedTuple):
@@ -133,216 +91,204 @@ def _check_lengths(name: str, lengths: Sequence[int], most: int | None = None) -
             raise RuntimeError(f"Expected {name} to have value at most {most}, but got value {length} {_CHECKED_BY}")
 
 
-def _by_tensors(op: Any, first_lengths: int) -> Callable[[Call], Callable[..., Any]]:
+def _read(name: str, lengths: Tensor) -> list[int]:
+    if lengths.dtype.is_floating_point or lengths.dtype.is_complex or lengths.dtype is torch.bool:
+        raise RuntimeError(f"{name} must be integral")
+    flat = lengths if lengths.dim() == 1 else aten.reshape.default(lengths, [-1])
+    return [int(aten._local_scalar_dense.default(length)) for length in aten.split_with_sizes.default(flat, [1] * flat.numel())]
+
+
+def _by_tensors(op: Any, first_lengths: int) -> Callable[..., Any]:
     """The overload whose lengths are tensors: eager reads them too, since the result's size depends on them."""
 
-    def link(call: Call) -> Callable[..., Any]:
-        run_lists, reshape = call(op), call(aten.reshape.default)
-        split, item = call(aten.split_with_sizes.default), call(aten._local_scalar_dense.default)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        inputs, targets = args[first_lengths : first_lengths + 2]
+        lengths = (_read("input_lengths", inputs), _read("target_lengths", targets))
+        return op(*args[:first_lengths], *lengths, *args[first_lengths + 2 :], **kwargs)
 
-        def read(name: str, lengths: Tensor) -> list[int]:
-            if lengths.dtype.is_floating_point or lengths.dtype.is_complex or lengths.dtype is torch.bool:
-                raise RuntimeError(f"{name} must be integral")
-            flat = lengths if lengths.dim() == 1 else reshape(lengths, [-1])
-            return [int(item(length)) for length in split(flat, [1] * flat.numel())]
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            inputs, targets = args[first_lengths : first_lengths + 2]
-            lengths = (read("input_lengths", inputs), read("target_lengths", targets))
-            return run_lists(*args[:first_lengths], *lengths, *args[first_lengths + 2 :], **kwargs)
-
-        return run
-
-    return link
+    return run
 
 
-# -- the recurrence ---------------------------------------------------------------------------------------------------------
-
-
-def _vector(k: SimpleNamespace, values: Sequence[int], device: torch.device) -> Any:
+def _vector(values: Sequence[int], device: torch.device) -> Any:
     """Numbers of the host as a tensor: one call for each run of equal ones."""
-    runs = [k.full([len(list(run))], value, dtype=torch.int64, device=device) for value, run in itertools.groupby(values)]
-    return runs[0] if len(runs) == 1 else k.cat(runs)
+    runs = [
+        aten.full.default([len(list(run))], value, dtype=torch.int64, device=device) for value, run in itertools.groupby(values)
+    ]
+    return runs[0] if len(runs) == 1 else aten.cat.default(runs)
 
 
-def _states(k: SimpleNamespace, targets: Tensor, target_lengths: Sequence[int], lengths: Tensor, blank: int) -> Any:
+def _states(targets: Tensor, target_lengths: Sequence[int], lengths: Tensor, blank: int) -> Any:
     """The label of each state, ``[B, S]``, blanks around each target; what is beyond a target's end is any label."""
     batch, longest = len(target_lengths), max(target_lengths)
     ragged = min(target_lengths) < longest
     device = targets.device
     if targets.dtype is not torch.int64:
-        targets = k.to(targets, dtype=torch.int64)
-    at = k.arange(0, longest, 1, device=device)
+        targets = aten._to_copy.default(targets, dtype=torch.int64)
+    at = aten.arange.start_step(0, longest, 1, device=device)
     if targets.dim() == 1 and longest:
-        starts = k.unsqueeze(k.sub(k.cumsum(lengths, 0), lengths), 1)
-        targets = k.index(targets, [k.clamp(k.add(starts, at), None, targets.numel() - 1)])
+        starts = aten.unsqueeze.default(aten.sub.Tensor(aten.cumsum.default(lengths, 0), lengths), 1)
+        targets = aten.index.Tensor(targets, [aten.clamp.default(aten.add.Tensor(starts, at), None, targets.numel() - 1)])
     elif targets.dim() == 1:
-        targets = k.view(targets, [batch, 0])
+        targets = aten.view.default(targets, [batch, 0])
     else:
-        targets = k.slice(targets, 1, 0, longest)
+        targets = aten.slice.Tensor(targets, 1, 0, longest)
         if ragged:  # padding may hold numbers that are no labels
-            filler = k.full([], blank, dtype=torch.int64, device=device)
-            targets = k.where(k.lt(at, k.unsqueeze(lengths, 1)), targets, filler)
-    pairs = k.pad(k.unsqueeze(targets, 2), [1, 0], blank)
-    return k.pad(k.view(pairs, [batch, 2 * longest]), [0, 1], blank)
+            filler = aten.full.default([], blank, dtype=torch.int64, device=device)
+            targets = aten.where.self(aten.lt.Tensor(at, aten.unsqueeze.default(lengths, 1)), targets, filler)
+    pairs = aten.constant_pad_nd.default(aten.unsqueeze.default(targets, 2), [1, 0], blank)
+    return aten.constant_pad_nd.default(aten.view.default(pairs, [batch, 2 * longest]), [0, 1], blank)
 
 
-def _steps_to(k: SimpleNamespace, labels: Tensor) -> Any:
+def _steps_to(labels: Tensor) -> Any:
     """For each state the three from which a path comes to it, ``[B, S + 2, 3]``: itself, the one before, the one before that.
 
     The last step skips a blank, which is allowed between labels that differ. An index below zero counts from the end, so that the
     first states follow the source.
     """
     batch, states = labels.shape
-    nowhere = k.full([], states, dtype=torch.int64, device=labels.device)
-    at = k.arange(0, states, 1, device=labels.device)
+    nowhere = aten.full.default([], states, dtype=torch.int64, device=labels.device)
+    at = aten.arange.start_step(0, states, 1, device=labels.device)
     skipped = max(states - 2, 0)
-    before = k.pad(k.slice(labels, 1, 0, skipped), [states - skipped, 0], -1)
-    skips = k.where(k.ne(labels, before), k.sub_scalar(at, 2), nowhere)
-    near = k.sub(k.unsqueeze(at, 1), k.arange(0, 2, 1, device=labels.device))
-    near = k.expand(near, [batch, states, 2])
-    return k.pad(k.cat([near, k.unsqueeze(skips, 2)], 2), [0, 0, 0, 2], states)
+    before = aten.constant_pad_nd.default(aten.slice.Tensor(labels, 1, 0, skipped), [states - skipped, 0], -1)
+    skips = aten.where.self(aten.ne.Tensor(labels, before), aten.sub.Scalar(at, 2), nowhere)
+    near = aten.sub.Tensor(aten.unsqueeze.default(at, 1), aten.arange.start_step(0, 2, 1, device=labels.device))
+    near = aten.expand.default(near, [batch, states, 2])
+    return aten.constant_pad_nd.default(aten.cat.default([near, aten.unsqueeze.default(skips, 2)], 2), [0, 0, 0, 2], states)
 
 
-def _own(k: SimpleNamespace, log_probs: Tensor, labels: Tensor) -> Any:
+def _own(log_probs: Tensor, labels: Tensor) -> Any:
     """The log probability of each state's label, ``[B, T, S]``."""
     shape = [labels.size(0), log_probs.size(0), labels.size(1)]
-    own = k.gather(k.permute(log_probs, [1, 0, 2]), 2, k.expand(k.unsqueeze(labels, 1), shape))
-    return k.clamp(own, _NEVER)
+    own = aten.gather.default(
+        aten.permute.default(log_probs, [1, 0, 2]), 2, aten.expand.default(aten.unsqueeze.default(labels, 1), shape)
+    )
+    return aten.clamp.default(own, _NEVER)
 
 
-def _paths(k: SimpleNamespace, own: Tensor, labels: Tensor, entered: Tensor) -> _Paths:
+def _paths(own: Tensor, labels: Tensor, entered: Tensor) -> _Paths:
     """The log probabilities of all paths through the states, by time, from those of the states themselves.
 
     Each sequence begins with the step after row ``entered[b]``.
     """
     batch, steps, states = own.shape
     device = own.device
-    own = k.pad(own, [0, 2, 1, 0], 0.0)
-    sequence = k.arange(0, batch, 1, device=device)
-    source = k.full([], states + 1, dtype=torch.int64, device=device)
-    own = k.index_put(own, [sequence, entered, source], k.full([], -_NEVER, dtype=own.dtype, device=device))
+    own = aten.constant_pad_nd.default(own, [0, 2, 1, 0], 0.0)
+    sequence = aten.arange.start_step(0, batch, 1, device=device)
+    source = aten.full.default([], states + 1, dtype=torch.int64, device=device)
+    own = aten.index_put.default(own, [sequence, entered, source], aten.full.default([], -_NEVER, dtype=own.dtype, device=device))
     size = states + 2
-    rows = k.split(k.view(own, [batch, (steps + 1) * size]), [size] * (steps + 1), 1)
-    windows = _steps_to(k, labels)
-    sequence = k.view(sequence, [batch, 1, 1])
-    arrived = [k.full([batch, size], _NEVER, dtype=own.dtype, device=device)]
-    within = [k.add_scalar(rows[0], _NEVER)]
+    rows = aten.split_with_sizes.default(aten.view.default(own, [batch, (steps + 1) * size]), [size] * (steps + 1), 1)
+    windows = _steps_to(labels)
+    sequence = aten.view.default(sequence, [batch, 1, 1])
+    arrived = [aten.full.default([batch, size], _NEVER, dtype=own.dtype, device=device)]
+    within = [aten.add.Scalar(rows[0], _NEVER)]
     for row in rows[1:]:
-        arrived.append(_log_sum_exp(k, k.index(within[-1], [sequence, windows]), 2))
-        within.append(k.add(arrived[-1], row))
-    return _Paths(*(k.view(k.cat(parts, 1), [batch, steps + 1, size]) for parts in (arrived, within)))
+        arrived.append(_log_sum_exp(aten.index.Tensor(within[-1], [sequence, windows]), 2))
+        within.append(aten.add.Tensor(arrived[-1], row))
+    return _Paths(*(aten.view.default(aten.cat.default(parts, 1), [batch, steps + 1, size]) for parts in (arrived, within)))
 
 
-def _log_sum_exp(k: SimpleNamespace, x: Tensor, dim: int) -> Any:
+def _log_sum_exp(x: Tensor, dim: int) -> Any:
     """The softmax kernel's answer holds it: the greatest of ``x - log_sum_exp(x)`` belongs to the greatest `x`."""
-    return k.sub(k.amax(x, [dim]), k.amax(k.log_softmax(x, dim, False), [dim]))
+    return aten.sub.Tensor(aten.amax.default(x, [dim]), aten.amax.default(aten._log_softmax.default(x, dim, False), [dim]))
 
 
-def _with_infinity(k: SimpleNamespace, x: Tensor) -> Any:
-    never = k.full([], -_INF, dtype=x.dtype, device=x.device)
-    return k.where(k.lt_scalar(x, _NEVER / 2), never, x)
+def _with_infinity(x: Tensor) -> Any:
+    never = aten.full.default([], -_INF, dtype=x.dtype, device=x.device)
+    return aten.where.self(aten.lt.Scalar(x, _NEVER / 2), never, x)
 
 
 # -- the ops ----------------------------------------------------------------------------------------------------------------
 
 
-def _forward(call: Call) -> Callable[..., Any]:
-    k = SimpleNamespace(**{name: call(op) for name, op in _KERNELS.items()})
-
-    def run(
-        log_probs: Tensor,
-        targets: Tensor,
-        input_lengths: Sequence[int],
-        target_lengths: Sequence[int],
-        blank: int = 0,
-        zero_infinity: bool = False,  # the caller's concern, and backward's
-    ) -> Any:
-        _check(log_probs, targets, input_lengths, target_lengths, blank)
-        batch, device = log_probs.size(1), log_probs.device
-        lengths = _vector(k, target_lengths, device)
-        labels = _states(k, targets, target_lengths, lengths, blank)
-        at_once = k.full([batch], 0, dtype=torch.int64, device=device)
-        alpha = _paths(k, _own(k, log_probs, labels), labels, at_once).within
-        # A path ends in the last blank or the last label. Without labels the latter is -1: the source, so that nothing at all has
-        # the probability 1.
-        last = k.unsqueeze(_vector(k, input_lengths, device), 1)
-        ends = k.sub(k.unsqueeze(k.mul_scalar(lengths, 2), 1), k.arange(0, 2, 1, device=device))
-        sequence = k.arange(0, batch, 1, device=device)
-        ended = _log_sum_exp(k, k.index(alpha, [k.unsqueeze(sequence, 1), last, ends]), 1)
-        true = k.slice(k.slice(alpha, 1, 1, alpha.size(1)), 2, 0, labels.size(1))
-        return k.neg(_with_infinity(k, ended)), _with_infinity(k, true)
-
-    return run
+@rule(aten._ctc_loss.default)
+def _forward(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    blank: int = 0,
+    zero_infinity: bool = False,  # the caller's concern, and backward's
+) -> Any:
+    _check(log_probs, targets, input_lengths, target_lengths, blank)
+    batch, device = log_probs.size(1), log_probs.device
+    lengths = _vector(target_lengths, device)
+    labels = _states(targets, target_lengths, lengths, blank)
+    at_once = aten.full.default([batch], 0, dtype=torch.int64, device=device)
+    alpha = _paths(_own(log_probs, labels), labels, at_once).within
+    # A path ends in the last blank or the last label. Without labels the latter is -1: the source, so that nothing at all has
+    # the probability 1.
+    last = aten.unsqueeze.default(_vector(input_lengths, device), 1)
+    ends = aten.sub.Tensor(aten.unsqueeze.default(aten.mul.Scalar(lengths, 2), 1), aten.arange.start_step(0, 2, 1, device=device))
+    sequence = aten.arange.start_step(0, batch, 1, device=device)
+    ended = _log_sum_exp(aten.index.Tensor(alpha, [aten.unsqueeze.default(sequence, 1), last, ends]), 1)
+    true = aten.slice.Tensor(aten.slice.Tensor(alpha, 1, 1, alpha.size(1)), 2, 0, labels.size(1))
+    return aten.neg.default(_with_infinity(ended)), _with_infinity(true)
 
 
-def _backward(call: Call) -> Callable[..., Any]:
-    k = SimpleNamespace(**{name: call(op) for name, op in _KERNELS.items()})
-
-    def run(
-        grad: Tensor,
-        log_probs: Tensor,
-        targets: Tensor,
-        input_lengths: Sequence[int],
-        target_lengths: Sequence[int],
-        neg_log_likelihood: Tensor,
-        log_alpha: Tensor,
-        blank: int,
-        zero_infinity: bool = False,
-    ) -> Any:
-        if log_probs.dtype not in (torch.float32, torch.float64):
-            raise not_implemented("ctc_loss_backward_cpu", log_probs.dtype)
-        if grad.dtype is not log_probs.dtype:
-            raise RuntimeError(f"expected scalar type {scalar_type_name(log_probs.dtype)} but found {scalar_type_name(grad.dtype)}")
-        steps, batch, classes = log_probs.shape
-        device = log_probs.device
-        lengths = _vector(k, target_lengths, device)
-        labels = _states(k, targets, target_lengths, lengths, blank)
-        states = labels.size(1)
-        # Each target back to front: its last state first.
-        places = k.sub(k.unsqueeze(k.mul_scalar(lengths, 2), 1), k.arange(0, states, 1, device=device))
-        beyond = k.lt_scalar(places, 0)
-        places = k.clamp(places, 0)
-        labels = k.gather(labels, 1, places)
-        ends = _vector(k, [steps - length for length in input_lengths], device)
-        beta = _paths(k, k.flip(_own(k, log_probs, labels), [1]), labels, ends).arrived
-        beta = k.flip(k.slice(k.slice(beta, 1, 1, steps + 1), 2, 0, states), [1])
-        # The posterior probability of each state. `log_alpha` of states that no path is in may be anything.
-        everywhere = [batch, steps, states]
-        alpha = k.gather(log_alpha, 2, k.expand(k.unsqueeze(places, 1), everywhere))
-        loss = k.view(neg_log_likelihood, [batch, 1, 1])
-        posterior = k.add(k.add(alpha, beta), loss)
-        out = k.either(k.lt_scalar(beta, _NEVER / 2), k.unsqueeze(beyond, 1))
-        posterior = k.exp(k.where(out, k.full([], -_INF, dtype=beta.dtype, device=device), posterior))
-        of_label = k.scatter_add(
-            k.full([batch, steps, classes], 0.0, dtype=beta.dtype, device=device),
-            2,
-            k.expand(k.unsqueeze(labels, 1), everywhere),
-            posterior,
-        )
-        if not log_probs.is_contiguous():
-            log_probs = k.contiguous(log_probs, memory_format=torch.contiguous_format)
-        loss = k.view(neg_log_likelihood, [1, batch, 1])
-        # Eager's formula is NaN where a class, or the whole target, is impossible.
-        undefined = k.mul_scalar(k.sub(log_probs, loss), 0.0)
-        result = k.sub(k.add(k.exp(log_probs), undefined), k.permute(of_label, [1, 0, 2]))
-        result = k.mul(result, k.view(grad, [1, batch, 1]))
-        # Nothing after a sequence's end, and nothing for an infinite loss that counts as zero.
-        nothing = k.le(k.sub(k.view(_vector(k, input_lengths, device), [1, batch, 1]), _column(k, steps, device)), 0)
-        if zero_infinity:
-            nothing = k.either(nothing, k.eq(loss, _INF))
-        return k.where(nothing, k.full([], 0.0, dtype=result.dtype, device=device), result)
-
-    return run
-
-
-def _column(k: SimpleNamespace, size: int, device: torch.device) -> Any:
-    return k.view(k.arange(0, size, 1, device=device), [size, 1, 1])
+@rule(aten._ctc_loss_backward.default)
+def _backward(
+    grad: Tensor,
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    neg_log_likelihood: Tensor,
+    log_alpha: Tensor,
+    blank: int,
+    zero_infinity: bool = False,
+) -> Any:
+    if log_probs.dtype not in (torch.float32, torch.float64):
+        raise not_implemented("ctc_loss_backward_cpu", log_probs.dtype)
+    if grad.dtype is not log_probs.dtype:
+        raise RuntimeError(f"expected scalar type {scalar_type_name(log_probs.dtype)} but found {scalar_type_name(grad.dtype)}")
+    steps, batch, classes = log_probs.shape
+    device = log_probs.device
+    lengths = _vector(target_lengths, device)
+    labels = _states(targets, target_lengths, lengths, blank)
+    states = labels.size(1)
+    # Each target back to front: its last state first.
+    places = aten.sub.Tensor(
+        aten.unsqueeze.default(aten.mul.Scalar(lengths, 2), 1), aten.arange.start_step(0, states, 1, device=device)
+    )
+    beyond = aten.lt.Scalar(places, 0)
+    places = aten.clamp.default(places, 0)
+    labels = aten.gather.default(labels, 1, places)
+    ends = _vector([steps - length for length in input_lengths], device)
+    beta = _paths(aten.flip.default(_own(log_probs, labels), [1]), labels, ends).arrived
+    beta = aten.flip.default(aten.slice.Tensor(aten.slice.Tensor(beta, 1, 1, steps + 1), 2, 0, states), [1])
+    # The posterior probability of each state. `log_alpha` of states that no path is in may be anything.
+    everywhere = [batch, steps, states]
+    alpha = aten.gather.default(log_alpha, 2, aten.expand.default(aten.unsqueeze.default(places, 1), everywhere))
+    loss = aten.view.default(neg_log_likelihood, [batch, 1, 1])
+    posterior = aten.add.Tensor(aten.add.Tensor(alpha, beta), loss)
+    out = aten.logical_or.default(aten.lt.Scalar(beta, _NEVER / 2), aten.unsqueeze.default(beyond, 1))
+    posterior = aten.exp.default(aten.where.self(out, aten.full.default([], -_INF, dtype=beta.dtype, device=device), posterior))
+    of_label = aten.scatter_add.default(
+        aten.full.default([batch, steps, classes], 0.0, dtype=beta.dtype, device=device),
+        2,
+        aten.expand.default(aten.unsqueeze.default(labels, 1), everywhere),
+        posterior,
+    )
+    if not log_probs.is_contiguous():
+        log_probs = aten.clone.default(log_probs, memory_format=torch.contiguous_format)
+    loss = aten.view.default(neg_log_likelihood, [1, batch, 1])
+    # Eager's formula is NaN where a class, or the whole target, is impossible.
+    undefined = aten.mul.Scalar(aten.sub.Tensor(log_probs, loss), 0.0)
+    result = aten.sub.Tensor(aten.add.Tensor(aten.exp.default(log_probs), undefined), aten.permute.default(of_label, [1, 0, 2]))
+    result = aten.mul.Tensor(result, aten.view.default(grad, [1, batch, 1]))
+    # Nothing after a sequence's end, and nothing for an infinite loss that counts as zero.
+    nothing = aten.le.Scalar(
+        aten.sub.Tensor(aten.view.default(_vector(input_lengths, device), [1, batch, 1]), _column(steps, device)), 0
+    )
+    if zero_infinity:
+        nothing = aten.logical_or.default(nothing, aten.eq.Scalar(loss, _INF))
+    return aten.where.self(nothing, aten.full.default([], 0.0, dtype=result.dtype, device=device), result)
 
 
-RULES: tuple[Rule, ...] = (
-    linked(aten._ctc_loss.default, _forward),
-    linked(aten._ctc_loss.Tensor, _by_tensors(aten._ctc_loss.default, 2)),
-    linked(aten._ctc_loss_backward.default, _backward),
-    linked(aten._ctc_loss_backward.Tensor, _by_tensors(aten._ctc_loss_backward.default, 3)),
-)
+def _column(size: int, device: torch.device) -> Any:
+    return aten.view.default(aten.arange.start_step(0, size, 1, device=device), [size, 1, 1])
+
+
+rule(aten._ctc_loss.Tensor)(_by_tensors(aten._ctc_loss.default, 2))
+rule(aten._ctc_loss_backward.Tensor)(_by_tensors(aten._ctc_loss_backward.default, 3))

@@ -20,10 +20,9 @@ from torch import Tensor
 from eagerdecomp._torch.ops import packet_overloads
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, wide_type
-from eagerdecomp.rules.rule import Call, NoRoute, Rule, linked, to_be_fused
+from eagerdecomp.rules.link import Call, Linkable
+from eagerdecomp.rules.rule import NoRoute, rule, to_be_fused
 from eagerdecomp.rules.writeback import block_cutter, columns_in_blocks, functional_of
-
-__all__ = ["RULES"]
 
 aten = torch.ops.aten
 
@@ -492,8 +491,8 @@ _FUSED: Mapping[str, Callable[[Call], Callable[..., Any]]] = {
     "_fused_adagrad_": _adagrad,
 }
 
-RULES: tuple[Rule, ...] = (
-    *(linked(op, _linker(make)) for name, make in _FUSED.items() for op in packet_overloads(f"aten::{name}")),
-    linked(aten._amp_foreach_non_finite_check_and_unscale_.default, _linker(_unscale)),
-    linked(aten._amp_update_scale_.default, _linker(_update_scale)),
-)
+for name, make in _FUSED.items():
+    for op in packet_overloads(f"aten::{name}"):
+        rule(op)(Linkable(_linker(make)))
+rule(aten._amp_foreach_non_finite_check_and_unscale_.default)(Linkable(_linker(_unscale)))
+rule(aten._amp_update_scale_.default)(Linkable(_linker(_update_scale)))

@@ -18,49 +18,34 @@ from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, in_type, widened
-from eagerdecomp.rules.rule import Call, Rule, linked, own
-from eagerdecomp.rules.writeback import out_writer
-
-__all__ = ["RULES"]
+from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.writeback import write_out
 
 aten = torch.ops.aten
 # -- batch norm, forward ----------------------------------------------------------------------------------------------------
 
 
-def _batch_norm(call: Call, behind: Callable[..., Any]) -> Callable[..., Any]:
-    """Core ATen's kernel for a call; what it has none for is left to `behind`."""
-    legit, without_stats = call(aten._native_batch_norm_legit.default), call(aten._native_batch_norm_legit.no_stats)
-    evaluate = call(aten._native_batch_norm_legit_no_training.default)
-
-    def run(
-        input: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        training: bool,
-        momentum: float,
-        eps: float,
-    ) -> Any:
-        if running_mean is not None and running_var is not None:
-            if training:
-                return legit(input, weight, bias, running_mean, running_var, True, momentum, eps)
-            return evaluate(input, weight, bias, running_mean, running_var, momentum, eps)
-        if running_mean is not running_var:
-            raise ValueError("running_mean and running_var must either both be None or neither be None")
+def _batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """Core ATen's kernel for a call; NotImplemented where it has none."""
+    if running_mean is not None and running_var is not None:
         if training:
-            return without_stats(input, weight, bias, True, momentum, eps)
-        return behind(input, weight, bias, running_mean, running_var, False, momentum, eps)
-
-    return run
-
-
-def _native_batch_norm(call: Call) -> Callable[..., Any]:
-    return _batch_norm(call, call(aten.native_batch_norm.default))
+            return aten._native_batch_norm_legit.default(input, weight, bias, running_mean, running_var, True, momentum, eps)
+        return aten._native_batch_norm_legit_no_training.default(input, weight, bias, running_mean, running_var, momentum, eps)
+    if running_mean is not running_var:
+        raise ValueError("running_mean and running_var must either both be None or neither be None")
+    return aten._native_batch_norm_legit.no_stats(input, weight, bias, True, momentum, eps) if training else NotImplemented
 
 
-def _left(*args: Any) -> Any:
-    return NotImplemented
+rule(aten.native_batch_norm.default)(_batch_norm)
 
 
 def _of_two_types(op: OpOverload) -> Callable[..., Any]:
@@ -77,6 +62,7 @@ def _of_two_types(op: OpOverload) -> Callable[..., Any]:
     return run
 
 
+@rule(aten._native_batch_norm_legit.default, recorded=True)
 def _legit(
     input: Tensor,
     weight: Tensor | None,
@@ -101,29 +87,24 @@ def _legit(
 _legit_of_two_types = _of_two_types(aten._native_batch_norm_legit.default)
 
 
-def _legit_functional(call: Call) -> Callable[..., Any]:
-    run_in_place, clone = _batch_norm(call, _left), call(aten.clone.default)
-
-    def run(
-        input: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        running_mean: Tensor,
-        running_var: Tensor,
-        training: bool,
-        momentum: float,
-        eps: float,
-    ) -> Any:
-        mean, var = clone(running_mean), clone(running_var)
-        return (*run_in_place(input, weight, bias, mean, var, training, momentum, eps), mean, var)
-
-    return run
+@rule(aten._native_batch_norm_legit_functional.default)
+def _legit_functional(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    mean, var = aten.clone.default(running_mean), aten.clone.default(running_var)
+    return (*_batch_norm(input, weight, bias, mean, var, training, momentum, eps), mean, var)
 
 
-def _reserver(call: Call) -> Callable[[Tensor], Any]:
-    """Gives the memory that cuDNN's kernels keep for the backward pass; there is none here."""
-    full = call(aten.full.default)
-    return lambda like: full([0], 0, dtype=torch.uint8, device=like.device)
+def _reserve(like: Tensor) -> Any:
+    """The memory that cuDNN's kernels keep for the backward pass; there is none here."""
+    return aten.full.default([0], 0, dtype=torch.uint8, device=like.device)
 
 
 def _check_dims(input: Tensor) -> None:
@@ -135,64 +116,53 @@ def _check_dims(input: Tensor) -> None:
         )
 
 
-def _with_update(call: Call) -> Callable[..., Any]:
-    normalize, reserve = _batch_norm(call, _left), _reserver(call)
-
-    def run(
-        input: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        running_mean: Tensor,
-        running_var: Tensor,
-        momentum: float,
-        eps: float,
-    ) -> Any:
-        _check_dims(input)
-        return (*normalize(input, weight, bias, running_mean, running_var, True, momentum, eps), reserve(input))
-
-    return run
+@rule(aten._batch_norm_with_update.default)
+def _with_update(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> Any:
+    _check_dims(input)
+    return (*_batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps), _reserve(input))
 
 
-def _with_update_functional(call: Call) -> Callable[..., Any]:
-    normalize, reserve = _legit_functional(call), _reserver(call)
-
-    def run(
-        input: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        running_mean: Tensor,
-        running_var: Tensor,
-        momentum: float,
-        eps: float,
-    ) -> Any:
-        _check_dims(input)
-        *answer, mean, var = normalize(input, weight, bias, running_mean, running_var, True, momentum, eps)
-        return (*answer, reserve(input), mean, var)
-
-    return run
+@rule(aten._batch_norm_with_update_functional.default)
+def _with_update_functional(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> Any:
+    _check_dims(input)
+    *answer, mean, var = _legit_functional(input, weight, bias, running_mean, running_var, True, momentum, eps)
+    return (*answer, _reserve(input), mean, var)
 
 
-def _no_update(call: Call) -> Callable[..., Any]:
-    normalize, reserve, behind = _batch_norm(call, _left), _reserver(call), call(aten._batch_norm_no_update.default)
-
-    def run(
-        input: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        momentum: float,
-        eps: float,
-    ) -> Any:
-        _check_dims(input)
-        answer = normalize(input, weight, bias, running_mean, running_var, False, momentum, eps)
-        if answer is NotImplemented:
-            return behind(input, weight, bias, running_mean, running_var, momentum, eps)
-        return (*answer, reserve(input))
-
-    return run
+@rule(aten._batch_norm_no_update.default)
+def _no_update(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    momentum: float,
+    eps: float,
+) -> Any:
+    _check_dims(input)
+    answer = _batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
+    if answer is NotImplemented:
+        return NotImplemented
+    return (*answer, _reserve(input))
 
 
+@rule(aten.batch_norm_update_stats.default, recorded=True)
 def _update_stats(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float) -> Any:
     """The statistics of a batch, the variance biased; the running ones follow them, the variance unbiased."""
     kind = input.dtype if running_mean is None else running_mean.dtype
@@ -210,19 +180,14 @@ def _update_stats(input: Tensor, running_mean: Tensor | None, running_var: Tenso
     return in_type(mean, kind), in_type(var, kind)
 
 
-def _written_out(op: OpOverload, names: Sequence[str]) -> Callable[[Call], Callable[..., Any]]:
+def _written_out(op: OpOverload, names: Sequence[str]) -> Callable[..., Any]:
     """An ``out=`` op that updates running statistics besides: its functional namesake, each result then written."""
 
-    def link(call: Call) -> Callable[..., Any]:
-        compute, write = call(op), out_writer(call)
+    def written(*args: Any, **targets: Any) -> Any:
+        results = op(*args)
+        return tuple(write_out(targets[name], result, args) for name, result in zip(names, results, strict=True))
 
-        def run(*args: Any, **targets: Any) -> Any:
-            results = compute(*args)
-            return tuple(write(targets[name], result, args) for name, result in zip(names, results, strict=True))
-
-        return run
-
-    return link
+    return written
 
 
 # -- batch norm, backward ---------------------------------------------------------------------------------------------------
@@ -236,73 +201,69 @@ def _per_channel(input: Tensor) -> int:
     return input.numel() // max(input.size(1), 1)
 
 
-def _native_batch_norm_backward(call: Call) -> Callable[..., Any]:
+def _typed(x: Tensor, dtype: torch.dtype) -> Any:
+    return x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype)
+
+
+def _wide(x: Tensor) -> Any:
+    return aten._to_copy.default(x, dtype=torch.float32) if x.dtype in HALF else x
+
+
+@rule(aten.native_batch_norm_backward.default)
+def _native_batch_norm_backward(
+    grad_out: Tensor,
+    input: Tensor,
+    weight: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None,
+    save_invstd: Tensor | None,
+    train: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> Any:
     """Fifteen kernels in training, views included. The mean goes off the input before it meets the gradient, as in eager's: sums of
     plain products, those of group norm's backward kernel, lose their digits where the mean is large."""
-    add_number, sub, mul, rsqrt = call(aten.add.Scalar), call(aten.sub.Tensor), call(aten.mul.Tensor), call(aten.rsqrt.default)
-    total, view, clone = call(aten.sum.dim_IntList), call(aten.view.default), call(aten.clone.default)
-    to, behind = call(aten._to_copy.default), call(aten.native_batch_norm_backward.default)
+    mean, known = (save_mean, save_invstd) if train else (running_mean, running_var)
+    if mean is None or known is None or not grad_out.dtype.is_floating_point:
+        return NotImplemented
+    of_input, of_weight, of_bias = output_mask
+    size = input.shape
+    dims, shape = _LIKE_CHANNELS.get(len(size)) or _like_channels(len(size))
 
-    def typed(x: Tensor, dtype: torch.dtype) -> Any:
-        return x if x.dtype is dtype else to(x, dtype=dtype)
+    def spread(channels: Any) -> Any:
+        return channels if shape is None else aten.view.default(channels, shape)
 
-    def wide(x: Tensor) -> Any:
-        return to(x, dtype=torch.float32) if x.dtype in HALF else x
-
-    def run(
-        grad_out: Tensor,
-        input: Tensor,
-        weight: Tensor | None,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        save_mean: Tensor | None,
-        save_invstd: Tensor | None,
-        train: bool,
-        eps: float,
-        output_mask: Sequence[bool],
-    ) -> Any:
-        mean, known = (save_mean, save_invstd) if train else (running_mean, running_var)
-        if mean is None or known is None or not grad_out.dtype.is_floating_point:
-            return behind(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask)
-        of_input, of_weight, of_bias = output_mask
-        size = input.shape
-        dims, shape = _LIKE_CHANNELS.get(len(size)) or _like_channels(len(size))
-
-        def spread(channels: Any) -> Any:
-            return channels if shape is None else view(channels, shape)
-
-        params = (mean if weight is None else weight).dtype
-        grad = wide(grad_out)
-        deviation = wide(known) if train else rsqrt(add_number(wide(known), eps))
-        grad_input: Any = None
-        grad_weight: Any = None
-        grad_bias: Any = None
-        if of_bias or (train and of_input):
-            grad_bias = total(grad, dims)
-        if of_weight or (train and of_input):
-            centred = sub(wide(input), spread(wide(mean)))
-            grad_weight = mul(total(mul(grad, centred), dims), deviation)
-        if of_input:
-            if train:
-                share = 1 / max(input.numel() // max(size[1], 1), 1)
-                centred = mul(centred, spread(mul(grad_weight, deviation)))
-                grad = sub(grad, centred, alpha=share)
-                del centred
-                grad = sub(grad, spread(grad_bias), alpha=share)
-            grad_input = mul(grad, spread(deviation if weight is None else mul(deviation, wide(weight))))
-            del grad
-            grad_input = typed(grad_input, input.dtype)
-            if not (grad_out.is_contiguous() and input.is_contiguous()):
-                form = suggested_memory_format(input)
-                if not grad_input.is_contiguous(memory_format=form):
-                    grad_input = clone(grad_input, memory_format=form)
-        return (
-            grad_input,
-            typed(grad_weight, params) if of_weight else None,
-            typed(grad_bias, params) if of_bias else None,
-        )
-
-    return run
+    params = (mean if weight is None else weight).dtype
+    grad = _wide(grad_out)
+    deviation = _wide(known) if train else aten.rsqrt.default(aten.add.Scalar(_wide(known), eps))
+    grad_input: Any = None
+    grad_weight: Any = None
+    grad_bias: Any = None
+    if of_bias or (train and of_input):
+        grad_bias = aten.sum.dim_IntList(grad, dims)
+    if of_weight or (train and of_input):
+        centred = aten.sub.Tensor(_wide(input), spread(_wide(mean)))
+        grad_weight = aten.mul.Tensor(aten.sum.dim_IntList(aten.mul.Tensor(grad, centred), dims), deviation)
+    if of_input:
+        if train:
+            share = 1 / max(input.numel() // max(size[1], 1), 1)
+            centred = aten.mul.Tensor(centred, spread(aten.mul.Tensor(grad_weight, deviation)))
+            grad = aten.sub.Tensor(grad, centred, alpha=share)
+            del centred
+            grad = aten.sub.Tensor(grad, spread(grad_bias), alpha=share)
+        grad_input = aten.mul.Tensor(grad, spread(deviation if weight is None else aten.mul.Tensor(deviation, _wide(weight))))
+        del grad
+        grad_input = _typed(grad_input, input.dtype)
+        if not (grad_out.is_contiguous() and input.is_contiguous()):
+            form = suggested_memory_format(input)
+            if not grad_input.is_contiguous(memory_format=form):
+                grad_input = aten.clone.default(grad_input, memory_format=form)
+    return (
+        grad_input,
+        _typed(grad_weight, params) if of_weight else None,
+        _typed(grad_bias, params) if of_bias else None,
+    )
 
 
 def _like_channels(rank: int) -> tuple[list[int], list[int] | None]:
@@ -313,6 +274,7 @@ def _like_channels(rank: int) -> tuple[list[int], list[int] | None]:
 _LIKE_CHANNELS = {rank: _like_channels(rank) for rank in range(2, 6)}
 
 
+@rule(aten.batch_norm_backward.default, recorded=True)
 def _batch_norm_backward(
     grad_out: Tensor,
     input: Tensor,
@@ -355,6 +317,7 @@ def _statistics_type(input: Tensor, *params: Tensor | None) -> torch.dtype:
     return torch.float32 if any(x is not None and x.dtype is torch.float32 for x in params) else input.dtype
 
 
+@rule(aten.native_layer_norm.default, recorded=True)
 def _native_layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Any:
@@ -371,6 +334,7 @@ def _native_layer_norm(
     return in_type(_scaled(rows, weight, bias), input.dtype), in_type(mean, kind), in_type(rstd, kind)
 
 
+@rule(aten.native_group_norm.default, recorded=True)
 def _native_group_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> Any:
@@ -385,6 +349,7 @@ def _native_group_norm(
     return in_format_of(scaled, input), mean, rstd
 
 
+@rule(aten.native_group_norm_backward.default, recorded=True)
 def _native_group_norm_backward(
     grad_out: Tensor,
     input: Tensor,
@@ -414,6 +379,7 @@ def _native_group_norm_backward(
 # -- root mean square -------------------------------------------------------------------------------------------------------
 
 
+@rule(aten._fused_rms_norm.default, recorded=True)
 def _fused_rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Any:
     shape = list(normalized_shape)
     fits = len(shape) > 0 and list(input.shape[max(input.dim() - len(shape), 0) :]) == shape
@@ -447,6 +413,7 @@ def _check_same_type(v: Tensor, *others: Tensor) -> None:
             raise RuntimeError(f"expected scalar type {scalar_type_name(v.dtype)} but found {scalar_type_name(other.dtype)}")
 
 
+@rule(aten._weight_norm_interface.default, recorded=True)
 def _weight_norm_interface(v: Tensor, g: Tensor, dim: int = 0) -> Any:
     dims = _weight_norm_dims(v, dim)
     _check_same_type(v, g)
@@ -455,6 +422,7 @@ def _weight_norm_interface(v: Tensor, g: Tensor, dim: int = 0) -> Any:
     return in_type(aten.mul.Tensor(wide, aten.div.Tensor(widened(g), norms)), v.dtype), norms
 
 
+@rule(aten._weight_norm_interface_backward.default, recorded=True)
 def _weight_norm_interface_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, saved_norms: Tensor, dim: int) -> Any:
     dims = _weight_norm_dims(saved_v, dim)
     _check_same_type(saved_v, grad_w, saved_g)
@@ -465,28 +433,9 @@ def _weight_norm_interface_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Te
     return in_type(grad_v, saved_v.dtype), in_type(grad_g, saved_g.dtype)
 
 
-RULES: tuple[Rule, ...] = (
-    linked(aten.native_batch_norm.default, _native_batch_norm),
-    own(aten.native_layer_norm.default, _native_layer_norm),
-    own(aten.native_group_norm.default, _native_group_norm),
-    own(aten.native_group_norm_backward.default, _native_group_norm_backward),
-    own(aten._native_batch_norm_legit.default, _legit),
-    own(aten._native_batch_norm_legit.no_stats, _of_two_types(aten._native_batch_norm_legit.no_stats)),
-    linked(aten._native_batch_norm_legit_functional.default, _legit_functional),
-    linked(aten._batch_norm_with_update.default, _with_update),
-    linked(aten._batch_norm_with_update_functional.default, _with_update_functional),
-    linked(aten._batch_norm_no_update.default, _no_update),
-    linked(
-        aten._native_batch_norm_legit.out, _written_out(aten._native_batch_norm_legit.default, ("out", "save_mean", "save_invstd"))
-    ),
-    linked(
-        aten._batch_norm_with_update.out,
-        _written_out(aten._batch_norm_with_update.default, ("out", "save_mean", "save_invstd", "reserve")),
-    ),
-    own(aten.batch_norm_update_stats.default, _update_stats),
-    linked(aten.native_batch_norm_backward.default, _native_batch_norm_backward),
-    own(aten.batch_norm_backward.default, _batch_norm_backward),
-    own(aten._fused_rms_norm.default, _fused_rms_norm),
-    own(aten._weight_norm_interface.default, _weight_norm_interface),
-    own(aten._weight_norm_interface_backward.default, _weight_norm_interface_backward),
+rule(aten._native_batch_norm_legit.no_stats, recorded=True)(_of_two_types(aten._native_batch_norm_legit.no_stats))
+
+rule(aten._native_batch_norm_legit.out)(_written_out(aten._native_batch_norm_legit.default, ("out", "save_mean", "save_invstd")))
+rule(aten._batch_norm_with_update.out)(
+    _written_out(aten._batch_norm_with_update.default, ("out", "save_mean", "save_invstd", "reserve"))
 )

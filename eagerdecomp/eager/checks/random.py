@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 
 from eagerdecomp.eager.messages import cpp_name, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import WIDE_UNSIGNED
+from eagerdecomp.host.warn import warn_caller
 
 __all__ = [
     "REAL_OF",
@@ -125,12 +125,10 @@ def check_random(dtype: torch.dtype, empty: bool, low: int | None = None, high: 
     for name, bound in (("from", first), ("to - 1", last)):
         if whole is not None and abs(bound) > whole:
             digits = whole.bit_length() - 1
-            warnings.warn(
+            warn_caller(
                 f"{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations {cpp_name(dtype)} can support "
                 "discrete uniform distribution only within this range. This warning will become an error in version 1.7 release, "
-                "please fix the code in advance",
-                UserWarning,
-                stacklevel=2,
+                "please fix the code in advance"
             )
 
 

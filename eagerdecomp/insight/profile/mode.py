@@ -87,7 +87,6 @@ class RecordingMode(EagerDecompMode):
         self._watch = _Watch(notes)
         self._watching = _Watching()
         self._engine.heard = self._goes_native
-        self._engine.frames += 1
 
     def __enter__(self) -> Self:
         notes = self._notes

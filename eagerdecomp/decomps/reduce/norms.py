@@ -1,0 +1,96 @@
+"""Vector norms, and sums of exponentials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.decomp_tables import full_table
+from eagerdecomp.eager.messages import dimension_error, scalar_type_name
+from eagerdecomp.eager.promotion import can_cast
+from eagerdecomp.eager.scalars import cast_number
+from eagerdecomp.rules.compute import Constant, constant
+from eagerdecomp.rules.rule import rule
+
+aten = torch.ops.aten
+
+_ZERO = Constant(0)
+
+#: What eager computes in as it is.
+_FULL = (torch.float32, torch.float64)
+
+
+@rule(aten.logsumexp.default)
+def _logsumexp(self: Tensor, dim: Sequence[int], keepdim: bool = False) -> Any:
+    if not self.dtype.is_floating_point or not len(dim) or not self.numel():
+        return NotImplemented
+    highest = aten.amax.default(self, dim, True)
+    highest = aten.where.self(aten.isinf.default(highest), _ZERO(self), highest)
+    result = aten.log.default(aten.sum.dim_IntList(aten.exp.default(aten.sub.Tensor(self, highest)), dim, keepdim))
+    return aten.add.Tensor(result, highest if keepdim else aten.squeeze.dims(highest, dim))
+
+
+@rule(aten.linalg_vector_norm.default)
+def _vector_norm(self: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """Of one element it is the magnitude itself, whose square may be out of range: no call of this rule."""
+    rank, shape = self.dim(), self.shape
+    dims = list(dim) if dim else list(range(rank))
+    if not self.dtype.is_floating_point and not self.dtype.is_complex:
+        got = scalar_type_name(self.dtype)
+        raise RuntimeError(f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {got}")
+    if isinstance(ord, complex):
+        raise RuntimeError("linalg.vector_norm: Expected a non-complex scalar as the order of norm.")
+    narrows = dtype not in (None, self.dtype) and dtype.itemsize <= self.dtype.itemsize
+    if narrows and dtype.is_complex == self.dtype.is_complex:
+        raise RuntimeError(
+            f"linalg.vector_norm: the dtype of the input ({scalar_type_name(self.dtype)}) should be convertible without "
+            f"narrowing to the specified dtype ({scalar_type_name(dtype)})"
+        )
+    if self.dtype not in _FULL or dtype not in (None, self.dtype, torch.float64) or not self.numel():
+        return NotImplemented
+    if not all(-rank <= at < rank for at in dims) or all(shape[at] == 1 for at in dims):
+        return NotImplemented
+    if dtype is not None and dtype is not self.dtype:
+        self = aten._to_copy.default(self, dtype=dtype)
+    if ord == 2:
+        return aten.sqrt.default(aten.sum.dim_IntList(aten.mul.Tensor(self, self), dims, keepdim))
+    if ord == 1:
+        return aten.sum.dim_IntList(aten.abs.default(self), dims, keepdim)
+    if ord == float("inf"):
+        return aten.amax.default(aten.abs.default(self), dims, keepdim)
+    return aten.linalg_vector_norm.default(self, ord, dim, keepdim, dtype=dtype)
+
+
+@rule(aten.logcumsumexp.default)
+def _logcumsumexp(self: Tensor, dim: int) -> Any:
+    return aten._logcumsumexp.default(self, dim)
+
+
+@rule(aten.renorm.default)
+def _renorm(self: Tensor, p: float, dim: int, maxnorm: float) -> Any:
+    rank = self.dim()
+    if self.dtype not in _FULL or rank < 2 or not -rank <= dim < rank or not self.is_contiguous():
+        return NotImplemented
+    if isinstance(p, complex) or isinstance(maxnorm, complex) or not p > 0 or not maxnorm >= 0:
+        return NotImplemented
+    size = aten.linalg_vector_norm.default(self, p, [at for at in range(rank) if at != dim % rank], True)
+    scaled = aten.div.Tensor(constant(self, cast_number(maxnorm, self.dtype)), aten.add.Scalar(size, 1e-7))
+    return aten.mul.Tensor(self, aten.where.self(aten.gt.Scalar(size, maxnorm), scaled, constant(self, 1)))
+
+
+@rule(aten.linalg_vector_norm.default, recorded=True)
+def _linalg_vector_norm(
+    self: Tensor, ord: Any = 2, dim: list[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
+    """The shipped entry takes a maximum before it casts to the wider `dtype`: the norm is rounded to the narrow one. Of a tensor of
+    no elements it takes a dimension counted from the end, or that is not there, for an empty one."""
+    if dim is not None and not self.numel():
+        if outside := [at for at in dim if not -self.dim() <= at < self.dim()]:
+            raise dimension_error(outside[0], self.dim())
+        dim = [at % self.dim() for at in dim]
+    if dtype is not None and dtype is not self.dtype and dtype.is_complex == self.dtype.is_complex and can_cast(self.dtype, dtype):
+        self, dtype = aten._to_copy.default(self, dtype=dtype), None
+    return full_table()[aten.linalg_vector_norm.default](self, ord, dim, keepdim, dtype=dtype)

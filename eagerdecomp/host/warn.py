@@ -1,0 +1,20 @@
+"""Warnings that name the line outside the library that led to them, however many frames are in between."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+
+__all__ = ["warn_caller"]
+
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+
+
+def warn_caller(message: str) -> None:
+    """Issue a UserWarning at the nearest line that is not this library's, nor in code that it generated."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<")):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, UserWarning, stacklevel=level)
