@@ -24,6 +24,7 @@ from eagerdecomp.eager.observe import mapped
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, OpSet, as_op_set, core_aten
 from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.ops.traits import traits_of
 
 __all__ = ["null_backend"]
 
@@ -55,10 +56,6 @@ def _counted(op: OpOverload, calls: Counter[str]) -> Callable[..., Any]:
     return kernel
 
 
-# Sized by values: how many there are is not known without them.
-_BY_VALUES = frozenset({"aten::nonzero", "aten::masked_select", "aten::unique_dim", "aten::_unique2"})
-
-
 def _kernel(op: OpOverload) -> Callable[..., Any]:
     facts = facts_of(op)
     if op._schema.name == "aten::_local_scalar_dense":
@@ -70,7 +67,7 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
         return _written(op)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if op._schema.name in _BY_VALUES:
+        if traits_of(op._schema.name).sized_by_values:
             return torch.empty((0, max(args[0].dim(), 0)), dtype=torch.int64)
         given = [mapped(value, _on_meta) for value in args]
         named = {name: mapped(value, _on_meta) for name, value in kwargs.items()}

@@ -43,6 +43,7 @@ from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, core_aten, resolve_ops
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import OpFacts, facts_of, is_composite
+from eagerdecomp.ops.traits import traits_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -51,34 +52,10 @@ __all__ = ["Kept", "KeepingMode", "keep_everywhere", "kept_of"]
 
 aten = torch.ops.aten
 
-#: Arguments whose values no gradient of the composition reads, so that a program may write to them before backward, as in eager.
-_UNREAD: Mapping[str, tuple[str, ...]] = {
-    **{f"aten::{name}": ("bias",) for name in ("linear", "bilinear", "layer_norm", "group_norm", "instance_norm", "batch_norm")},
-    **{f"aten::{name}": ("bias",) for name in ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d")},
-    **{f"aten::{name}": ("input",) for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")},
-    **{f"aten::{name}": ("tensors",) for name in ("concat", "concatenate", "hstack", "vstack", "dstack", "row_stack")},
-}
-
-#: Running statistics are written without a word in the schema where this argument is true, and then read by no gradient.
-_HIDDEN_WRITERS: Mapping[str, str] = {
-    "aten::batch_norm": "training",
-    "aten::instance_norm": "use_input_stats",
-    "aten::_batch_norm_impl_index": "training",
-}
 _STATISTICS = ("running_mean", "running_var")
 
 #: A random composite draws where all of these that it has are true.
 _DRAWS_BY = ("p", "dropout", "dropout_p", "train", "training")
-
-#: Composites whose parts draw other numbers than they do on sets without their parts: no set implies them.
-_NAMED_ALONE = frozenset({"aten::rrelu", "aten::rrelu_"})
-
-#: Composites whose gradient torch knows by a formula, where a device has a kernel for them. Those of `linear` and `matmul` call ops
-#: that no such device need have.
-_DERIVED = frozenset({"aten::mish_backward", "aten::native_channel_shuffle", "aten::silu_backward"})
-
-#: Ops about a tensor's place in autograd, not its values.
-_ABOUT_AUTOGRAD = frozenset(f"aten::{name}" for name in ("_backward", "data", "requires_grad_", "retain_grad", "set_", "set_data"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +132,7 @@ def kept_of(backend: Backend, keep: Iterable[OpLike] = (), *, tracing: bool = Fa
             raise OpSetError(f"keep: {op} {why_not}, so eager has to take it apart")
         found[op] = None
     for op in backend.ops:
-        implied = (op not in core and op._schema.name not in _NAMED_ALONE) or op in backend.kernels
+        implied = (op not in core and not traits_of(op._schema.name).draws_unlike_parts) or op in backend.kernels
         if implied and is_composite(op) and not _why_not(op):
             found[op] = None
     if not found:
@@ -169,7 +146,7 @@ def _why_not(op: OpOverload) -> str:
     facts = facts_of(op)
     if facts.returns_alias:
         return "answers a view of its argument, which autograd has to know as one"
-    if torch.Tag.inplace_view in op.tags or op._schema.name in _ABOUT_AUTOGRAD:
+    if torch.Tag.inplace_view in op.tags or traits_of(op._schema.name).about_autograd:
         return "changes what a tensor is, and not its values"
     if len(facts.mutated) > 1 or (facts.mutated and not (facts.is_inplace or facts.is_out)):
         return "writes to several arguments"
@@ -258,7 +235,7 @@ def _install(op: OpOverload, device_type: str, user: object) -> None:
     kernels = {f"Autograd{key}": _kernel(op), key: _native(op)}
     if has_kernel(op, key):  # the device's own, for which autograd leaves the op whole: by its formula, or without a gradient
         del kernels[key]
-        if op._schema.name in _DERIVED:
+        if traits_of(op._schema.name).gradient_by_formula:
             kernels.clear()
     _installed[place] = _Installed({user}, registered(op, kernels))
 
@@ -271,7 +248,7 @@ def _native(op: OpOverload) -> Callable[..., Any]:
 
     # What it answers is a result for autograd, though the last part be a view. What writes has its versions counted there.
     guard: Callable[[], Any] = (
-        nullcontext if facts_of(op).mutated or op._schema.name in _HIDDEN_WRITERS else views_unknown_to_autograd
+        nullcontext if facts_of(op).mutated or traits_of(op._schema.name).writes_statistics_if else views_unknown_to_autograd
     )
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -340,8 +317,8 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
     own, facts, body = builtin(op), facts_of(op), call_at_key(op, "CompositeImplicitAutograd")
     title = op._schema.name.partition("::")[2].title().replace("_", "")
     tie: Any = type(title, (Tie,), {"op": op, "body": staticmethod(body)})
-    unread = _UNREAD.get(op._schema.name.rstrip("_"), ())
-    switch = _HIDDEN_WRITERS.get(op._schema.name)
+    unread = traits_of(op._schema.name.rstrip("_")).unread_by_gradient
+    switch = traits_of(op._schema.name).writes_statistics_if
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         kept = _keeper(own)

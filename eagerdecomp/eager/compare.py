@@ -39,6 +39,7 @@ from eagerdecomp.eager.tolerance import (
 )
 from eagerdecomp.ops.call_text import value_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
+from eagerdecomp.ops.traits import traits_of
 
 __all__ = [
     "Compare",
@@ -64,28 +65,6 @@ _COMPARED_IN = {
     torch.float8_e8m0fnu: torch.float32,
     torch.complex32: torch.complex64,
 }
-
-# Results that are of use to the kernel that made them alone: a workspace.
-_OPAQUE = {"aten::mkldnn_rnn_layer": (3,)}
-
-# Ops whose results are memory as it is, or hold any of several right answers; None for all of them, else which.
-_ARBITRARY: dict[str, tuple[int, ...] | None] = {
-    **dict.fromkeys(("aten::empty", "aten::empty_like", "aten::empty_permuted", "aten::empty_strided"), None),
-    **dict.fromkeys(("aten::new_empty", "aten::new_empty_strided", "aten::resize", "aten::resize_", "aten::set_"), None),
-    "aten::_ctc_loss": (1,),  # past the lengths it holds what was there
-    # The signs of eigenvectors and singular vectors are free.
-    "aten::_linalg_eigh": (1,),
-    "aten::linalg_eigh": (1,),
-    "aten::linalg_eig": (0, 1),
-    "aten::_linalg_svd": (0, 2),
-    "aten::linalg_svd": (0, 2),
-    "aten::svd": (0, 2),
-}
-
-# Ops that answer values and where they found them along a dimension; where several are equal, eager takes any.
-_FINDERS = frozenset(
-    f"aten::{name}" for name in ("cummax", "cummin", "kthvalue", "max", "median", "min", "mode", "nanmedian", "sort", "topk")
-)
 
 
 @dataclass(frozen=True)
@@ -136,7 +115,7 @@ def _number(value: Any) -> str:
 def is_arbitrary(op: OpOverload, leaf: int) -> bool:
     """Whether nothing says which values a result of an op holds."""
     name = op._schema.name
-    free = _ARBITRARY.get(name, ())
+    free = traits_of(name).arbitrary_results
     return free is None or leaf in free
 
 
@@ -171,7 +150,7 @@ def difference(
     held: Compare = "values" if values else "new NaN"
     tolerance = functools.partial(_tolerance_of_result, op._schema.name)
     for number, (expected, got) in enumerate(zip(want.leaves, have.leaves, strict=True)):
-        if number in _OPAQUE.get(op._schema.name, ()):
+        if number in traits_of(op._schema.name).opaque_results:
             continue
         what = "the result" if len(want.leaves) == 1 else f"result {number}"
         compare = "looks" if is_arbitrary(op, number) or _is_tie(op, args, kwargs, number, want, have) else held
@@ -339,7 +318,7 @@ def _ulps(one: Tensor, other: Tensor) -> int | None:
 
 def _is_tie(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], number: int, want: Observed, have: Observed) -> bool:
     """Whether the places that a search answers are others than eager's, and hold equal values."""
-    if op._schema.name not in _FINDERS or number != 1 or len(want.leaves) != 2:
+    if not traits_of(op._schema.name).finds_ties or number != 1 or len(want.leaves) != 2:
         return False
     if not all(map(_comparable, (*want.leaves, *have.leaves))):
         return False

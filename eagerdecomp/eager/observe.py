@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import has_values, is_dense, is_zero_tensor
+from eagerdecomp.ops.traits import traits_of
 
 __all__ = [
     "Caught",
@@ -27,11 +28,6 @@ __all__ = [
     "whole_memory",
     "with_lazy_bits",
 ]
-
-# Ops that read or take a tensor's memory outside the tensor: copies of their arguments need all of it.
-_WHOLE_MEMORY = frozenset(
-    f"aten::{name}" for name in ("as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "resize_", "set_")
-)
 
 # A tensor that is a smaller part of its memory than this is copied without the rest.
 _SMALL_PART = 4
@@ -153,7 +149,7 @@ def copied(schema: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, home:
         if not isinstance(value, Tensor):
             return _at_home(value) if home else value
         if id(value) not in tensors:
-            alone = schema not in _WHOLE_MEMORY and owners.get(_owner(value), 0) == 1
+            alone = not traits_of(schema).whole_storage and owners.get(_owner(value), 0) == 1
             tensors[id(value)] = _copy(value, storages, alone, home)
         return tensors[id(value)]
 

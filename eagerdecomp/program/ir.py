@@ -12,6 +12,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import ProgramError
 from eagerdecomp.ops.call_text import call_text
 from eagerdecomp.ops.schema import facts_of, is_composite
+from eagerdecomp.ops.traits import traits_of
 from eagerdecomp.program.symbolic_sizes import Expression
 
 __all__ = [
@@ -27,11 +28,6 @@ __all__ = [
     "map_slots",
     "slots_in",
 ]
-
-# Ops that make views, and whose schemas do not say so.
-_UNSAID_VIEWS = frozenset(
-    f"aten::{name}" for name in ("_unsafe_view", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "lift")
-)
 
 
 class Slot:
@@ -202,7 +198,7 @@ def changes_sizes(call: KernelCall) -> bool:
 
 
 def _may_alias(op: OpOverload) -> bool:
-    return facts_of(op).returns_alias or op._schema.name in _UNSAID_VIEWS or is_composite(op)
+    return facts_of(op).returns_alias or traits_of(op._schema.name).undeclared_view or is_composite(op)
 
 
 def check(program: Program) -> Program:

@@ -23,6 +23,7 @@ from torch import Tensor
 from eagerdecomp._torch.ambient import ambient_facts, sdp_facts
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.schema import Argument, facts_of
+from eagerdecomp.ops.traits import traits_of
 
 __all__ = [
     "Column",
@@ -40,9 +41,6 @@ __all__ = [
     "whole_facts",
 ]
 
-
-# Ops whose decomposition reads more of the process than `ambient_facts`.
-_EXTRA_AMBIENT = {"aten::scaled_dot_product_attention": sdp_facts}
 
 #: What a rule may read of a tensor; a column's text is the template with the argument's name.
 _FACTS = ("{}.shape", "{}.stride()", "{}.dtype", "{}.device")
@@ -219,7 +217,7 @@ def may_be_number(op: OpOverload, argument: Argument) -> bool:
 
 
 def ambient_of(op: OpOverload) -> tuple[Callable[[], Any], ...]:
-    extra = _EXTRA_AMBIENT.get(op._schema.name)
+    extra = sdp_facts if traits_of(op._schema.name).reads_sdp_flags else None
     return ambient_facts() + (extra() if extra is not None else ())
 
 

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from eagerdecomp._torch.modes import with_torch_function, without_torch_function
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.ops.traits import traits_of
 from eagerdecomp.program.ir import KernelCall, Slot
 from eagerdecomp.program.key import Column, column, parameter_name, reading, whole_facts
 from eagerdecomp.program.symbolic_sizes import Expression, Sizes, Traced, plain, traced_in
@@ -73,18 +74,6 @@ _COLUMNS = {
     "stride": "{}.stride()",
     "offset": "{}.storage_offset()",
 }
-
-
-# Kernels whose results are row-major where all the tensors that they read are, beside pointwise ones.
-_ROW_MAJOR = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("amax", "amin", "sum", "mean", "prod", "cumsum", "_softmax", "_log_softmax", "mm", "bmm", "addmm", "cat", "flip"),
-        *("repeat", "gather", "index_select", "scatter_add", "scatter", "constant_pad_nd", "view", "reshape", "unsqueeze"),
-        *("clone", "_to_copy"),
-        *("full", "arange", "scalar_tensor"),
-    )
-)
 
 
 class Values:
@@ -301,7 +290,9 @@ class Reads(TorchFunctionMode):
         made = next((call for call in self._values.calls if slot in call.results), None)
         if made is None or dict(made.kwargs).get("memory_format") not in (None, torch.contiguous_format, torch.preserve_format):
             return False
-        if made.op._schema.name in _ROW_MAJOR or (torch.Tag.pointwise in made.op.tags and facts_of(made.op).is_functional):
+        if traits_of(made.op._schema.name).keeps_contiguous or (
+            torch.Tag.pointwise in made.op.tags and facts_of(made.op).is_functional
+        ):
             return all(self._is_row_major(read) for read in made.reads())
         return False
 

@@ -16,6 +16,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.dispatcher.device_kernels import tensor_places, without_numbers
 from eagerdecomp.ops.schema import facts_of, reads_data, tensors_in
+from eagerdecomp.ops.traits import traits_of
 from eagerdecomp.planner.planner import Decision
 from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
 from eagerdecomp.program.key import Column
@@ -28,49 +29,11 @@ from eagerdecomp.tracing.recursion import Chain
 
 __all__ = ["Recorder", "Recording"]
 
-# Calls whose arguments carry a storage offset that the rule may have read from an input.
-_OFFSET_OPS = frozenset(
-    {
-        *(f"aten::{name}" for name in ("as_strided", "as_strided_", "as_strided_scatter", "as_strided_copy")),
-        *(f"prims::{name}" for name in ("as_strided", "as_strided_scatter")),
-    }
-)
-
-# Ops that hand out memory as it is. Whoever gives such memory away has filled it, if not by an op then behind our back.
-_ALLOCATIONS = frozenset(
-    f"aten::{name}" for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
-)
-
-# Functional ops that take a tensor for its metadata and overwrite every value of it.
-_OVERWRITES = frozenset({"aten::fill", "aten::copy", "prims::fill"})
-
-# C++ kernels that take a tensor for its shape or dtype alone; any other that leaves an argument to no op may read its memory.
-_METADATA_READERS = _ALLOCATIONS | frozenset(
-    f"aten::{name}"
-    for name in (
-        *("type_as", "view_as", "reshape_as", "expand_as", "resize_as_", "sum_to_size"),
-        *("new_full", "new_ones", "new_zeros", "full_like", "ones_like", "zeros_like", "fill"),
-        *("rand_like", "randn_like", "randint_like"),
-    )
-)
-
 # What stands for itself in a program.
 _LITERALS = frozenset({int, float, bool, str, torch.dtype, torch.device})
 
 # Sources of rules that are ours: they take sizes that are no instances of `int`.
 _OURS = ("own", "schema")
-
-# Plumbing that answers what follows from types alone.
-_TYPE_QUESTIONS = frozenset({"aten::result_type", "aten::can_cast", "aten::promote_types"})
-
-# C++ composites that read no more of their arguments than types.
-_BY_TYPES = frozenset({"aten::to", "aten::type_as", "aten::detach_copy"})
-
-# Ops that change the metadata of the tensor they are given, beside those with a tag for it.
-_RESIZES = frozenset({"aten::resize_", "aten::resize_as_", "aten::set_"})
-
-# Ops whose results have a rank that sizes decide.
-_RANK_BY_SIZE = frozenset({"aten::squeeze", "aten::squeeze_", "aten::squeeze_copy"})
 
 _NOTHING = nullcontext()
 
@@ -151,7 +114,7 @@ class Recorder(DispatchMode):
     def recording(self, result: Any) -> Recording:
         """The program that computes `result`, once the rule has run."""
         encoded = self._encode(result)
-        offsets = any(call.op._schema.name in _OFFSET_OPS for call in self._calls)
+        offsets = any(traits_of(call.op._schema.name).takes_offset for call in self._calls)
         if not self._why_not and any(slot in dict(self._constants) for call in self._calls for slot in call.writes()):
             self._why_not = "writes to a tensor that its rule made outside any operator"
         kept = {self._memory(slot) for slot, _ in self._constants}
@@ -182,7 +145,7 @@ class Recorder(DispatchMode):
             return self._note(func, decision.kernel, sized_args, sized_kwargs)
         if decision.plumbing:
             if self._reads is not None:
-                if func._schema.name in _TYPE_QUESTIONS:
+                if traits_of(func._schema.name).asks_dtypes:
                     self._reads.read_types()
                 else:
                     self._reads.read_everything(f"asks {func}")
@@ -250,7 +213,7 @@ class Recorder(DispatchMode):
         composed = rule.source in ("composite", "explicit")  # C++: torch hears nothing of what it calls
         if reads is not None:
             # C++ reads unheard; and whether a rule met again is at its end depends on all the facts of the call.
-            if rule.op._schema.name in _BY_TYPES and rule.source == "composite":
+            if traits_of(rule.op._schema.name).reads_dtypes and rule.source == "composite":
                 reads.read_types()
             elif composed or rule.source == "user" or self._chain.holds(rule):
                 # A user's rule may also catch an error of an operator, and go by whether there was one.
@@ -277,7 +240,7 @@ class Recorder(DispatchMode):
             if not self._all_made(rule.op, result, start) or not self._out_written(rule.op, kwargs, start):
                 raise NoRoute(rule.op, ((rule, "its kernel makes the result itself, by no operator", None),))
             everything = (*args, *kwargs.values())
-            if rule.op._schema.name not in _METADATA_READERS and not self._all_read(everything, start, result):
+            if not traits_of(rule.op._schema.name).reads_metadata and not self._all_read(everything, start, result):
                 self._why_not = f"{rule} may read a tensor's memory without an operator"
         if has_effects:
             self._why_not = f"{rule} has effects beside its calls"
@@ -289,7 +252,7 @@ class Recorder(DispatchMode):
         """Whether calls made every tensor of the result and, since `start`, filled what memory they allocated for it."""
         if any(id(tensor) not in self._shared.slots for tensor in tensors_in(result)):
             return False
-        if op._schema.name in _ALLOCATIONS:
+        if traits_of(op._schema.name).allocates:
             return True
         blank, _ = self._unfilled(self._calls[start:])
         return not any(_memory_of(tensor) in blank for tensor in tensors_in(result))
@@ -322,7 +285,7 @@ class Recorder(DispatchMode):
         blank, reader = self._unfilled(self._calls)
         if reader is not None:
             return f"{reader.op} reads memory that no operator filled"
-        if self._op._schema.name not in _ALLOCATIONS and any(self._memory(slot) in blank for slot in slots_in(result)):
+        if not traits_of(self._op._schema.name).allocates and any(self._memory(slot) in blank for slot in slots_in(result)):
             return "answers memory that no operator filled"
         return ""
 
@@ -334,12 +297,12 @@ class Recorder(DispatchMode):
             return blank, reader
         for call in calls:
             written = set(call.writes())
-            name = call.op._schema.name
-            reads = not (facts_of(call.op).returns_alias or name in _ALLOCATIONS or name in _OVERWRITES)
+            traits = traits_of(call.op._schema.name)
+            reads = not (facts_of(call.op).returns_alias or traits.allocates or traits.overwrites)
             if reads and any(self._memory(slot) in blank for slot in call.reads() if slot not in written):
                 reader = reader or call
             blank.difference_update(map(self._memory, written))
-            if name in _ALLOCATIONS:
+            if traits.allocates:
                 blank.update(memory for slot in call.results if slot is not None and (memory := self._memory(slot)))
         return blank, reader
 
@@ -369,10 +332,10 @@ class Recorder(DispatchMode):
             raise
         facts = facts_of(op)
         if self._reads is not None:
-            if op._schema.name in _RESIZES or torch.Tag.inplace_view in op.tags:
+            if traits_of(op._schema.name).changes_metadata or torch.Tag.inplace_view in op.tags:
                 # What is read later is not the caller's.
                 self._reads.read_everything(f"changes the shape of a tensor in place ({op})")
-            if op._schema.name in _RANK_BY_SIZE:
+            if traits_of(op._schema.name).rank_by_size:
                 self._shared.rank_by_size = True
             if op._schema.name == "aten::index":  # by masks it reads data
                 self._reads.read_types()
@@ -382,7 +345,7 @@ class Recorder(DispatchMode):
             id(value) in self._shared.slots for value in tensors_in(answer)
         ):
             self._why_not = f"the kernel of {op} hands back a tensor it was given"
-        self._allocates = self._allocates or op._schema.name in _ALLOCATIONS
+        self._allocates = self._allocates or traits_of(op._schema.name).allocates
         packed = isinstance(answer, (tuple, list))
         results = tuple([self._result(value) for value in (answer if packed else (answer,))])
         self._calls.append(KernelCall(op, encoded, named, results, packed))

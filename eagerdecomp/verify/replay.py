@@ -17,6 +17,7 @@ from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.plumbing import WORKSPACE_OF
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of
+from eagerdecomp.ops.traits import traits_of
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.symbolic_sizes import plain
@@ -36,9 +37,6 @@ __all__ = [
     "replayed",
     "why_not_compared",
 ]
-
-# Kernels that write to arguments of which their schemas do not say so.
-_WRITES_UNSAID = frozenset({"aten::native_batch_norm", "aten::batch_norm", "aten::cudnn_batch_norm", "aten::instance_norm"})
 
 
 class Call:
@@ -63,7 +61,7 @@ class Call:
 
     def eager(self, generator: torch.Generator | None = None) -> Observed:
         """What eager's kernel leaves behind; where it takes a generator, drawn from the one given."""
-        writes = facts_of(self.op).mutated or self.op._schema.name in _WRITES_UNSAID
+        writes = facts_of(self.op).mutated or traits_of(self.op._schema.name).undeclared_writes
         args, kwargs = self.arguments() if writes else self.kept()
         if generator is not None:
             places = zip(facts_of(self.op).arguments, arguments_of(self.op, args, kwargs), strict=True)

@@ -17,11 +17,10 @@ from eagerdecomp.eager.checks import table as refusals
 from eagerdecomp.ops import plumbing
 from eagerdecomp.ops.opset import INFRA_NAMES, resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_twin
-from eagerdecomp.program import key
+from eagerdecomp.ops.traits import TRAITS
 from eagerdecomp.rules import shipped_faults as faults
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.shipped_faults import unused_entries
-from eagerdecomp.tracing import recorder as tracer
 
 
 def rules() -> Iterator[tuple[str, Rule]]:
@@ -63,14 +62,11 @@ def test_rules_of_an_op_are_those_of_its_family_then_its_schemas_then_the_last_r
 
 QUALIFIED = {
     "opset.INFRA_NAMES": INFRA_NAMES,
-    "tracer._OFFSET_OPS": tracer._OFFSET_OPS,
-    "tracer._ALLOCATIONS": tracer._ALLOCATIONS,
-    "tracer._OVERWRITES": tracer._OVERWRITES,
-    "tracer._METADATA_READERS": tracer._METADATA_READERS,
-    "key._EXTRA_AMBIENT": key._EXTRA_AMBIENT,
+    "traits.TRAITS": {name for name in TRAITS if "::" in name},
 }
 
 DOTTED = {
+    "traits.TRAITS": {name for name in TRAITS if "::" not in name},
     "faults.FAULTS": {fault.op for fault in faults.FAULTS},
     "refusals.REFUSED": refusals.REFUSED,
     "refusals.CHECKS": refusals.CHECKS,
