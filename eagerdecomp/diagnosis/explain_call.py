@@ -25,7 +25,7 @@ from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
 from eagerdecomp.planner.planner import Planner, planner_of, shipped_costs
 from eagerdecomp.program.codegen import source_of
 from eagerdecomp.program.ir import Program, check
-from eagerdecomp.program.key import Column, column_values, exact_columns, key_labels, parameter_name, program_arguments, shown_fact
+from eagerdecomp.program.key import Guard, exact_guards, guard_values, key_labels, parameter_name, program_arguments, shown_fact
 from eagerdecomp.program.passes import PIPELINE
 from eagerdecomp.program.symbolic_sizes import plain
 from eagerdecomp.rules.rule import NoRoute, Rule
@@ -145,7 +145,7 @@ def _explain(
         with torch.random.fork_rng(devices=[]):
             _as_handled(functools.partial(decision.kernel, *values, **named))  # as eager would, it may refuse the call
         return Explanation(verdict="in the set: goes to the backend's kernel", kernels={str(op): 1}, **told)
-    known = column_values(op, every, ())
+    known = guard_values(op, every, ())
     recorder = _Telling(planner.decide, op, program_arguments(op, every), call=every)
     with torch.random.fork_rng(devices=[]):
         try:
@@ -165,12 +165,12 @@ def _explain(
     if linked:
         verdict = "taken apart by a linked rule, its kernels bound once: it runs at every call, and no program is kept"
         return Explanation(verdict=verdict, before=str(recording.program), **told)
-    everything = recording.columns is None or recording.reads_offsets
-    columns = exact_columns(op, offsets=recording.reads_offsets) if everything else tuple(recording.columns or ())
-    why = recorder.why_everything if recording.columns is None else "it reads storage offsets" if everything else ""
+    everything = recording.guards is None or recording.reads_offsets
+    guards = exact_guards(op, offsets=recording.reads_offsets) if everything else tuple(recording.guards or ())
+    why = recorder.why_everything if recording.guards is None else "it reads storage offsets" if everything else ""
     return Explanation(
         verdict="taken apart once, and kept as a program",
-        holds=conditions(op, every, {one: (recording.columns or known).get(one, known.get(one)) for one in columns}),
+        holds=conditions(op, every, {one: (recording.guards or known).get(one, known.get(one)) for one in guards}),
         why_everything=why,
         **_program(recording.program),
         **told,
@@ -195,7 +195,7 @@ class _Programs(Protocol):
     def listings(self) -> Mapping[Any, Program]: ...
 
     @property
-    def columns(self) -> tuple[Column, ...]: ...
+    def guards(self) -> tuple[Guard, ...]: ...
 
 
 def _last_program(table: _Programs, key: Any) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _last_program(table: _Programs, key: Any) -> dict[str, Any]:
     program = table.listings.get(key)
     if not isinstance(program, Program):
         return {}
-    labels = key_labels(program.op, table.columns)
+    labels = key_labels(program.op, table.guards)
     return {**_program(program), "holds": [f"{label}: {shown_fact(fact)}" for label, fact in zip(labels, key, strict=True)]}
 
 
@@ -268,7 +268,7 @@ def _misfit(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> s
     return ""
 
 
-def conditions(op: OpOverload, values: Sequence[Any], columns: Mapping[Column, Any]) -> list[str]:
+def conditions(op: OpOverload, values: Sequence[Any], guards: Mapping[Guard, Any]) -> list[str]:
     """What must hold of a later call, as conditions in Python's words."""
     found: list[str] = []
     for argument, value in zip(facts_of(op).arguments, values, strict=True):
@@ -281,7 +281,7 @@ def conditions(op: OpOverload, values: Sequence[Any], columns: Mapping[Column, A
             found.append(f"{name} == {value!r}")
         elif argument.is_list:
             found.append(f"every tensor of {name} has the shape, strides, dtype and device that it has here")
-    for one, fact in columns.items():
+    for one, fact in guards.items():
         if fact is True or fact is False:
             found.append(one.text.removeprefix("(").removesuffix(")") if one.text[0] == "(" else one.text)
             found[-1] = found[-1] if fact else f"not ({found[-1]})"

@@ -48,7 +48,7 @@ from eagerdecomp.ops.traits import traits_of
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Kept", "KeepingMode", "keep_everywhere", "kept_of"]
+__all__ = ["Kept", "CompositeMode", "keep_everywhere", "kept_of"]
 
 aten = torch.ops.aten
 
@@ -155,7 +155,7 @@ def _why_not(op: OpOverload) -> str:
     return ""
 
 
-class KeepingMode(AmbientMode):
+class CompositeMode(AmbientMode):
     """A mode that keeps composites while it is entered: those of `kept`, which subclasses set."""
 
     kept: Kept | None = None

@@ -15,7 +15,7 @@ from eagerdecomp._torch.dispatcher import below_autograd
 from eagerdecomp._torch.dynamo import compiled_by, left_whole, skipped_by_dynamo
 from eagerdecomp._torch.modes import mode_stack, no_current_modes, pop_mode, push_mode
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload, builtin
-from eagerdecomp.dispatcher.composites import KeepingMode, Kept
+from eagerdecomp.dispatcher.composites import CompositeMode, Kept
 from eagerdecomp.frontends.graph_lowering import AT_RUN_TIME, lower
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend
@@ -226,7 +226,7 @@ def _exchange(before: Sequence[Any], after: Sequence[Any]) -> None:
         push_mode(mode)
 
 
-class _Keeping(KeepingMode):
+class _Keeping(CompositeMode):
     """Keeps composites whole while a graph is traced, and passes everything on."""
 
     def __init__(self, kept: Kept) -> None:

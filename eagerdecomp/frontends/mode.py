@@ -10,7 +10,7 @@ from eagerdecomp._torch.higher_order import run_higher_order
 from eagerdecomp._torch.ops import HigherOrderOperator
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.diagnosis.explanation import Explanation
-from eagerdecomp.dispatcher.composites import KeepingMode, kept_of
+from eagerdecomp.dispatcher.composites import CompositeMode, kept_of
 from eagerdecomp.frontends.preflight import Preflight
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["EagerDecompMode"]
 
 
-class EagerDecompMode(KeepingMode):
+class EagerDecompMode(CompositeMode):
     """Brings every eager op to the ops a backend supports: ``with EagerDecompMode(core_aten()): train()``.
 
     Args:

@@ -21,7 +21,7 @@ __all__ = ["ForwardLines", "Line", "UserLines", "fault_in_words", "places_in_wor
 _OURS = (str(Path(__file__).parents[1]) + os.sep, os.path.dirname(os.path.abspath(torch.__file__ or "")) + os.sep)
 _PYTHONS = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 #: Code that is no file: what the library writes, and Python's own.
-_WRITTEN = ("<program of ", "<key of ", "<handler of ", "<column>", "<eagerdecomp graph>", "<frozen ")
+_WRITTEN = ("<program of ", "<key of ", "<handler of ", "<guard>", "<eagerdecomp graph>", "<frozen ")
 #: Files of ours outside the package: what the console runs, and what pip wrote to run it.
 _DOORS = ("eagerdecomp", "eagerdecomp.exe", "eagerdecomp_script.py", "eagerdecomp_pytest.py")
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")

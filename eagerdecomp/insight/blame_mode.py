@@ -15,7 +15,7 @@ import torch
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload, builtin
 from eagerdecomp._torch.tensors import desugars_first
-from eagerdecomp.dispatcher.composites import KeepingMode
+from eagerdecomp.dispatcher.composites import CompositeMode
 from eagerdecomp.eager.compare import Difference
 from eagerdecomp.eager.observe import Caught
 from eagerdecomp.frontends.mode import EagerDecompMode
@@ -30,7 +30,7 @@ from eagerdecomp.verify.findings import Blame, BlameReport, Culprit
 from eagerdecomp.verify.replay import Call, Draws, Finding, answered_by, compared, culprit_of, replayed, why_not_compared
 from eagerdecomp.verify.reproducer import Named, named_backend, reproducer
 
-__all__ = ["Blaming", "blame"]
+__all__ = ["BlameMode", "blame"]
 
 # How often a call is made until everything that runs it has had its turn: a rule, its program, what a hook makes of that.
 _UNTIL_COMPILED = 3
@@ -76,7 +76,7 @@ def blame(
         >>> report.found[0].culprit.kind, report.found[0].culprit.op
         ('kernel', 'aten.sigmoid.default')
     """
-    watch = Blaming(supported_ops, rules=rules, every=every, on_unsupported=on_unsupported, reproducers=reproducers)
+    watch = BlameMode(supported_ops, rules=rules, every=every, on_unsupported=on_unsupported, reproducers=reproducers)
     with Caught() as caught, watch.watching():
         fn()
     if caught.error is not None and not watch.report():
@@ -88,7 +88,7 @@ class _Enough(BaseException):
     """Ends a program whose first difference is found: no error of its own, so that it catches none."""
 
 
-class Blaming(KeepingMode):
+class BlameMode(CompositeMode):
     """The mode under which a program is compared with eager; arguments as for `blame`.
 
     Args:
@@ -126,7 +126,7 @@ class Blaming(KeepingMode):
         self._compared = self._native = self._drew = self._inside = 0
 
     @contextmanager
-    def watching(self) -> Iterator[Blaming]:
+    def watching(self) -> Iterator[BlameMode]:
         """The mode entered; a program that is cut short leaves it without an error."""
         try:
             with self:

@@ -17,7 +17,7 @@ from torch import Tensor
 from eagerdecomp._torch.modes import no_current_modes
 from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload
 from eagerdecomp._torch.tensors import desugars_first, lazy_bits_visible
-from eagerdecomp.dispatcher.composites import KeepingMode
+from eagerdecomp.dispatcher.composites import CompositeMode
 from eagerdecomp.eager.compare import Difference, difference, is_arbitrary, written_inputs
 from eagerdecomp.eager.observe import Caught, Observed, observed
 from eagerdecomp.errors import OpSetError, UnsupportedOpError
@@ -108,7 +108,7 @@ def _drift(first: Sequence[Tensor], second: Sequence[Tensor]) -> Iterator[Histog
     yield from found.values()
 
 
-class Comparing(KeepingMode):
+class Comparing(CompositeMode):
     """The mode under which a program is run on two backends; arguments as for `compare`.
 
     Args:

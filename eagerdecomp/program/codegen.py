@@ -21,7 +21,7 @@ from eagerdecomp.ops.schema import Argument, facts_of
 from eagerdecomp.program.ir import KernelCall, Program, Slot, changes_sizes, slots_in
 from eagerdecomp.program.symbolic_sizes import Expression
 
-__all__ = ["Kept", "generate", "source_of"]
+__all__ = ["Hoisted", "generate", "source_of"]
 
 
 def source_of(program: Program) -> str:
@@ -29,7 +29,7 @@ def source_of(program: Program) -> str:
     return _Writer(program, builtin).source
 
 
-class Kept(NamedTuple):
+class Hoisted(NamedTuple):
     """What a program finds when it starts, in place of calls that would make it (see `hoisting`).
 
     Attributes:
@@ -50,7 +50,7 @@ class Kept(NamedTuple):
 
 
 def generate(
-    program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]], kept: Kept | None = None
+    program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]], kept: Hoisted | None = None
 ) -> Callable[..., Any]:
     """Compile a program: a function of its parameters, kernels and constants bound as globals of that function alone."""
     writer = _Writer(program, kernel_of, kept)
@@ -63,7 +63,9 @@ def generate(
 class _Writer:
     """Builds the source of one program, and the table of what its names stand for."""
 
-    def __init__(self, program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]], kept: Kept | None = None) -> None:
+    def __init__(
+        self, program: Program, kernel_of: Callable[[OpOverload], Callable[..., Any]], kept: Hoisted | None = None
+    ) -> None:
         self.kernels: dict[str, Callable[..., Any]] = {}
         self._kernel_of = kernel_of
         self.values: dict[str, Any] = {}
@@ -74,7 +76,7 @@ class _Writer:
         self._assigned: list[str] = []
         self.source = "\n".join(self._lines(program, kept)) + "\n"
 
-    def _lines(self, program: Program, kept: Kept | None) -> Iterator[str]:
+    def _lines(self, program: Program, kept: Hoisted | None) -> Iterator[str]:
         parameters = [f"a{number}" for number in range(len(program.parameters))]
         yield f"def program({', '.join(parameters)}):  # {program.op}"
         for slot, value in program.constants:
@@ -109,7 +111,7 @@ class _Writer:
             self._names.setdefault(slot, f"{name}_{number}")
         return ", ".join(f"{name}_{number}" for number in range(len(parameter))) + ","
 
-    def _found(self, kept: Kept, parameters: str) -> Iterator[str]:
+    def _found(self, kept: Hoisted, parameters: str) -> Iterator[str]:
         self.values |= {"_Fake": FakeTensor, "_whole": kept.whole, "_find": kept.find, "_make": kept.make}
         yield f"    if {' or '.join(f'{self._names[slot]}.__class__ is _Fake' for slot in kept.tensors)}:"
         yield f"        return _whole({parameters})"

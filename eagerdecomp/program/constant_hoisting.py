@@ -18,7 +18,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.program.codegen import Kept, generate
+from eagerdecomp.program.codegen import Hoisted, generate
 from eagerdecomp.program.ir import KernelCall, Program, Slot, bind, changes_sizes, computed, evaluate, exposed, slots_in
 from eagerdecomp.program.symbolic_sizes import Expression
 
@@ -37,7 +37,7 @@ def hoist(
     kernel_of: Callable[[OpOverload], Callable[..., Any]],
     always: Callable[[OpOverload], bool],
     arguments: Sequence[Any],
-) -> tuple[Program, Kept | None]:
+) -> tuple[Program, Hoisted | None]:
     """The program without the calls whose results it can keep, and what is kept.
 
     Args:
@@ -58,7 +58,7 @@ def hoist(
     sizes = tuple(dict.fromkeys(found))
     store = _Store(replace(program, calls=tuple(calls), result=slots), kernel_of)
     store.keep(computed(sizes, values), computed(slots, values))
-    kept = Kept(slots, sizes, tuple(tensors), store.found.get, store.make, lambda *values: evaluate(program, kernel_of, values))
+    kept = Hoisted(slots, sizes, tuple(tensors), store.found.get, store.make, lambda *values: evaluate(program, kernel_of, values))
     return replace(program, calls=rest), kept
 
 

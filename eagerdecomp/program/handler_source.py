@@ -12,7 +12,7 @@ import torch
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
 from eagerdecomp.ops.schema import Argument, call_of, facts_of
-from eagerdecomp.program.key import NAMES, Column, ambient_of, key_source, may_be_number, parameter_name
+from eagerdecomp.program.key import NAMES, Guard, ambient_of, key_source, may_be_number, parameter_name
 
 __all__ = ["make_handler", "make_linked_handler"]
 
@@ -21,7 +21,7 @@ MakeHandler: TypeAlias = Callable[..., Callable[..., Any]]
 
 
 @functools.cache
-def make_handler(op: OpOverload, columns: tuple[Column, ...]) -> MakeHandler:
+def make_handler(op: OpOverload, guards: tuple[Guard, ...]) -> MakeHandler:
     """Compile the hot path of a recorded op: ``make(programs, on_miss, on_error) -> handler``.
 
     ``handler`` has the op's own signature. It reads the key, finds the program in `programs`, and calls it: one key, one lookup,
@@ -34,10 +34,10 @@ def make_handler(op: OpOverload, columns: tuple[Column, ...]) -> MakeHandler:
     for number, read in enumerate(ambient_of(op)):
         namespace[f"_ambient{number}"] = read
     may_be_numbers = [parameter_name(argument) for argument in facts.arguments if may_be_number(op, argument)]
-    found = f"_program = _programs[{key_source(op, columns, no_numbers=True)}]"
+    found = f"_program = _programs[{key_source(op, guards, no_numbers=True)}]"
     if may_be_numbers:  # tensors in the usual case: asked once, not for each fact
         tensors = " and ".join(f"_isinstance({name}, _Tensor)" for name in may_be_numbers)
-        found = f"{found} if {tensors} else _programs[{key_source(op, columns, no_numbers=False)}]"
+        found = f"{found} if {tensors} else _programs[{key_source(op, guards, no_numbers=False)}]"
     bits = _bits_source(op)
     checked = f"            if {bits}:\n                raise KeyError\n" if bits else ""
     everything = ", ".join(parameter_name(argument) for argument in facts.arguments)

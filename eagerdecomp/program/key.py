@@ -2,9 +2,9 @@
 
 A key has two parts. The fixed part holds what is no tensor (each scalar by type and value, told apart where Python's equality does
 not: ``True == 1 == 1.0``, ``-0.0 == 0.0``, NaN), which arguments are absent, which are the same tensor, layouts, and the ambient
-switches a rule may read. The other part is the op's *columns*: Python expressions over its arguments, such as ``self.dtype`` or
+switches a rule may read. The other part is the op's *guards*: Python expressions over its arguments, such as ``self.dtype`` or
 ``self.shape[0] > 1``, one for each fact that some rule of the op was seen to read. Where that is not known it is every
-fact of every tensor (`exact_columns`). conj and neg bits are in no key: calls that bring one are not recorded (see `runtime`).
+fact of every tensor (`exact_guards`). conj and neg bits are in no key: calls that bring one are not recorded (see `runtime`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from eagerdecomp.ops.schema import Argument, facts_of
 from eagerdecomp.ops.traits import traits_of
 
 __all__ = [
-    "Column",
-    "column",
-    "column_values",
-    "exact_columns",
+    "Guard",
+    "guard",
+    "guard_values",
+    "exact_guards",
     "has_lazy_bits",
     "key_labels",
     "key_of",
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-#: What a rule may read of a tensor; a column's text is the template with the argument's name.
+#: What a rule may read of a tensor; a guard's text is the template with the argument's name.
 _FACTS = ("{}.shape", "{}.stride()", "{}.dtype", "{}.device")
 _OFFSET = "{}.storage_offset()"
 
@@ -106,11 +106,11 @@ def whole_facts(op: OpOverload) -> bool:
     return _has_tensor_list(op)
 
 
-# -- columns ----------------------------------------------------------------------------------------------------------------------
+# -- guards ----------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Column:
+class Guard:
     """An expression over an op's arguments that its keys hold; None where it has no meaning for a call.
 
     Attributes:
@@ -130,31 +130,31 @@ class Column:
         return f"({self.text} if {conditions} else None)" if conditions else self.text
 
 
-def reading(op: OpOverload, position: int, template: str) -> Column:
-    """The column that reads a fact of the tensor argument at a position; `template` holds ``{}`` for its name."""
-    return column(op, (position,), template.format(parameter_name(facts_of(op).arguments[position])))
+def reading(op: OpOverload, position: int, template: str) -> Guard:
+    """The guard that reads a fact of the tensor argument at a position; `template` holds ``{}`` for its name."""
+    return guard(op, (position,), template.format(parameter_name(facts_of(op).arguments[position])))
 
 
-def column(op: OpOverload, positions: Sequence[int], text: str, *, ranks: Sequence[tuple[int, int]] = ()) -> Column:
-    """A column over the tensor arguments at these positions, for calls in which the first of each pair of `ranks` has more
+def guard(op: OpOverload, positions: Sequence[int], text: str, *, ranks: Sequence[tuple[int, int]] = ()) -> Guard:
+    """A guard over the tensor arguments at these positions, for calls in which the first of each pair of `ranks` has more
     dimensions than the second says."""
     arguments = facts_of(op).arguments
     used = [arguments[position] for position in dict.fromkeys(positions)]
     numbers = tuple(parameter_name(argument) for argument in used if may_be_number(op, argument))
     present = [f"{parameter_name(argument)} is not None" for argument in used if argument.optional]
     deep = [f"{parameter_name(arguments[position])}.dim() > {dim}" for position, dim in dict.fromkeys(ranks)]
-    return Column(text, numbers, (*present, *deep))
+    return Guard(text, numbers, (*present, *deep))
 
 
 @functools.cache
-def exact_columns(op: OpOverload, *, offsets: bool = False) -> tuple[Column, ...]:
-    """The columns that hold every fact of every tensor that a rule may read; storage offsets where asked for."""
-    found: list[Column] = []
+def exact_guards(op: OpOverload, *, offsets: bool = False) -> tuple[Guard, ...]:
+    """The guards that hold every fact of every tensor that a rule may read; storage offsets where asked for."""
+    found: list[Guard] = []
     for position, argument in enumerate(facts_of(op).arguments):
         if not argument.holds_tensors:
             continue
         if argument.is_list:
-            found.extend([Column(f"_offsets({parameter_name(argument)})")] if offsets else [])
+            found.extend([Guard(f"_offsets({parameter_name(argument)})")] if offsets else [])
             continue
         if not whole_facts(op):
             found.extend(reading(op, position, template) for template in _FACTS)
@@ -165,7 +165,7 @@ def exact_columns(op: OpOverload, *, offsets: bool = False) -> tuple[Column, ...
 
 @functools.cache
 def _compiled(text: str) -> CodeType:
-    return compile(text, "<column>", "eval")
+    return compile(text, "<guard>", "eval")
 
 
 # -- the fixed part ---------------------------------------------------------------------------------------------------------------
@@ -231,9 +231,9 @@ def _tensor_values(op: OpOverload, values: Sequence[Any]) -> list[Any]:
 
 
 def key_of(
-    op: OpOverload, values: Sequence[Any], columns: Sequence[Column] | None = None, known: Mapping[Column, Any] | None = None
+    op: OpOverload, values: Sequence[Any], guards: Sequence[Guard] | None = None, known: Mapping[Guard, Any] | None = None
 ) -> Any:
-    """The key of a call, given all the op's arguments in schema order; by default with `exact_columns`. Values of columns that are
+    """The key of a call, given all the op's arguments in schema order; by default with `exact_guards`. Values of guards that are
     known already are not read again. Unhashable where a symbolic size is among them.
 
     Raises:
@@ -250,18 +250,18 @@ def key_of(
     else:
         parts.extend(left is right for left, right in itertools.combinations(tensors, 2))
     parts.extend(read() for read in ambient_of(op))
-    if columns is None:  # as `exact_columns`, whose text need not be compiled for this
+    if guards is None:  # as `exact_guards`, whose text need not be compiled for this
         if not whole_facts(op):
             parts.extend(fact for tensor in tensors for fact in _facts_of_one(tensor))
         return tuple(parts)
     known = known or {}
     named = {parameter_name(argument): value for argument, value in zip(arguments, values, strict=True)}
-    parts.extend(known[one] if one in known else _read(one, named) for one in columns)
+    parts.extend(known[one] if one in known else _read(one, named) for one in guards)
     return tuple(parts)
 
 
-def key_labels(op: OpOverload, columns: Sequence[Column]) -> tuple[str, ...]:
-    """What each part of a key with these columns is, for people."""
+def key_labels(op: OpOverload, guards: Sequence[Guard]) -> tuple[str, ...]:
+    """What each part of a key with these guards is, for people."""
     arguments = facts_of(op).arguments
     labels = [
         f"{parameter_name(one)}.layout" if one.holds_tensors and not whole_facts(op) else parameter_name(one) for one in arguments
@@ -272,11 +272,11 @@ def key_labels(op: OpOverload, columns: Sequence[Column]) -> tuple[str, ...]:
         tensors = [parameter_name(one) for one in arguments if one.holds_tensors]
         labels.extend(f"{left} is {right}" for left, right in itertools.combinations(tensors, 2))
     labels.extend(read.__name__.strip("_") for read in ambient_of(op))
-    return (*labels, *(one.text for one in columns))
+    return (*labels, *(one.text for one in guards))
 
 
-def column_values(op: OpOverload, values: Sequence[Any], columns: Iterable[Column]) -> dict[Column, Any]:
-    """What these columns, and those that tell all calls apart, are for a call. Read before a rule runs: it may resize arguments."""
+def guard_values(op: OpOverload, values: Sequence[Any], guards: Iterable[Guard]) -> dict[Guard, Any]:
+    """What these guards, and those that tell all calls apart, are for a call. Read before a rule runs: it may resize arguments."""
     arguments = facts_of(op).arguments
     facts: list[Any] = []
     for argument, value in zip(arguments, values, strict=True):
@@ -285,14 +285,14 @@ def column_values(op: OpOverload, values: Sequence[Any], columns: Iterable[Colum
         elif argument.holds_tensors:
             facts.extend(() if whole_facts(op) else _facts_of_one(value))
             facts.append(value.storage_offset() if isinstance(value, Tensor) else None)
-    found = dict(zip(exact_columns(op, offsets=True), facts, strict=True))
+    found = dict(zip(exact_guards(op, offsets=True), facts, strict=True))
     named = {parameter_name(argument): value for argument, value in zip(arguments, values, strict=True)}
-    found.update((one, _read(one, named)) for one in columns if one not in found)
+    found.update((one, _read(one, named)) for one in guards if one not in found)
     return found
 
 
-def _read(one: Column, named: dict[str, Any]) -> Any:
-    """A column's value; None where it has none: for a number in a tensor's place, which the fixed part holds, or ``n % 0``."""
+def _read(one: Guard, named: dict[str, Any]) -> Any:
+    """A guard's value; None where it has none: for a number in a tensor's place, which the fixed part holds, or ``n % 0``."""
     try:
         return eval(_compiled(one.source()), NAMES, named)
     except (AttributeError, ZeroDivisionError):
@@ -306,11 +306,11 @@ def _facts_of_one(value: Any) -> tuple[Any, ...]:
 
 
 def key_or_none(
-    op: OpOverload, values: Sequence[Any], columns: Sequence[Column] | None = None, known: Mapping[Column, Any] | None = None
+    op: OpOverload, values: Sequence[Any], guards: Sequence[Guard] | None = None, known: Mapping[Guard, Any] | None = None
 ) -> Any:
     """`key_of` where the call has a key; None where it holds a symbolic size, which has no hash, or a sparse tensor."""
     try:
-        key = key_of(op, values, columns, known)
+        key = key_of(op, values, guards, known)
         hash(key)
     except TypeError:
         return None
@@ -327,7 +327,7 @@ def program_arguments(op: OpOverload, values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(v for a, v in zip(arguments, values, strict=True) if a.holds_tensors or a.kind == "Generator")
 
 
-def key_source(op: OpOverload, columns: Sequence[Column], *, no_numbers: bool) -> str:
+def key_source(op: OpOverload, guards: Sequence[Guard], *, no_numbers: bool) -> str:
     """Python source of the inside of a key, in the order of `key_of`."""
     facts = facts_of(op)
     tensors = [argument for argument in facts.arguments if argument.holds_tensors]
@@ -338,7 +338,7 @@ def key_source(op: OpOverload, columns: Sequence[Column], *, no_numbers: bool) -
     else:
         parts.extend(f"{parameter_name(left)} is {parameter_name(right)}" for left, right in itertools.combinations(tensors, 2))
     parts.extend(f"_ambient{number}()" for number, _ in enumerate(ambient_of(op)))
-    parts.extend(one.source(no_numbers=no_numbers) for one in columns)
+    parts.extend(one.source(no_numbers=no_numbers) for one in guards)
     return "".join(f"{part}, " for part in parts)
 
 

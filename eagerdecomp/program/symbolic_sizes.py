@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Expression", "Sizes", "Traced", "Watch", "plain", "traced_in"]
+__all__ = ["Expression", "Sizes", "TrackedInt", "Watch", "plain", "traced_in"]
 
 #: operator -> (how Python spells it, what computes it)
 _OPERATORS: dict[str, tuple[str, Callable[..., Any]]] = {
@@ -110,7 +110,7 @@ class Watch(Protocol):
         """The rule went on knowing whether two leaves have one shape; False where that can't be said of leaves."""
 
 
-class Traced:
+class TrackedInt:
     """A number with the expression it came from. To Python it is an int or float, except that it is no instance of theirs."""
 
     __slots__ = ("expression", "value", "watch")
@@ -209,7 +209,9 @@ class Traced:
         return _computed("/", other, self)
 
     def __neg__(self) -> Any:
-        return Traced(Expression("negative", (self.expression,)), -self.value, self.watch) if self.watch.watching else -self.value
+        return (
+            TrackedInt(Expression("negative", (self.expression,)), -self.value, self.watch) if self.watch.watching else -self.value
+        )
 
     def __pos__(self) -> Any:
         return self
@@ -222,8 +224,8 @@ class Traced:
 
 
 def _by_value(compute: Callable[..., Any], *, reflected: bool = False) -> Callable[..., Any]:
-    def method(self: Traced, *others: Any) -> Any:
-        numbers = [self._plain(), *(other._plain() if type(other) is Traced else other for other in others)]
+    def method(self: TrackedInt, *others: Any) -> Any:
+        numbers = [self._plain(), *(other._plain() if type(other) is TrackedInt else other for other in others)]
         return compute(*(reversed(numbers) if reflected else numbers))
 
     return method
@@ -247,9 +249,9 @@ _UNARY: dict[str, Callable[..., Any]] = {
     "invert": operator.inv,
 }
 for _name, _compute in (_BINARY | _UNARY).items():
-    setattr(Traced, f"__{_name}__", _by_value(_compute))
+    setattr(TrackedInt, f"__{_name}__", _by_value(_compute))
 for _name, _compute in _BINARY.items():
-    setattr(Traced, f"__r{_name}__", _by_value(_compute, reflected=True))
+    setattr(TrackedInt, f"__r{_name}__", _by_value(_compute, reflected=True))
 
 
 _NEUTRAL = {"+": 0, "*": 1}
@@ -261,7 +263,7 @@ def _sides(left: Any, right: Any) -> tuple[Watch | None, Any, Any, Any, Any] | N
     values: list[Any] = []
     operands: list[Any] = []
     for side in (left, right):
-        if type(side) is Traced:
+        if type(side) is TrackedInt:
             values.append(side.value)
             # One of a recording that is over is a plain number.
             operands.append(side.expression if side.watch.watching else side.value)
@@ -287,7 +289,7 @@ def _computed(sign: str, left: Any, right: Any) -> Any:
             return right
         if type(other) is int and other == _NEUTRAL[sign]:
             return left
-    return Traced(Expression(sign, (one, other)), value, watch)
+    return TrackedInt(Expression(sign, (one, other)), value, watch)
 
 
 def _compared(sign: str, left: Any, right: Any) -> Any:
@@ -302,7 +304,7 @@ def _compared(sign: str, left: Any, right: Any) -> Any:
 
 
 class Sizes(tuple[Any, ...]):
-    """A tensor's shape, each size `Traced`; `leaf` stands for the tensor."""
+    """A tensor's shape, each size `TrackedInt`; `leaf` stands for the tensor."""
 
     leaf: Any
     watch: Watch
@@ -310,7 +312,7 @@ class Sizes(tuple[Any, ...]):
     @classmethod
     def of(cls, leaf: Any, shape: tuple[int, ...], watch: Watch) -> Sizes:
         """The shape of the tensor that `leaf` stands for."""
-        made = cls(Traced(Expression("size", (leaf, dim)), size, watch) for dim, size in enumerate(shape))
+        made = cls(TrackedInt(Expression("size", (leaf, dim)), size, watch) for dim, size in enumerate(shape))
         made.leaf, made.watch = leaf, watch
         return made
 
@@ -337,7 +339,7 @@ class Sizes(tuple[Any, ...]):
 
 def plain(value: Any) -> Any:
     """The nested value with plain numbers, and nobody told."""
-    if type(value) is Traced:
+    if type(value) is TrackedInt:
         return value.value
     if type(value) is list:
         return [plain(item) for item in value]
@@ -346,9 +348,9 @@ def plain(value: Any) -> Any:
     return value
 
 
-def traced_in(value: Any) -> Iterator[Traced]:
+def traced_in(value: Any) -> Iterator[TrackedInt]:
     """Every traced number of a nested value, in order."""
-    if type(value) is Traced:
+    if type(value) is TrackedInt:
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:

@@ -22,7 +22,7 @@ __all__ = [
     "IfRouted",
     "NoRoute",
     "Rule",
-    "first_answer",
+    "first_applicable",
     "index_rules",
     "make_rule",
     "place_of",
@@ -199,7 +199,7 @@ class IfRouted(Linkable):
             return None
 
 
-def first_answer(
+def first_applicable(
     op: OpOverload,
     rules: Iterable[Rule],
     apply: Callable[[Rule], Any],

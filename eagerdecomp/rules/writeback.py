@@ -26,7 +26,7 @@ __all__ = [
     "check_overlap",
     "check_result",
     "columns_in_blocks",
-    "counted",
+    "bump_versions",
     "expanded_dims",
     "functional_of",
     "inplace_by",
@@ -336,7 +336,7 @@ def _warn_resize(target: Tensor, result: Tensor) -> None:
 # -- what autograd is told ---------------------------------------------------------------------------------------------------------
 
 
-def counted(op: OpOverload, run: Callable[..., Any], *, direct: bool) -> Callable[..., Any]:
+def bump_versions(op: OpOverload, run: Callable[..., Any], *, direct: bool) -> Callable[..., Any]:
     """`run`, which counts what an op wrote where nobody above does: autograd counts the writes of most ops before a mode sees them,
     but those of others, made of several, by their parts, which here run below it.
 

@@ -12,7 +12,7 @@ from typing import Any
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.program.ir import Program
-from eagerdecomp.program.key import Column, key_labels, shown_fact
+from eagerdecomp.program.key import Guard, key_labels, shown_fact
 
 __all__ = ["CacheInfo", "OpPrograms", "ProgramCache", "shared_cache"]
 
@@ -36,17 +36,17 @@ class OpPrograms:
     """The programs of one op. Reads (`programs`) take no lock: a dict lookup is atomic; every change takes the cache's.
 
     Attributes:
-        columns: what its rules were seen to read of their arguments, in the order in which keys hold it; see `widen`.
+        guards: what its rules were seen to read of their arguments, in the order in which keys hold it; see `widen`.
         programs: key -> what runs the call; handlers hold this very dict.
         listings: key -> the program, for people.
     """
 
-    __slots__ = ("_churn", "_limit", "_lock", "_seen", "_vain", "_widened", "columns", "evictions", "listings", "programs")
+    __slots__ = ("_churn", "_limit", "_lock", "_seen", "_vain", "_widened", "evictions", "guards", "listings", "programs")
 
     def __init__(self, limit: int, lock: threading.RLock) -> None:
         self.programs: dict[Any, Callable[..., Any]] = {}
         self.listings: dict[Any, Any] = {}
-        self.columns: tuple[Column, ...] = ()
+        self.guards: tuple[Guard, ...] = ()
         self._widened = 0
         self.evictions = 0
         self._limit = limit
@@ -72,10 +72,10 @@ class OpPrograms:
             self._seen.append(mark)
             return False
 
-    def store(self, key: Any, run: Callable[..., Any], listing: Any, columns: tuple[Column, ...] | None = None) -> None:
-        """Keep a program; the oldest goes when the bound is reached. One under a key of other `columns` than the table's is not."""
+    def store(self, key: Any, run: Callable[..., Any], listing: Any, guards: tuple[Guard, ...] | None = None) -> None:
+        """Keep a program; the oldest goes when the bound is reached. One under a key of other `guards` than the table's is not."""
         with self._lock:
-            if columns is not None and columns != self.columns:
+            if guards is not None and guards != self.guards:
                 return  # another thread has widened the key meanwhile
             if key not in self.programs and len(self.programs) >= self._limit:
                 oldest = next(iter(self.programs))
@@ -85,26 +85,26 @@ class OpPrograms:
             self.programs[key] = run
             self.listings[key] = listing
 
-    def widen(self, columns: Iterable[Column], exact: tuple[Column, ...]) -> tuple[Column, ...]:
-        """All columns, now that a rule of the op has read these: the old ones and the new, or `exact`, those that tell all calls
-        apart, once that is less to read or new ones keep coming. Programs under other columns are dropped; handlers that hold
+    def widen(self, guards: Iterable[Guard], exact: tuple[Guard, ...]) -> tuple[Guard, ...]:
+        """All guards, now that a rule of the op has read these: the old ones and the new, or `exact`, those that tell all calls
+        apart, once that is less to read or new ones keep coming. Programs under other guards are dropped; handlers that hold
         their dict keep an empty one."""
         with self._lock:
-            wanted = dict.fromkeys((*self.columns, *columns))
+            wanted = dict.fromkeys((*self.guards, *guards))
             if self._widened >= _WIDENINGS or len(wanted) > 2 * len(exact) or wanted.keys() >= set(exact):
                 wanted = dict.fromkeys(exact)
-            if tuple(wanted) != self.columns:
-                self.columns = tuple(wanted)
+            if tuple(wanted) != self.guards:
+                self.guards = tuple(wanted)
                 self._widened += 1
                 self.programs.clear()
                 self.listings.clear()
                 self.programs = {}
-            return self.columns
+            return self.guards
 
-    def now(self) -> tuple[tuple[Column, ...], dict[Any, Callable[..., Any]]]:
-        """The columns and the programs that are kept under them, from one moment."""
+    def now(self) -> tuple[tuple[Guard, ...], dict[Any, Callable[..., Any]]]:
+        """The guards and the programs that are kept under them, from one moment."""
         with self._lock:
-            return self.columns, self.programs
+            return self.guards, self.programs
 
     def forget(self) -> None:
         """Drop every program and what was learnt of the op's calls."""
@@ -120,18 +120,18 @@ class OpPrograms:
         with self._lock:
             self._vain += 1
 
-    def replace(self, key: Any, run: Callable[..., Any], columns: tuple[Column, ...] | None = None) -> None:
+    def replace(self, key: Any, run: Callable[..., Any], guards: tuple[Guard, ...] | None = None) -> None:
         """Put a compiled function in the place of a recorded program, unless that was evicted meanwhile or keys were widened."""
         with self._lock:
-            if key in self.programs and (columns is None or columns == self.columns):
+            if key in self.programs and (guards is None or guards == self.guards):
                 self.programs[key] = run
 
     def why_missed(self, key: Any) -> str:
-        """Which facts of `key` differ from those of the other stored key that is nearest to it, each by its column."""
+        """Which facts of `key` differ from those of the other stored key that is nearest to it, each by its guard."""
         with self._lock:
             stored = [other for other in self.programs if other != key]
             listing = next((one for one in self.listings.values() if isinstance(one, Program)), None)
-            labels = key_labels(listing.op, self.columns) if listing is not None else ()
+            labels = key_labels(listing.op, self.guards) if listing is not None else ()
         if not stored:
             return "the first call of this op"
         nearest = max(stored, key=lambda other: sum(a == b for a, b in zip(key, other, strict=False)))

@@ -13,9 +13,9 @@ from eagerdecomp.program.codegen import generate
 from eagerdecomp.program.compile_hook import until_fused
 from eagerdecomp.program.constant_hoisting import hoist
 from eagerdecomp.program.ir import Program, check, evaluate
-from eagerdecomp.program.key import Column, exact_columns
+from eagerdecomp.program.key import Guard, exact_guards
 from eagerdecomp.program.passes import optimise
-from eagerdecomp.program.passes.reuse import has_writers, layouts_of, reuse
+from eagerdecomp.program.passes.buffer_reuse import has_writers, layouts_of, reuse
 from eagerdecomp.runtime.cache import OpPrograms
 
 __all__ = ["install_program"]
@@ -30,18 +30,18 @@ def install_program(
     program: Program,
     kernel_of: Callable[[OpOverload], Callable[..., Any]],
     backend: Backend | None = None,
-    columns: tuple[Column, ...] | None = None,
+    guards: tuple[Guard, ...] | None = None,
 ) -> None:
     """Store a program under its key: replayed call by call at first, compiled after `_HITS_BEFORE_CODEGEN` hits, and given to the
     backend's hook, if it has one, once it has been hit often. A program that is for tensors of one layout, since all facts are in
     its key, writes to dead temporaries where the backend's set has ops for that. What it makes of sizes alone is kept."""
     check(program)
     hits = 0
-    one_layout = columns is not None and set(exact_columns(program.op)) <= set(columns)
+    one_layout = guards is not None and set(exact_guards(program.op)) <= set(guards)
     always = functools.partial(_always_holds, backend.ops if backend is not None else OpSet())
 
     def put(run: Callable[..., Any]) -> None:
-        table.replace(key, run, columns)
+        table.replace(key, run, guards)
 
     def replay(*arguments: Any) -> Any:
         nonlocal hits
@@ -62,7 +62,7 @@ def install_program(
         put(compiled)
         return compiled(*arguments)
 
-    table.store(key, replay, program, columns)
+    table.store(key, replay, program, guards)
 
 
 def _always_holds(ops: OpSet, op: OpOverload) -> bool:

@@ -20,7 +20,7 @@ from eagerdecomp.ops.backend import Kernel
 from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.schema import arguments_of, call_of
 from eagerdecomp.program.handler_source import make_handler, make_linked_handler
-from eagerdecomp.program.key import Column
+from eagerdecomp.program.key import Guard
 from eagerdecomp.rules.link import may_decline
 from eagerdecomp.rules.rule import Bound, NoRoute, Rule
 from eagerdecomp.runtime.cache import OpPrograms
@@ -97,12 +97,12 @@ class _CachedProgram:
         self._on_miss = on_miss
         self._on_error = on_error
         self._called = False
-        self._columns: tuple[Column, ...] | None = None
+        self._guards: tuple[Guard, ...] | None = None
         self._newest: Handler = self._not_found
 
     def first(self, *args: Any, **kwargs: Any) -> Any:
         """Run a call by the newest handler."""
-        if self._columns is not None:
+        if self._guards is not None:
             return self._newest(*args, **kwargs)
         if self._called or self._table.programs:
             return self._generated()(*args, **kwargs)
@@ -110,15 +110,15 @@ class _CachedProgram:
         return self._on_miss(*arguments_of(self._op, args, kwargs))
 
     def _generated(self) -> Handler:
-        before, (columns, programs) = self._newest, self._table.now()
-        self._newest = make_handler(self._op, columns)(programs, self._not_found, self._on_error)
+        before, (guards, programs) = self._newest, self._table.now()
+        self._newest = make_handler(self._op, guards)(programs, self._not_found, self._on_error)
         if self._entry.run in (before, self.first):
             self._entry.run = self._newest
-        self._columns = columns
+        self._guards = guards
         return self._newest
 
     def _not_found(self, *values: Any) -> Any:
-        if self._columns == self._table.columns:
+        if self._guards == self._table.guards:
             return self._on_miss(*values)
         args, kwargs = call_of(self._op, values)
         return self._generated()(*args, **kwargs)

@@ -18,7 +18,7 @@ from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guar
 from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, writes_several
 from eagerdecomp.planner.planner import Planner
-from eagerdecomp.program.key import column_values, exact_columns, has_lazy_bits, key_or_none, program_arguments
+from eagerdecomp.program.key import exact_guards, guard_values, has_lazy_bits, key_or_none, program_arguments
 from eagerdecomp.rules.failed_routes import (
     eager_accepts,
     judge_kernel_error,
@@ -28,7 +28,7 @@ from eagerdecomp.rules.failed_routes import (
     reason_of_failure,
 )
 from eagerdecomp.rules.result_checks import held
-from eagerdecomp.rules.rule import NoRoute, Rule, first_answer
+from eagerdecomp.rules.rule import NoRoute, Rule, first_applicable
 from eagerdecomp.runtime.cache import OpPrograms
 from eagerdecomp.runtime.compiler import install_program
 from eagerdecomp.runtime.entry import Entry, Handler
@@ -62,10 +62,10 @@ class ColdPath:
         Args:
             values: all arguments in schema order.
         """
-        columns, programs = table.now()
+        guards, programs = table.now()
         sees_bits = lazy_bits_seen_by_kernels(op) and has_lazy_bits(values)
         if programs and not sees_bits:
-            found = programs.get(key_or_none(op, values, columns))
+            found = programs.get(key_or_none(op, values, guards))
             if found is not None:
                 return found(*program_arguments(op, values))
         key = None if sees_bits else key_or_none(op, values)
@@ -73,7 +73,7 @@ class ColdPath:
         args, kwargs = call_of(op, values)
         if why:
             return self.run_unrecorded(op, rules, entry, args, kwargs, why)
-        known = column_values(op, values, columns)
+        known = guard_values(op, values, guards)
         recorder = self._recorder(op, values)
         result = self._recorded_run(recorder, rules, args, kwargs)
         recording = recorder.recording(result)
@@ -81,13 +81,13 @@ class ColdPath:
             entry.count_bypass(recording.why_not)
             table.recorded_in_vain()
             return result
-        offsets = recording.reads_offsets or (recording.columns is None and self._planner.has_user_rules)
-        exact = exact_columns(op, offsets=offsets)
-        columns = table.widen(exact if recording.columns is None or offsets else recording.columns, exact)
-        key = key_or_none(op, values, columns, {**known, **(recording.columns or {})})
+        offsets = recording.reads_offsets or (recording.guards is None and self._planner.has_user_rules)
+        exact = exact_guards(op, offsets=offsets)
+        guards = table.widen(exact if recording.guards is None or offsets else recording.guards, exact)
+        key = key_or_none(op, values, guards, {**known, **(recording.guards or {})})
         if key is not None:
             entry.count_miss(table, key)
-            install_program(table, key, recording.program, self._kernel_of, self._planner.backend, columns)
+            install_program(table, key, recording.program, self._kernel_of, self._planner.backend, guards)
         return result
 
     def _why_not_recorded(self, entry: Entry, table: OpPrograms, key: Any, values: Sequence[Any], *, sees_bits: bool) -> str:
@@ -158,7 +158,7 @@ class ColdPath:
         conjugate, negative, zero = lazy_bit_guards()
         try:
             with without_torch_function(), conjugate, negative, zero:
-                return chain.whole(lambda: first_answer(op, rules, apply, failed=failed))
+                return chain.whole(lambda: first_applicable(op, rules, apply, failed=failed))
         finally:
             if not chain:
                 written.clear()

@@ -21,7 +21,7 @@ from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.compile_hook import meet
 from eagerdecomp.rules.compute import told
 from eagerdecomp.rules.rule import Call, NoRoute, Rule
-from eagerdecomp.rules.writeback import counted
+from eagerdecomp.rules.writeback import bump_versions
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.collectives import Callbacks
 from eagerdecomp.runtime.entry import Entry, Handler
@@ -111,7 +111,7 @@ class Runtime:
         op, device = entry.op, self.planner.backend.device_type
         if of_user:
             yield lambda run: taking_numbers(run, self._number_places(op), self._scalar_tensor)
-            yield lambda run: counted(op, run, direct=entry.direct)
+            yield lambda run: bump_versions(op, run, direct=entry.direct)
         else:
             if entry.direct:
                 yield lambda run: judging_errors(op, run)
@@ -287,7 +287,7 @@ def _noting(bound: set[OpOverload], linked: Call) -> Call:
 def _natively_in_data_loading(entry: Entry, handler: Handler) -> Handler:
     """The handler of a random op outside the set: torch's kernel for calls on the CPU that data loading code makes."""
     op = entry.op
-    kernel = counted(op, drawing_in_turn(builtin(op)), direct=True)
+    kernel = bump_versions(op, drawing_in_turn(builtin(op)), direct=True)
 
     def chosen(*args: Any, **kwargs: Any) -> Any:
         device = kwargs.get("device")

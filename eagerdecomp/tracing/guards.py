@@ -2,10 +2,10 @@
 
 A rule is a function of what it reads: a call for which every question gets the same answer takes the same way through it, and makes
 the same kernel calls. `Reads` stands under a recording and hears each question that Python code asks of a tensor. A fact of an
-argument becomes a column of the key (`key`); of what a kernel made, the facts of the arguments that it follows from. Where nobody
+argument becomes a guard of the key (`key`); of what a kernel made, the facts of the arguments that it follows from. Where nobody
 can hear what is read (C++ that composes operators, a question not known here) every fact of every argument counts as read.
 
-A rule of the library's own gets sizes as `sizes.Traced`: those that only end up in arguments of kernels are in no key at all.
+A rule of the library's own gets sizes as `sizes.TrackedInt`: those that only end up in arguments of kernels are in no key at all.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.ops.traits import traits_of
 from eagerdecomp.program.ir import KernelCall, Slot
-from eagerdecomp.program.key import Column, column, parameter_name, reading, whole_facts
-from eagerdecomp.program.symbolic_sizes import Expression, Sizes, Traced, plain, traced_in
+from eagerdecomp.program.key import Guard, guard, parameter_name, reading, whole_facts
+from eagerdecomp.program.symbolic_sizes import Expression, Sizes, TrackedInt, plain, traced_in
 from eagerdecomp.rules.rule import NoRoute
 
 __all__ = ["Reads", "Under", "Values"]
@@ -64,7 +64,7 @@ _UNKEYED = frozenset(
     }
 )
 
-_COLUMNS = {
+_GUARDS = {
     "shape": "{}.shape",
     "numel": "{}.numel()",
     "rank": "{}.dim()",
@@ -123,14 +123,14 @@ class Reads(TorchFunctionMode):
         values: shared with the recorder.
 
     Attributes:
-        columns: what was read, each column with its value for this call.
+        guards: what was read, each guard with its value for this call.
         everything: whether every fact counts as read, and `why_everything`.
         unkeyed: what a user's rule asked that no key can hold; "" where there was no such question.
     """
 
     def __init__(self, op: OpOverload, arguments: Sequence[Any], values: Values) -> None:
         super().__init__()
-        self.columns: dict[Column, Any] = {}
+        self.guards: dict[Guard, Any] = {}
         self.everything = False
         self.why_everything = ""
         self.unkeyed = ""
@@ -148,7 +148,7 @@ class Reads(TorchFunctionMode):
         # Of empty tensors a recording proves little: what it would do with their memory is never done.
         if any(not tensor.numel() for _, tensor in self._tensors.values()):
             for position, tensor in self._tensors.values():
-                self.columns[reading(op, position, "{}.numel() == 0")] = not tensor.numel()
+                self.guards[reading(op, position, "{}.numel() == 0")] = not tensor.numel()
 
     def under(self, *, sized: bool, of_user: bool = False) -> Under:
         """While a rule runs: hear it, and hand it sizes that remember where they came from if it can take them."""
@@ -193,16 +193,16 @@ class Reads(TorchFunctionMode):
             assert position is not None
             ranks.append((position, dim))
         text = expression.text(names.__getitem__)
-        self.columns[column(self._op, positions, text, ranks=tuple(dict.fromkeys(ranks)))] = value
+        self.guards[guard(self._op, positions, text, ranks=tuple(dict.fromkeys(ranks)))] = value
 
     def same_shape(self, one: Any, other: Any, answer: bool) -> bool:
-        """Whether two tensors have one shape, as one column; not for what kernels made."""
+        """Whether two tensors have one shape, as one guard; not for what kernels made."""
         positions = self._position(one), self._position(other)
         left, right = positions
         if left is None or right is None:
             return self.everything
         names = _name(self._op, left), _name(self._op, right)
-        self.columns[column(self._op, (left, right), f"{names[0]}.shape == {names[1]}.shape")] = answer
+        self.guards[guard(self._op, (left, right), f"{names[0]}.shape == {names[1]}.shape")] = answer
         return True
 
     def _position(self, leaf: Any) -> int | None:
@@ -257,7 +257,7 @@ class Reads(TorchFunctionMode):
         return answer
 
     def _note(self, fact: str, position: int, tensor: Tensor, value: Any) -> None:
-        self.columns[reading(self._op, position, _COLUMNS[fact])] = value
+        self.guards[reading(self._op, position, _GUARDS[fact])] = value
 
     def _size(self, fact: str, tensor: Tensor, answer: Any, dims: list[Any]) -> Any:
         known, leaf = self._tensors.get(id(tensor)), self._values.slots.get(id(tensor))
@@ -270,7 +270,7 @@ class Reads(TorchFunctionMode):
                 self._note(fact, *known, tensor.shape if fact == "shape" else answer)
             return answer
         if fact == "numel":
-            return Traced(Expression("numel", (leaf,)), answer, self)
+            return TrackedInt(Expression("numel", (leaf,)), answer, self)
         if known is None:
             self._derived("rank", tensor)
         else:

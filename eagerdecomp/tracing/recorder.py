@@ -19,11 +19,11 @@ from eagerdecomp.ops.schema import facts_of, reads_data, tensors_in
 from eagerdecomp.ops.traits import traits_of
 from eagerdecomp.planner.planner import Decision
 from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
-from eagerdecomp.program.key import Column
-from eagerdecomp.program.symbolic_sizes import Traced, plain
+from eagerdecomp.program.key import Guard
+from eagerdecomp.program.symbolic_sizes import TrackedInt, plain
 from eagerdecomp.rules.failed_routes import judge_kernel_error, make_final, reason_of_failure
 from eagerdecomp.rules.result_checks import expected_of, held
-from eagerdecomp.rules.rule import NoRoute, Rule, first_answer
+from eagerdecomp.rules.rule import NoRoute, Rule, first_applicable
 from eagerdecomp.tracing.guards import Reads, Values
 from eagerdecomp.tracing.recursion import Chain
 
@@ -45,13 +45,13 @@ class Recording:
     Attributes:
         program: the kernel calls.
         why_not: why there is no program.
-        columns: the facts that were read, as columns of a key, with their values; None where every fact counts as read.
+        guards: the facts that were read, as guards of a key, with their values; None where every fact counts as read.
         reads_offsets: whether storage offsets do too.
     """
 
     program: Program | None
     why_not: str = ""
-    columns: Mapping[Column, Any] | None = None
+    guards: Mapping[Guard, Any] | None = None
     reads_offsets: bool = False
 
 
@@ -125,8 +125,8 @@ class Recorder(DispatchMode):
             return Recording(None, self._why_not)
         program = Program(self._op, self._parameters, tuple(self._constants), tuple(self._calls), encoded)
         heard = self._reads is not None and not self._reads.everything
-        columns = dict(self._reads.columns) if self._reads is not None and heard else None
-        return Recording(program, columns=columns, reads_offsets=offsets)
+        guards = dict(self._reads.guards) if self._reads is not None and heard else None
+        return Recording(program, guards=guards, reads_offsets=offsets)
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -193,7 +193,7 @@ class Recorder(DispatchMode):
         def failed(rule: Rule, error: Exception) -> str:
             return self._failed(rule, args, kwargs, calls, error)
 
-        return first_answer(op, rules, lambda rule: self._apply(rule, args, kwargs), undo, failed)
+        return first_applicable(op, rules, lambda rule: self._apply(rule, args, kwargs), undo, failed)
 
     def _failed(self, rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], start: int, error: Exception) -> str:
         """Why an error that a rule raised is a failed route; "" where it propagates: an error of a user's rule, one that may follow
@@ -376,7 +376,7 @@ class Recorder(DispatchMode):
             return self._shared.slots.get(id(value)) or self._constant(value)
         if value is None or type(value) in _LITERALS:
             return value
-        if type(value) is Traced:
+        if type(value) is TrackedInt:
             # One that a rule kept from an earlier recording is a plain number.
             live = self._reads is not None and value.watch is self._reads and not self._reads.everything
             return value.expression if live else value.value
@@ -409,7 +409,7 @@ def _memory_of(value: Any) -> int:
 
 def _numbers(value: Any) -> Iterator[Any]:
     """Every int and float of nested arguments, in order, keyword arguments by name."""
-    if type(value) is Traced or type(value) in (int, float):
+    if type(value) is TrackedInt or type(value) in (int, float):
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:

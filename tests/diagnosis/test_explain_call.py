@@ -15,7 +15,7 @@ import eagerdecomp as ed
 from eagerdecomp.cli.main import main
 from eagerdecomp.diagnosis.explain_call import conditions
 from eagerdecomp.ops.call_text import parse_call
-from eagerdecomp.program.key import Column, key_labels, key_of
+from eagerdecomp.program.key import Guard, key_labels, key_of
 
 aten = torch.ops.aten
 CORE, PRIMS = ed.core_aten(), ed.prims()
@@ -77,14 +77,14 @@ def test_a_linked_rule_keeps_no_program_and_a_recorded_one_says_what_must_hold()
 
 
 def test_comparisons_hold_as_they_came_out() -> None:
-    columns = {
-        Column("(self.shape[1] == 1)"): False,
-        Column("(self.numel() != 0)"): True,
-        Column("self.is_contiguous()"): True,
-        Column("self.shape"): torch.Size([2, 3]),
-        Column("self.shape[7]"): None,
+    guards = {
+        Guard("(self.shape[1] == 1)"): False,
+        Guard("(self.numel() != 0)"): True,
+        Guard("self.is_contiguous()"): True,
+        Guard("self.shape"): torch.Size([2, 3]),
+        Guard("self.shape[7]"): None,
     }
-    told = conditions(aten.elu.default, [torch.ones(2, 3), 1.0, 1, 1], columns)
+    told = conditions(aten.elu.default, [torch.ones(2, 3), 1.0, 1, 1], guards)
     scalars = ["alpha == 1.0", "scale == 1", "input_scale == 1"]
     facts = ["not (self.shape[1] == 1)", "self.numel() != 0", "self.is_contiguous()", "self.shape == (2, 3)"]
     assert told == scalars + facts
@@ -199,7 +199,7 @@ def test_the_overload_is_the_one_that_the_arguments_choose() -> None:
 # -- a live mode -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_mode_names_the_column_of_the_fact_that_was_new() -> None:
+def test_a_mode_names_the_guard_of_the_fact_that_was_new() -> None:
     with ed.EagerDecompMode(CORE, cache=ed.ProgramCache(), rules=[by_shape]) as mode:
         assert mode.explain(OPAQUE).counts == "not called yet"
         OPAQUE(torch.ones(3))
@@ -222,11 +222,11 @@ def test_a_mode_names_the_column_of_the_fact_that_was_new() -> None:
     ],
 )
 def test_a_key_has_as_many_labels_as_parts(op: Any, values: Any) -> None:
-    from eagerdecomp.program.key import exact_columns
+    from eagerdecomp.program.key import exact_guards
 
-    columns = exact_columns(op, offsets=True)
-    labels = key_labels(op, columns)
-    key = key_of(op, values, columns)
+    guards = exact_guards(op, offsets=True)
+    labels = key_labels(op, guards)
+    key = key_of(op, values, guards)
     assert len(labels) == len(key)
     assert dict(zip(labels, key, strict=True))["get_default_dtype"] is torch.float32
     if op is aten.gelu_backward.default:

@@ -127,7 +127,7 @@ def test_a_child_finds_free_what_a_thread_of_the_parent_held(name: str) -> None:
 
 
 WATCHING: dict[str, Callable[[], Any]] = {
-    "blame": lambda: blaming.Blaming(CORE)._lock,
+    "blame": lambda: blaming.BlameMode(CORE)._lock,
     "compare": lambda: comparing.Comparing("native", CORE)._lock,
     "verify": lambda: ed.EagerDecompMode(CORE, verify="cpu")._verifying._lock,  # type: ignore[union-attr]
     "notes of a recording": lambda: recording._Notes(1)._lock,

@@ -17,7 +17,7 @@ import eagerdecomp as ed
 from eagerdecomp._torch.tensors import lazy_bits_seen_by_kernels
 from eagerdecomp.ops.schema import call_of, facts_of
 from eagerdecomp.program.handler_source import make_handler, make_linked_handler
-from eagerdecomp.program.key import column_values, exact_columns, key_of, program_arguments
+from eagerdecomp.program.key import exact_guards, guard_values, key_of, program_arguments
 
 aten = torch.ops.aten
 
@@ -39,7 +39,7 @@ class Asked(dict[Any, Any]):
 def handled(op: Any, values: Sequence[Any], *, offsets: bool = False) -> tuple[Any, tuple[Any, ...]]:
     """The key that the fast handler asks for, and what it hands to `cold`."""
     asked = Asked()
-    handler = make_handler(op, exact_columns(op, offsets=offsets))(asked, lambda *given: given, None)
+    handler = make_handler(op, exact_guards(op, offsets=offsets))(asked, lambda *given: given, None)
     args, kwargs = call_of(op, values)
     return asked, handler(*args, **kwargs)
 
@@ -145,9 +145,9 @@ def test_the_handler_reads_the_key_that_key_of_gives_and_hands_on_every_argument
 ) -> None:
     values = [data.draw(strategy) for strategy in CALLS[op]]
     asked, given_on = handled(op, values, offsets=offsets)
-    columns = exact_columns(op, offsets=offsets)
-    assert same(asked.key, key_of(op, values, columns))
-    assert same(key_of(op, values, columns, column_values(op, values, ())), asked.key)
+    guards = exact_guards(op, offsets=offsets)
+    assert same(asked.key, key_of(op, values, guards))
+    assert same(key_of(op, values, guards, guard_values(op, values, ())), asked.key)
     assert offsets or same(asked.key, key_of(op, values))
     assert len(given_on) == len(values)
     assert all(one is other or same(one, other) for one, other in zip(given_on, values, strict=True))
@@ -259,7 +259,7 @@ def test_offsets_are_read_only_where_asked_for() -> None:
         (aten.clamp.Tensor, [first, None, None], [second, None, None]),
     ):
         assert key_of(op, one) == key_of(op, other)
-        assert key_of(op, one, columns := exact_columns(op, offsets=True)) != key_of(op, other, columns)
+        assert key_of(op, one, guards := exact_guards(op, offsets=True)) != key_of(op, other, guards)
         assert handled(op, one, offsets=True)[0].key != handled(op, other, offsets=True)[0].key
 
 
@@ -379,14 +379,14 @@ def test_a_program_is_found_by_key_and_given_tensors_and_generators_alone() -> N
     ):
         programs: dict[Any, Any] = {key_of(op, values): lambda *given: given}
         args, kwargs = call_of(op, values)
-        got = make_handler(op, exact_columns(op))(programs, lambda *given: pytest.fail("went cold"), None)(*args, **kwargs)
+        got = make_handler(op, exact_guards(op))(programs, lambda *given: pytest.fail("went cold"), None)(*args, **kwargs)
         assert all(one is other or one == other for one, other in zip(got, taken, strict=True))
         assert all(one is other or one == other for one, other in zip(program_arguments(op, values), taken, strict=True))
 
 
 def test_a_program_stored_later_is_found_by_the_same_handler() -> None:
     programs: dict[Any, Any] = {}
-    handler = make_handler(aten.silu.default, exact_columns(aten.silu.default))(programs, lambda *given: "cold", None)
+    handler = make_handler(aten.silu.default, exact_guards(aten.silu.default))(programs, lambda *given: "cold", None)
     assert handler(X) == "cold"
     programs[key_of(aten.silu.default, [X])] = lambda x: "program"
     assert handler(X) == "program"
@@ -399,7 +399,7 @@ def test_an_error_raised_when_cold_carries_no_trace_of_the_lookup(kind: type[Exc
         raise kind("mine")
 
     with pytest.raises(kind, match="mine") as caught:
-        make_handler(aten.silu.default, exact_columns(aten.silu.default))({}, cold, None)(X)
+        make_handler(aten.silu.default, exact_guards(aten.silu.default))({}, cold, None)(X)
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
 
@@ -409,7 +409,7 @@ def test_an_error_of_a_program_is_raised_and_never_taken_for_a_miss(kind: type[E
     def program(*given: Any) -> Any:
         raise kind("mine")
 
-    handler = make_handler(aten.silu.default, exact_columns(aten.silu.default))(
+    handler = make_handler(aten.silu.default, exact_guards(aten.silu.default))(
         {key_of(aten.silu.default, [X]): program}, lambda *given: pytest.fail("went cold"), None
     )
     with pytest.raises(kind, match="mine"):
@@ -421,7 +421,7 @@ def test_an_error_of_a_program_goes_to_on_error_with_the_call() -> None:
         raise ValueError("mine")
 
     op = aten.add.Tensor
-    handler = make_handler(op, exact_columns(op))({key_of(op, [X, X, 2]): program}, pytest.fail, lambda *given: given)
+    handler = make_handler(op, exact_guards(op))({key_of(op, [X, X, 2]): program}, pytest.fail, lambda *given: given)
     error, args, kwargs = handler(X, X, alpha=2)
     assert isinstance(error, ValueError)
     assert [args[0] is X, args[1] is X, len(args), kwargs] == [True, True, 2, {"alpha": 2}]

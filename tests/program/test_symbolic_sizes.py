@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagerdecomp.program.symbolic_sizes import Expression, Sizes, Traced, plain, traced_in
+from eagerdecomp.program.symbolic_sizes import Expression, Sizes, TrackedInt, plain, traced_in
 
 
 class Told:
@@ -69,7 +69,7 @@ def test_arithmetic_is_pythons_and_stays_an_expression(steps: list[tuple[Callabl
                 step(other, size) if reflected else step(size, other)
             return
         size = step(other, size) if reflected else step(size, other)
-    assert type(size) is Traced
+    assert type(size) is TrackedInt
     assert (type(size.value), size.value) == (type(number), number)
     assert size.expression.is_integer >= isinstance(number, int)
     assert value_of(size.expression) == number

@@ -10,7 +10,7 @@ import torch
 
 import eagerdecomp as ed
 from eagerdecomp.rules.link import Linkable
-from eagerdecomp.rules.rule import NoRoute, Rule, first_answer, index_rules, make_rule, register_decomposition
+from eagerdecomp.rules.rule import NoRoute, Rule, first_applicable, index_rules, make_rule, register_decomposition
 
 aten = torch.ops.aten
 
@@ -153,7 +153,7 @@ def test_the_first_rule_that_covers_the_call_answers_and_no_later_one_runs() -> 
         return apply(rule)
 
     rules = rules_answering(NotImplemented, None, "late")
-    assert first_answer(aten.silu.default, rules, noted) is None
+    assert first_applicable(aten.silu.default, rules, noted) is None
     assert ran == rules[:2]
 
 
@@ -164,7 +164,7 @@ def test_what_a_rule_left_is_undone_before_the_next_runs() -> None:
         events.append("ran")
         return apply(rule)
 
-    first_answer(
+    first_applicable(
         aten.silu.default,
         rules_answering(NotImplemented, NoRoute(aten.sin.default), "answer"),
         noted,
@@ -178,7 +178,7 @@ def test_without_an_answer_every_attempt_is_kept_with_its_reason() -> None:
     rules = rules_answering(NotImplemented, inner)
     undone: list[int] = []
     with pytest.raises(NoRoute) as caught:
-        first_answer(aten.silu.default, rules, apply, undo=lambda: undone.append(1))
+        first_applicable(aten.silu.default, rules, apply, undo=lambda: undone.append(1))
     assert caught.value.op is aten.silu.default
     assert caught.value.attempts == ((rules[0], "does not cover this call", None), (rules[1], "", inner))
     assert undone == [1, 1]
@@ -186,14 +186,14 @@ def test_without_an_answer_every_attempt_is_kept_with_its_reason() -> None:
 
 def test_no_rules_at_all_is_no_route_without_attempts() -> None:
     with pytest.raises(NoRoute) as caught:
-        first_answer(aten.silu.default, [], apply)
+        first_applicable(aten.silu.default, [], apply)
     assert caught.value.attempts == ()
 
 
 def test_an_error_of_a_rule_is_the_users_and_no_other_rule_is_tried() -> None:
     rules = rules_answering(ValueError("mine"), "late")
     with pytest.raises(ValueError, match="mine"):
-        first_answer(aten.silu.default, rules, apply)
+        first_applicable(aten.silu.default, rules, apply)
 
 
 @pytest.mark.parametrize("fn", [lambda: None, lambda x, y, z: x, lambda x, *, y: x])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from opaque import OPAQUE, by_shape
 
 import eagerdecomp as ed
-from eagerdecomp.program.key import Column, key_of
+from eagerdecomp.program.key import Guard, key_of
 from eagerdecomp.runtime import cache as cache_module
 from eagerdecomp.runtime.cache import CacheInfo, OpPrograms, ProgramCache, shared_cache
 
@@ -157,9 +157,9 @@ def test_several_changed_facts_are_all_named() -> None:
     assert programs.why_missed((1, 5, 6)) == "2 became 5; 3 became 6"
 
 
-# -- columns ------------------------------------------------------------------------------------------------------------------
+# -- guards ------------------------------------------------------------------------------------------------------------------
 
-A, B, C, D, E, F, G = (Column(text) for text in "abcdefg")
+A, B, C, D, E, F, G = (Guard(text) for text in "abcdefg")
 
 
 def test_reading_more_forgets_programs_that_did_not_and_leaves_old_handlers_an_empty_table() -> None:
@@ -183,21 +183,21 @@ def test_reading_what_was_read_before_forgets_nothing() -> None:
 
 def test_all_facts_are_read_once_new_ones_keep_coming_or_there_are_more_of_them() -> None:
     programs = table()
-    many = tuple(Column(str(number)) for number in range(30))
+    many = tuple(Guard(str(number)) for number in range(30))
     for one in many[:8]:
         programs.widen([one], (*many[20:], E))
-    assert programs.columns == many[:8]
+    assert programs.guards == many[:8]
     assert programs.widen([G], (*many[20:], E)) == (*many[20:], E)
     assert programs.widen([A], (*many[20:], E)) == (*many[20:], E)
     assert table().widen([A, B, C, F, G], (D, E)) == (D, E)
     assert table().widen([A, D, E], (D, E)) == (D, E)
 
 
-def test_a_program_under_columns_that_are_the_tables_no_more_is_not_kept() -> None:
+def test_a_program_under_guards_that_are_the_tables_no_more_is_not_kept() -> None:
     programs = table()
-    columns = programs.widen([A], (D, E))
+    guards = programs.widen([A], (D, E))
     programs.widen([B], (D, E))
-    programs.store("a", runs("a"), "a", columns)
+    programs.store("a", runs("a"), "a", guards)
     assert programs.programs == programs.listings == {}
 
 

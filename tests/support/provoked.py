@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import linecache
@@ -27,6 +28,8 @@ from eagerdecomp.conformance.manifest import parse_manifest, read_manifest
 from eagerdecomp.conformance.results import Report
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.program.ir import KernelCall, Program, Slot, check
+from eagerdecomp.rules.link import link
+from eagerdecomp.rules.rule import rule
 
 __all__ = ["Heard", "provoke", "told"]
 
@@ -34,6 +37,7 @@ aten = torch.ops.aten
 core = ed.core_aten
 silu = torch.nn.functional.silu
 x = torch.ones(2)
+KERNEL = functools.partial(aten.exp.default)
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ def _command(line: str, **files: str) -> None:
 #: What provocations call by these names.
 _LIBRARY = {
     one.__name__: one
-    for one in (KernelCall, Program, Report, Slot, check, parse_call, parse_manifest, read_manifest, run_conformance)
+    for one in (KernelCall, Program, Report, Slot, check, link, parse_call, parse_manifest, read_manifest, rule, run_conformance)
 }
 
 
@@ -178,6 +182,9 @@ def two(x: Any) -> Any:
 
 
 _text('ed.register_decomposition("aten.hypot")(lambda x, y: x)')
+_text("for _ in range(2): rule(aten.hypot.default)(silu)")
+_text("link(lambda x: aten.mul(x, x), lambda op: op)")
+_text("link(KERNEL, lambda op: op)")
 _text('ed.register_decomposition("aten.hypot.default")(3)')
 _text('ed.register_decomposition("aten.hypot.default")(lambda x: x)')
 _text("ed.EagerDecompMode(core(), rules=[none, shorter])")

@@ -42,11 +42,11 @@ def heard(fn: Callable[..., Any], *args: Any, op: Any = OP, source: str = "own")
     return recorder.recording(result), result
 
 
-def columns(fn: Callable[..., Any], *args: Any, **options: Any) -> dict[str, Any] | None:
+def guards(fn: Callable[..., Any], *args: Any, **options: Any) -> dict[str, Any] | None:
     """What was read, by text; None where everything counts as read."""
     recording, _ = heard(fn, *args, **options)
     assert recording.program is not None, recording.why_not
-    return None if recording.columns is None else {one.text: value for one, value in recording.columns.items()}
+    return None if recording.guards is None else {one.text: value for one, value in recording.guards.items()}
 
 
 def literals(fn: Callable[..., Any], *args: Any, **options: Any) -> list[Any]:
@@ -93,16 +93,16 @@ def asks(question: Callable[[Tensor], Any]) -> Callable[..., Any]:
         (lambda x: x.stride(0), {"self.shape": (2, 3), "self.stride()": (3, 1)}),
     ],
 )
-def test_a_question_becomes_a_column(question: Callable[[Tensor], Any], read: dict[str, Any]) -> None:
-    assert columns(asks(question), X, Y) == read
+def test_a_question_becomes_a_guard(question: Callable[[Tensor], Any], read: dict[str, Any]) -> None:
+    assert guards(asks(question), X, Y) == read
 
 
-def test_shapes_of_two_arguments_are_compared_in_one_column() -> None:
+def test_shapes_of_two_arguments_are_compared_in_one_guard() -> None:
     def rule(self: Tensor, other: Tensor) -> Tensor:
         return aten.add.Tensor(self, other) if self.shape == other.shape else aten.mul.Tensor(self, other)  # type: ignore[no-any-return]
 
-    assert columns(rule, X, Y) == {"self.dim()": 2, "other.dim()": 2, "self.shape == other.shape": True}
-    assert columns(rule, X, Y[0]) == {"self.dim()": 2, "other.dim()": 1, "self.shape == other.shape": False}
+    assert guards(rule, X, Y) == {"self.dim()": 2, "other.dim()": 2, "self.shape == other.shape": True}
+    assert guards(rule, X, Y[0]) == {"self.dim()": 2, "other.dim()": 1, "self.shape == other.shape": False}
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_shapes_of_two_arguments_are_compared_in_one_column() -> None:
     ids=["address", "storage", "base", "graph"],
 )
 def test_a_question_not_known_reads_everything(question: Callable[[Tensor], Any]) -> None:
-    assert columns(asks(question), X, Y) is None
+    assert guards(asks(question), X, Y) is None
 
 
 def test_empty_arguments_are_told_from_others() -> None:
-    assert columns(asks(lambda x: None), X[:0], Y[:1]) == {"self.numel() == 0": True, "other.numel() == 0": False}
+    assert guards(asks(lambda x: None), X[:0], Y[:1]) == {"self.numel() == 0": True, "other.numel() == 0": False}
 
 
 def test_an_empty_call_costs_an_op_no_generality() -> None:
@@ -144,7 +144,7 @@ def test_lists_of_tensors_read_everything() -> None:
     def cat(tensors: list[Tensor], dim: int = 0) -> Tensor:
         return aten.add.Tensor(*tensors)  # type: ignore[no-any-return]
 
-    assert columns(cat, [X, Y], op=aten.cat.default) is None
+    assert guards(cat, [X, Y], op=aten.cat.default) is None
 
 
 # -- facts of what kernels made ---------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ TYPES = {"self.dtype": torch.float32, "self.dim()": 2, "other.dtype": torch.floa
     ],
 )
 def test_what_kernels_made_follows_from_facts_of_the_arguments(question: Any, read: dict[str, Any] | None) -> None:
-    assert columns(asks_a_sum(question), X, Y) == read
+    assert guards(asks_a_sum(question), X, Y) == read
 
 
 def test_a_rank_that_sizes_decide_reads_everything() -> None:
@@ -185,7 +185,7 @@ def test_a_rank_that_sizes_decide_reads_everything() -> None:
         made = aten.squeeze.dims(aten.add.Tensor(self, other), [0])
         return aten.view.default(made, [-1] + [1] * made.dim())  # type: ignore[no-any-return]
 
-    assert columns(rule, X, Y) is None
+    assert guards(rule, X, Y) is None
 
 
 # -- functions that are called -----------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_functions_that_are_one_op_read_nothing_else(call: Callable[..., Any]) -
     def rule(self: Tensor, other: Tensor) -> Tensor:
         return aten.exp.default(call(self, other))  # type: ignore[no-any-return]
 
-    read = columns(rule, X, Y)
+    read = guards(rule, X, Y)
     assert read is not None
     assert not any("shape" in text or "stride" in text for text in read)
 
@@ -219,19 +219,19 @@ def test_compositions_in_cpp_read_everything(call: Callable[..., Any]) -> None:
     def rule(self: Tensor, other: Tensor) -> Tensor:
         return aten.exp.default(call(self, other))  # type: ignore[no-any-return]
 
-    assert columns(rule, X, Y) is None
+    assert guards(rule, X, Y) is None
 
 
 # -- sizes in programs --------------------------------------------------------------------------------------------------------
 
 
 def flat(self: Tensor, other: Tensor) -> Tensor:
-    rows, columns_ = self.shape
-    return aten.view.default(self, [rows * columns_])  # type: ignore[no-any-return]
+    rows, guards_ = self.shape
+    return aten.view.default(self, [rows * guards_])  # type: ignore[no-any-return]
 
 
 def test_sizes_that_kernels_are_given_are_no_facts() -> None:
-    assert columns(flat, X, Y) == {"self.dim()": 2}
+    assert guards(flat, X, Y) == {"self.dim()": 2}
     (size,) = literals(flat, X, Y)[0]
     assert isinstance(size, Expression)
     assert repr(size) == "(%0.shape[0] * %0.shape[1])"
@@ -269,7 +269,7 @@ def test_rules_of_torchs_get_plain_numbers_and_their_shapes_are_read_whole() -> 
         seen.append(self.shape[0])
         return aten.add.Tensor(self, other)  # type: ignore[no-any-return]
 
-    assert columns(rule, X, Y, source="core") == {"self.shape": (2, 3)}
+    assert guards(rule, X, Y, source="core") == {"self.shape": (2, 3)}
     assert type(seen[0]) is int
 
 
@@ -282,7 +282,7 @@ def test_sizes_are_plain_numbers_to_every_rule_once_everything_is_read(op: Any) 
 
     recording, result = heard(rule, X, Y)
     assert recording.program is not None
-    assert recording.columns is None
+    assert recording.guards is None
     assert_same(result, op(X.clone(), 2))
 
 
@@ -350,7 +350,7 @@ def test_a_rule_that_resizes_an_argument_is_recorded_by_every_fact() -> None:
         aten.copy_.default(self, other)
         return self
 
-    assert columns(rule, torch.ones(2), torch.ones(3)) is None
+    assert guards(rule, torch.ones(2), torch.ones(3)) is None
 
 
 def test_sizes_kept_beyond_their_recording_are_numbers() -> None:
@@ -410,7 +410,7 @@ ROW_MAJOR: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def test_results_of_row_major_tensors_that_are_taken_for_row_major_are(name: str) -> None:
     """For all sizes, 1 among them: the key holds the arguments' layout alone."""
     make = ROW_MAJOR[name]
-    read = columns(lambda self, other: make(self, other) if make(self, other).is_contiguous() else self, X.view(2, 1, 3), Y)
+    read = guards(lambda self, other: make(self, other) if make(self, other).is_contiguous() else self, X.view(2, 1, 3), Y)
     assert read is not None
     assert read["self.is_contiguous()"]
     for shape in itertools.product((1, 2, 5), repeat=3):

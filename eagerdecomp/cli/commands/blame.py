@@ -63,7 +63,7 @@ the script's name is wrong; {SCRIPT_FAILED} no difference, but the script itself
 
 
 def _run(args: argparse.Namespace) -> int:
-    from eagerdecomp.insight.blame_mode import Blaming
+    from eagerdecomp.insight.blame_mode import BlameMode
     from eagerdecomp.verify.reproducer import named_by_spec
 
     script = script_of(args, "blame")
@@ -73,7 +73,7 @@ def _run(args: argparse.Namespace) -> int:
     rules, one = rules_of(args.rules) if args.rules else ((), False)
     named = named_by_spec(args.backend or "", args.rules or "", ops=args.ops or "core")
     named = replace(named, rules=f"[{named.rules}]") if one else named
-    watch = Blaming(backend, rules=rules, every=args.all, on_unsupported=args.on_unsupported, named=named)
+    watch = BlameMode(backend, rules=rules, every=args.all, on_unsupported=args.on_unsupported, named=named)
     with output_file("--json", args.json) as write, output_file("--reproducer", args.reproducer) as write_script:
         beside = Path(args.reproducer).absolute().with_suffix(".pt") if args.reproducer else None  # the script may change folders
         outcome = run_script(script, watch.watching, full_trace=args.full_trace)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math.operators import Term
+from eagerdecomp.decomps.math.operators import TensorExpr
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import HALF, computed_in, floating, in_type
 
@@ -348,7 +348,11 @@ def _odd(x: Tensor, size: Tensor) -> Tensor:
 
 
 def of_one(
-    formula: Callable[[Term], Term], kernel: str, *, half: bool = True, short: Callable[[Term], Term] | None = None
+    formula: Callable[[TensorExpr], TensorExpr],
+    kernel: str,
+    *,
+    half: bool = True,
+    short: Callable[[TensorExpr], TensorExpr] | None = None,
 ) -> Callable[[Tensor], Any]:
     """The rule of a formula in float64: integers become the default dtype.
 
@@ -361,6 +365,6 @@ def of_one(
             raise not_implemented(kernel, self.dtype)
         dtype = floating(self.dtype)
         chosen = formula if short is None or dtype is torch.float64 else short
-        return chosen(Term(self).to(torch.float64)).to(dtype).tensor
+        return chosen(TensorExpr(self).to(torch.float64)).to(dtype).tensor
 
     return run

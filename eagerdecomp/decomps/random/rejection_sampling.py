@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math.operators import Term, choose, polynomial, steps
+from eagerdecomp.decomps.math.operators import TensorExpr, choose, polynomial, steps
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.generators import drawing_from
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
@@ -49,14 +49,14 @@ _CHUNK = 2**14
 _TABLE = 16
 
 
-def _in_chunks(draw: Callable[..., Term], *parameters: Tensor) -> Term:
+def _in_chunks(draw: Callable[..., TensorExpr], *parameters: Tensor) -> TensorExpr:
     """``draw`` on the elements of float64 tensors of one dimension and size, a part of them at a time."""
     count = parameters[0].numel()
     if count <= _CHUNK:
-        return draw(*map(Term, parameters))
+        return draw(*map(TensorExpr, parameters))
     sizes = [min(_CHUNK, count - start) for start in range(0, count, _CHUNK)]
     parts = zip(*(aten.split_with_sizes.default(parameter, sizes) for parameter in parameters), strict=True)
-    return Term(aten.cat.default([draw(*map(Term, part)).tensor for part in parts]))
+    return TensorExpr(aten.cat.default([draw(*map(TensorExpr, part)).tensor for part in parts]))
 
 
 def _flat(tensor: Tensor) -> Tensor:
@@ -64,48 +64,48 @@ def _flat(tensor: Tensor) -> Tensor:
     return aten.reshape.default(wide, [-1])  # type: ignore[no-any-return]
 
 
-def _shaped(flat: Term, like: Tensor) -> Tensor:
+def _shaped(flat: TensorExpr, like: Tensor) -> Tensor:
     return aten.view.default(flat.to(like.dtype).tensor, list(like.shape))  # type: ignore[no-any-return]
 
 
-def _uniform(like: Term, rounds: int) -> Term:
-    return Term(aten.rand.default([rounds, like.tensor.size(0)], dtype=torch.float64, device=like.tensor.device))
+def _uniform(like: TensorExpr, rounds: int) -> TensorExpr:
+    return TensorExpr(aten.rand.default([rounds, like.tensor.size(0)], dtype=torch.float64, device=like.tensor.device))
 
 
-def _first(accepted: Term, candidates: Term) -> Term:
+def _first(accepted: TensorExpr, candidates: TensorExpr) -> TensorExpr:
     """Of each column the first candidate accepted; of one without any, the first."""
     chosen = aten.argmax.default(accepted.to(torch.uint8).tensor, 0, True)
-    return Term(aten.squeeze.dim(aten.gather.default(candidates.tensor, 0, chosen), 0))
+    return TensorExpr(aten.squeeze.dim(aten.gather.default(candidates.tensor, 0, chosen), 0))
 
 
 # -- gamma and Dirichlet --------------------------------------------------------------------------------------------------
 
 
-def _gamma(shape: Term) -> tuple[Term, Term]:
+def _gamma(shape: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
     """A variate of shape + 1 where `shape` is below 1, and the logarithm of the factor that takes it back to `shape`.
 
     After Marsaglia and Tsang, "A simple method for generating gamma variables" (2000).
     """
     small = shape < 1
     offset = choose(small, shape + 1, shape) - 1 / 3
-    noise = Term(aten.randn.default([_GAMMA_ROUNDS, shape.tensor.size(0)], dtype=torch.float64, device=shape.tensor.device))
+    noise = TensorExpr(aten.randn.default([_GAMMA_ROUNDS, shape.tensor.size(0)], dtype=torch.float64, device=shape.tensor.device))
     level = _uniform(shape, _GAMMA_ROUNDS + 1)
     step = noise * (9 * offset).rsqrt()
     # offset * (1 - v + log v), v = (1 + step)**3, without the cancellation that large shapes bring. NaN where v < 0: refused.
     bound = 0.5 * noise * noise + offset * (3 * step.log1p() - step * polynomial(step, [3.0, 3.0, 1.0]))
     levels = (-level).log1p()
-    accepted = Term(aten.slice.Tensor(levels.tensor, 0, 0, _GAMMA_ROUNDS)) < bound
+    accepted = TensorExpr(aten.slice.Tensor(levels.tensor, 0, 0, _GAMMA_ROUNDS)) < bound
     root = _first(accepted, step) + 1
-    spare = Term(aten.select.int(levels.tensor, 0, _GAMMA_ROUNDS))
+    spare = TensorExpr(aten.select.int(levels.tensor, 0, _GAMMA_ROUNDS))
     return offset * root * root * root, choose(small, spare / shape, 0.0)
 
 
-def _draw_gamma(shape: Term) -> Term:
+def _draw_gamma(shape: TensorExpr) -> TensorExpr:
     drawn, factor = _gamma(shape)
     return drawn * factor.exp()
 
 
-def _draw_log_gamma(shape: Term) -> Term:
+def _draw_log_gamma(shape: TensorExpr) -> TensorExpr:
     drawn, factor = _gamma(shape)
     return drawn.log() + factor
 
@@ -138,37 +138,37 @@ def _sample_dirichlet(self: Tensor, generator: torch.Generator | None = None) ->
 # -- counts: Poisson and binomial -----------------------------------------------------------------------------------------
 
 
-def _invert(first: Term, ratios: Term) -> Term:
+def _invert(first: TensorExpr, ratios: TensorExpr) -> TensorExpr:
     """A count by inversion, from the logarithms of its chance of 0 and of the ratios of successive chances."""
-    logs = Term(aten.cat.default([aten.unsqueeze.default(first.tensor, 0), ratios.tensor])).cumsum()
+    logs = TensorExpr(aten.cat.default([aten.unsqueeze.default(first.tensor, 0), ratios.tensor])).cumsum()
     passed = logs.exp().cumsum() <= _uniform(first, 1)
-    return Term(aten.sum.dim_IntList(passed.tensor, [0], dtype=torch.float64))
+    return TensorExpr(aten.sum.dim_IntList(passed.tensor, [0], dtype=torch.float64))
 
 
 def _stirling_table(like: Tensor) -> Tensor:
     """What Stirling's formula about ``k + 1`` leaves of ``log k!``, for the first `_TABLE` counts."""
-    counts = Term(aten.arange.start_step(0, _TABLE, 1, dtype=torch.float64, device=like.device))
+    counts = TensorExpr(aten.arange.start_step(0, _TABLE, 1, dtype=torch.float64, device=like.device))
     factorials = counts.clamp(1).log().cumsum()
     return (factorials - (counts + 0.5) * (counts + 1).log() + counts + (1 - 0.5 * math.log(2 * math.pi))).tensor
 
 
-def _stirling_rest(count: Term, table: Tensor) -> Term:
+def _stirling_rest(count: TensorExpr, table: Tensor) -> TensorExpr:
     near = aten.index.Tensor(table, [count.clamp(0, _TABLE - 1).to(torch.int64).tensor])
     inverse = 1 / (count + 1)
     square = inverse * inverse
-    return choose(count < _TABLE, Term(near), inverse * polynomial(square, [1 / 12, -1 / 360, 1 / 1260]))
+    return choose(count < _TABLE, TensorExpr(near), inverse * polynomial(square, [1 / 12, -1 / 360, 1 / 1260]))
 
 
 class _Hat(NamedTuple):
     """The table mountain over a histogram, by Hörmann's fits: where it stands, how wide, how high."""
 
-    centre: Term
-    width: Term
-    shoulder: Term
-    height: Term
+    centre: TensorExpr
+    width: TensorExpr
+    shoulder: TensorExpr
+    height: TensorExpr
 
 
-def _reject(hat: _Hat, log_chance: Callable[[Term], Term], limit: Term | None = None) -> Term:
+def _reject(hat: _Hat, log_chance: Callable[[TensorExpr], TensorExpr], limit: TensorExpr | None = None) -> TensorExpr:
     """A count by transformed rejection; `log_chance` of a count up to a constant that is part of the hat's height.
 
     After Hörmann, "The transformed rejection method for generating Poisson random variables" and "The generation of binomial random
@@ -184,18 +184,18 @@ def _reject(hat: _Hat, log_chance: Callable[[Term], Term], limit: Term | None = 
     return _first(accepted, counts).clamp(0)
 
 
-def _draw_small_poisson(rate: Term) -> Term:
+def _draw_small_poisson(rate: TensorExpr) -> TensorExpr:
     orders = steps(1, _INVERSION_TERMS, rate.tensor)
     return _invert(-rate, rate.log() - orders.log())
 
 
-def _draw_large_poisson(rate: Term) -> Term:
+def _draw_large_poisson(rate: TensorExpr) -> TensorExpr:
     table = _stirling_table(rate.tensor)
     width = 0.931 + 2.53 * rate.sqrt()
     hat = _Hat(rate + 0.43, width, 0.02483 * width - 0.059, 1.1239 + 1.1328 / (width - 3.4))
     scale = 0.5 * (2 * math.pi * rate).log()
 
-    def log_chance(count: Term) -> Term:
+    def log_chance(count: TensorExpr) -> TensorExpr:
         # Relative to the rate, so that large rates do not cancel.
         beyond = count - rate + 1
         return beyond - (count + 0.5) * (beyond / rate).log1p() - scale - _stirling_rest(count, table)
@@ -203,7 +203,7 @@ def _draw_large_poisson(rate: Term) -> Term:
     return _reject(hat, log_chance)
 
 
-def _draw_poisson(rate: Term) -> Term:
+def _draw_poisson(rate: TensorExpr) -> TensorExpr:
     large = rate >= _LARGE_MEAN
     below, above = _draw_small_poisson(choose(large, 0.0, rate)), _draw_large_poisson(choose(large, rate, _LARGE_MEAN))
     return choose(large, above, below)
@@ -224,13 +224,13 @@ def _poisson(self: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return _shaped(_in_chunks(draw, _flat(self)), self)
 
 
-def _draw_small_binomial(trials: Term, chance: Term) -> Term:
+def _draw_small_binomial(trials: TensorExpr, chance: TensorExpr) -> TensorExpr:
     orders = steps(1, _INVERSION_TERMS, trials.tensor)
     odds = chance / (1 - chance)
     return _invert(trials * (-chance).log1p(), ((trials - orders + 1).clamp(0) / orders * odds).log())
 
 
-def _draw_large_binomial(trials: Term, chance: Term) -> Term:
+def _draw_large_binomial(trials: TensorExpr, chance: TensorExpr) -> TensorExpr:
     table = _stirling_table(trials.tensor)
     mean, rest = trials * chance, trials * (1 - chance)
     spread = (mean * (1 - chance)).sqrt()
@@ -238,7 +238,7 @@ def _draw_large_binomial(trials: Term, chance: Term) -> Term:
     shoulder = 0.0248 * width - 0.0873 + 0.01 * chance
     hat = _Hat(mean + 0.5, width, shoulder, (2.83 + 5.1 / width) * spread)
 
-    def log_chance(count: Term) -> Term:
+    def log_chance(count: TensorExpr) -> TensorExpr:
         other = trials - count
         # Relative to the two means, so that many trials do not cancel.
         return (
@@ -252,7 +252,7 @@ def _draw_large_binomial(trials: Term, chance: Term) -> Term:
     return _reject(hat, lambda count: log_chance(count) - top, trials)
 
 
-def _draw_binomial(trials: Term, chance: Term) -> Term:
+def _draw_binomial(trials: TensorExpr, chance: TensorExpr) -> TensorExpr:
     """Of the rarer outcome; where either parameter is out of its range the answer is replaced by the caller."""
     large = trials * chance >= _LARGE_MEAN
     above = _draw_large_binomial(choose(large, trials, 2 * _LARGE_MEAN), choose(large, chance, 0.5))
@@ -270,7 +270,7 @@ def _binomial(count: Tensor, prob: Tensor, generator: torch.Generator | None = N
         raise not_implemented("binomial_cpu", count.dtype)
     shape = broadcast_shapes(count.shape, prob.shape)
     full = [one if list(one.shape) == shape else aten.expand.default(one, shape) for one in (count, prob)]
-    given, chance = Term(_flat(full[0])), Term(_flat(full[1]))
+    given, chance = TensorExpr(_flat(full[0])), TensorExpr(_flat(full[1]))
     flip = chance > 0.5
     rarer = choose(flip, 1 - chance, chance).clamp(0, 0.5)
     with drawing_from(generator, count.device):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math.operators import Term, choose, digamma, polynomial
+from eagerdecomp.decomps.math.operators import TensorExpr, choose, digamma, polynomial
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.rules.rule import rule
@@ -69,14 +69,14 @@ _DIRICHLET_FIT = (
 _SMALL, _BELOW, _ABOVE = 0.800000011920929, 0.8999999761581421, 1.100000023841858
 
 
-def _zero_for_nan(value: Term) -> Term:
+def _zero_for_nan(value: TensorExpr) -> TensorExpr:
     return choose(value.isnan(), 0.0, value)
 
 
 # -- gamma ----------------------------------------------------------------------------------------------------------------
 
 
-def _gamma_near_zero(shape: Term, x: Term) -> Term:
+def _gamma_near_zero(shape: TensorExpr, x: TensorExpr) -> TensorExpr:
     """By the power series of the distribution function, for ``x < 0.8``."""
     term, over = None, 1 / shape
     series, squares = over, over * over
@@ -91,7 +91,7 @@ def _gamma_near_zero(shape: Term, x: Term) -> Term:
     return _zero_for_nan(-slope / density)
 
 
-def _gamma_saddle(shape: Term, x: Term) -> Term:
+def _gamma_saddle(shape: TensorExpr, x: TensorExpr) -> TensorExpr:
     """By Rice's saddle point expansion, for shapes above 8."""
     square = shape * shape
     middle = 1440 * square + 6 * x * (53 - 120 * x) - 65 * x * x / shape + shape * (107 + 3600 * x)
@@ -107,7 +107,7 @@ def _gamma_saddle(shape: Term, x: Term) -> Term:
     return choose((_BELOW * shape <= x) & (x <= _ABOVE * shape), middle, wings)
 
 
-def _gamma_fit(shape: Term, x: Term) -> Term:
+def _gamma_fit(shape: TensorExpr, x: TensorExpr) -> TensorExpr:
     u, v = (x / shape).log(), shape.log()
     parts = [
         polynomial(v, [polynomial(u, coefficients) for coefficients in zip(*(row[part] for row in _GAMMA_FIT), strict=True)])
@@ -116,7 +116,7 @@ def _gamma_fit(shape: Term, x: Term) -> Term:
     return (parts[0] / parts[1]).exp()
 
 
-def _gamma(shape: Term, x: Term) -> Term:
+def _gamma(shape: TensorExpr, x: TensorExpr) -> TensorExpr:
     far = choose(shape > 8, _gamma_saddle(shape, x), _gamma_fit(shape, x))
     return choose(x < _SMALL, _gamma_near_zero(shape, x), far)
 
@@ -124,7 +124,7 @@ def _gamma(shape: Term, x: Term) -> Term:
 # -- Dirichlet: the gradient of a beta variate, divided by 1 - x ----------------------------------------------------------
 
 
-def _beta_near_zero(x: Term, alpha: Term, beta: Term, factor: Term) -> Term:
+def _beta_near_zero(x: TensorExpr, alpha: TensorExpr, beta: TensorExpr, factor: TensorExpr) -> TensorExpr:
     """By `alpha`, where x is near 0: a power series."""
     term, over = None, 1 / alpha
     series = over * (factor + over)
@@ -136,7 +136,7 @@ def _beta_near_zero(x: Term, alpha: Term, beta: Term, factor: Term) -> Term:
     return _zero_for_nan(x * (1 - x) ** -beta * series)
 
 
-def _beta_near_one(x: Term, alpha: Term, beta: Term, factor: Term) -> Term:
+def _beta_near_one(x: TensorExpr, alpha: TensorExpr, beta: TensorExpr, factor: TensorExpr) -> TensorExpr:
     """By `alpha`, where x is near 1: a power series in ``1 - x`` of the mirrored law, by its second parameter."""
     rest = 1 - x
     term, products, slopes = None, None, None
@@ -145,21 +145,21 @@ def _beta_near_one(x: Term, alpha: Term, beta: Term, factor: Term) -> Term:
         term = -rest if term is None else term * rest * (-1 / order)
         below = alpha - order
         if products is None or slopes is None:
-            products, slopes = below, Term(aten.full_like.default(below.tensor, 1.0))
+            products, slopes = below, TensorExpr(aten.full_like.default(below.tensor, 1.0))
         else:
             products, slopes = products * below, slopes * below + products
         series = series + term / (beta + order) * (slopes + factor * products)
     return _zero_for_nan(x ** (1 - alpha) * series)
 
 
-def _beta_saddle(x: Term, alpha: Term, beta: Term) -> Term:
+def _beta_saddle(x: TensorExpr, alpha: TensorExpr, beta: TensorExpr) -> TensorExpr:
     """By Rice's saddle point expansion, for two parameters above 6."""
     total = alpha + beta
     mean, rest, product = alpha / total, 1 - x, alpha * beta
     spread = (product / (total + 1)).sqrt() / total
 
     square = beta * beta
-    powers: Sequence[Term] = (
+    powers: Sequence[TensorExpr] = (
         47 * x * square * square,
         (43 + 20 * (16 + 27 * beta) * x) * square * beta,
         3 * (59 + 180 * beta - 90 * x) * square,
@@ -169,7 +169,7 @@ def _beta_saddle(x: Term, alpha: Term, beta: Term) -> Term:
     middle = (1 + 12 * alpha) * (1 + 12 * beta) / (total * total) / rest * polynomial(alpha, powers)
     middle = middle / (12960 * alpha * alpha * alpha * beta * beta * (1 + 12 * total))
 
-    def stirling(of: Term) -> Term:
+    def stirling(of: TensorExpr) -> TensorExpr:
         return 1 + 1 / (12 * of) + 1 / (288 * of * of)
 
     axis = beta * x - alpha * rest
@@ -182,7 +182,7 @@ def _beta_saddle(x: Term, alpha: Term, beta: Term) -> Term:
     return choose((mean - 0.1 * spread <= x) & (x <= mean + 0.1 * spread), middle, wings)
 
 
-def _beta_fit(x: Term, alpha: Term, total: Term, beta: Term, growth: Term) -> Term:
+def _beta_fit(x: TensorExpr, alpha: TensorExpr, total: TensorExpr, beta: TensorExpr, growth: TensorExpr) -> TensorExpr:
     """A rational correction to an analytic approximation."""
     u = x.log()
     a = alpha.log() - u
@@ -193,7 +193,7 @@ def _beta_fit(x: Term, alpha: Term, total: Term, beta: Term, growth: Term) -> Te
     return numerator / denominator * (x * growth / beta)
 
 
-def _dirichlet(x: Term, alpha: Term, total: Term) -> Term:
+def _dirichlet(x: TensorExpr, alpha: TensorExpr, total: TensorExpr) -> TensorExpr:
     beta = total - alpha
     whole = digamma(total)
     of_alpha = digamma(alpha)
@@ -207,7 +207,7 @@ def _dirichlet(x: Term, alpha: Term, total: Term) -> Term:
 # -- rules ----------------------------------------------------------------------------------------------------------------
 
 
-def _elementwise(formula: Callable[..., Term], kernel: str) -> Callable[..., Any]:
+def _elementwise(formula: Callable[..., TensorExpr], kernel: str) -> Callable[..., Any]:
     """The rule of a formula: one type for all arguments, broadcast together, a row-major result."""
 
     def run(*given: Tensor) -> Tensor:
@@ -221,7 +221,7 @@ def _elementwise(formula: Callable[..., Term], kernel: str) -> Callable[..., Any
         terms = []
         for one in given:
             full = one if list(one.shape) == shape else aten.expand.default(one, shape)
-            terms.append(Term(aten.reshape.default(full, [math.prod(shape)])).to(torch.float64))
+            terms.append(TensorExpr(aten.reshape.default(full, [math.prod(shape)])).to(torch.float64))
         return aten.view.default(formula(*terms).to(dtype).tensor, shape)  # type: ignore[no-any-return]
 
     return run

@@ -15,7 +15,7 @@ import torch
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.float64 import of_one
-from eagerdecomp.decomps.math.operators import Term, choose, ratio
+from eagerdecomp.decomps.math.operators import TensorExpr, choose, ratio
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -45,7 +45,7 @@ _K_LARGE = (coefficients.K0_LARGE, coefficients.K1_LARGE)
 # -- plain --------------------------------------------------------------------------------------------------------
 
 
-def _j_small(order: int, size: Term, square: Term) -> Term:
+def _j_small(order: int, size: TensorExpr, square: TensorExpr) -> TensorExpr:
     """Up to where Hankel's expansion begins, for order 1 over the argument; the factors are exact beside the zeros."""
     value = ratio(square, _J_SMALL[order])
     for zero, rest in _ZEROS[order]:
@@ -53,7 +53,7 @@ def _j_small(order: int, size: Term, square: Term) -> Term:
     return value
 
 
-def _hankel(order: int, second: bool, x: Term) -> Term:
+def _hankel(order: int, second: bool, x: TensorExpr) -> TensorExpr:
     """J, or Y, of arguments from 5 on. The sum of a sine and a cosine keeps the angle free of roundings."""
     inverse = _HANKEL_FROM / x
     square = inverse * inverse
@@ -69,8 +69,8 @@ def _hankel(order: int, second: bool, x: Term) -> Term:
     return wave * (x * math.pi).rsqrt()
 
 
-def _j(order: int) -> Callable[[Term], Term]:
-    def formula(x: Term) -> Term:
+def _j(order: int) -> Callable[[TensorExpr], TensorExpr]:
+    def formula(x: TensorExpr) -> TensorExpr:
         size = x.abs()
         near = size.clamp(None, _HANKEL_FROM)
         small = _j_small(order, near, near * near)
@@ -83,8 +83,8 @@ def _j(order: int) -> Callable[[Term], Term]:
     return formula
 
 
-def _y(order: int) -> Callable[[Term], Term]:
-    def formula(x: Term) -> Term:
+def _y(order: int) -> Callable[[TensorExpr], TensorExpr]:
+    def formula(x: TensorExpr) -> TensorExpr:
         near = x.clamp(0, _HANKEL_FROM)
         square = near * near
         regular = ratio(square, _Y_SMALL[order])
@@ -97,7 +97,7 @@ def _y(order: int) -> Callable[[Term], Term]:
     return formula
 
 
-def _spherical_j0(x: Term) -> Term:
+def _spherical_j0(x: TensorExpr) -> TensorExpr:
     value = x.sin() / x
     return choose(x.abs() < 1e-8, 1.0, choose(x.abs().equals(math.inf), 0.0, value))
 
@@ -105,8 +105,8 @@ def _spherical_j0(x: Term) -> Term:
 # -- modified -----------------------------------------------------------------------------------------------------
 
 
-def _i(order: int, scaled: bool) -> Callable[[Term], Term]:
-    def formula(x: Term) -> Term:
+def _i(order: int, scaled: bool) -> Callable[[TensorExpr], TensorExpr]:
+    def formula(x: TensorExpr) -> TensorExpr:
         size = x.abs()
         near = size.clamp(None, _LARGE_FROM)
         small = ratio(near * near, _I_SMALL[order])
@@ -125,8 +125,8 @@ def _i(order: int, scaled: bool) -> Callable[[Term], Term]:
     return formula
 
 
-def _k(order: int, scaled: bool) -> Callable[[Term], Term]:
-    def formula(x: Term) -> Term:
+def _k(order: int, scaled: bool) -> Callable[[TensorExpr], TensorExpr]:
+    def formula(x: TensorExpr) -> TensorExpr:
         near = x.clamp(0, 1)
         square = near * near
         regular, first_kind = ratio(square, _K_UNIT[order]), ratio(square, _I_UNIT[order])
@@ -149,7 +149,7 @@ _AIRY_LEFT, _AIRY_RIGHT = -2.6, 1.5
 _AIRY_AT_0, _AIRY_SLOPE_AT_0 = 0.355028053887817239, 0.258819403792806798
 
 
-def _airy(x: Term) -> Term:
+def _airy(x: TensorExpr) -> TensorExpr:
     size = x.abs().clamp(_AIRY_RIGHT)
     root = size.sqrt()
     z = size * 2 * root / 3
@@ -176,7 +176,7 @@ def _airy(x: Term) -> Term:
 
 
 #: Op, formula, the name by which eager's kernel refuses, whether it has half types.
-_TABLE: tuple[tuple[OpOverload, Callable[[Term], Term], str, bool], ...] = (
+_TABLE: tuple[tuple[OpOverload, Callable[[TensorExpr], TensorExpr], str, bool], ...] = (
     (aten.i0.default, _i(0, False), "i0_vml_cpu", True),
     (aten.special_i0e.default, _i(0, True), "i0e_cpu", True),
     (aten.special_i1.default, _i(1, False), "i1_cpu", True),

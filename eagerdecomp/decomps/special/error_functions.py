@@ -13,34 +13,34 @@ import torch
 from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.double_double import exponential, logarithm, product
 from eagerdecomp.decomps.math.float64 import of_one
-from eagerdecomp.decomps.math.operators import Term, choose, ratio
+from eagerdecomp.decomps.math.operators import TensorExpr, choose, ratio
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
 
-def _exp_of_square(x: Term, factor: float) -> Term:
+def _exp_of_square(x: TensorExpr, factor: float) -> TensorExpr:
     """``exp(factor x^2)`` to the last bit, `factor` a power of 2: the square of what fits in float32 is exact."""
     short = x.to(torch.float32).to(torch.float64)
     rest = (x - short) * (x + short) * factor
     return (short * short * factor).exp() * rest.exp()
 
 
-def _scaled_beyond_half(x: Term) -> Term:
+def _scaled_beyond_half(x: TensorExpr) -> TensorExpr:
     below = x + 1
     return (ratio(1 / below, coefficients.ERFCX) + 0.75) / below
 
 
-def _one_less_erf(x: Term) -> Term:
+def _one_less_erf(x: TensorExpr) -> TensorExpr:
     return 1 - x.erf()
 
 
-def _erfc_short(x: Term) -> Term:
+def _erfc_short(x: TensorExpr) -> TensorExpr:
     far = x.clamp(0.5, 28)
     return choose(x < 0.5, _one_less_erf(x), _scaled_beyond_half(far) * _exp_of_square(far, -1.0))
 
 
-def _erfc(x: Term) -> Term:
+def _erfc(x: TensorExpr) -> TensorExpr:
     # From 27.3 on nothing is left.
     far = x.clamp(0.5, 28)
     below = far + 1
@@ -58,13 +58,13 @@ def _erfc(x: Term) -> Term:
     return choose(x < 0.5, _one_less_erf(x), rough + rest)
 
 
-def _erfcx(x: Term) -> Term:
+def _erfcx(x: TensorExpr) -> TensorExpr:
     # Left of -27 it is too large for a number.
     near = x.clamp(-28, 0.5)
     return choose(x < 0.5, _exp_of_square(near, 1.0) * _one_less_erf(near), _scaled_beyond_half(x.clamp(0.5)))
 
 
-def _log_ndtr(x: Term) -> Term:
+def _log_ndtr(x: TensorExpr) -> TensorExpr:
     scaled = _scaled_beyond_half(x.abs() * math.sqrt(0.5))
     left = (scaled / 2).log() - x * x / 2
     far = x.clamp(0.7, 40)
@@ -72,7 +72,7 @@ def _log_ndtr(x: Term) -> Term:
     return choose(x < -1, left, (tail * -0.5).log1p())
 
 
-def _ndtri(y: Term) -> Term:
+def _ndtri(y: TensorExpr) -> TensorExpr:
     upper = y > 0.5
     q = y - 0.5
     middle = q * (ratio(0.180625 - q * q, coefficients.NDTRI_MIDDLE) + 2.875)
@@ -83,7 +83,7 @@ def _ndtri(y: Term) -> Term:
     return choose((y < 0) | (y > 1), math.nan, ends)
 
 
-def _of_both_signs(y: Term, size: Term, root: Term, rest: Term | float) -> Term:
+def _of_both_signs(y: TensorExpr, size: TensorExpr, root: TensorExpr, rest: TensorExpr | float) -> TensorExpr:
     """The inverse beside the origin, and beyond by `root`, of which `rest` is to be added to it."""
     middle = y + y * (ratio(0.5625 - y * y, coefficients.ERFINV_MIDDLE) - 0.125)
     beyond = (root - 0.3125) + (rest - ratio(1 / root, coefficients.ERFINV_TAIL))
@@ -92,12 +92,12 @@ def _of_both_signs(y: Term, size: Term, root: Term, rest: Term | float) -> Term:
     return choose(size < 1, inside, choose(size.equals(1), y * math.inf, math.nan))
 
 
-def _erfinv_short(y: Term) -> Term:
+def _erfinv_short(y: TensorExpr) -> TensorExpr:
     size = y.abs()
     return _of_both_signs(y, size, (-((1 - size).clamp(None, 0.25).log())).sqrt(), 0.0)
 
 
-def _erfinv(y: Term) -> Term:
+def _erfinv(y: TensorExpr) -> TensorExpr:
     size = y.abs()
     whole, rest = logarithm((1 - size).clamp(None, 0.25))
     square = -(whole + rest)

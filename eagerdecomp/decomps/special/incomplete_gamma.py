@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math import coefficients
-from eagerdecomp.decomps.math.operators import Term, choose, ratio
+from eagerdecomp.decomps.math.operators import TensorExpr, choose, ratio
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import not_implemented
@@ -48,15 +48,15 @@ _SINGLE = _Lengths(16, 26, 16)
 _DOUBLE = _Lengths(30, 66, 23)
 
 
-def _plus(base: Term, other: Term, factor: float) -> Term:
+def _plus(base: TensorExpr, other: TensorExpr, factor: float) -> TensorExpr:
     """``base + factor * other``, by one kernel."""
-    return Term(aten.add.Tensor(base.tensor, other.tensor, alpha=factor))
+    return TensorExpr(aten.add.Tensor(base.tensor, other.tensor, alpha=factor))
 
 
 # -- what is in front ---------------------------------------------------------------------------------------------
 
 
-def _half_square(x: Term, a: Term, near: Term) -> Term:
+def _half_square(x: TensorExpr, a: TensorExpr, near: TensorExpr) -> TensorExpr:
     """``l - 1 - log(l)`` of ``l = x / a``, which beside 1 is taken from the series of the logarithm without its first terms."""
     over = (x - a) / a
     r = over / (over + 2)
@@ -64,7 +64,7 @@ def _half_square(x: Term, a: Term, near: Term) -> Term:
     return choose(near, r * over - square * r * ratio(square, coefficients.LOG1P_REST) * 2, over - (x / a).log())
 
 
-def _front(x: Term, a: Term, of_large: Term) -> Term:
+def _front(x: TensorExpr, a: TensorExpr, of_large: TensorExpr) -> TensorExpr:
     """``x^a e^-x / Gamma(a + 1)``, which for large `a` is known."""
     small = a.clamp(None, _LARGE)
     # The exponential in two halves, since beside a power the whole of it may be nothing where the product is not.
@@ -77,10 +77,12 @@ def _front(x: Term, a: Term, of_large: Term) -> Term:
 # -- the smaller share --------------------------------------------------------------------------------------------
 
 
-def _uniform(a: Term, inverse: Term, eta: Term, exponential: Term, front: Term, below: Term, count: int) -> Term:
+def _uniform(
+    a: TensorExpr, inverse: TensorExpr, eta: TensorExpr, exponential: TensorExpr, front: TensorExpr, below: TensorExpr, count: int
+) -> TensorExpr:
     """Temme's expansion. Its double sum over powers of `eta` and of ``1 / a`` is one over polynomials that a recurrence gives."""
     first, *rest = coefficients.INCOMPLETE_GAMMA_UNIFORM[1 : count + 1]
-    power, before, last = eta, Term(aten.full_like.default(eta.tensor, 1)), eta
+    power, before, last = eta, TensorExpr(aten.full_like.default(eta.tensor, 1)), eta
     total = last * rest[0] + first
     for j, coefficient in enumerate(rest[1:], 2):
         power = power * eta
@@ -93,7 +95,7 @@ def _uniform(a: Term, inverse: Term, eta: Term, exponential: Term, front: Term, 
     return complement * 0.5 + choose(below, -beside, beside)
 
 
-def _fraction(x: Term, a: Term, below: Term, count: int) -> Term:
+def _fraction(x: TensorExpr, a: TensorExpr, below: TensorExpr, count: int) -> TensorExpr:
     """The share over what is in front: `a`, or 1, over ``f(0)``, where ``f(k) = b + k d + (k + 1) (c + k (1 - d)) / f(k + 1)``.
 
     Below, the step `d` is 1, `b` is ``a - x`` and `c` is `x`; above, they are 2, ``x + 1 - a``, and ``a - 1``.
@@ -111,7 +113,7 @@ def _fraction(x: Term, a: Term, below: Term, count: int) -> Term:
     return a / value
 
 
-def _alternating(x: Term, a: Term, count: int) -> Term:
+def _alternating(x: TensorExpr, a: TensorExpr, count: int) -> TensorExpr:
     """Above: ``1 - (1 + u) (1 + v)``, with ``1 + u = x^a / Gamma(a + 1)`` and `v` the series; nothing cancels as `a` goes to 0."""
     x, a = x.clamp(None, _SERIES_TO), a.clamp(None, _SERIES_TO + 0.25)
     u = (a * (x.log() - ratio(a, coefficients.LOG_FACTORIAL))).expm1()
@@ -122,7 +124,7 @@ def _alternating(x: Term, a: Term, count: int) -> Term:
     return -(u + v + u * v)
 
 
-def _shares(a: Term, x: Term, lengths: _Lengths) -> tuple[Term, Term]:
+def _shares(a: TensorExpr, x: TensorExpr, lengths: _Lengths) -> tuple[TensorExpr, TensorExpr]:
     """What lies below `x`, and what above, for numbers above 0."""
     quotient = x / a
     near = (quotient > _LOW) & (quotient < _HIGH)
@@ -130,13 +132,13 @@ def _shares(a: Term, x: Term, lengths: _Lengths) -> tuple[Term, Term]:
     exponential = (-(a * half_square)).exp()
     below = choose(x < 0.25, a * x.clamp(None, 0.25).log() < -math.log(2), a > x + 0.25)
     uniform = near & (a >= _LARGE)
-    below = Term(aten.where.self(uniform.tensor, (x < a).tensor, below.tensor))
+    below = TensorExpr(aten.where.self(uniform.tensor, (x < a).tensor, below.tensor))
     eta = choose(x < a, -1.0, 1.0) * (half_square * 2).sqrt()
     eta = choose(near, eta, 0.0)
     inverse = 1 / a.clamp(_LARGE)
     front = exponential * (inverse / (2 * math.pi)).sqrt() / ratio(inverse, coefficients.STIRLING)
     value = _front(x, a, front) * _fraction(x, a, below, lengths.fraction)
-    alternating = (x < _SERIES_TO) & Term(aten.logical_not.default(below.tensor))
+    alternating = (x < _SERIES_TO) & TensorExpr(aten.logical_not.default(below.tensor))
     value = choose(alternating, _alternating(x, a, lengths.alternating), value)
     value = choose(uniform, _uniform(a, inverse, eta, exponential, front, x < a, lengths.uniform), value)
     rest = 1 - value
@@ -151,7 +153,7 @@ def _incomplete(above: bool, kernel: str) -> Callable[[Tensor, Tensor], Any]:
         if dtype.is_complex:
             raise not_implemented(kernel, dtype)
         shape = broadcast_shapes(self.shape, other.shape)
-        a, x = (Term(aten.expand.default(operand, shape)).to(dtype).to(torch.float64) for operand in (self, other))
+        a, x = (TensorExpr(aten.expand.default(operand, shape)).to(dtype).to(torch.float64) for operand in (self, other))
         value = _shares(a, x, _DOUBLE if dtype is torch.float64 else _SINGLE)[above]
         # In eager's order, the last one first.
         value = choose(x.equals(math.inf), at_infinity, value)

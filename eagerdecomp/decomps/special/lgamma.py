@@ -14,7 +14,7 @@ import torch
 from eagerdecomp.decomps.math import coefficients
 from eagerdecomp.decomps.math.double_double import logarithm, product, split, total
 from eagerdecomp.decomps.math.float64 import of_one
-from eagerdecomp.decomps.math.operators import Term, choose, polynomial, ratio
+from eagerdecomp.decomps.math.operators import TensorExpr, choose, polynomial, ratio
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -27,12 +27,12 @@ _DIGAMMA_FROM = 10
 _DIGAMMA_SERIES = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12, -3617 / 8160)
 
 
-def _from_whole(x: Term) -> Term:
+def _from_whole(x: TensorExpr) -> TensorExpr:
     """What is between `x` and the whole number beside it, exactly."""
-    return x - Term(aten.round.default(x.tensor))
+    return x - TensorExpr(aten.round.default(x.tensor))
 
 
-def _less_a_line(u: Term, start: float, slope: float) -> tuple[Term, Term]:
+def _less_a_line(u: TensorExpr, start: float, slope: float) -> tuple[TensorExpr, TensorExpr]:
     """``start - slope * u``, for a slope of few digits, and what its rounding lost."""
     head, tail = split(u)
     falls = head * slope
@@ -40,7 +40,7 @@ def _less_a_line(u: Term, start: float, slope: float) -> tuple[Term, Term]:
     return line, ((start - line) - falls) - tail * slope
 
 
-def _lgamma_beside_2(u: Term) -> tuple[Term, Term]:
+def _lgamma_beside_2(u: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
     """That of ``2 + u``, for `u` up to a half, as a sum of two: its zeros are factors, of a line that the rest is small beside."""
     square, lost = product(u, u)
     both, dropped = total(u, square)
@@ -49,7 +49,7 @@ def _lgamma_beside_2(u: Term) -> tuple[Term, Term]:
     return rough, missed + (lost + dropped) * line + both * (below + ratio(u, coefficients.LGAMMA_BESIDE_2))
 
 
-def _between(x: Term, whole: Term) -> tuple[Term, Term]:
+def _between(x: TensorExpr, whole: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
     """What the gamma function is multiplied by between `x`, up to 4, and what is beside 2, and the relative rest."""
     first = choose(whole < 2, x.abs(), choose(whole > 2, x - 1, 1.0))
     second = choose(whole < 1, x + 1, choose(whole > 3, x - 2, 1.0))
@@ -57,7 +57,7 @@ def _between(x: Term, whole: Term) -> tuple[Term, Term]:
     return both, choose(whole < 1, x - (second - 1), 0.0) + lost / both
 
 
-def _lgamma_far(size: Term, logarithms: tuple[Term, Term]) -> tuple[Term, Term]:
+def _lgamma_far(size: TensorExpr, logarithms: tuple[TensorExpr, TensorExpr]) -> tuple[TensorExpr, TensorExpr]:
     """Stirling's formula from 4 on, as a sum of two: ``(x - 1/2) (log x - 1)``, and what is small beside it."""
     factor, lost = total(logarithms[0] - 1, logarithms[1])
     less = size - 0.5
@@ -73,11 +73,11 @@ def _lgamma_far(size: Term, logarithms: tuple[Term, Term]) -> tuple[Term, Term]:
     return rough, choose(size < 1e290, missed + (rest + less * lost + _LGAMMA_CONSTANT_REST + series), 0.0)
 
 
-def _lgamma_right(x: Term, size: Term) -> tuple[Term, Term]:
+def _lgamma_right(x: TensorExpr, size: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
     """For arguments above -1/2, as a sum of two; `size` is without a sign."""
     far = size >= 4
     close = choose(size < 0.5, x, size.clamp(None, 4))
-    whole = Term(aten.round.default(close.tensor))
+    whole = TensorExpr(aten.round.default(close.tensor))
     between, relative = _between(close, whole)
     logarithms = logarithm(choose(far, size, between))
     near, rest = _lgamma_beside_2(close - whole)
@@ -90,7 +90,7 @@ def _lgamma_right(x: Term, size: Term) -> tuple[Term, Term]:
     return choose(far, large, near), choose(far, large_rest, rest)
 
 
-def _lgamma_short(x: Term) -> Term:
+def _lgamma_short(x: TensorExpr) -> TensorExpr:
     """The same without what roundings lose."""
     size = x.abs()
     small, far = size < 0.5, size >= 4
@@ -107,7 +107,7 @@ def _lgamma_short(x: Term) -> Term:
     return _on_both_sides(x, size, beside, right, -(right + (size * beside).log() + _log_sine_short(beside)))
 
 
-def _log_sine(beside: Term) -> tuple[Term, Term]:
+def _log_sine(beside: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
     """Of ``sin(pi y) / (pi y)``, as a sum of two: a line in the square of `y` times that, and what is small beside it."""
     square, lost = product(beside, beside)
     line, below = _less_a_line(square, -1.640625, 0.625)
@@ -115,17 +115,17 @@ def _log_sine(beside: Term) -> tuple[Term, Term]:
     return rough, missed + square * (below + ratio(square, coefficients.LOG_SINE)) + lost * (line - square * 0.625)
 
 
-def _log_sine_short(beside: Term) -> Term:
+def _log_sine_short(beside: TensorExpr) -> TensorExpr:
     square = beside * beside
     return square * (ratio(square, coefficients.LOG_SINE) - 1.640625 - square * 0.625)
 
 
-def _on_both_sides(x: Term, size: Term, beside: Term, right: Term, mirrored: Term) -> Term:
+def _on_both_sides(x: TensorExpr, size: TensorExpr, beside: TensorExpr, right: TensorExpr, mirrored: TensorExpr) -> TensorExpr:
     pole = (x <= 0) & (beside.equals(0) | (size >= 2.0**52))
     return choose(pole, math.inf, choose(x <= -0.5, mirrored, right))
 
 
-def _lgamma(x: Term) -> Term:
+def _lgamma(x: TensorExpr) -> TensorExpr:
     size = x.abs()
     right, rest = _lgamma_right(x, size)
     beside = _from_whole(x).abs()
@@ -138,7 +138,7 @@ def _lgamma(x: Term) -> Term:
     return _on_both_sides(x, size, beside, right + rest, mirrored)
 
 
-def _digamma(x: Term) -> Term:
+def _digamma(x: TensorExpr) -> TensorExpr:
     large = choose(x < 0.5, 1 - x, x)
     near = large < _DIGAMMA_FROM
     shifted = choose(near, large + _DIGAMMA_FROM, large)
@@ -150,7 +150,7 @@ def _digamma(x: Term) -> Term:
         rungs = rungs + 1 / (large + step)
     of_large = choose(near, series - rungs, series)
     beside = choose(x.equals(0), x, _from_whole(x))  # which keeps the sign of a zero
-    tangent = Term(aten.tan.default((beside * math.pi).tensor))
+    tangent = TensorExpr(aten.tan.default((beside * math.pi).tensor))
     mirrored = choose((x < 0) & beside.equals(0), math.nan, of_large - math.pi / tangent)
     return choose(x < 0.5, mirrored, of_large)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.decomps.math.double_double import product
-from eagerdecomp.decomps.math.operators import Term, choose
+from eagerdecomp.decomps.math.operators import TensorExpr, choose
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import not_implemented
@@ -26,23 +26,23 @@ from eagerdecomp.rules.rule import rule
 aten = torch.ops.aten
 
 #: Of argument and order, and of the highest order where it is known.
-Formula = Callable[[Term, Tensor, "int | None"], Term]
+Formula = Callable[[TensorExpr, Tensor, "int | None"], TensorExpr]
 
 
-def _select(condition: Any, chosen: Term | float, other: Term) -> Term:
-    value = chosen.tensor if isinstance(chosen, Term) else aten.full.default([], chosen, dtype=other.tensor.dtype)
-    return Term(aten.where.self(condition, value, other.tensor))
+def _select(condition: Any, chosen: TensorExpr | float, other: TensorExpr) -> TensorExpr:
+    value = chosen.tensor if isinstance(chosen, TensorExpr) else aten.full.default([], chosen, dtype=other.tensor.dtype)
+    return TensorExpr(aten.where.self(condition, value, other.tensor))
 
 
-def _ones(x: Term) -> Term:
-    return Term(aten.full_like.default(x.tensor, 1))
+def _ones(x: TensorExpr) -> TensorExpr:
+    return TensorExpr(aten.full_like.default(x.tensor, 1))
 
 
-def _odd(order: Tensor) -> Term:
-    return Term(aten.ne.Scalar(aten.remainder.Scalar(order, 2), 0))
+def _odd(order: Tensor) -> TensorExpr:
+    return TensorExpr(aten.ne.Scalar(aten.remainder.Scalar(order, 2), 0))
 
 
-def _product_less(factor: Term, value: Term, other: Term) -> Term:
+def _product_less(factor: TensorExpr, value: TensorExpr, other: TensorExpr) -> TensorExpr:
     """``factor * value - other``, rounded once as in eager, where the processor multiplies and adds at a time."""
     dtype = factor.tensor.dtype
     if dtype != torch.float64:
@@ -78,9 +78,9 @@ _KINDS = {
 
 
 def _chebyshev(kind: _Kind, shifted: bool, by_recurrence: int) -> Formula:
-    def formula(x: Term, order: Tensor, top: int | None) -> Term:
+    def formula(x: TensorExpr, order: Tensor, top: int | None) -> TensorExpr:
         y = x * 2 - 1 if shifted else x
-        n = Term(order).to(torch.float64)
+        n = TensorExpr(order).to(torch.float64)
         dtype = x.tensor.dtype
         previous, last = _ones(y), y if kind.slope == 1 else y * kind.slope + kind.start
         result = _select(aten.eq.Scalar(order, 0), previous, last)
@@ -88,7 +88,7 @@ def _chebyshev(kind: _Kind, shifted: bool, by_recurrence: int) -> Formula:
         for step in range(2, by_recurrence + 1):
             previous, last = last, _product_less(twice, last, previous)
             result = _select(aten.eq.Scalar(order, step), last, result)
-        inside = _wave(kind, Term(aten.acos.default(y.tensor)), n.to(dtype))
+        inside = _wave(kind, TensorExpr(aten.acos.default(y.tensor)), n.to(dtype))
         wide = y.to(torch.float64)
         outside = _hyperbolic(kind, wide, n, order, torch.finfo(dtype).max).to(dtype)
         beyond = _select(aten.lt.Scalar(aten.abs.default(y.tensor), 1), inside, outside)
@@ -98,7 +98,7 @@ def _chebyshev(kind: _Kind, shifted: bool, by_recurrence: int) -> Formula:
     return formula
 
 
-def _wave(kind: _Kind, theta: Term, n: Term) -> Term:
+def _wave(kind: _Kind, theta: TensorExpr, n: TensorExpr) -> TensorExpr:
     if not kind.shift:
         return (n * theta).cos()
     if kind.sine:
@@ -106,11 +106,11 @@ def _wave(kind: _Kind, theta: Term, n: Term) -> Term:
     return ((n + kind.shift) * theta).cos() / (theta * kind.shift).cos()
 
 
-def _hyperbolic(kind: _Kind, y: Term, n: Term, order: Tensor, largest: float) -> Term:
-    t = Term(aten.acosh.default(aten.clamp.default(aten.abs.default(y.tensor), 1)))
+def _hyperbolic(kind: _Kind, y: TensorExpr, n: TensorExpr, order: Tensor, largest: float) -> TensorExpr:
+    t = TensorExpr(aten.acosh.default(aten.clamp.default(aten.abs.default(y.tensor), 1)))
     angle = (n + kind.shift) * t
     if not kind.shift:
-        value = Term(aten.cosh.default(angle.tensor))
+        value = TensorExpr(aten.cosh.default(angle.tensor))
     else:
         # As powers of ``y + sqrt(y^2 - 1)``, since quotients of hyperbolic ones are infinite before the polynomials are.
         over = t * kind.shift
@@ -130,17 +130,21 @@ def _hyperbolic(kind: _Kind, y: Term, n: Term, order: Tensor, largest: float) ->
 
 
 #: Of argument and step, what the next value has of the last one, and how many times the one before is taken from it.
-Next = Callable[[Term, int], "tuple[Term, int]"]
+Next = Callable[[TensorExpr, int], "tuple[TensorExpr, int]"]
 #: Eager knows no orders above these of Hermite's.
 _HERMITE_LIMITS = {torch.float32: 128, torch.float64: 512}
 
 
 def _recurrence(
-    first: Callable[[Term], Term], following: Next, *, divided: bool = False, limits: dict[torch.dtype, int] | None = None
+    first: Callable[[TensorExpr], TensorExpr],
+    following: Next,
+    *,
+    divided: bool = False,
+    limits: dict[torch.dtype, int] | None = None,
 ) -> Formula:
     """`divided` is whether a value is divided by its order; `limits` are the largest orders that eager knows."""
 
-    def formula(x: Term, order: Tensor, top: int | None) -> Term:
+    def formula(x: TensorExpr, order: Tensor, top: int | None) -> TensorExpr:
         if top is None:
             top = int(aten._local_scalar_dense.default(aten.amax.default(order))) if order.numel() else 0
         limit = limits[x.tensor.dtype] if limits else None
@@ -161,7 +165,7 @@ def _recurrence(
 def _legendre(by_recurrence: Formula) -> Formula:
     """At 1 and -1 eager looks at the sign alone."""
 
-    def formula(x: Term, order: Tensor, top: int | None) -> Term:
+    def formula(x: TensorExpr, order: Tensor, top: int | None) -> TensorExpr:
         result = by_recurrence(x, order, top)
         end = aten.logical_and.default(aten.eq.Scalar(aten.abs.default(x.tensor), 1), aten.ge.Scalar(order, 0))
         negative = aten.logical_and.default(aten.lt.Scalar(x.tensor, 0), _odd(order).tensor)
@@ -188,10 +192,10 @@ def _add_rules(name: str, formula: Formula) -> None:
         dtype = floating(promoted((x, n)))
         if dtype.is_complex or dtype in HALF:
             raise not_implemented(f"{name}_cpu", dtype)
-        arguments, orders = Term(x).to(dtype).tensor, Term(n).to(dtype).tensor
+        arguments, orders = TensorExpr(x).to(dtype).tensor, TensorExpr(n).to(dtype).tensor
         shape = broadcast_shapes(x.shape, n.shape)
         order = aten._to_copy.default(aten.expand.default(orders, shape), dtype=torch.int64)
-        return formula(Term(aten.expand.default(arguments, shape)), order, top).tensor
+        return formula(TensorExpr(aten.expand.default(arguments, shape)), order, top).tensor
 
     def of_one_order(x: Tensor, n: Any) -> Any:
         finite = isinstance(n, int) or math.isfinite(n)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.decomps.math.operators import Term, choose, polynomial
+from eagerdecomp.decomps.math.operators import TensorExpr, choose, polynomial
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import not_implemented
@@ -36,14 +36,14 @@ _BERNOULLI = tuple(
 _ENDLESS = torch.finfo(torch.float64).max ** (1 / 23)
 
 
-def _sum_of_powers(s: Term | float, q: Term) -> tuple[Term, Term]:
+def _sum_of_powers(s: TensorExpr | float, q: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
     """``sum (q + k)^-s`` over all ``k >= 0``, for positive `q`: its first term, and the others."""
     lines = aten.arange.start_step(0, _TERMS, 1, dtype=torch.float64, device=q.tensor.device)
-    places = Term(aten.unsqueeze.default(q.tensor, -1)) + Term(lines)
-    order = s if isinstance(s, float) else Term(aten.unsqueeze.default(s.tensor, -1))
+    places = TensorExpr(aten.unsqueeze.default(q.tensor, -1)) + TensorExpr(lines)
+    order = s if isinstance(s, float) else TensorExpr(aten.unsqueeze.default(s.tensor, -1))
     powers = (places**-order).tensor
-    first = Term(aten.select.int(powers, -1, 0))
-    others = Term(aten.sum.dim_IntList(aten.slice.Tensor(powers, -1, 1), [-1]))
+    first = TensorExpr(aten.select.int(powers, -1, 0))
+    others = TensorExpr(aten.sum.dim_IntList(aten.slice.Tensor(powers, -1, 1), [-1]))
     w = q + _TERMS
     last = w**-s
     inverse = 1 / w
@@ -54,7 +54,7 @@ def _sum_of_powers(s: Term | float, q: Term) -> tuple[Term, Term]:
     return first, choose(last < first * 1e-17, others, others + rest)
 
 
-def _series(s: Term | float, square: Term) -> Term:
+def _series(s: TensorExpr | float, square: TensorExpr) -> TensorExpr:
     """The series in Bernoulli numbers, over ``s / w``."""
     if isinstance(s, float):
         rising = itertools.accumulate(
@@ -62,24 +62,24 @@ def _series(s: Term | float, square: Term) -> Term:
         )
         return polynomial(square, [number * factor for number, factor in zip(_BERNOULLI, rising, strict=True)])
     *rest, last = _BERNOULLI
-    result: Term | float = last
+    result: TensorExpr | float = last
     for j in range(len(rest), 0, -1):
         result = (s + (2 * j - 1)) * (s + 2 * j) * square * result + rest[j - 1]
-    assert isinstance(result, Term)
+    assert isinstance(result, TensorExpr)
     return result
 
 
-def _zeta_of_any(s: Term | float, q: Term, odd: Term | bool) -> Term:
+def _zeta_of_any(s: TensorExpr | float, q: TensorExpr, odd: TensorExpr | bool) -> TensorExpr:
     """The zeta function for `q` that is no whole number below 1, in whole orders where it is negative.
 
     Left of 0 the sum is over both sides of the origin: all that is right of it, and what is left of it as far as `q`.
     """
     negative = q < 0
-    below = -(Term(aten.floor.default(q.tensor)))
+    below = -(TensorExpr(aten.floor.default(q.tensor)))
     right = choose(negative, q + below, q)
-    above = Term(aten.ceil.default(q.tensor)) - q
-    sides = Term(aten.stack.default([right.tensor, choose(negative, above, 1.0).tensor, choose(negative, 1 - q, 1.0).tensor]))
-    order = s if isinstance(s, float) else Term(aten.unsqueeze.default(s.tensor, 0))
+    above = TensorExpr(aten.ceil.default(q.tensor)) - q
+    sides = TensorExpr(aten.stack.default([right.tensor, choose(negative, above, 1.0).tensor, choose(negative, 1 - q, 1.0).tensor]))
+    order = s if isinstance(s, float) else TensorExpr(aten.unsqueeze.default(s.tensor, 0))
     first, others = _sum_of_powers(order, sides)
     (right, left, beyond), (rights, lefts, beyonds) = _unbound(first), _unbound(others)
     # In orders so high that nothing is left of what is beyond, it is no number at all.
@@ -90,37 +90,37 @@ def _zeta_of_any(s: Term | float, q: Term, odd: Term | bool) -> Term:
     return choose(negative, near + small, right + rights)
 
 
-def _mirrored(right: Term, left: Term, odd: Term | bool) -> Term:
+def _mirrored(right: TensorExpr, left: TensorExpr, odd: TensorExpr | bool) -> TensorExpr:
     if isinstance(odd, bool):
         return right - left if odd else right + left
     return right + choose(odd, -left, left)
 
 
-def _unbound(term: Term) -> list[Term]:
-    return [Term(aten.select.int(term.tensor, 0, index)) for index in range(term.tensor.size(0))]
+def _unbound(term: TensorExpr) -> list[TensorExpr]:
+    return [TensorExpr(aten.select.int(term.tensor, 0, index)) for index in range(term.tensor.size(0))]
 
 
 def _zeta(self: Tensor, other: Tensor) -> Any:
     dtype = floating(promoted((self, other)))
     if dtype.is_complex or dtype in HALF:
         raise not_implemented("zeta_cpu", dtype)
-    s, q = Term(self).to(torch.float64), Term(other).to(torch.float64)
+    s, q = TensorExpr(self).to(torch.float64), TensorExpr(other).to(torch.float64)
     s, q = _broadcast(s, q)
-    whole = Term(aten.eq.Tensor(s.tensor, s.floor().tensor))
-    odd = Term(aten.eq.Scalar(aten.remainder.Scalar(s.tensor, 2), 1))
+    whole = TensorExpr(aten.eq.Tensor(s.tensor, s.floor().tensor))
+    odd = TensorExpr(aten.eq.Scalar(aten.remainder.Scalar(s.tensor, 2), 1))
     value = _zeta_of_any(s, q, odd)
-    value = choose((q < 0) & Term(aten.logical_not.default(whole.tensor)), math.nan, value)
-    pole = (q <= 0) & Term(aten.eq.Tensor(q.tensor, q.floor().tensor))
+    value = choose((q < 0) & TensorExpr(aten.logical_not.default(whole.tensor)), math.nan, value)
+    pole = (q <= 0) & TensorExpr(aten.eq.Tensor(q.tensor, q.floor().tensor))
     value = choose(pole, math.inf, value)
     # Orders in which a product of the series is infinite, beside sums of which nothing is left.
-    value = choose((s > _ENDLESS) & Term(aten.eq.Scalar(value.tensor, 0)), math.nan, value)
+    value = choose((s > _ENDLESS) & TensorExpr(aten.eq.Scalar(value.tensor, 0)), math.nan, value)
     value = choose(s <= 1, choose(s < 1, math.nan, math.inf), value)
     return value.to(dtype).tensor
 
 
-def _broadcast(left: Term, right: Term) -> tuple[Term, Term]:
+def _broadcast(left: TensorExpr, right: TensorExpr) -> tuple[TensorExpr, TensorExpr]:
     shape = broadcast_shapes(left.tensor.shape, right.tensor.shape)
-    return Term(aten.expand.default(left.tensor, shape)), Term(aten.expand.default(right.tensor, shape))
+    return TensorExpr(aten.expand.default(left.tensor, shape)), TensorExpr(aten.expand.default(right.tensor, shape))
 
 
 def _zeta_of_scalar(first: bool) -> Any:
@@ -140,21 +140,21 @@ def _polygamma(n: int, self: Tensor) -> Any:
         return aten.digamma.default(self)
     if self.dtype.is_complex:
         raise not_implemented("polygamma", self.dtype)
-    x = Term(self).to(torch.float64)
+    x = TensorExpr(self).to(torch.float64)
     value = _zeta_of_any(float(n + 1), x, n % 2 == 0)
-    pole = (x <= 0) & Term(aten.eq.Tensor(x.tensor, x.floor().tensor))
+    pole = (x <= 0) & TensorExpr(aten.eq.Tensor(x.tensor, x.floor().tensor))
     dtype = floating(self.dtype)
     factorial = float(math.factorial(n)) if n <= 170 else math.inf
     value = choose(pole, _trigamma_at_pole(self, dtype) if n == 1 else math.inf, value) * (factorial if n % 2 else -factorial)
     if n == 1:
-        value = choose(Term(aten.eq.Scalar(x.tensor, math.inf)), 0.0, value)
+        value = choose(TensorExpr(aten.eq.Scalar(x.tensor, math.inf)), 0.0, value)
     return value.to(dtype).tensor
 
 
-def _trigamma_at_pole(self: Tensor, dtype: torch.dtype) -> Term:
+def _trigamma_at_pole(self: Tensor, dtype: torch.dtype) -> TensorExpr:
     """What eager's reflection gives there: the sine of a rounded multiple of pi, in its type, is not 0."""
-    x = Term(self).to(wide_type(dtype))
-    sine = Term(aten.sin.default((x * math.pi).tensor)).to(torch.float64)
+    x = TensorExpr(self).to(wide_type(dtype))
+    sine = TensorExpr(aten.sin.default((x * math.pi).tensor)).to(torch.float64)
     return (math.pi / sine) ** 2
 
 

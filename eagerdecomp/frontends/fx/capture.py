@@ -18,7 +18,7 @@ from eagerdecomp._torch.tensors import FakeTensorMode
 from eagerdecomp.errors import TraceError, TraceRequestError
 from eagerdecomp.frontends.fx.graph_module import Trace, looks
 from eagerdecomp.frontends.fx.names import argument_names, names_held, safe
-from eagerdecomp.frontends.fx.recorder import Noter
+from eagerdecomp.frontends.fx.recorder import GraphRecorder
 from eagerdecomp.frontends.mode import EagerDecompMode
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
@@ -88,9 +88,9 @@ class _Capture:
         self._root, self._graph = torch.nn.Module(), torch.fx.Graph()
         self._sizes = Sizes() if symbolic else None
         if self._sizes is None:
-            self._noter = Noter(self._root, self._graph, FakeTensorMode(allow_non_fake_inputs=True), names_held(fn))
+            self._noter = GraphRecorder(self._root, self._graph, FakeTensorMode(allow_non_fake_inputs=True), names_held(fn))
         else:
-            self._noter = Noter(self._root, self._graph, self._sizes.mode, names_held(fn), python_kernels)
+            self._noter = GraphRecorder(self._root, self._graph, self._sizes.mode, names_held(fn), python_kernels)
         top = [*args, *kwargs.values()]
         called = argument_names(fn, len(args)) + list(kwargs)
         names: list[str] = []
@@ -190,7 +190,7 @@ class _Attributing(EagerDecompMode):
     """The mode, which also says which op of the program is under way."""
 
     _tracing = True
-    noter: Noter
+    noter: GraphRecorder
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None

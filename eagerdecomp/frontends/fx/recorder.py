@@ -25,7 +25,7 @@ from eagerdecomp.host.source_lines import UserLines
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import reads_data
 
-__all__ = ["Noter"]
+__all__ = ["GraphRecorder"]
 
 
 @dataclass
@@ -40,7 +40,7 @@ class _Known:
     storage: int
 
 
-class Noter(DispatchMode):
+class GraphRecorder(DispatchMode):
     """Notes each call that comes out of what is entered after it as a node of a graph.
 
     Args:

@@ -1,6 +1,6 @@
 """The passes, in order, each ``Program -> Program``; the reason for each position stands beside it.
 
-`reuse` comes after all of them, where the compiler knows what it needs: the op set, and how values lie in memory.
+`buffer_reuse` comes after all of them, where the compiler knows what it needs: the op set, and how values lie in memory.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from eagerdecomp.decomps.math.double_double import exponential, logarithm, product, total
-from eagerdecomp.decomps.math.operators import Term
+from eagerdecomp.decomps.math.operators import TensorExpr
 
 DRAWS = random.Random(0)
 MIDDLE = [DRAWS.uniform(0.5, 2) for _ in range(300)]
@@ -18,11 +18,11 @@ WIDE = [10 ** DRAWS.uniform(-290, 290) for _ in range(200)]
 BESIDE_1 = [1 + DRAWS.choice((-1, 1)) * 10 ** DRAWS.uniform(-15, -2) for _ in range(100)]
 
 
-def term(*numbers: float) -> Term:
-    return Term(torch.tensor(numbers, dtype=torch.float64))
+def term(*numbers: float) -> TensorExpr:
+    return TensorExpr(torch.tensor(numbers, dtype=torch.float64))
 
 
-def numbers(pair: tuple[Term, Term]) -> list[tuple[float, float]]:
+def numbers(pair: tuple[TensorExpr, TensorExpr]) -> list[tuple[float, float]]:
     return list(zip(*(part.tensor.tolist() for part in pair), strict=True))
 
 
@@ -46,7 +46,7 @@ def test_a_logarithm_is_right_far_below_its_last_place(given: list[float]) -> No
 
 def test_logarithms_at_the_ends_are_the_kernels() -> None:
     ends = torch.tensor([0.0, torch.inf, -1.0, 5e-324, 1e-310], dtype=torch.float64)
-    rounded, rest = logarithm(Term(ends))
+    rounded, rest = logarithm(TensorExpr(ends))
     torch.testing.assert_close((rounded + rest).tensor, ends.log(), rtol=1e-15, atol=0, equal_nan=True)
 
 

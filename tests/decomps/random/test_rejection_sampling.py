@@ -18,7 +18,7 @@ from on_core import CORE, check, kernel_calls, on_core
 from torch import Tensor, distributions
 
 import eagerdecomp as ed
-from eagerdecomp.decomps.math.operators import Term, choose, digamma, polynomial
+from eagerdecomp.decomps.math.operators import TensorExpr, choose, digamma, polynomial
 from eagerdecomp.decomps.random.rejection_sampling import _stirling_rest as stirling_rest
 from eagerdecomp.decomps.random.rejection_sampling import _stirling_table as stirling_table
 
@@ -288,7 +288,7 @@ def test_a_gamma_fits_its_mean_by_gradients_through_samples() -> None:
 
 def test_a_formula_is_its_operators() -> None:
     x, y = torch.linspace(0.5, 3, 7, dtype=F64), torch.linspace(2, -1, 7, dtype=F64)
-    a, b = Term(x), Term(y)
+    a, b = TensorExpr(x), TensorExpr(y)
     pairs = [
         (1 - a, 1 - x),
         (0 - a, -x),
@@ -308,13 +308,13 @@ def test_a_formula_is_its_operators() -> None:
 
 def test_digamma_of_positive_numbers() -> None:
     x = torch.logspace(-8, 12, 500, dtype=F64)
-    torch.testing.assert_close(digamma(Term(x)).tensor, torch.digamma(x), rtol=1e-13, atol=1e-14)
+    torch.testing.assert_close(digamma(TensorExpr(x)).tensor, torch.digamma(x), rtol=1e-13, atol=1e-14)
 
 
 def test_log_factorials_are_stirlings_formula_and_its_rest() -> None:
     # The chances by which counts are accepted; an error here is too small for samples of a usual size to show.
     counts = torch.cat([torch.arange(40, dtype=F64), torch.logspace(2, 12, 11, dtype=F64)])
-    rest = stirling_rest(Term(counts), stirling_table(counts)).tensor
+    rest = stirling_rest(TensorExpr(counts), stirling_table(counts)).tensor
     stirling = (counts + 0.5) * (counts + 1).log() - (counts + 1) + 0.5 * math.log(2 * math.pi)
     torch.testing.assert_close(rest[:40], torch.lgamma(counts + 1)[:40] - stirling[:40], rtol=0, atol=1e-11)
     torch.testing.assert_close(rest, 1 / (12 * (counts + 1)), rtol=4e-2, atol=0)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from on_core import check, kernel_calls, on_core
 
-from eagerdecomp.decomps.math.operators import Term
+from eagerdecomp.decomps.math.operators import TensorExpr
 from eagerdecomp.decomps.special.orthogonal_polynomials import _product_less
 
 KINDS = [f"{prefix}chebyshev_polynomial_{kind}" for prefix in ("", "shifted_") for kind in "tuvw"]
@@ -62,7 +62,7 @@ def test_a_step_of_a_recurrence_loses_nothing_where_it_cancels(dtype: torch.dtyp
     x, y, apart = (torch.rand(200, dtype=dtype, generator=generator) * 6 - 3 for _ in range(3))
     for z in (x * y, x * y * (1 + torch.finfo(dtype).eps * apart), apart):
         exact = [Fraction(a) * Fraction(b) - Fraction(c) for a, b, c in zip(x.tolist(), y.tolist(), z.tolist(), strict=True)]
-        have = _product_less(Term(x), Term(y), Term(z)).tensor
+        have = _product_less(TensorExpr(x), TensorExpr(y), TensorExpr(z)).tensor
         torch.testing.assert_close(have, torch.tensor([float(v) for v in exact], dtype=dtype), rtol=torch.finfo(dtype).eps, atol=0)
 
 

@@ -16,7 +16,7 @@ import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.schema import facts_of, functional_twin
 from eagerdecomp.program.ir import Program, check, evaluate
-from eagerdecomp.program.passes.reuse import layouts_of, reuse
+from eagerdecomp.program.passes.buffer_reuse import layouts_of, reuse
 
 aten = torch.ops.aten
 
