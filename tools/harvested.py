@@ -13,6 +13,7 @@ from typing import Any
 
 from eagerdecomp import decomps
 from eagerdecomp._torch.ops import torch_release
+from eagerdecomp.rules.rule import rules_of
 
 __all__ = ["by_line", "files", "options_of", "told"]
 
@@ -43,8 +44,9 @@ def files() -> dict[str, str]:
     """The file in `decomps` of each op's first rule of ours, by the op's name: ``linalg/lu``."""
     names = [one.name for one in pkgutil.walk_packages(decomps.__path__, f"{decomps.__name__}.") if not one.ispkg]
     found: dict[str, str] = {}
-    for name in sorted(names, key=lambda name: (name.count(".") > 2, name)):  # `lengths` and `repairs` go first
-        for rule in getattr(importlib.import_module(name), "RULES", ()):
+    for name in sorted(names):
+        importlib.import_module(name)
+        for rule in rules_of(name):
             if rule.source == "own":
                 found.setdefault(str(rule.op), "/".join(name.split(".")[2:]))
     return found
