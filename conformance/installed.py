@@ -125,7 +125,7 @@ def _row(trial: Trial, got: Observed) -> Row:
     differing = differences(trial.expected, got)
     case = trial.case
     if differing and not excused(differing, case.function, case.arguments, trial.expected, got, trial.backward):
-        return Row(trial.info, "wrong", trial.number, "; ".join(differing))
+        return Row(trial.info, "wrong", trial.number, "; ".join(map(str, differing)))
     strides = stride_differences(trial.expected, got)
     return Row(trial.info, "pass", trial.number, strides="; ".join(f"sample {trial.number} {one}" for one in strides))
 

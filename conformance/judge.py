@@ -1,23 +1,28 @@
-"""The judge: one call made eagerly and under the mode, and every way in which the two differ.
+"""The judge: one call made eagerly and under the mode, and every way in which the two differ, by `eagerdecomp.eager.compare`.
 
-Knows nothing of OpInfos: `scoreboard` gives it functions and arguments.
+Values may be as far off as `torch.testing.assert_close` allows. Knows nothing of OpInfos: `scoreboard` gives it functions and
+arguments.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.testing._comparison import default_tolerances
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 
 from conformance.placing import home, placed
 from eagerdecomp import BackendRecorder
+from eagerdecomp.eager import observe as eager
+from eagerdecomp.eager.compare import Difference, alias_difference, leaf_difference
+from eagerdecomp.eager.observe import significant_strides
+from eagerdecomp.eager.tolerance import WIDER, TrueValues, Truth, nudge, tolerance_of_assert_close
 
 __all__ = [
     "Arguments",
@@ -28,7 +33,6 @@ __all__ = [
     "excused",
     "observe",
     "only_values",
-    "rounding_only",
     "stride_differences",
     "version_differences",
     "widened",
@@ -43,83 +47,37 @@ _UNINITIALISED = frozenset(
     for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize", "resize_")
 )
 
-
 # A gradient is a sum over many terms that may cancel, and another order of adding is as right as eager's.
 _GRADIENT_SLACK = 4
 
-
-#: What a difference of values begins with.
-_VALUES = "values differ"
-
-_WIDER = {
-    torch.bfloat16: torch.float64,
-    torch.float16: torch.float64,
-    torch.float32: torch.float64,
-    torch.complex64: torch.complex128,
-}
-
-# How much further than eager's a result may be from that in a wider precision: rounding differs by where it happens.
-_AS_INEXACT = 4
-
-# Of one call the two may differ by more, since eager's rounding may happen to fall well. Where a result moves much with its inputs,
-# as a quotient by a small difference does, it may also be off by so many times what rounding the inputs moves it, drawn so often.
-_OF_INPUTS = 16
+# How often the inputs are rounded, to see how far eager is off for others nearby.
 _DRAWS = 4
+
 _ROUNDING = 2.0**-23
+
+_FACTS = ("dtype", "shape", "layout", "device", "requires_grad")
 
 
 @dataclass(frozen=True)
-class Observed:
+class Observed(eager.Observed):
     """What one call left behind.
 
     Attributes:
-        leaves: the values answered, flattened.
-        spec: how they were nested.
-        inputs: the tensors given, as the call left them.
-        shares: for each leaf the numbers of the inputs whose storage it shares.
-        same: for each leaf the number of the input that it is, or -1.
+        nesting: torch's own description of how the results were nested.
         gradients: of each input that requires one, where asked for; None where the call left none.
         written: for each input whether the call moved its version counter.
         random: an op that draws took part, or one that leaves memory as it was; only asked where no mode was on.
     """
 
-    leaves: list[Any]
-    spec: TreeSpec
-    inputs: list[Tensor]
-    shares: list[tuple[int, ...]]
-    same: list[int]
-    gradients: list[Tensor | None] = field(default_factory=list)
-    written: list[bool] = field(default_factory=list)
+    gradients: Sequence[Tensor | None] = ()
+    written: Sequence[bool] = ()
     random: bool = False
 
 
 def clone_arguments(arguments: Arguments) -> Arguments:
     """The arguments with every tensor copied: same strides, same sharing of storage, the values apart from the originals."""
-    tensors: dict[int, Tensor] = {}
-    storages: dict[int, torch.UntypedStorage] = {}
-
-    def clone(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        if id(value) not in tensors:
-            tensors[id(value)] = _clone_tensor(value, storages)
-        return tensors[id(value)]
-
-    cloned: Arguments = tree_map(clone, arguments)
+    cloned: Arguments = tree_map(eager.copying(gradients=True), arguments)
     return cloned
-
-
-def _clone_tensor(value: Tensor, storages: dict[int, torch.UntypedStorage]) -> Tensor:
-    plain = value.detach()
-    if plain.layout is not torch.strided or plain.is_conj() or plain.is_neg() or type(plain) is not Tensor:
-        copy = plain.clone()
-    else:
-        storage = plain.untyped_storage()
-        if storage._cdata not in storages:
-            storages[storage._cdata] = storage.clone()  # type: ignore[no-untyped-call]
-        copy = torch.empty(0, dtype=plain.dtype, device=plain.device)
-        copy.set_(storages[storage._cdata], plain.storage_offset(), plain.shape, plain.stride())
-    return copy.requires_grad_(value.requires_grad)
 
 
 def observe(
@@ -155,12 +113,12 @@ def observe(
         while entered:
             entered.pop().__exit__(None, None, None)
     leaves, spec = tree_flatten(answer)
-    shares = [tuple(i for i, given in enumerate(inputs) if _is_alias(leaf, given)) for leaf in leaves]
-    same = [next((i for i, given in enumerate(inputs) if leaf is given), -1) for leaf in leaves]
+    seen = eager.observed(leaves, inputs, {}, empty=True)
     written = [tensor._version != before for tensor, before in zip(inputs, versions, strict=True)]
     if device != "cpu":
         leaves, inputs, gradients = home((leaves, inputs, gradients))
-    return Observed(leaves, spec, inputs, shares, same, gradients, written, not modes and _is_random(function, arguments))
+    random = not modes and _is_random(function, arguments)
+    return Observed(leaves, spec, inputs, None, seen.same, seen.shares, gradients, written, random)
 
 
 def _is_random(function: Callable[..., Any], arguments: Arguments) -> bool:
@@ -187,19 +145,14 @@ def cotangent(leaf: Tensor) -> Tensor:
         return flat.reshape(leaf.shape).to(leaf.dtype).to(leaf.device)
 
 
-def _is_alias(leaf: Any, given: Tensor) -> bool:
-    strided = isinstance(leaf, Tensor) and leaf.layout is torch.strided and given.layout is torch.strided
-    return strided and leaf.untyped_storage()._cdata == given.untyped_storage()._cdata
-
-
-def widened(arguments: Arguments, draws: torch.Generator | None = None) -> Arguments:
-    """The arguments in the next wider precision; with `draws` each element moved up or down by a rounding of float32."""
+def widened(arguments: Arguments, seed: int = 0, side: int = 0) -> Arguments:
+    """The arguments in the next wider precision; with a side each element moved up or down by a rounding of float32."""
+    draws = torch.Generator().manual_seed(seed)
 
     def widen(value: Any) -> Any:
-        if isinstance(value, Tensor) and value.dtype in _WIDER and value.layout is torch.strided:
-            wide = value.detach().to(_WIDER[value.dtype])
-            if draws is not None:
-                wide = wide * (1 + _ROUNDING * (2 * torch.randint(2, wide.shape, generator=draws, dtype=torch.float64) - 1))
+        if isinstance(value, Tensor) and value.dtype in WIDER and value.layout is torch.strided:
+            wide = value.detach().to(WIDER[value.dtype])
+            wide = nudge(wide, side * _ROUNDING, draws) if side else wide
             return wide.requires_grad_(value.requires_grad)
         return value
 
@@ -219,116 +172,77 @@ def _narrowed(wide: Arguments, like: Arguments) -> Arguments:
     return narrowed
 
 
-def rounding_only(
+def excused(
+    differing: Sequence[Difference],
+    function: Callable[..., Any],
+    arguments: Arguments,
     expected: Observed,
     got: Observed,
-    truth: Observed,
-    moved: Sequence[Observed] = (),
-    nearby: Sequence[tuple[Observed, Observed]] = (),
+    backward: bool,
 ) -> bool:
-    """Whether eager's own results are about as far from those in a wider precision as ours are: then neither is the wrong one.
+    """Whether what differs is values alone, by no more than rounding explains: see `eagerdecomp.eager.tolerance.Truth`.
 
-    Or those of the wider precision themselves, in `moved`, where the inputs were rounded; or eager's from the wider precision's for
-    such inputs, in `nearby`: for one input eager's rounding may happen to fall well.
+    For one input eager's rounding may happen to fall well, so that what it is off by for inputs nearby counts too.
     """
-    pairs = [one for pair in nearby for one in pair]
-    ours, theirs, exact, *others = ([*one.leaves, *one.inputs, *one.gradients] for one in (got, expected, truth, *moved, *pairs))
-    if len({len(ours), len(theirs), len(exact), *map(len, others)}) > 1:
-        return False
-    return all(
-        _as_near(have, want, true, rest[: len(moved)], rest[len(moved) :])
-        for have, want, true, *rest in zip(ours, theirs, exact, *others, strict=True)
-    )
-
-
-def excused(
-    differing: Sequence[str], function: Callable[..., Any], arguments: Arguments, expected: Observed, got: Observed, backward: bool
-) -> bool:
-    """Whether what differs is values alone, by no more than eager itself is inexact, as sums that cancel are."""
     if not only_values(differing):
         return False
-    try:
-        truth = observe(function, widened(arguments), backward=backward)
-        if rounding_only(expected, got, truth):
-            return True
-        draws = torch.Generator().manual_seed(0)
-        beside = [widened(arguments, draws) for _ in range(_DRAWS)]
-        moved = [observe(function, one, backward=backward) for one in beside]
-        if rounding_only(expected, got, truth, moved):
-            return True
-        rounded = [_narrowed(one, arguments) for one in beside]
-        nearby = [
-            (observe(function, one, backward=backward), observe(function, widened(one), backward=backward)) for one in rounded
-        ]
-    except Exception:  # the border: not every op takes the wider dtype, and then there is nothing to compare with
-        return False
-    return rounding_only(expected, got, truth, moved, nearby)
-
-
-def _as_near(have: Any, want: Any, true: Any, moved: Sequence[Any] = (), nearby: Sequence[Any] = ()) -> bool:
-    if not (isinstance(have, Tensor) and isinstance(want, Tensor) and isinstance(true, Tensor)) or have.shape != true.shape:
-        return not _leaf_differences("", want, have, True)
-    if not _leaf_differences("", want, have, True):
+    truth = Truth(lambda seed, side: observe(function, widened(arguments, seed, side), backward=backward))
+    if not differences(expected, got, truth):
         return True
-    if have.dtype is not want.dtype or have.dtype not in _WIDER or not have.numel():
-        return False
-    wide = true.detach()
-    alike = [one for one in moved if isinstance(one, Tensor) and one.shape == wide.shape]
-    mine, eagers, *others = ((one.detach().to(wide.dtype) - wide).abs().max() for one in (have, want, *alike))
-    if bool(mine <= _AS_INEXACT * eagers) or any(bool(mine <= _OF_INPUTS * other < math.inf) for other in others):
-        return True
-    pairs = zip(nearby[::2], nearby[1::2], strict=True)
-    beside = [(one.detach().to(wide.dtype) - its.detach()).abs().max() for one, its in pairs if isinstance(one, Tensor)]
-    return any(bool(mine <= _AS_INEXACT * error < math.inf) for error in beside)
+    nearby: list[tuple[Observed, Observed]] = []
+    with eager.Caught():  # not every op takes the wider dtype, and then there is nothing to compare with
+        for seed in range(_DRAWS):
+            one = _narrowed(widened(arguments, seed, 1), arguments)
+            nearby.append((observe(function, one, backward=backward), observe(function, widened(one), backward=backward)))
+
+    def with_nearby(part: str, number: int) -> TrueValues | None:
+        known = truth(part, number)
+        pairs = [(getattr(one, part)[number], getattr(true, part)[number]) for one, true in nearby]
+        off = [float((one.detach().to(true.dtype) - true.detach()).abs().max()) for one, true in pairs if known is not None]
+        return known and known._replace(eager_off=max((one for one in off if math.isfinite(one)), default=0.0))
+
+    return not differences(expected, got, with_nearby)
 
 
-def differences(expected: Observed, got: Observed) -> list[str]:
-    """Every way, strides apart, in which `got` is not what eager gave; empty where it is."""
-    if expected.spec != got.spec:
-        return [f"nesting: {got.spec} for {expected.spec}"]
-    found: list[str] = []
-    compare_values = not expected.random
-    for number, (want, have) in enumerate(zip(expected.leaves, got.leaves, strict=True)):
-        found += _leaf_differences(f"result {number}", want, have, compare_values)
-    found += _list_differences("storage shared with inputs", expected.shares, got.shares)
-    found += _list_differences("input that the result is", expected.same, got.same)
-    for number, (want, have) in enumerate(zip(expected.inputs, got.inputs, strict=True)):
-        found += _leaf_differences(f"input {number} afterwards", want, have, compare_values)
+def differences(
+    expected: Observed, got: Observed, truth: Callable[[str, int], TrueValues | None] | None = None
+) -> list[Difference]:
+    """Every way, strides apart, in which `got` is not what eager gave; empty where it is.
+
+    Args:
+        truth: the true values of a part of what a call leaves behind, for values that are not near eager's.
+    """
+    if expected.nesting != got.nesting:
+        return [Difference("nesting", "the result", expected.nesting, got.nesting)]
     if len(expected.gradients) != len(got.gradients):
-        return [*found, f"{len(got.gradients)} gradients for {len(expected.gradients)}"]
-    for number, (grad, have_grad) in enumerate(zip(expected.gradients, got.gradients, strict=True)):
-        found += _leaf_differences(f"gradient {number}", grad, have_grad, compare_values, _GRADIENT_SLACK)
-    return found
+        return [Difference("nesting", "the gradients", len(expected.gradients), len(got.gradients))]
+    found: list[Difference | None] = []
+    for part, words, slack in (
+        ("leaves", "result {}", 1),
+        ("inputs", "input {} afterwards", 1),
+        ("gradients", "gradient {}", _GRADIENT_SLACK),
+    ):
+        for number, (want, have) in enumerate(zip(getattr(expected, part), getattr(got, part), strict=True)):
+            known = truth if isinstance(want, Tensor) and want.dtype in WIDER else None
+            one = leaf_difference(
+                words.format(number),
+                want,
+                have,
+                "looks" if expected.random else "values",
+                facts=_FACTS,
+                strides=False,
+                tolerance=functools.partial(tolerance_of_assert_close, slack=slack),
+                truth=functools.partial(known, part, number) if known else lambda: None,
+            )
+            found.append(one)
+    names = [str(number) for number in range(len(expected.inputs))]
+    found += [alias_difference(f"result {number}", number, expected, got, names) for number in range(len(expected.leaves))]
+    return [one for one in found if one is not None]
 
 
-def only_values(found: Sequence[str]) -> bool:
-    """Whether differences are of values alone, which rounding may explain, and none of kind, aliasing or place."""
-    return all(_VALUES in one for one in found)
-
-
-def _leaf_differences(what: str, want: Any, have: Any, compare_values: bool, slack: float = 1) -> list[str]:
-    if not isinstance(want, Tensor) or not isinstance(have, Tensor):
-        same = type(want) is type(have) and (not compare_values or want == have or want != want)
-        return [] if same else [f"{what}: {_short(have)} for {_short(want)}"]
-    for fact in ("dtype", "shape", "layout", "device", "requires_grad"):
-        if getattr(want, fact) != getattr(have, fact):
-            return [f"{what}: {fact} {getattr(have, fact)} for {getattr(want, fact)}"]
-    if not compare_values or want.device.type == "meta":
-        return []
-    try:
-        rtol, atol = (slack * one for one in default_tolerances(want.dtype))
-        torch.testing.assert_close(have.detach(), want.detach(), rtol=rtol, atol=atol, equal_nan=True, check_stride=False)
-    except AssertionError as error:
-        return [f"{what}: {_VALUES}: {' '.join(str(error).split())[:160]}"]
-    return []
-
-
-def _list_differences(what: str, want: Sequence[Any], have: Sequence[Any]) -> list[str]:
-    return [] if want == have else [f"{what}: {have} for {want}"]
-
-
-def _short(value: Any) -> str:
-    return f"a {type(value).__name__}" if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"[:60]
+def only_values(found: Sequence[Difference]) -> bool:
+    """Whether differences are of values of tensors alone, which rounding may explain, and none of kind, aliasing or place."""
+    return all(one.kind == "values" and one.index is not None for one in found)
 
 
 def stride_differences(expected: Observed, got: Observed) -> list[str]:
@@ -337,7 +251,7 @@ def stride_differences(expected: Observed, got: Observed) -> list[str]:
     groups = (("result", expected.leaves, got.leaves), ("gradient", expected.gradients, got.gradients))
     for what, wanted, had in groups:
         for number, (want, have) in enumerate(zip(wanted, had, strict=False)):
-            if isinstance(want, Tensor) and isinstance(have, Tensor) and _strides(want) != _strides(have):
+            if isinstance(want, Tensor) and isinstance(have, Tensor) and significant_strides(want) != significant_strides(have):
                 found.append(f"{what} {number}: strides {have.stride()} for {want.stride()} of shape {tuple(want.shape)}")
     return found
 
@@ -346,9 +260,3 @@ def version_differences(expected: Observed, got: Observed) -> list[str]:
     """Inputs that one of both has written to, by their version counters, and the other has not."""
     pairs = enumerate(zip(expected.written, got.written, strict=False))
     return [f"input {number}: version counter {'moved' if have else 'as before'}" for number, (want, have) in pairs if want != have]
-
-
-def _strides(tensor: Tensor) -> tuple[int, ...]:
-    if tensor.layout is not torch.strided or not tensor.numel():
-        return ()
-    return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1)

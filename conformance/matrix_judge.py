@@ -16,6 +16,7 @@ from conformance.matrix_cells import Cell
 from conformance.standards import no_standard
 from conformance.ties import of_equals
 from eagerdecomp import BackendRecorder, EagerDecompMode, OpSet, ProgramCache, UnsupportedOpError
+from eagerdecomp.eager.compare import Difference
 
 __all__ = ["FAILED", "STATUSES", "Result", "judge_cell"]
 
@@ -119,7 +120,7 @@ def _judge_call(case: Case, expected: Observed | Exception, call: _Call) -> Resu
         return Result("leak", ", ".join(sorted(map(str, outside))))
     differing = differences(expected, got)
     if differing and not _forgiven(differing, case, call, expected, got):
-        return Result("wrong", "; ".join(differing))
+        return Result("wrong", "; ".join(map(str, differing)))
     return Result("pass", places="; ".join(_place_differences(case, call, expected, got)))
 
 
@@ -141,7 +142,7 @@ def _judge_refusal(case: Case, call: _Call, expected: Exception) -> Result:
     return Result("wrong", f"answers where eager raises {_said(expected)}")
 
 
-def _forgiven(differing: Sequence[str], case: Case, call: _Call, expected: Observed, got: Observed) -> bool:
+def _forgiven(differing: Sequence[Difference], case: Case, call: _Call, expected: Observed, got: Observed) -> bool:
     """Rounding alone, which of equals is picked, or what any mode brings about: of all three eager is no standard."""
     if of_equals(call.name, differing, case.arguments, expected, got):
         return True

@@ -30,6 +30,9 @@ from eagerdecomp import (
     dynamo_backend,
     install,
 )
+from eagerdecomp.eager.compare import leaf_difference
+from eagerdecomp.eager.observe import significant_strides
+from eagerdecomp.eager.tolerance import Tolerance, tolerance_of
 
 __all__ = ["COLUMNS", "STATUSES", "Result", "judge_entry", "judge_entry_compiled", "judge_entry_installed", "tensor_difference"]
 
@@ -319,22 +322,20 @@ def tensor_difference(want: Tensor | None, have: Tensor | None, *, values: bool 
     """How `have` differs from what eager gave; empty where it does not."""
     if want is None or have is None:
         return "" if want is have else f"{'none' if have is None else 'one'} where eager has {'none' if want is None else 'one'}"
-    for fact in ("dtype", "shape", "layout", "requires_grad"):
-        if getattr(want, fact) != getattr(have, fact):
-            return f"{fact} {getattr(have, fact)} for {getattr(want, fact)}"
-    if not values:
-        return ""
-    want, have = (one.detach().to_dense() if one.layout is not torch.strided else one.detach() for one in (want, have))
-    if not want.is_floating_point() and not want.is_complex():
-        return "" if torch.equal(want, have) else "other integers"
-    finite = want.isfinite()
-    if not torch.equal(want[~finite].nan_to_num(), have[~finite].nan_to_num()) or not torch.equal(finite, have.isfinite()):
-        return "other infinities"
-    if not finite.any():
-        return ""
-    scale, far = (one.abs().max().item() for one in (want[finite], want[finite] - have[finite]))
+    if want.layout == have.layout == torch.sparse_coo:  # the order of its elements is free
+        want, have = (one.detach().to_dense().requires_grad_(one.requires_grad) for one in (want, have))
+    scale = float(want.abs().nan_to_num(0.0, 0.0, 0.0).max()) if values and want.numel() and tolerance_of(want.dtype) else 0.0
     allowed = _TOLERANCE.get(want.dtype, _TOLERANCE[torch.float32]) * max(scale, _SMALLEST_SCALE)
-    return "" if far <= allowed else f"{far:.2e} off at scale {scale:.2e}"
+    found = leaf_difference(
+        "",
+        want,
+        have,
+        "values" if values else "looks",
+        facts=("dtype", "shape", "layout", "requires_grad"),
+        strides=False,
+        tolerance=lambda dtype: tolerance_of(dtype) and Tolerance(0.0, 0.0, 0.0, allowed),
+    )
+    return str(found).removeprefix(": ") if found is not None else ""
 
 
 def _by_rounding(trial: _Trial, want: Named, have: Named, found: dict[str, str]) -> tuple[dict[str, str], str]:
@@ -388,13 +389,9 @@ def _stride_difference(want: Named, have: Named) -> str:
     for (name, w), (_, h) in zip(want, have, strict=False):
         if w is None or h is None or w.layout is not torch.strided or h.layout is not torch.strided or w.shape != h.shape:
             continue
-        if w.numel() and _strides(w) != _strides(h):
+        if significant_strides(w) != significant_strides(h):
             return f"{name}: {h.stride()} for {w.stride()} of shape {tuple(w.shape)}"
     return ""
-
-
-def _strides(tensor: Tensor) -> Sequence[int]:
-    return [stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
 
 
 def _short(error: BaseException) -> str:

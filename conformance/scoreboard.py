@@ -102,7 +102,7 @@ def _judge_sample(
         differing = differences(expected, got)
         if differing and not excused(differing, case.function, case.arguments, expected, got, backward):
             status = "none" if why and only_values(differing) else "wrong"
-            return Row(name, status, number, why if status == "none" else where + "; ".join(differing))
+            return Row(name, status, number, why if status == "none" else where + "; ".join(map(str, differing)))
         if not strides and stride_differences(expected, got):
             # Some of autograd's own formulas lay their results out otherwise under any mode, one that does nothing included.
             passed_on = observe(case.function, case.arguments, (BackendRecorder(),), backward=backward)

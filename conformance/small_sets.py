@@ -108,7 +108,7 @@ def _judged(want: Observed | Exception, got: Observed | Exception) -> tuple[str,
     if isinstance(want, Exception):
         return "failed", f"no error; eager raised {type(want).__name__}: {want}"
     found = differences(want, got)
-    return ("passed", "") if not found or only_values(found) else ("failed", "; ".join(found)[:300])
+    return ("passed", "") if not found or only_values(found) else ("failed", "; ".join(map(str, found))[:300])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

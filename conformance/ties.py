@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from conformance.judge import Arguments, Observed, only_values
+from eagerdecomp.eager.compare import Difference
+from eagerdecomp.eager.tolerance import same_values
 
 __all__ = ["PICKING", "of_equals"]
 
@@ -14,18 +16,18 @@ __all__ = ["PICKING", "of_equals"]
 PICKING: dict[str, tuple[int, int]] = {"argsort": (0, 1), "sort": (1, 1), "topk": (1, 2)}
 
 
-def of_equals(name: str, differing: Sequence[str], arguments: Arguments, expected: Observed, got: Observed) -> bool:
+def of_equals(name: str, differing: Sequence[Difference], arguments: Arguments, expected: Observed, got: Observed) -> bool:
     """Whether what differs are places alone, each there once, of elements that are equal to those that eager picked."""
     positional, named = arguments
     if name not in PICKING or named.get("stable") or not only_values(differing):
         return False
     result, at = PICKING[name]
-    mine = [f"result {result}", *(f"input {number} afterwards" for number in got.shares[result])]
-    if any(one.partition(":")[0] not in mine for one in differing):
+    mine = [f"result {result}", *(f"input {number} afterwards" for number, _ in got.shares[result])]
+    if any(one.what not in mine for one in differing):
         return False
     dim = positional[at] if len(positional) > at else named.get("dim", -1)
     want, have = (positional[0].detach().gather(dim, one.leaves[result]) for one in (expected, got))
-    return _each_once(got.leaves[result], dim) and bool(((want == have) | ((want != want) & (have != have))).all())
+    return _each_once(got.leaves[result], dim) and bool(same_values(want, have).all())
 
 
 def _each_once(places: Tensor, dim: int) -> bool:

@@ -5,8 +5,8 @@ element may be off by some units of its dtype, by a few units of the tensor's la
 by what rounding the inputs would change, and by as much as eager itself is off. The last two, which want the op computed in
 float64, are only asked of a call whose values are not near eager's anyway.
 
-Of a tensor without values (see `has_values`: meta, fake, sparse, nested, quantized) only dtype, layout, device and shape are
-compared.
+Of a sparse tensor its parts are compared. Of a tensor without values (meta, fake, nested, quantized) only dtype, layout, device and
+shape are.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from eagerdecomp.ops.traits import traits_of
 __all__ = [
     "Compare",
     "Difference",
+    "alias_difference",
     "alias_text",
     "difference",
     "error_text",
@@ -158,11 +159,9 @@ def difference(
         found = leaf_difference(what, expected, got, compare, truth=exact, tolerance=tolerance, loose=loose)
         if found is not None:
             return found
-        one, other = (want.same[number], want.shares[number]), (have.same[number], have.shares[number])
-        if not (_comparable(expected) and _comparable(got)):
-            one, other = (want.same[number], ()), (have.same[number], ())  # where one has no memory, nothing is known of views
-        if one != other and isinstance(expected, Tensor):
-            return Difference("aliasing", what, alias_text(*one, names), alias_text(*other, names))
+        found = alias_difference(what, number, want, have, names)
+        if found is not None:
+            return found
     for number, (expected, got) in enumerate(zip(want.inputs, have.inputs, strict=True)):
         if number in want.same:  # judged as a result
             continue
@@ -179,6 +178,16 @@ def _tolerance_of_result(name: str, dtype: torch.dtype) -> Tolerance | None:
     tolerance = tolerance_of(dtype)
     coarse = _COARSE.get(name, 0.0)
     return tolerance if tolerance is None or coarse <= tolerance.of_largest else tolerance._replace(of_largest=coarse)
+
+
+def alias_difference(what: str, number: int, want: Observed, have: Observed, names: Sequence[str]) -> Difference | None:
+    """How a result is another argument, or a view of another, than eager's; `names` are those of the arguments."""
+    one, other = (want.same[number], want.shares[number]), (have.same[number], have.shares[number])
+    if not (_comparable(want.leaves[number]) and _comparable(have.leaves[number])):
+        one, other = (want.same[number], ()), (have.same[number], ())  # where one has no memory, nothing is known of views
+    if one == other or not isinstance(want.leaves[number], Tensor):
+        return None
+    return Difference("aliasing", what, alias_text(*one, names), alias_text(*other, names))
 
 
 def error_text(error: Exception | None) -> str:
@@ -244,6 +253,10 @@ def leaf_difference(
         return Difference("layout", what, want.layout, "nested")
     if want.shape != have.shape:
         return Difference("shape", what, list(want.shape), list(have.shape))
+    for number, (part, other) in enumerate(zip(_parts(want), _parts(have), strict=True)):
+        found = leaf_difference(f"{what}, part {number}", part, other, compare, strides=False, tolerance=tolerance, loose=loose)
+        if found is not None:
+            return found
     # The strides of a meta or fake result are those of torch's meta kernel, which differ from the CPU kernel's for some ops.
     if not (has_values(want) and has_values(have)):
         return None
@@ -257,6 +270,19 @@ def leaf_difference(
     if bool(have.isnan().any()) and not bool(want.isnan().any()):
         return _values(what, torch.zeros_like(have), torch.where(have.isnan(), have, 0), tolerance(want.dtype), truth, loose)
     return None
+
+
+def _parts(tensor: Tensor) -> Sequence[Tensor]:
+    """What a sparse tensor is made of."""
+    if type(tensor) is not Tensor or tensor.device.type == "meta":
+        return ()
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return ()
 
 
 def _comparable(leaf: Any) -> bool:

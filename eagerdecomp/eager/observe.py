@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.tensors import has_values, is_dense, is_zero_tensor
+from eagerdecomp._torch.tensors import has_values, is_dense, is_zero_tensor, same_storage
 from eagerdecomp.ops.traits import traits_of
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Observed",
     "bare",
     "copied",
+    "copying",
     "is_plain",
     "leaves_of",
     "mapped",
@@ -78,30 +80,28 @@ def observe(run: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
     return answer, observed(answer, args, kwargs, caught.error)
 
 
-def observed(answer: Any, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception | None = None) -> Observed:
-    """What a call that was made left behind."""
+def observed(
+    answer: Any, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception | None = None, *, empty: bool = False
+) -> Observed:
+    """What a call that was made left behind.
+
+    Args:
+        empty: tensors without elements share memory too.
+    """
     inputs = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
     leaves = list(leaves_of(answer))
     same = [next((number for number, given in enumerate(inputs) if leaf is given), -1) for leaf in leaves]
-    shares = [tuple(_shared(leaf, inputs)) if isinstance(leaf, Tensor) else () for leaf in leaves]
+    shares = [tuple(_shared(leaf, inputs, empty)) if isinstance(leaf, Tensor) else () for leaf in leaves]
     return Observed(leaves, _nesting(answer), inputs, error, same, shares)
 
 
-def _shared(leaf: Tensor, inputs: Sequence[Tensor]) -> Iterator[tuple[int, int]]:
-    if not _has_memory(leaf):
-        return
-    owner = leaf.untyped_storage()._cdata
+def _shared(leaf: Tensor, inputs: Sequence[Tensor], empty: bool) -> Iterator[tuple[int, int]]:
     for number, given in enumerate(inputs):
-        if _has_memory(given) and given.untyped_storage()._cdata == owner:
-            start, given_start = (
-                int(leaf.storage_offset()) * leaf.element_size(),
-                int(given.storage_offset()) * given.element_size(),
-            )
-            yield number, start - given_start
-
-
-def _has_memory(tensor: Tensor) -> bool:
-    return has_values(tensor) and tensor.numel() > 0
+        if has_values(leaf) and has_values(given) and same_storage(leaf, given):
+            if leaf.numel() and given.numel():
+                yield number, int(leaf.storage_offset()) * leaf.element_size() - int(given.storage_offset()) * given.element_size()
+            elif empty:
+                yield number, 0
 
 
 def _nesting(value: Any) -> Any:
@@ -135,25 +135,33 @@ def copied(schema: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, home:
     Args:
         home: on the CPU, wherever they are; a device among the arguments becomes the CPU, a generator of another device a new one.
     """
+    tensors = {id(one): one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)}
+    users = Counter(map(_owner, tensors.values()))
+    alone = {owner for owner, count in users.items() if count == 1 and not traits_of(schema).whole_storage}
+    copy = copying(alone, home=home)
+    return [mapped(value, copy) for value in args], {name: mapped(value, copy) for name, value in kwargs.items()}
+
+
+def copying(alone: Collection[int] = (), *, home: bool = False, gradients: bool = False) -> Callable[[Any], Any]:
+    """What copies each tensor that it is given into memory of its own, shared as theirs is, and returns other values as they are.
+
+    Args:
+        alone: storages of one tensor each, of which a copy may leave out what the tensor does not use.
+        home: see `copied`.
+        gradients: a copy requires a gradient where the tensor does.
+    """
     tensors: dict[int, Tensor] = {}
     storages: dict[int, torch.UntypedStorage] = {}
-    owners: dict[int, int] = {}
-    for one in leaves_of([*args, *kwargs.values()]):
-        if isinstance(one, Tensor) and one.layout is torch.strided and id(one) not in tensors:
-            tensors[id(one)] = one
-            owner = one.untyped_storage()._cdata
-            owners[owner] = owners.get(owner, 0) + 1
-    tensors.clear()
 
     def copy(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return _at_home(value) if home else value
         if id(value) not in tensors:
-            alone = not traits_of(schema).whole_storage and owners.get(_owner(value), 0) == 1
-            tensors[id(value)] = _copy(value, storages, alone, home)
+            made = _copy(value, storages, _owner(value) in alone, home)
+            tensors[id(value)] = made.requires_grad_(value.requires_grad) if gradients else made
         return tensors[id(value)]
 
-    return [mapped(value, copy) for value in args], {name: mapped(value, copy) for name, value in kwargs.items()}
+    return copy
 
 
 def _owner(tensor: Tensor) -> int:

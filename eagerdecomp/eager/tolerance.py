@@ -94,9 +94,12 @@ def tolerance_of(dtype: torch.dtype) -> Tolerance | None:
     return known or _tolerance(2 * torch.finfo(dtype).eps, 5e-7, 2.0**-23, torch.float32)
 
 
-def tolerance_of_assert_close(dtype: torch.dtype, slack: float = 1) -> Tolerance:
-    """How far values may be apart by `torch.testing.assert_close`, or `slack` times that."""
-    relative, absolute = _ASSERT_CLOSE.get(_REAL.get(dtype, dtype), (0.0, 0.0))
+def tolerance_of_assert_close(dtype: torch.dtype, slack: float = 1) -> Tolerance | None:
+    """How far values may be apart by `torch.testing.assert_close`, or `slack` times that; None where they must be equal."""
+    dtype = _REAL.get(dtype, dtype)
+    if not dtype.is_floating_point:
+        return None
+    relative, absolute = _ASSERT_CLOSE.get(dtype, (0.0, 0.0))
     return Tolerance(slack * relative, 0.0, 2.0**-23, slack * absolute)
 
 

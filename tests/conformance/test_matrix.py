@@ -16,6 +16,7 @@ from torch import Tensor
 from weekly import this_weeks
 
 import eagerdecomp as ed
+from eagerdecomp.eager.compare import Difference
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -157,11 +158,11 @@ def test_orders_of_equals_are_any() -> None:
     def seen(places: list[int]) -> Observed:
         return observe(lambda x: torch.tensor([places]), ((x,), {}))
 
-    wrong = ["result 0: values differ: "]
+    wrong = [Difference("values", "result 0", 1, 3, index=(0,))]
     assert of_equals("argsort", wrong, ((x, 1), {}), seen([1, 3, 0, 2]), seen([3, 1, 2, 0]))
     assert not of_equals("argsort", wrong, ((x,), {}), seen([1, 3, 0, 2]), seen([3, 0, 1, 2]))
     assert not of_equals("argsort", wrong, ((x,), {"stable": True}), seen([1, 3, 0, 2]), seen([3, 1, 2, 0]))
-    assert not of_equals("argsort", ["result 0: dtype torch.int32 for torch.int64"], ((x,), {}), seen([1]), seen([1]))
+    assert not of_equals("argsort", [Difference("dtype", "result 0", torch.int64, torch.int32)], ((x,), {}), seen([1]), seen([1]))
 
 
 # -- the manifest -------------------------------------------------------------------------------------------------

@@ -331,8 +331,8 @@ def test_the_command_judges_what_is_installed(tmp_path: Path, capsys: pytest.Cap
     [
         (torch.tensor([1.0, 2.0]), ""),
         (torch.tensor([1.0, 2.0001]), ""),
-        (torch.tensor([1.0, 2.1]), "off at scale"),
-        (torch.tensor([1.0, torch.nan]), "other infinities"),
+        (torch.tensor([1.0, 2.1]), "off by 0.1"),
+        (torch.tensor([1.0, torch.nan]), "1 of 2 values"),
         (torch.tensor([1.0, 2.0], dtype=torch.float64), "dtype"),
         (torch.tensor([[1.0, 2.0]]), "shape"),
         (torch.tensor([1.0, 2.0], requires_grad=True), "requires_grad"),

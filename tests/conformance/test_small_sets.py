@@ -40,7 +40,7 @@ def test_this_weeks_part_of_all_calls_fails_nowhere() -> None:
 
 
 def test_other_errors_than_eagers_fail() -> None:
-    result = Observed([], None, [], [], [])  # type: ignore[arg-type]
+    result = Observed([], None, [], None, [], [])
     assert _judged(result, RuntimeError("view size"))[0] == "failed"
     assert _judged(RuntimeError("a"), IndexError("a"))[0] == "failed"
     assert _judged(RuntimeError("a"), result)[0] == "failed"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from compare import significant_strides
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eagerdecomp.eager.observe import significant_strides
 from eagerdecomp.eager.strides import inverse, is_dense, memory_order
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from compare import significant_strides
 
 import eagerdecomp as ed
+from eagerdecomp.eager.observe import significant_strides
 
 aten = torch.ops.aten
 NO_VIEWS = ed.core_aten() - ["aten.select.int", "aten.slice.Tensor", "aten.unsqueeze", "aten.squeeze.dims", "aten.diagonal"]

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 import torch
-from compare import outcome, significant_strides
+from compare import outcome
 from on_core import CORE, check
 from torch import Tensor
 
 from eagerdecomp._torch.decomp_tables import full_table
 from eagerdecomp._torch.ops import overload
 from eagerdecomp._torch.tensors import same_storage
+from eagerdecomp.eager.observe import significant_strides
 from eagerdecomp.rules.shipped import shipped_rules
 from eagerdecomp.rules.shipped_faults import FAULTS, Fault, unused_entries
 

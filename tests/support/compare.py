@@ -1,4 +1,4 @@
-"""Comparing a call with plain eager: outcome, values, dtype, shape, strides."""
+"""Asserting that a call is what plain eager does, by `eagerdecomp.eager.compare`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from eagerdecomp.eager.compare import leaf_difference
+from eagerdecomp.eager.observe import significant_strides
+from eagerdecomp.eager.tolerance import Tolerance, tolerance_of_assert_close
 
 
 def outcome(run: Callable[[], Any]) -> tuple[str, Any]:
@@ -22,28 +26,22 @@ def assert_same(got: Any, want: Any, *, strides: bool = True, exact: bool = Fals
 
     With `exact` values are equal bit for bit, zeros by sign too.
     """
-    if isinstance(want, Tensor):
-        assert isinstance(got, Tensor)
-        assert got.dtype is want.dtype
-        assert got.shape == want.shape
-        if strides and want.numel():
-            assert significant_strides(got) == significant_strides(want)
-        if want.device.type != "meta":
-            tolerance = {"rtol": 0.0, "atol": 0.0} if exact else {}
-            torch.testing.assert_close(got, want, equal_nan=True, check_stride=False, **tolerance)
-            if exact and want.dtype.is_floating_point:
-                assert torch.equal(torch.signbit(got), torch.signbit(want)), "signs of zeros differ"
-    elif isinstance(want, (list, tuple)):
+    if isinstance(want, (list, tuple)):
         assert len(got) == len(want)
         for one, other in zip(got, want, strict=True):
             assert_same(one, other, strides=strides, exact=exact)
-    else:
-        assert got == want or (got != got and want != want)
-        assert type(got) is type(want)
+        return
+    tolerance = _none if exact else tolerance_of_assert_close
+    difference = leaf_difference("got", want, got, strides=False, tolerance=tolerance)
+    assert difference is None, str(difference)
+    if isinstance(want, Tensor):
+        assert not strides or significant_strides(got) == significant_strides(want)  # those of meta tensors too
+        if exact and want.dtype.is_floating_point and want.device.type != "meta":
+            assert torch.equal(torch.signbit(got), torch.signbit(want)), "signs of zeros differ"
 
 
-def significant_strides(tensor: Tensor) -> tuple[int, ...]:
-    return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
+def _none(dtype: torch.dtype) -> Tolerance | None:
+    return Tolerance(0.0, 0.0, 0.0) if tolerance_of_assert_close(dtype) else None
 
 
 def assert_same_outcome(run: Callable[[], Any], reference: Callable[[], Any], *, strides: bool = True) -> None:

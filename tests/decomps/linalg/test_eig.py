@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from compare import significant_strides
 from on_core import check_words, on, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
+from eagerdecomp.eager.observe import significant_strides
 
 aten = torch.ops.aten
 

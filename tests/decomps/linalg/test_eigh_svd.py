@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from compare import significant_strides
 from on_core import check, kernel_calls, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
+from eagerdecomp.eager.observe import significant_strides
 
 aten = torch.ops.aten
 eigh = aten._linalg_eigh.default

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from compare import significant_strides
 from on_core import check, check_words, kernel_calls, on_core
 from torch import Tensor
+
+from eagerdecomp.eager.observe import significant_strides
 
 aten = torch.ops.aten
 factor = aten.linalg_ldl_factor_ex.default

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from compare import outcome, significant_strides
+from compare import outcome
 from on_core import CORE, check, on_core
 from torch import Tensor
 
 import eagerdecomp as ed
+from eagerdecomp.eager.observe import significant_strides
 
 aten = torch.ops.aten
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from compare import outcome, significant_strides
+from compare import outcome
 from hypothesis import given
 from hypothesis import strategies as st
 from on_core import CORE, check, kernel_calls, on_core
@@ -21,6 +21,7 @@ import eagerdecomp as ed
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, digamma, polynomial
 from eagerdecomp.decomps.random.rejection_sampling import _stirling_rest as stirling_rest
 from eagerdecomp.decomps.random.rejection_sampling import _stirling_table as stirling_table
+from eagerdecomp.eager.observe import significant_strides
 
 aten = torch.ops.aten
 
