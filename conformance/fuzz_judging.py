@@ -39,8 +39,9 @@ from conformance.fuzz_roundings import (
 )
 from eagerdecomp import OpSet
 from eagerdecomp._torch.tensors import is_zero_tensor
-from eagerdecomp.eager import compare as judging
-from eagerdecomp.eager.observe import Caught, copied, leaves_of, observe, observed
+from eagerdecomp.eager.compare import difference, is_arbitrary
+from eagerdecomp.eager.observe import Caught, copied, leaves_of, observe, observed, significant_strides
+from eagerdecomp.eager.tolerance import tolerance_of
 from eagerdecomp.ops.schema import facts_of
 
 __all__ = ["CALL", "Difference", "Seen", "Spaces", "is_leaf", "spread"]
@@ -296,10 +297,10 @@ class Spaces:
         given = [plain_args]
         if "autocast" in prefix:  # which leaves tensors without dimensions as they are
             given.append(as_autocast_gives(plain_args, sides[0].leaves))
-        alike = any(judging.difference(op, one, plain_kwargs, *sides, native) is None for one in given)
+        alike = any(difference(op, one, plain_kwargs, *sides, native) is None for one in given)
         alike = alike or is_of_rounded_steps(op, plain_args, plain_kwargs, sides[1].leaves)
         right = is_right(op, args, kwargs, sides[1].leaves)
-        if right is False and alike and any(judging.is_arbitrary(op, number) for number in range(len(sides[1].leaves))):
+        if right is False and alike and any(is_arbitrary(op, number) for number in range(len(sides[1].leaves))):
             return is_right(op, args, kwargs, sides[0].leaves) is not True
         return alike or right is True
 
@@ -377,7 +378,7 @@ class Spaces:
             torch.where(have.isfinite(), (one - true).abs(), 0).max() for one in (mine, torch.where(failed, true, theirs))
         )
         by_inputs = max((one - true).abs().max() for one in moved)
-        tolerance = judging.tolerance_of(want.dtype)
+        tolerance = tolerance_of(want.dtype)
         by_dtype = 4 * tolerance.relative * true.abs().max() if tolerance and bool(failed.any()) else 0.0
         return bool(off <= 8 * eager_off + 32 * by_inputs + by_dtype)
 
@@ -445,7 +446,7 @@ def _facts(tensor: Tensor) -> Iterator[tuple[str, Any]]:
     yield "shape", tuple(tensor.shape)
     yield "layout", tensor.layout
     if tensor.layout is torch.strided and tensor.numel():
-        yield "strides", tuple(step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
+        yield "strides", significant_strides(tensor)
         yield "offset", tensor.storage_offset()
     yield "lazy bits", (tensor.is_conj(), tensor.is_neg())
     yield "kind", (tensor.is_inference(), tensor.requires_grad, is_leaf(tensor))

@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp.eager.observe import whole_memory
+from eagerdecomp.eager.tolerance import nudge
+
 __all__ = ["backward", "gradient", "leaf", "names", "wide_leaf", "widened"]
 
 aten = torch.ops.aten
@@ -74,11 +77,10 @@ def wide_leaf(draws: torch.Generator | None, coarse: bool = True) -> Callable[..
     def wide(dtype: str, sizes: Sequence[int], *rest: Any, grad: bool = False) -> Tensor:
         made = leaf(dtype, sizes, *rest)
         if made.dtype.is_floating_point or made.dtype.is_complex:
-            rounding = 2.0**-23 if coarse else 2.0**-46  # as `judging` moves inputs
+            rounding = 2.0**-23 if coarse else 2.0**-46  # as `eager.tolerance` moves inputs
             # Of the same strides: by them eager picks kernels, some of which keep a tensor for the gradient and others a copy.
-            memory = widened(made.as_strided((made.untyped_storage().nbytes() // made.itemsize,), (1,), 0))
-            if draws is not None:
-                memory = memory * (1 + rounding * (2 * torch.randint(2, memory.shape, generator=draws, dtype=torch.float64) - 1))
+            memory = widened(whole_memory(made))
+            memory = memory if draws is None else nudge(memory, rounding, draws)
             where = made.storage_offset(), made.shape, made.stride()
             made = torch.empty(0, dtype=memory.dtype).set_(memory.untyped_storage(), *where)  # programs may resize it
         return made.requires_grad_() if grad else made

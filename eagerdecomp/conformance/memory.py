@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import same_storage
-from eagerdecomp.eager.observe import bare, leaves_of, mapped, significant_strides, whole_memory, with_lazy_bits
+from eagerdecomp.eager.observe import bare, copying, leaves_of, mapped, significant_strides, whole_memory, with_lazy_bits
 from eagerdecomp.eager.strides import is_dense
 from eagerdecomp.eager.tolerance import bits_of, same_bits
 
@@ -85,12 +85,11 @@ def _memory_of(storage: torch.UntypedStorage, device: str) -> torch.UntypedStora
 def home(answer: Any) -> Any:
     """An answer with its tensors on the CPU, laid out as they were."""
 
+    copy = copying(device=torch.device("cpu"))
+
     def bring(value: Any) -> Any:
-        if not isinstance(value, Tensor) or value.device.type in ("cpu", "meta") or value.layout is not torch.strided:
-            return value
-        given = bare(value)
-        made = whole_memory(given).cpu().as_strided(given.shape, given.stride(), given.storage_offset())
-        return with_lazy_bits(made, value)
+        stays = not isinstance(value, Tensor) or value.device.type in ("cpu", "meta") or value.layout is not torch.strided
+        return value if stays else copy(value)
 
     return mapped(answer, bring)
 

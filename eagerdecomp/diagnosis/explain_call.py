@@ -16,6 +16,7 @@ from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.diagnosis.explanation import Explanation, Step, Way, count_text
 from eagerdecomp.diagnosis.no_route import unsupported_error
 from eagerdecomp.dispatcher.composites import kept_of
+from eagerdecomp.eager.observe import copied
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.call_text import describe_call
@@ -135,7 +136,7 @@ def _explain(
     fault = _misfit(op, args, kwargs)
     if fault:
         raise OpSetError(f"{op} does not take these arguments: {fault}; it is {op._schema}")
-    values, named = _copies(args, kwargs)
+    values, named = copied(op._schema.name, args, kwargs)  # not every write is in the schema (running statistics of batch norm)
     every = arguments_of(op, values, named)
     told["call"] = describe_call(op, args, dict(kwargs))
     decision = planner.decide(op)
@@ -288,29 +289,6 @@ def conditions(op: OpOverload, values: Sequence[Any], guards: Mapping[Guard, Any
         elif fact is not None:
             found.append(f"{one.text} == {tuple(fact) if isinstance(fact, torch.Size) else fact!r}")
     return found
-
-
-def _copies(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments without autograd, in memory of their own, shared as theirs is: not every write is in the schema (running
-    statistics of batch norm)."""
-    storages: dict[int, torch.UntypedStorage] = {}
-    tensors: dict[int, Tensor] = {}
-
-    def one(value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [one(item) for item in value]
-        if not isinstance(value, Tensor):
-            return value
-        if id(value) not in tensors:
-            made = value.detach()
-            if value.layout is torch.strided:
-                owner = value.untyped_storage()
-                storage = storages.setdefault(owner._cdata, owner.clone())  # type: ignore[no-untyped-call]
-                made = made.clone().set_(storage, value.storage_offset(), value.size(), value.stride())
-            tensors[id(value)] = made
-        return tensors[id(value)]
-
-    return [one(value) for value in args], {name: one(value) for name, value in kwargs.items()}
 
 
 def _as_handled(run: Callable[[], Any]) -> Any:

@@ -138,16 +138,20 @@ def copied(schema: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, home:
     tensors = {id(one): one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)}
     users = Counter(map(_owner, tensors.values()))
     alone = {owner for owner, count in users.items() if count == 1 and not traits_of(schema).whole_storage}
-    copy = copying(alone, home=home)
-    return [mapped(value, copy) for value in args], {name: mapped(value, copy) for name, value in kwargs.items()}
+    copy = copying(alone, device=torch.device("cpu") if home else None)
+
+    def change(value: Any) -> Any:
+        return copy(_at_home(value) if home else value)
+
+    return [mapped(value, change) for value in args], {name: mapped(value, change) for name, value in kwargs.items()}
 
 
-def copying(alone: Collection[int] = (), *, home: bool = False, gradients: bool = False) -> Callable[[Any], Any]:
+def copying(alone: Collection[int] = (), *, device: torch.device | None = None, gradients: bool = False) -> Callable[[Any], Any]:
     """What copies each tensor that it is given into memory of its own, shared as theirs is, and returns other values as they are.
 
     Args:
         alone: storages of one tensor each, of which a copy may leave out what the tensor does not use.
-        home: see `copied`.
+        device: where the copies are; None for where each tensor is.
         gradients: a copy requires a gradient where the tensor does.
     """
     tensors: dict[int, Tensor] = {}
@@ -155,9 +159,9 @@ def copying(alone: Collection[int] = (), *, home: bool = False, gradients: bool 
 
     def copy(value: Any) -> Any:
         if not isinstance(value, Tensor):
-            return _at_home(value) if home else value
+            return value
         if id(value) not in tensors:
-            made = _copy(value, storages, _owner(value) in alone, home)
+            made = _copy(value.detach(), storages, _owner(value) in alone, device or value.device)
             tensors[id(value)] = made.requires_grad_(value.requires_grad) if gradients else made
         return tensors[id(value)]
 
@@ -174,21 +178,20 @@ def _at_home(value: Any) -> Any:
     return torch.Generator() if isinstance(value, torch.Generator) and value.device.type != "cpu" else value
 
 
-def _copy(tensor: Tensor, storages: dict[int, torch.UntypedStorage], alone: bool, home: bool) -> Tensor:
-    given = tensor.detach()
-    if given.layout is not torch.strided or given.device.type == "meta":
-        return given.clone()
-    home = home and given.device.type != "cpu"
+def _copy(given: Tensor, storages: dict[int, torch.UntypedStorage], alone: bool, device: torch.device) -> Tensor:
+    stays = given.device.type in (device.type, "meta")
+    if given.layout is not torch.strided or given.is_nested or given.is_quantized:
+        return given.clone() if stays else given.to(device)
     storage = given.untyped_storage()
     if alone and storage.nbytes() > _SMALL_PART * given.numel() * given.element_size() and given.numel():
         span = 1 + sum((size - 1) * stride for size, stride in zip(given.shape, given.stride(), strict=True))
         part = bare(given).as_strided((span,), (1,))
-        made = (part.cpu() if home else part.clone()).as_strided(given.shape, given.stride())
+        made = (part.clone() if stays else part.to(device)).as_strided(given.shape, given.stride())
     else:
         if storage._cdata not in storages:
             # A device need not move storages, but it moves tensors.
-            storages[storage._cdata] = whole_memory(given).cpu().untyped_storage() if home else storage.clone()  # type: ignore[no-untyped-call]
-        made = torch.empty(0, dtype=given.dtype, device="cpu" if home else given.device)
+            storages[storage._cdata] = storage.clone() if stays else whole_memory(given).to(device).untyped_storage()  # type: ignore[no-untyped-call]
+        made = given.new_empty(0) if stays else torch.empty(0, dtype=given.dtype, device=device)  # a fake one makes fakes
         made.set_(storages[storage._cdata], given.storage_offset(), given.shape, given.stride())
     return with_lazy_bits(made, given)
 

@@ -46,7 +46,7 @@ def expected_of(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any]) -> E
     if caught.error is not None:
         return None
     inputs = [*given, *named.values()]
-    return [(_facts(one), _is_among(one, inputs)) if isinstance(one, Tensor) else None for one in _results(answer)]
+    return [(_facts(one), _is_among(one, inputs)) if isinstance(one, Tensor) else None for one in leaves_of(answer)]
 
 
 def held(
@@ -96,7 +96,7 @@ def _fault(rule: Rule, expected: Expected | None, args: Sequence[Any], kwargs: M
     facts = facts_of(rule.op)
     if facts.is_inplace and len(returns) == 1 and args and isinstance(args[0], Tensor) and answer is not args[0]:
         return "another tensor than the one that its operator writes and answers"
-    results = _results(answer)
+    results = list(leaves_of(answer))
     if expected is None or not all(map(_is_plain, results)):
         return ""
     if len(results) != len(expected):
@@ -126,12 +126,6 @@ def _written(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any], written
         if any(_is_among(one, [value]) and not _is_among(one, may) for one in written):
             return f"wrote to its argument {name}, which its operator leaves as it is"
     return ""
-
-
-def _results(answer: Any) -> list[Any]:
-    if isinstance(answer, (tuple, list)):
-        return [each for one in answer for each in _results(one)]
-    return [answer]
 
 
 def _is_plain(value: Any) -> bool:
