@@ -223,7 +223,8 @@ def differences(
         ("gradients", "gradient {}", _GRADIENT_SLACK),
     ):
         for number, (want, have) in enumerate(zip(getattr(expected, part), getattr(got, part), strict=True)):
-            known = truth if isinstance(want, Tensor) and want.dtype in WIDER else None
+            # Nothing is excused beside NaN of eager's: that its own kernel goes over the range is for `standards` to say.
+            known = truth if isinstance(want, Tensor) and want.dtype in WIDER and not bool(want.isnan().any()) else None
             one = leaf_difference(
                 words.format(number),
                 want,
