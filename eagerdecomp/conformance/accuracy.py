@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.spec import Call, Near, tensors_of
-from eagerdecomp.eager.observe import copied, resolved
+from eagerdecomp.eager.observe import resolved
 from eagerdecomp.eager.tolerance import WIDER, call_widened, same_bits, same_values, worst_index
 
 __all__ = ["Off", "Truth", "is_repeated", "one_by_one", "values_off"]
@@ -120,9 +120,10 @@ class Truth:
 
         def changed(value: Any, dtype: torch.dtype) -> Any:
             inexact = dtype.is_floating_point or dtype.is_complex
+            value = value.clone() if isinstance(value, Tensor) and value.dtype is dtype else value  # the call may write it
             return change(value, dtype) if inexact or (whole and change is _absolute) else value
 
-        _, seen = call_widened(self._native, *copied("", self._call.args, self._call.kwargs), changed, wider)
+        seen = call_widened(self._native, self._call.args, self._call.kwargs, changed, wider)
         return [] if seen.error is not None else [*seen.leaves, *seen.inputs]
 
 

@@ -380,6 +380,6 @@ def _truth_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], na
             wide = wide.to(torch.complex128 if wide.dtype.is_complex else torch.float64)
             return nudge(wide, tolerance.rounding * side, draws) if side else wide
 
-        return call_widened(native, *copied(op._schema.name, args, kwargs), nudged)[1]
+        return call_widened(native, *copied(op._schema.name, args, kwargs), nudged)
 
     return Truth(run, inexact=inexact or of_whole)

@@ -23,6 +23,7 @@ __all__ = [
     "is_plain",
     "leaves_of",
     "mapped",
+    "nesting_of",
     "observe",
     "observed",
     "resolved",
@@ -92,7 +93,7 @@ def observed(
     leaves = list(leaves_of(answer))
     same = [next((number for number, given in enumerate(inputs) if leaf is given), -1) for leaf in leaves]
     shares = [tuple(_shared(leaf, inputs, empty)) if isinstance(leaf, Tensor) else () for leaf in leaves]
-    return Observed(leaves, _nesting(answer), inputs, error, same, shares)
+    return Observed(leaves, nesting_of(answer), inputs, error, same, shares)
 
 
 def _shared(leaf: Tensor, inputs: Sequence[Tensor], empty: bool) -> Iterator[tuple[int, int]]:
@@ -104,8 +105,9 @@ def _shared(leaf: Tensor, inputs: Sequence[Tensor], empty: bool) -> Iterator[tup
                 yield number, 0
 
 
-def _nesting(value: Any) -> Any:
-    return tuple(map(_nesting, value)) if isinstance(value, (list, tuple)) else None
+def nesting_of(value: Any) -> Any:
+    """How lists are nested, whatever they hold."""
+    return tuple(map(nesting_of, value)) if isinstance(value, (list, tuple)) else None
 
 
 def leaves_of(value: Any) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.observe import Caught, Observed, mapped, observe, resolved
+from eagerdecomp.eager.observe import Caught, Observed, leaves_of, mapped, nesting_of, resolved
 
 __all__ = [
     "WIDER",
@@ -244,11 +244,11 @@ def call_widened(
     kwargs: Mapping[str, Any],
     change: Callable[[Any, torch.dtype], Any],
     wider: Mapping[torch.dtype, torch.dtype] = WIDER,
-) -> tuple[Any, Observed]:
-    """Make a call in a wider precision, and observe it.
+) -> Observed:
+    """Make a call in a wider precision; of what it leaves behind all but what is a view of what.
 
     Args:
-        args, kwargs: arguments that the call may write.
+        args, kwargs: those that `change` returns as they are may be written.
         change: what becomes of each tensor, widened already, and of each Python float; with the dtype that it had.
     """
     made: dict[int, Tensor] = {}
@@ -263,4 +263,9 @@ def call_widened(
             return wider.get(value, value)
         return change(value, torch.float64) if type(value) is float else value
 
-    return observe(native, [mapped(value, wide) for value in args], {name: mapped(value, wide) for name, value in kwargs.items()})
+    widened, named = [mapped(value, wide) for value in args], {name: mapped(value, wide) for name, value in kwargs.items()}
+    answer = None
+    with Caught() as caught:
+        answer = native(*widened, **named)
+    inputs = [one for one in leaves_of([*widened, *named.values()]) if isinstance(one, Tensor)]
+    return Observed(list(leaves_of(answer)), nesting_of(answer), inputs, caught.error, (), ())

@@ -16,6 +16,7 @@ from conformance import scoreboard
 from conformance.cases import Selection, full_name, opinfos
 from conformance.scoreboard import judge_opinfo, table
 from conformance.standards import NO_STANDARD
+from eagerdecomp.eager.compare import Difference
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -39,11 +40,11 @@ def test_an_entry_that_is_not_needed_fails(name: str, dtype: torch.dtype, monkey
     monkeypatch.setattr(scoreboard, "no_standard", lambda *_: "")
     row = judge_opinfo(INFOS[name], CORE, selection)
     assert row.status == "wrong", "eager is a standard there: strike the entry"
-    assert "values differ" in row.detail
+    assert " values, the worst" in row.detail
 
 
 def test_what_the_table_leaves_out_are_values_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoreboard, "no_standard", lambda *_: "no reason")
     assert judge_opinfo(INFOS["kthvalue"], CORE, Selection(samples=2)).status == "pass"
-    monkeypatch.setattr(scoreboard, "differences", lambda *_: ["result 0: dtype torch.int32 for torch.int64"])
+    monkeypatch.setattr(scoreboard, "differences", lambda *_: [Difference("dtype", "result 0", torch.int64, torch.int32)])
     assert judge_opinfo(INFOS["kthvalue"], CORE, Selection(samples=2)).status == "wrong"

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from eagerdecomp.eager.compare import Difference, difference
+from eagerdecomp.eager.compare import Difference, difference, leaf_difference
 from eagerdecomp.eager.observe import copied, observe
 
 aten = torch.ops.aten
@@ -211,3 +211,18 @@ def test_of_what_drew_random_numbers_only_new_nan_counts() -> None:
     assert judged(aten.rand.default, draw, [3], values=False) is None
     assert found(aten.rand.default, lambda shape: torch.full(shape, float("nan")), [3], values=False).kind == "values"
     assert found(aten.rand.default, lambda shape: torch.full(shape, 0.5).double(), [3], values=False).kind == "dtype"
+
+
+def test_of_sparse_results_the_parts_are_compared() -> None:
+    want, have = (torch.tensor([[0.0, value], [1.0, 0.0]]) for value in (2.0, 3.0))
+    assert leaf_difference("it", want.to_sparse(), want.to_sparse()) is None
+    assert str(leaf_difference("it", want.to_sparse(), have.to_sparse())).startswith("it, part 1: 1 of 2 values")
+    assert str(leaf_difference("it", want.to_sparse_csr(), want.t().to_sparse_csr())).startswith("it, part 2: 2 of 2 values")
+
+
+def test_python_numbers_must_be_eagers() -> None:
+    for want, have, kind in ((1.0, 1.0 + 2.0**-50, "values"), (1, 1.0, "type"), (None, torch.ones(1), "type")):
+        found_ = leaf_difference("it", want, have)
+        assert found_ is not None
+        assert found_.kind == kind
+    assert leaf_difference("it", float("nan"), float("nan")) is None
