@@ -1,4 +1,4 @@
-"""Draws: a case as a list of choices, so that it can be drawn again, made smaller, and steered to what was tried least."""
+"""Choices: a case is a list of numbers, so that it can be drawn again, shrunk, and steered to what was tried least."""
 
 from __future__ import annotations
 

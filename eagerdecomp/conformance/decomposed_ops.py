@@ -1,4 +1,4 @@
-"""Programs: ops that a backend has no kernel for, run by what its kernels make of them, and the kernel that is to blame."""
+"""Ops that a backend has no kernel for, decomposed to its kernels, and the kernel to blame where one goes wrong."""
 
 from __future__ import annotations
 

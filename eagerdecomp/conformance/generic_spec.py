@@ -1,4 +1,4 @@
-"""Any op: calls of ops that have no spec of their own, after calls that were seen of them in torch's operator database."""
+"""Specs of ops that have none of their own: calls like those seen in torch's operator database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Together: what a backend's kernels come to in ops that are taken apart, and in random programs of views and writes."""
+"""Kernels used together: in decomposed ops, and in random programs of views and writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Absences: the manifest in which a backend's author declares which kernels of Core ATen are missing, and why.
+"""The manifest in which a backend's author declares which kernels of Core ATen are missing, and why.
 
 A text file with one op a line, by its full name, and a reason behind ``#``::
 

@@ -1,4 +1,4 @@
-"""Drawing: what specs share of the ways in which calls are drawn: shapes that broadcast, dims, numbers, operands."""
+"""Arguments that specs of several families draw: shapes that broadcast, dims, scalars, operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running: one kernel tried with what its spec draws, up to the smallest calls that show each property it breaks."""
+"""Try one kernel with the calls that its spec draws, and find the smallest call that shows each property it breaks."""
 
 from __future__ import annotations
 

@@ -11,11 +11,10 @@ import torch
 from broken import told
 from weekly import weekly
 
-from eagerdecomp.conformance.specs import factories as making
-from eagerdecomp.conformance.specs import infra, joining
+from eagerdecomp.conformance.specs import factories, infra, joining
 
 aten = torch.ops.aten
-SPECS = {**making.SPECS, **joining.SPECS, **infra.SPECS}
+SPECS = {**factories.SPECS, **joining.SPECS, **infra.SPECS}
 
 
 # -- right in another way ----------------------------------------------------------------------------------------------------

@@ -15,13 +15,13 @@ from eagerdecomp.conformance.specs import (
     joining,
     norms,
     products,
+    random,
     reductions,
     transforms,
     unary,
     views,
     windows,
 )
-from eagerdecomp.conformance.specs import random as chance
 
 __all__ = ["FAMILIES", "SPECS"]
 
@@ -34,7 +34,7 @@ FAMILIES: Mapping[str, Mapping[str, Spec]] = {
     "numbers and sizes to tensors": factories.SPECS,
     "joining and padding": joining.SPECS,
     "questions and memory": infra.SPECS,
-    "random numbers": chance.SPECS,
+    "random numbers": random.SPECS,
     "indices along a dimension": indexing.SPECS,
     "parts by indices, masks and slices": advanced_indexing.SPECS,
     "reductions and sorts": reductions.SPECS,

@@ -13,7 +13,7 @@ from torch import Tensor
 from weekly import weekly
 
 from eagerdecomp.conformance.spec import Kernel
-from eagerdecomp.conformance.specs import random as chance
+from eagerdecomp.conformance.specs import random as random_specs
 from eagerdecomp.ops.opset import resolve_ops
 
 aten = torch.ops.aten
@@ -24,8 +24,8 @@ def test_trying_a_kernel_leaves_the_generator_where_it_was() -> None:
     expected = torch.rand(4)
     torch.manual_seed(3)
     (op,) = resolve_ops(["aten.rand.default"])
-    for prop in chance.SPECS["aten.rand.default"].properties:
-        assert prop.broken(Kernel(op, op, op), chance.SPECS["aten.rand.default"], chance.Draw()) is None
+    for prop in random_specs.SPECS["aten.rand.default"].properties:
+        assert prop.broken(Kernel(op, op, op), random_specs.SPECS["aten.rand.default"], random_specs.Draw()) is None
     assert torch.equal(torch.rand(4), expected)
 
 
