@@ -39,7 +39,7 @@ from conformance.fuzz_roundings import (
 )
 from eagerdecomp import OpSet
 from eagerdecomp._torch.tensors import is_zero_tensor
-from eagerdecomp.eager.compare import difference, is_arbitrary
+from eagerdecomp.eager.compare import difference, error_text, is_arbitrary
 from eagerdecomp.eager.observe import Caught, copied, leaves_of, observe, observed, significant_strides
 from eagerdecomp.eager.tolerance import tolerance_of
 from eagerdecomp.ops.schema import facts_of
@@ -142,11 +142,11 @@ class Spaces:
             return
         if (eagers is None) != (ours is None):
             kind = "raises" if eagers is None else "answers"
-            raise Difference(kind, line, f"eager {_told(eagers)}; in the mode {_told(ours)}")
+            raise Difference(kind, line, f"eager {error_text(eagers)}; in the mode {error_text(ours)}")
         if isinstance(eagers, RuntimeError) and isinstance(ours, ValueError) and _is_their_own(str(eagers), str(ours)):
             return
         if eagers is not None and ours is not None and not isinstance(ours, type(eagers)) and not isinstance(eagers, type(ours)):
-            raise Difference("error", line, f"eager {_told(eagers)}; in the mode {_told(ours)}")
+            raise Difference("error", line, f"eager {error_text(eagers)}; in the mode {error_text(ours)}")
 
     def _is_allowed(self, line: str, words: str, refused: bool) -> bool:
         """Whether one of both may refuse the line in these words; where it is the mode, perhaps of some matrices alone."""
@@ -488,10 +488,6 @@ def _hand_over(want: Tensor, have: Tensor) -> None:
 
 def _is_their_own(eagers: str, ours: str) -> bool:
     return any(re.search(one, ours) and re.search(other, eagers) for one, other in THEIR_OWN.items())
-
-
-def _told(error: Exception | None) -> str:
-    return "answers" if error is None else f"raises {type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
 
 
 def _shown(tensor: Tensor) -> str:

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from conformance.mutants.builder import TWIN, Call, Mutant, Proof
 from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp.eager.compare import leaf_difference
 from eagerdecomp.eager.observe import Observed, observe, resolved, significant_strides
-from eagerdecomp.eager.tolerance import same_number, wrong_values
+from eagerdecomp.eager.tolerance import Tolerance, same_number, tolerance_of
 
 __all__ = ["differs", "shown"]
 
 _RELATIVE = {torch.float64: 1e-11, torch.float32: 4e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-_REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 #: Ops whose results hold what memory held before, and ops that draw.
 _UNSAID = frozenset({"aten::empty", "aten::empty_strided", "aten::resize_", "aten::rand", "aten::randn", "aten::randperm"})
@@ -105,20 +105,11 @@ def _far(have: Any, want: Any, values: bool, strides: bool, exact: bool = False)
     if not values or not want.numel():
         return False
     have, want = resolved(have), resolved(want)
-    if not want.dtype.is_floating_point and not want.dtype.is_complex:
-        return not torch.equal(have, want)
-    if exact:
-        return not torch.allclose(have, want, 0, 0, equal_nan=True)
-    relative = _RELATIVE[_REAL.get(want.dtype, want.dtype)]
     if want.dtype.is_complex:
         have, want = torch.view_as_real(have.contiguous()), torch.view_as_real(want.contiguous())
-    have, want = have.double(), want.double()
-    if not torch.equal(have.isnan(), want.isnan()):
+    relative = 0.0 if exact else _RELATIVE.get(want.dtype)
+    tolerance = None if relative is None else Tolerance(relative, relative / 16, 0.0)
+    if leaf_difference("", want, have, facts=(), strides=False, tolerance=lambda dtype: tolerance_of(dtype) and tolerance):
         return True
     zero = (want == 0) & (have == 0)
-    if not torch.equal(have.signbit()[zero], want.signbit()[zero]):
-        return True
-    size = want.abs()[want.isfinite()]
-    largest = float(size.max()) if size.numel() else 0.0
-    allowed = relative * want.abs() + relative / 16 * largest
-    return bool(wrong_values(want, have, torch.where(want.isfinite(), allowed, -1.0)).any())
+    return not torch.equal(have.signbit()[zero], want.signbit()[zero])
