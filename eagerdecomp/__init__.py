@@ -23,6 +23,7 @@ from eagerdecomp.errors import (
     UnsupportedGradientError,
     UnsupportedOpError,
 )
+from eagerdecomp.frontends.decomposition_table import decompositions
 from eagerdecomp.frontends.dynamo import DynamoBackend, dynamo_backend
 from eagerdecomp.frontends.fx.capture import trace
 from eagerdecomp.frontends.installation import Installation, install
@@ -76,6 +77,7 @@ __all__ = [
     "carrying_set",
     "compare",
     "core_aten",
+    "decompositions",
     "dynamo_backend",
     "explain",
     "inductor_hook",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from eagerdecomp._torch.tensors import FakeTensorMode
 
-__all__ = ["Sizes"]
+__all__ = ["Sizes", "needs_data"]
 
 
 #: What torch calls a function of sizes in its analysis, the function, and how many of the operands it takes.
@@ -126,3 +127,9 @@ class Sizes:
         """The symbol that a size was made; None for a number or an expression."""
         expression = size.node._expr if isinstance(size, torch.SymInt) else None
         return expression if expression is not None and expression.is_Symbol else None
+
+
+def needs_data(error: Exception) -> bool:
+    """Whether an error says that code asked for a size which only data decide, as in a program that is exported."""
+    module = sys.modules.get("torch.fx.experimental.symbolic_shapes")  # loaded where there are such sizes
+    return module is not None and isinstance(error, module.GuardOnDataDependentSymNode)

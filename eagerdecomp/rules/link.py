@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import dis
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 from eagerdecomp._torch.ops import OpNamespace, OpOverload, OpOverloadPacket
 from eagerdecomp.errors import RuleError
@@ -173,33 +175,57 @@ class _Linker:
 #: The attributes that code reads of a name, each with those that it reads of that.
 _Tree: TypeAlias = dict[str, "_Tree"]
 
+_trees: dict[CodeType, _Tree] = {}
+
 
 def _names(fn: FunctionType) -> _Tree:
     """The global names that a function reads and that concern overloads, with the attributes read of them."""
+    known = _trees.get(fn.__code__)
+    if known is not None:
+        return known
     tree: _Tree = {}
     for chain in _chains(fn.__code__):
         if chain[0] in fn.__globals__ and _chain_concerns(fn.__globals__[chain[0]], chain[1:], set()):
             node = tree
             for name in chain:
                 node = node.setdefault(name, {})
+    _trees[fn.__code__] = tree
     return tree
+
+
+_EXTENDED, _GLOBAL, _NAME = (dis.opmap[name] for name in ("EXTENDED_ARG", "LOAD_GLOBAL", "LOAD_NAME"))
+_ATTRIBUTE, _METHOD = dis.opmap["LOAD_ATTR"], dis.opmap.get("LOAD_METHOD", -1)
+#: Instructions that may stand between a name and its attribute.
+_BETWEEN = frozenset(dis.opmap[name] for name in ("CACHE", "EXTENDED_ARG", "PRECALL", "PUSH_NULL") if name in dis.opmap)
+#: By how many bits an argument is shifted, to keep a flag beside the index of the name.
+_GLOBAL_SHIFT, _ATTRIBUTE_SHIFT = int(sys.version_info >= (3, 11)), int(sys.version_info >= (3, 12))
 
 
 @functools.cache
 def _chains(code: CodeType) -> tuple[_Chain, ...]:
-    """The global names that code reads, inner functions included, with the attributes that it reads of each."""
+    """The global names that code reads, inner functions included, with the attributes that it reads of each.
+
+    Read off the bytecode itself: `dis.get_instructions` takes six times as long, and this is on the way of an op's first call.
+    """
     found: dict[_Chain, None] = {}
     chain: list[str] = []
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+    names, text, extended = code.co_names, code.co_code, 0
+    for at in range(0, len(text), 2):
+        op = text[at]
+        argument = text[at + 1] | extended
+        extended = argument << 8 if op == _EXTENDED else 0
+        if op in (_GLOBAL, _NAME):
             if chain:
                 found[tuple(chain)] = None
-            chain = [instruction.argval]
-        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and chain:
-            chain.append(instruction.argval)
-        elif instruction.opname not in ("CACHE", "EXTENDED_ARG", "PRECALL", "PUSH_NULL") and chain:
-            found[tuple(chain)] = None
-            chain = []
+            chain = [names[argument >> _GLOBAL_SHIFT if op == _GLOBAL else argument]]
+        elif chain and op not in _BETWEEN:
+            if op == _ATTRIBUTE:
+                chain.append(names[argument >> _ATTRIBUTE_SHIFT])
+            elif op == _METHOD:
+                chain.append(names[argument])
+            else:
+                found[tuple(chain)] = None
+                chain = []
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             found.update(dict.fromkeys(_chains(constant)))
@@ -216,7 +242,8 @@ def _concerns(value: Any, under_way: set[int]) -> bool:
         return False
     under_way.add(id(value))
     if isinstance(value, FunctionType):
-        return _function_concerns(value, under_way)
+        known = _known.get(value)
+        return _function_concerns(value, under_way) if known is None else known
     if isinstance(value, (tuple, list)):
         return any(_concerns(one, under_way) for one in value)
     if isinstance(value, dict):
@@ -227,7 +254,19 @@ def _concerns(value: Any, under_way: set[int]) -> bool:
     return wrapped is not None and _concerns(wrapped, under_way)
 
 
+#: Function -> whether it concerns overloads, once that is known for good.
+_known: WeakKeyDictionary[FunctionType, bool] = WeakKeyDictionary()
+
+
 def _function_concerns(fn: FunctionType, under_way: set[int]) -> bool:
+    first = len(under_way) == 1
+    found = _reads_overloads(fn, under_way)
+    if found or first:  # within others, a function may wait for one of those
+        _known[fn] = found
+    return found
+
+
+def _reads_overloads(fn: FunctionType, under_way: set[int]) -> bool:
     held = [*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()]
     held += [cell.cell_contents for cell in fn.__closure__ or () if _is_filled(cell)]
     if any(_concerns(one, under_way) for one in held):

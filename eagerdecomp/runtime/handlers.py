@@ -64,8 +64,25 @@ def linked_rule(
     declines = may_decline(rule.fn)
     if not (bits or usual or declines) and on_error is None:
         return bound.run
+    if not bits and not usual:
+        return _falling_through(bound.run, next_rules, on_error)  # a generated frame saves nothing here but takes a compilation
     make = make_linked_handler(op, bits=bits, usual=usual, declines=declines, errors=on_error is not None)
     return make(bound.formula, bound.run, with_bits, next_rules, on_error)
+
+
+def _falling_through(run: Handler, next_rules: Handler, on_error: OnError | None) -> Handler:
+    """The frame around a linked rule that takes every call as it comes."""
+
+    def handler(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = run(*args, **kwargs)
+            return result if result is not NotImplemented else next_rules(*args, **kwargs)
+        except Exception as error:
+            if on_error is None:
+                raise
+            return on_error(error, args, kwargs)
+
+    return handler
 
 
 def cached_program(op: OpOverload, entry: Entry, table: OpPrograms, on_miss: Handler, on_error: OnError | None) -> Handler:

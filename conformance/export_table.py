@@ -1,0 +1,198 @@
+"""Export on an op set: which ops a model's exported graph leaves outside Core ATen, by PyTorch's table and by the library's.
+
+    python conformance/export_table.py --match 'LSTM|resnet' [--markdown docs/export.md]
+
+Each model of the model table is exported by ``torch.export`` and decomposed twice: by ``run_decompositions()``, with PyTorch's own
+table, and by ``run_decompositions(ed.decompositions(ed.core_aten()))``. The second program is run, and its results are compared
+with those of the program before it was decomposed. A model that ``torch.export`` cannot export is counted and left out. Exit code
+1 when a program of ours leaves the set where PyTorch's does not, or computes something else than before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.update({"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"})
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from conformance.models import Entry, entries, missing_extras
+from eagerdecomp import OpSet, core_aten, decompositions
+from eagerdecomp.host.atomic_file import write_text
+from eagerdecomp.host.progress import Progress
+
+__all__ = ["Row", "judge", "main", "markdown"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one model.
+
+    Attributes:
+        why_not: why it has no exported program; "" if it has one.
+        theirs: op -> how often PyTorch's decomposed program calls it, of ops outside the set.
+        ours: the same of the library's.
+        off: how the results of our program differ from the model's; "" if they do not.
+    """
+
+    family: str
+    name: str
+    why_not: str = ""
+    theirs: Counter[str] | None = None
+    ours: Counter[str] | None = None
+    off: str = ""
+
+    @property
+    def is_right(self) -> bool:
+        return not self.off and (bool(self.why_not) or not self.ours or bool(self.theirs))
+
+
+class _Forward(nn.Module):
+    """A model's forward pass as a module of its batch."""
+
+    def __init__(self, subject: Any) -> None:
+        super().__init__()
+        self.model = subject.model
+        self.run = subject.forward
+
+    def forward(self, batch: Any) -> Any:
+        return self.run(self.model, batch)
+
+
+def outside(program: ExportedProgram, ops: OpSet) -> Counter[str]:
+    """The ops of a program that are not in a set, queries of sizes aside."""
+    called = (node.target for node in program.graph.nodes if node.op == "call_function")
+    named = (op for op in called if isinstance(op, torch._ops.OpOverload) and op not in ops)
+    return Counter(str(op) for op in named if not str(op).startswith(("aten.sym_", "aten._assert")))
+
+
+def judge(entry: Entry, ops: OpSet, table: dict[Any, Any]) -> Row:
+    """Export a model and compare both tables."""
+    torch.manual_seed(0)
+    subject = entry.make()
+    module = _Forward(subject).eval()
+    with torch.no_grad():
+        try:
+            exported = torch.export.export(module, (subject.batch,), strict=False)
+            theirs = outside(exported.run_decompositions(), ops)
+        except Exception as error:  # torch's own limits: the row says which
+            return Row(entry.family, entry.name, _first_line(error))
+        try:
+            program = exported.run_decompositions(table)
+            torch.manual_seed(1)
+            got = program.module()(subject.batch)
+        except Exception as error:  # a fault of ours, reported in the row
+            return Row(entry.family, entry.name, "", theirs, Counter(), f"raised {_first_line(error)}")
+        torch.manual_seed(1)
+        return Row(entry.family, entry.name, "", theirs, outside(program, ops), _difference(got, exported.module()(subject.batch)))
+
+
+def _difference(got: Any, want: Any) -> str:
+    for one, other in zip(tree_leaves(got), tree_leaves(want), strict=True):
+        if not isinstance(other, Tensor):
+            continue
+        if one.dtype is not other.dtype or one.shape != other.shape:
+            return f"{one.dtype} of {tuple(one.shape)} in place of {other.dtype} of {tuple(other.shape)}"
+        if other.is_floating_point() and not torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True):
+            return f"values differ by up to {float((one - other).abs().max()):.2g}"
+        if not other.is_floating_point() and not torch.equal(one, other):
+            return "values differ"
+    return ""
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:120]
+
+
+_HEAD = """\
+<!-- Made by `python conformance/export_table.py --markdown docs/export.md`; change that, not this. -->
+
+# Export on an op set
+
+`torch.export` gives a program of ATen ops, and `run_decompositions()` lowers it. PyTorch's own table leaves ops outside Core ATen
+in many programs; the library's rules are a table too:
+
+```python
+program = torch.export.export(model, args).run_decompositions(ed.decompositions(ed.core_aten()))
+```
+
+The same table serves `make_fx(decomposition_table=...)`, AOTAutograd (`aot_autograd(decompositions=...)`) and compilers on top.
+`ed.decompositions(backend, rules=[...])` takes a backend and your own rules.
+"""
+
+
+def markdown(rows: Sequence[Row], ours: int, theirs: int) -> str:
+    """The page."""
+    exported = [row for row in rows if not row.why_not]
+    leaving = [row for row in exported if row.theirs]
+    left = [row for row in exported if row.ours]
+    lines = [_HEAD, "| | PyTorch's table | this table |", "|---|---|---|"]
+    lines += [f"| ops with a decomposition | {theirs} | {ours} |"]
+    lines += [f"| models of the model table that `torch.export` exports | {len(exported)} of {len(rows)} | |"]
+    lines += [f"| of them, programs that leave Core ATen | {len(leaving)} | {len(left)} |"]
+    lines += [f"| programs with other values than before | not judged | {sum(bool(row.off) for row in exported)} |", ""]
+    lines += [
+        "Ops outside Core ATen, by how many programs call them:",
+        "",
+        "| op | PyTorch's table | this table |",
+        "|---|---|---|",
+    ]
+    before, after = (
+        Counter(op for row in exported for op in (found(row) or ())) for found in (lambda r: r.theirs, lambda r: r.ours)
+    )
+    lines += [f"| `{op}` | {before[op]} | {after[op]} |" for op in sorted(before | after, key=lambda op: (-before[op], op))]
+    lines += ["", "Programs that leave the set by this table, or differ:", ""]
+    lines += [f"- {row.name}: {row.off or ', '.join(sorted(row.ours or ()))}" for row in exported if row.off or row.ours] or [
+        "- none"
+    ]
+    lines += [
+        "",
+        "Limits: a rule whose number of calls depends on a size (scans, matrix factorizations) fixes that size in a program of",
+    ]
+    lines += [
+        "dynamic shapes, by a guard that `torch.export` reports. Ops whose result depends on data keep torch's own rules.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--match", default="", metavar="REGEX", help="models whose names match")
+    parser.add_argument("--markdown", metavar="FILE", help="write the page there")
+    options = parser.parse_args(argv)
+    warnings.simplefilter("ignore")
+    ops = core_aten()
+    table = decompositions(ops)
+    chosen = [entry for entry in entries() if re.search(options.match, entry.name) and not missing_extras(entry)]
+    progress, rows = Progress(len(chosen), sys.stderr), []
+    for done, entry in enumerate(chosen, 1):
+        rows.append(judge(entry, ops, table))
+        progress.step(done, entry.name)
+    progress.close()
+    page = markdown(rows, len(table), len(torch.export.default_decompositions()))
+    print(page)
+    if options.markdown:
+        write_text(options.markdown, page)
+    wrong = [row for row in rows if not row.is_right]
+    for row in wrong:
+        print(f"wrong: {row.name}: {row.off or sorted(row.ours or ())}", file=sys.stderr)
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,175 @@
+"""The rules as a decomposition table: graphs of PyTorch's own tools stay on the op set and keep eager's values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from on_core import CORE
+from torch import Tensor, nn
+from torch._dynamo.backends.common import aot_autograd
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+TABLE = ed.decompositions(CORE)
+
+
+class Calls(nn.Module):
+    def __init__(self, run: Callable[..., Any], *modules: nn.Module) -> None:
+        super().__init__()
+        self.run, self.inner = run, nn.ModuleList(modules)
+
+    def forward(self, *args: Any) -> Any:
+        return self.run(*self.inner, *args)
+
+
+def x(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+SPD = x(4, 4) @ x(4, 4).mT + 4 * torch.eye(4)
+CASES: dict[str, tuple[nn.Module, tuple[Any, ...]]] = {
+    "perceptron": (Calls(lambda a, b, v: b(F.silu(a(v))), nn.Linear(4, 8), nn.Linear(8, 2)), (x(3, 4),)),
+    "transformer": (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), (x(2, 5, 8),)),
+    "convolutions": (
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval(),
+        (x(2, 3, 8, 8),),
+    ),
+    "lstm": (nn.LSTM(4, 5), (x(3, 2, 4),)),
+    "gru": (nn.GRU(4, 5), (x(3, 2, 4),)),
+    "bilinear": (Calls(lambda v: F.interpolate(v, scale_factor=2, mode="bilinear")), (x(1, 3, 4, 4),)),
+    "grid": (Calls(F.grid_sample), (x(1, 3, 4, 4), torch.rand(1, 2, 2, 2))),
+    "cross entropy": (Calls(F.cross_entropy), (x(4, 5), torch.tensor([0, 3, 4, 1]))),
+    "determinant": (Calls(torch.linalg.det), (x(3, 3),)),
+    "cholesky": (Calls(torch.linalg.cholesky), (SPD,)),
+    "scans": (Calls(lambda v: v.cumprod(0).logcumsumexp(0)), (x(5),)),
+    "fourier": (Calls(lambda v: torch.fft.rfft(v).abs()), (x(8),)),
+    "order": (Calls(lambda v: torch.median(v, 0).values + v.kthvalue(2, 0).values), (x(8, 3),)),
+    "special": (Calls(lambda v: torch.lgamma(v.exp()) + torch.special.erfcx(v) + torch.digamma(v.exp())), (x(8),)),
+    "bags": (Calls(lambda m, i: m(i), nn.EmbeddingBag(10, 4)), (torch.randint(10, (3, 4)),)),
+    "bucketize": (Calls(torch.bucketize), (x(8), torch.arange(-1.0, 2.0))),
+    "attention": (Calls(F.scaled_dot_product_attention), (x(2, 5, 2, 4).transpose(1, 2),) * 3),
+}
+
+
+def outside(graph: GraphModule) -> Counter[str]:
+    called = (node.target for node in graph.graph.nodes if node.op == "call_function")
+    return Counter(str(op) for op in called if isinstance(op, torch._ops.OpOverload) and op not in CORE)
+
+
+def same(got: Any, want: Any) -> None:
+    for one, other in zip(tree_leaves(got), tree_leaves(want), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_exported_program_stays_on_the_set(name: str) -> None:
+    module, args = CASES[name]
+    exported = torch.export.export(module, args).run_decompositions(TABLE)
+    assert outside(exported.graph_module) == Counter()
+    same(exported.module()(*args), module(*args))
+
+
+@pytest.mark.parametrize("name", ["perceptron", "transformer", "special"])
+def test_an_exported_program_of_dynamic_sizes_stays_on_the_set(name: str) -> None:
+    module, (given,) = CASES[name]
+    shapes = ({0: torch.export.Dim("size", min=2, max=64)},)
+    exported = torch.export.export(
+        module, (given,), dynamic_shapes=(shapes,) if isinstance(module, Calls) else shapes
+    ).run_decompositions(TABLE)
+    assert {op for op in outside(exported.graph_module) if not op.startswith("aten.sym_")} == set()
+    larger = torch.cat([given, given])
+    same(exported.module()(larger), module(larger))
+
+
+@pytest.mark.parametrize("name", ["bilinear", "scans", "order", "special", "attention", "cross entropy"])
+def test_a_traced_function_of_symbolic_sizes_stays_on_the_set(name: str) -> None:
+    module, args = CASES[name]
+    traced = make_fx(module, decomposition_table=TABLE, tracing_mode="symbolic")(*args)
+    left = outside(traced)
+    assert {op for op in left if not op.startswith("aten.sym_")} == set()
+    same(traced(*args), module(*args))
+
+
+@pytest.mark.parametrize("name", ["perceptron", "transformer", "bilinear", "cross entropy", "special"])
+def test_forward_and_backward_graphs_of_a_compiler_stay_on_the_set(name: str) -> None:
+    module, args = CASES[name]
+    graphs: list[GraphModule] = []
+
+    def compiler(graph: GraphModule, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    backend = aot_autograd(fw_compiler=compiler, bw_compiler=compiler, decompositions=TABLE)
+    leaves = [arg.clone().requires_grad_() if arg.is_floating_point() else arg for arg in args]
+    torch._dynamo.reset()
+    got = torch.compile(module, backend=backend)(*leaves)
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    gradients = torch.autograd.grad(got.sum(), wanted)
+    assert len(graphs) == 2
+    assert sum((outside(graph) for graph in graphs), Counter()) == Counter()
+    plain = module(*leaves)
+    same(got, plain)
+    same(gradients, torch.autograd.grad(plain.sum(), wanted))
+
+
+def test_a_rule_of_the_user_comes_first() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def silu(v: Tensor) -> Any:
+        return aten.div.Tensor(v, aten.add.Scalar(aten.exp.default(aten.neg.default(v)), 1))
+
+    table = ed.decompositions(CORE, ["aten.silu.default"], rules=[silu])
+    traced = make_fx(lambda v: F.silu(v), decomposition_table=table)(x(3))
+    assert aten.div.Tensor in [node.target for node in traced.graph.nodes]
+
+
+def test_ops_of_the_set_and_ops_that_write_have_no_decomposition() -> None:
+    assert not TABLE.keys() & set(CORE)
+    assert aten.add_.Tensor not in TABLE
+    assert aten.add.out not in TABLE
+
+
+def test_a_rule_that_writes_to_its_argument_is_not_taken() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def writes(v: Tensor) -> Any:
+        return aten.mul_.Tensor(v, aten.sigmoid.default(v))
+
+    table = ed.decompositions(CORE, ["aten.silu.default"], rules=[writes])
+    traced = make_fx(lambda v: F.silu(v), decomposition_table=table)(x(3))
+    assert aten.mul_.Tensor not in [node.target for node in traced.graph.nodes]
+    same(traced(x(3)), F.silu(x(3)))
+
+
+def test_a_write_to_what_the_rule_made_becomes_functional() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def writes(v: Tensor) -> Any:
+        made = aten.sigmoid.default(v)
+        aten.mul_.Tensor(made, v)
+        return aten.mul_.Scalar(made, 1.0)
+
+    table = ed.decompositions(CORE, ["aten.silu.default"], rules=[writes])
+    traced = make_fx(lambda v: F.silu(v), decomposition_table=table)(x(3))
+    assert outside(traced) == Counter()
+    assert not any(str(node.target).partition(".")[2].partition(".")[0].endswith("_") for node in traced.graph.nodes)
+    same(traced(x(3)), F.silu(x(3)))
+
+
+def test_a_write_to_what_has_been_viewed_is_not_taken() -> None:
+    @ed.register_decomposition("aten.silu.default")
+    def writes(v: Tensor) -> Any:
+        made = aten.sigmoid.default(v)
+        view = aten.view.default(made, [-1])
+        aten.mul_.Tensor(made, v)
+        return aten.view.default(view, list(v.shape))
+
+    table = ed.decompositions(CORE, ["aten.silu.default"], rules=[writes])
+    traced = make_fx(lambda v: F.silu(v), decomposition_table=table)(x(3))
+    same(traced(x(3)), F.silu(x(3)))
