@@ -19,6 +19,7 @@ __all__ = [
     "ALL",
     "BITS",
     "COMPLEX",
+    "FAITHFUL",
     "FLOATS",
     "HALVES",
     "INTEGERS",
@@ -60,6 +61,9 @@ _SMALL = (2, 3, 1, 4, 5)
 
 #: How a tensor may lie in memory. Those that do not fit a shape stand for the first that does.
 LAYOUTS = ("contiguous", "guarded", "transposed", "strided", "channels_last", "permuted", "expanded", "gapped", "column")
+
+#: Layouts that keep every value of a tensor: whose elements lie in places of their own, so that they can be written.
+FAITHFUL = tuple(one for one in LAYOUTS if one != "expanded")
 
 # -- shapes ------------------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.eager.observe import leaves_of
 
-__all__ = ["EXACT", "Call", "Fault", "Kernel", "Near", "Property", "Skip", "Spec", "Strides", "tensors_of"]
+__all__ = ["EITHER_ZERO", "EXACT", "Call", "Fault", "Kernel", "Near", "Property", "Skip", "Spec", "Strides", "tensors_of"]
 
 Strides: TypeAlias = Literal["eager", "dense", "free"]
 
@@ -62,6 +62,8 @@ class Near:
 
 #: What only moves, compares or counts, and arithmetic that IEEE 754 rounds correctly.
 EXACT = Near(0.0, tiny=True)
+#: The same where either of two zeros may be picked.
+EITHER_ZERO = Near(0.0, tiny=True, zeros=False)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ __all__ = [
     "COMPLEX_FILLS",
     "FILLS",
     "MEETINGS",
-    "factory_options",
+    "OUTPUT_MASKS",
     "alike",
     "among",
     "as_index",
@@ -26,9 +26,11 @@ __all__ = [
     "broadcasting",
     "dim_of",
     "dims_of",
+    "factory_options",
     "generator",
     "indices",
     "left_out",
+    "not_asked_for",
     "number",
     "out_of_range",
     "roundings",
@@ -36,6 +38,9 @@ __all__ = [
     "several",
     "two",
     "with_number",
+    "wrong",
+    "wrong_but",
+    "wrong_of",
 ]
 
 
@@ -144,6 +149,35 @@ def indices(
 def out_of_range(draw: Draw, size: int, *, negative: bool = False) -> int:
     """An index that a dimension of that size has not, too small or too large."""
     return draw.pick("out of range", (size, -size - 1 if negative else -1, size + 5, 2**33))
+
+
+#: Which of three gradients are asked for.
+OUTPUT_MASKS = tuple([bool(number & 4), bool(number & 2), bool(number & 1)] for number in range(7, -1, -1))
+
+
+def not_asked_for(call: Call) -> list[int]:
+    """Results that the mask at the end of a call leaves out."""
+    return [number for number, asked in enumerate(call.args[-1]) if not asked]
+
+
+def wrong(calls: Callable[[], Sequence[Sequence[Any]]]) -> Callable[[Draw], Call]:
+    """Calls with one of some lists of arguments, made for each draw; a dict at the end of a list holds the keyword arguments."""
+
+    def call(draw: Draw) -> Call:
+        *args, last = draw.pick("wrong", calls())
+        return Call(args, last) if isinstance(last, dict) else Call([*args, last])
+
+    return call
+
+
+def wrong_but(args: Sequence[Any], *changes: Mapping[int, Any]) -> Sequence[Sequence[Any]]:
+    """A list of arguments for each of some changes, which are by place."""
+    return [[change.get(place, value) for place, value in enumerate(args)] for change in changes]
+
+
+def wrong_of(sizes: Sequence[int], *rests: Sequence[Any]) -> Callable[[Draw], Call]:
+    """Calls with a tensor of these sizes and one of some lists of further arguments."""
+    return wrong(lambda: [(torch.arange(float(math.prod(sizes))).view(sizes), *rest) for rest in rests])
 
 
 # -- operands ----------------------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import ALL, FLOATS, HALVES, LAYOUTS, SIZES, laid_out, shape, tensor
-from eagerdecomp.conformance.spec import EXACT, Call, Near, Spec, Strides
+from eagerdecomp.conformance.samples import ALL, FAITHFUL, FLOATS, HALVES, SIZES, laid_out, shape, tensor
+from eagerdecomp.conformance.spec import EITHER_ZERO, EXACT, Call, Near, Spec, Strides
 from eagerdecomp.conformance.spec_arguments import (
     as_index,
     broadcasting,
@@ -31,7 +31,6 @@ _ALL = (torch.float32, *ALL)
 _MOVED = ("normal", "special", "extremes", "lattice", "wide")
 _ADDED = ("lattice", "normal", "nonfinite", "positive_lattice", "quarters", "extremes")
 _WHOLE = frozenset({"lattice", "positive_lattice", "quarters", "ones"})
-_FAITHFUL = tuple(one for one in LAYOUTS if one != "expanded")
 
 _HUGE = ([257, 300], [30_011, 3], [70_001])
 
@@ -56,7 +55,7 @@ def _mask(draw: Draw, sizes: Sequence[int], count: int) -> Tensor:
     found = torch.zeros(total, dtype=torch.bool)
     found[torch.randperm(total, generator=generator(draw))[:count]] = True
     dtype = draw.pick("mask.dtype", (torch.bool, torch.uint8))
-    return laid_out(found.to(dtype), list(sizes), draw.pick("mask.layout", _FAITHFUL))
+    return laid_out(found.to(dtype), list(sizes), draw.pick("mask.layout", FAITHFUL))
 
 
 def _entries(draw: Draw, sizes: Sequence[int]) -> list[tuple[str, Sequence[int]]]:
@@ -120,7 +119,7 @@ def _apart(draw: Draw, wide: Sequence[int], base: Sequence[int]) -> list[Tensor]
             torch.where(torch.rand(one.shape, generator=draws) < 0.5, one, one - size)
             for one, size in zip(found, wide, strict=True)
         ]
-    return [as_index(draw, "index", one, _FAITHFUL) for one in found]
+    return [as_index(draw, "index", one, FAITHFUL) for one in found]
 
 
 def _index(draw: Draw) -> Call:
@@ -362,7 +361,7 @@ def _bag_wrong(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | No
 def _near_bag(call: Call) -> Near:
     mode = call.args[4] if len(call.args) > 4 else 0
     if mode == _MAX:
-        return Near(0.0, zeros=False, tiny=True)
+        return EITHER_ZERO
     return Near(4 + roundings(call.args[0].dtype, call.args[1].numel()), of="terms", zeros=False)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, BITS, COMPLEX, FLOATS, HALVES, INTEGERS, NUMBERS, shape, tensor
-from eagerdecomp.conformance.spec import EXACT, Call, Near, Spec
+from eagerdecomp.conformance.spec import EITHER_ZERO, EXACT, Call, Near, Spec
 from eagerdecomp.conformance.spec_arguments import COARSE, FILLS, MEETINGS, broadcasting, number, pair, two, with_number
 
 __all__ = ["SPECS"]
@@ -281,10 +281,6 @@ def _refused_angle_out(draw: Draw) -> Call:
 
 # -- bounds and choices ------------------------------------------------------------------------------------------------------
 
-#: Of two zeros with other signs either may be the larger.
-_EITHER_ZERO = Near(0.0, tiny=True, zeros=False)
-
-
 _BOUNDED = ("nonfinite", "lattice", "special", "normal", "wide")
 
 
@@ -394,17 +390,17 @@ SPECS: dict[str, Spec] = {
     "aten.div.Scalar_mode": _spec(_moded(True), _moded_near, _refused_division(True, True)),
     "aten.fmod.Tensor": _spec(_divided(False), EXACT, _refused_division(False, False)),
     "aten.fmod.Scalar": _spec(_divided(True), EXACT, _refused_division(True, False)),
-    "aten.remainder.Tensor": _spec(_divided(False), _EITHER_ZERO, _refused_division(False, False)),
-    "aten.remainder.Scalar": _spec(_divided(True), _EITHER_ZERO, _refused_division(True, False)),
+    "aten.remainder.Tensor": _spec(_divided(False), EITHER_ZERO, _refused_division(False, False)),
+    "aten.remainder.Scalar": _spec(_divided(True), EITHER_ZERO, _refused_division(True, False)),
     "aten.pow.Tensor_Tensor": _spec(_power, _power_near),
     "aten.pow.Tensor_Scalar": _spec(_power_to_number, _power_near, _refused_power),
     "aten.pow.Scalar": _spec(_power_of_number, _power_near, None),
     "aten.atan2.default": _spec(two(_REAL), Near(4)),
     "aten.atan2.out": _spec(_angle_out, Near(4), _refused_angle_out),
-    "aten.maximum.default": _spec(two(_REAL), _EITHER_ZERO, _refused_extreme),
-    "aten.minimum.default": _spec(two(_REAL), _EITHER_ZERO, _refused_extreme),
-    "aten.clamp.default": _spec(_clamp, _EITHER_ZERO, _refused_bounds(False)),
-    "aten.clamp.Tensor": _spec(_clamp_tensors, _EITHER_ZERO, _refused_bounds(True)),
+    "aten.maximum.default": _spec(two(_REAL), EITHER_ZERO, _refused_extreme),
+    "aten.minimum.default": _spec(two(_REAL), EITHER_ZERO, _refused_extreme),
+    "aten.clamp.default": _spec(_clamp, EITHER_ZERO, _refused_bounds(False)),
+    "aten.clamp.Tensor": _spec(_clamp_tensors, EITHER_ZERO, _refused_bounds(True)),
     "aten.where.self": _spec(_where, EXACT, _refused_where),
     **_tensors(("eq", "ne"), "Tensor", ALL, finite=False),
     **_tensors(_ORDERS, "Tensor", _REAL),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import is_dense_alike
-from eagerdecomp.conformance.samples import ALL, FLOATS, INTEGERS, LAYOUTS, shape, sweep, tensor
+from eagerdecomp.conformance.samples import ALL, FAITHFUL, FLOATS, INTEGERS, LAYOUTS, shape, sweep, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Spec, Strides, tensors_of
 from eagerdecomp.conformance.spec_arguments import broadcasting
 from eagerdecomp.eager.strides import is_dense
@@ -27,9 +27,6 @@ _SMALL = ("halves", "lattice", "tens", "uniform", "normal", "ties")
 _SMALL_POSITIVE = ("uniform", "positive", "ties", "positive_lattice", "ones")
 
 _FORMATS = (torch.preserve_format, torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
-
-# Layouts whose elements lie in places of their own, so that they can be written.
-_WRITTEN = tuple(layout for layout in LAYOUTS if layout != "expanded")
 
 
 def _source(draw: Draw, name: str, dtype: torch.dtype, to: torch.dtype, sizes: list[int], *, lazy: bool = False) -> Tensor:
@@ -117,7 +114,7 @@ def _copied(draw: Draw, written: bool) -> Call:
     if (dtype.is_complex or to.is_complex) and torch.float16 in (dtype, to):
         dtype = to
     sizes = _any_shape(draw)
-    target = tensor(draw, "self", to, sizes, ("normal", "nonfinite"), _WRITTEN if written else LAYOUTS)
+    target = tensor(draw, "self", to, sizes, ("normal", "nonfinite"), FAITHFUL if written else LAYOUTS)
     if written and to.is_complex and draw.pick("conjugate self", (False, False, False, True)):
         target = target.conj()
     if written and kind == "same" and draw.pick("itself", (False,) * 10 + (True,)):
@@ -125,7 +122,7 @@ def _copied(draw: Draw, written: bool) -> Call:
     source = broadcasting(draw, "src.sizes", sizes)
     given = _source(draw, "src", dtype, to, source, lazy=written)
     if [*given.shape] != source:
-        target = tensor(draw, "self swept", to, [*given.shape], ("normal",), _WRITTEN)
+        target = tensor(draw, "self swept", to, [*given.shape], ("normal",), FAITHFUL)
     rest = [draw.flag("non_blocking")] if draw.flag("non_blocking given") else []
     return Call([target, given, *rest])
 
@@ -135,7 +132,7 @@ def _refused_copy(draw: Draw, written: bool) -> Call:
         whole = tensor(draw, "memory", draw.pick("dtype", FLOATS), [11], ("normal",), ("contiguous", "strided"))
         return Call([whole[1:], whole[:-1]] if draw.flag("forward") else [whole[:-1], whole[1:]])
     one, other = draw.pick("shapes", (([3], [2, 3]), ([2, 3], [2]), ([1], [4]), ([2, 2], [4]), ([0], [2]), ([6], [2, 3])))
-    return Call([tensor(draw, "self", torch.float32, one, ("normal",), _WRITTEN), tensor(draw, "src", torch.float32, other)])
+    return Call([tensor(draw, "self", torch.float32, one, ("normal",), FAITHFUL), tensor(draw, "src", torch.float32, other)])
 
 
 _COMPLEX: Any = 1 + 2j

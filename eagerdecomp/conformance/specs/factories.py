@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, LAYOUTS, NUMBERS, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Near, Spec
-from eagerdecomp.conformance.spec_arguments import factory_options
+from eagerdecomp.conformance.spec_arguments import factory_options, wrong
 
 __all__ = ["SPECS"]
 
@@ -77,21 +77,6 @@ def _arange(draw: Draw) -> Call:
     return Call(args, options, exact=whole_numbers)
 
 
-def _arange_refused(draw: Draw) -> Call:
-    wrong: Sequence[tuple[Any, ...]] = (
-        (0, 5, 0),
-        (0, 5, -1),
-        (5, 0, 1),
-        (0, math.nan, 1),
-        (0, math.inf, 1),
-        (-math.inf, 0, 1),
-        (0.0, 1.0, 0.0),
-        (1, 0),
-        (0, -0.5),
-    )
-    return Call(draw.pick("wrong", wrong))
-
-
 # -- one number --------------------------------------------------------------------------------------------------------------
 
 _FILL_VALUES: Sequence[Any] = (
@@ -138,23 +123,6 @@ def _full(draw: Draw) -> Call:
     return Call([shape(draw), _value(draw)], options)
 
 
-def _full_refused(draw: Draw) -> Call:
-    wrong: Sequence[tuple[Any, ...]] = (
-        ([2], 300, torch.uint8),
-        ([2], 1j, torch.float32),
-        ([2], 1e6, torch.float16),
-        ([2], math.nan, torch.int64),
-        ([2], math.inf, torch.int32),
-        ([2], 2**40, torch.int32),
-        ([-1], 1, torch.float32),
-        ([2, -3], 1, torch.int64),
-        ([2], -129, torch.int8),
-        ([2], 1e40, torch.float32),
-    )
-    size, value, dtype = draw.pick("wrong", wrong)
-    return Call([size, value], {"dtype": dtype})
-
-
 def _full_like(draw: Draw) -> Call:
     options = factory_options(draw, _MADE)
     dtype = draw.pick("self dtype", ALL)
@@ -163,37 +131,9 @@ def _full_like(draw: Draw) -> Call:
     return Call([tensor(draw, "self", dtype, sizes, ("normal", "special")), _value(draw)], options)
 
 
-def _full_like_refused(draw: Draw) -> Call:
-    images = torch.ones(2, 3)
-    wrong: Sequence[tuple[Any, ...]] = (
-        (torch.ones(2, dtype=torch.uint8), 300, {}),
-        (images, 1j, {}),
-        (images, 300, {"dtype": torch.uint8}),
-        (images, 1, {"memory_format": torch.channels_last}),
-        (images.int(), math.nan, {}),
-        (images.half(), 1e6, {}),
-        (images[0], 2**40, {"dtype": torch.int32}),
-    )
-    made, value, options = draw.pick("wrong", wrong)
-    return Call([made, value], options)
-
-
 def _scalar_tensor(draw: Draw) -> Call:
     options = factory_options(draw, _MADE)
     return Call([_value(draw)], options)
-
-
-def _scalar_tensor_refused(draw: Draw) -> Call:
-    wrong: Sequence[tuple[Any, Any]] = (
-        (1j, None),
-        (300, torch.uint8),
-        (1j, torch.float32),
-        (1e6, torch.float16),
-        (math.nan, torch.int64),
-        (2**40, torch.int32),
-    )
-    value, dtype = draw.pick("wrong", wrong)
-    return Call([value], {} if dtype is None else {"dtype": dtype})
 
 
 # -- memory as it is ---------------------------------------------------------------------------------------------------------
@@ -205,18 +145,6 @@ def _empty(draw: Draw) -> Call:
     return Call([sizes], _format(draw, options, len(sizes)))
 
 
-def _empty_refused(draw: Draw) -> Call:
-    wrong: Sequence[tuple[Any, ...]] = (
-        ([-1], {}),
-        ([2, 3, 4], {"memory_format": torch.channels_last}),
-        ([2, 3, 4, 5], {"memory_format": torch.preserve_format}),
-        ([2, 3, 4, 5], {"memory_format": torch.channels_last_3d}),
-        ([2, -3], {"dtype": torch.int64}),
-    )
-    size, options = draw.pick("wrong", wrong)
-    return Call([size], options)
-
-
 def _empty_strided(draw: Draw) -> Call:
     options = factory_options(draw, _MADE)
     dtype = torch.float32
@@ -225,10 +153,6 @@ def _empty_strided(draw: Draw) -> Call:
     if strides and draw.flag("overlapping"):
         strides[draw.any(len(strides))] = draw.pick("stride", (0, 1, 2))
     return Call([list(like.shape), strides], options)
-
-
-def _empty_strided_refused(draw: Draw) -> Call:
-    return Call(draw.pick("wrong", (([2, 3], [-1, 1]), ([2, 3], [1]), ([2], [1, 1]), ([-2], [1]), ([], [1]))))
 
 
 def _writable(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
@@ -245,11 +169,60 @@ _STEPPED = Near(4.0, of="largest", zeros=False)
 
 _EMPTY = Spec(_empty, EXACT, strides="eager", any_values=True, judged=_writable)
 
+
+def _as(dtype: torch.dtype) -> dict[str, Any]:
+    return {"dtype": dtype}
+
+
+def _formatted(memory_format: torch.memory_format) -> dict[str, Any]:
+    return {"memory_format": memory_format}
+
+
+def _wrong_full_like() -> Sequence[Sequence[Any]]:
+    images = torch.ones(2, 3)
+    return (
+        (torch.ones(2, dtype=torch.uint8), 300),
+        (images, 1j),
+        (images, 300, _as(torch.uint8)),
+        (images, 1, _formatted(torch.channels_last)),
+        (images.int(), math.nan),
+        (images.half(), 1e6),
+        (images[0], 2**40, _as(torch.int32)),
+    )
+
+
+_INF, _NAN = math.inf, math.nan
+_WRONG_RANGES = ((0, 5, 0), (0, 5, -1), (5, 0, 1), (0, _NAN, 1), (0, _INF, 1), (-_INF, 0, 1), (0.0, 1.0, 0.0), (1, 0), (0, -0.5))
+#: Scalars with a dtype that cannot hold them.
+_TOO_LARGE = (
+    (300, _as(torch.uint8)),
+    (1j, _as(torch.float32)),
+    (1e6, _as(torch.float16)),
+    (_NAN, _as(torch.int64)),
+    (2**40, _as(torch.int32)),
+)
+_WRONG_FULLS: Sequence[Sequence[Any]] = (
+    *(([2], *one) for one in _TOO_LARGE),
+    ([2], _INF, _as(torch.int32)),
+    ([-1], 1, _as(torch.float32)),
+    ([2, -3], 1, _as(torch.int64)),
+    ([2], -129, _as(torch.int8)),
+    ([2], 1e40, _as(torch.float32)),
+)
+_WRONG_EMPTIES: Sequence[Sequence[Any]] = (
+    ([-1],),
+    ([2, 3, 4], _formatted(torch.channels_last)),
+    ([2, 3, 4, 5], _formatted(torch.preserve_format)),
+    ([2, 3, 4, 5], _formatted(torch.channels_last_3d)),
+    ([2, -3], _as(torch.int64)),
+)
+_WRONG_STRIDES: Sequence[Sequence[Any]] = (([2, 3], [-1, 1]), ([2, 3], [1]), ([2], [1, 1]), ([-2], [1]), ([], [1]))
+
 SPECS: dict[str, Spec] = {
-    "aten.arange.start_step": Spec(_arange, _STEPPED, strides="eager", refused=_arange_refused),
-    "aten.full.default": Spec(_full, EXACT, strides="eager", refused=_full_refused),
-    "aten.full_like.default": Spec(_full_like, EXACT, strides="eager", refused=_full_like_refused),
-    "aten.scalar_tensor.default": Spec(_scalar_tensor, EXACT, strides="eager", refused=_scalar_tensor_refused),
-    "aten.empty.memory_format": _EMPTY.but(refused=_empty_refused),
-    "aten.empty_strided.default": _EMPTY.but(call=_empty_strided, refused=_empty_strided_refused),
+    "aten.arange.start_step": Spec(_arange, _STEPPED, strides="eager", refused=wrong(lambda: _WRONG_RANGES)),
+    "aten.full.default": Spec(_full, EXACT, strides="eager", refused=wrong(lambda: _WRONG_FULLS)),
+    "aten.full_like.default": Spec(_full_like, EXACT, strides="eager", refused=wrong(_wrong_full_like)),
+    "aten.scalar_tensor.default": Spec(_scalar_tensor, EXACT, strides="eager", refused=wrong(lambda: ([1j], *_TOO_LARGE))),
+    "aten.empty.memory_format": _EMPTY.but(refused=wrong(lambda: _WRONG_EMPTIES)),
+    "aten.empty_strided.default": _EMPTY.but(call=_empty_strided, refused=wrong(lambda: _WRONG_STRIDES)),
 }

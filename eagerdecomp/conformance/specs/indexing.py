@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import ALL, COMPLEX, FLOATS, HALVES, INTEGERS, LAYOUTS, SIZES, shape, tensor
-from eagerdecomp.conformance.spec import EXACT, Call, Near, Spec
+from eagerdecomp.conformance.samples import ALL, COMPLEX, FAITHFUL, FLOATS, HALVES, INTEGERS, LAYOUTS, SIZES, shape, tensor
+from eagerdecomp.conformance.spec import EITHER_ZERO, EXACT, Call, Near, Spec
 from eagerdecomp.conformance.spec_arguments import as_index, dim_of, generator, indices, left_out, out_of_range, roundings
 
 __all__ = ["SPECS"]
@@ -24,9 +24,6 @@ _ADDED = ("lattice", "normal", "nonfinite", "positive_lattice", "quarters", "sma
 _MOST = 100_000
 _WHOLE = frozenset({"lattice", "positive_lattice", "ties", "ones", "quarters", "units"})
 
-#: Layouts that keep every value of a tensor.
-_FAITHFUL = tuple(one for one in LAYOUTS if one != "expanded")
-
 # -- indices -----------------------------------------------------------------------------------------------------------------
 
 
@@ -37,7 +34,7 @@ def _without_repetition(draw: Draw, name: str, sizes: Sequence[int], dim: int, s
         return as_index(draw, name, torch.zeros([], dtype=torch.int64))
     whole[dim] = size
     found = torch.rand(whole, generator=generator(draw)).argsort(dim).narrow(dim, 0, sizes[dim])
-    return as_index(draw, name, found, _FAITHFUL)
+    return as_index(draw, name, found, FAITHFUL)
 
 
 def _sizes(draw: Draw, *, least: int = 0) -> list[int]:
@@ -192,7 +189,7 @@ def _gather_refused(draw: Draw) -> Call:
 def _index_layouts(self: Tensor, dim: int, sizes: Sequence[int]) -> Sequence[str]:
     """Expanded indices only as wide as the tensor: eager takes those of fewer columns for more."""
     wide = [one for place, one in enumerate(self.shape) if place != dim % self.dim()] if self.dim() else []
-    return LAYOUTS if self.dim() and wide == [one for place, one in enumerate(sizes) if place != dim % self.dim()] else _FAITHFUL
+    return LAYOUTS if self.dim() and wide == [one for place, one in enumerate(sizes) if place != dim % self.dim()] else FAITHFUL
 
 
 def _into(draw: Draw, dtype: torch.dtype, fills: Sequence[str], repeated: bool) -> tuple[Tensor, int, Tensor]:
@@ -286,7 +283,7 @@ def _scatter_reduce(draw: Draw) -> Call:
 
 def _near_reduce(call: Call) -> Near:
     reduce = call.args[4]
-    return Near(0.0, zeros=False, tiny=True) if reduce in ("amax", "amin") else Near(8, of="terms", zeros=False)
+    return EITHER_ZERO if reduce in ("amax", "amin") else Near(8, of="terms", zeros=False)
 
 
 def _scatter_reduce_refused(draw: Draw) -> Call:

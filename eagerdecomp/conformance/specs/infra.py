@@ -12,7 +12,7 @@ from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import Given, fill, given, home
 from eagerdecomp.conformance.samples import ALL, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
-from eagerdecomp.conformance.spec_arguments import dim_of
+from eagerdecomp.conformance.spec_arguments import dim_of, wrong, wrong_of
 from eagerdecomp.eager.observe import observe
 from eagerdecomp.eager.tolerance import same_bits
 
@@ -36,11 +36,6 @@ def _alone(draw: Draw) -> Call:
 def _with_dim(draw: Draw) -> Call:
     made = _tensor(draw, least=1)
     return Call([made, dim_of(draw, "dim", made.dim())])
-
-
-def _with_dim_refused(draw: Draw) -> Call:
-    made = torch.ones(2, 3)
-    return Call([*draw.pick("wrong", ((made, 2), (made, -3), (made[0, 0], 0), (made, 9)))])
 
 
 def _with_format(draw: Draw) -> Call:
@@ -72,10 +67,6 @@ def _item(draw: Draw) -> Call:
     return Call([made[draw.any(5)]])
 
 
-def _item_refused(draw: Draw) -> Call:
-    return Call([torch.ones(draw.pick("wrong", ([0], [2, 0])))])
-
-
 # -- other memory ------------------------------------------------------------------------------------------------------------
 
 
@@ -95,18 +86,6 @@ def _resize(draw: Draw) -> Call:
     if sizes == list(made.shape) and _all_of(made).numel() < made.storage_offset() + made.numel():
         said = "left out"  # eager strides what is expanded anew, and reads past its memory
     return Call([made, sizes], {} if said == "left out" else {"memory_format": said})
-
-
-def _resize_refused(draw: Draw) -> Call:
-    made = torch.ones(2, 3)
-    wrong: Sequence[Any] = (
-        ([-1], {}),
-        ([2, -3], {}),
-        ([3, 2], {"memory_format": torch.preserve_format}),
-        ([3, 2], {"memory_format": torch.channels_last}),
-    )
-    sizes, options = draw.pick("wrong", wrong)
-    return Call([made, sizes], options)
 
 
 def _kept(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
@@ -164,11 +143,6 @@ def _set_storage_part(draw: Draw) -> Call:
     return Call(args)
 
 
-def _set_storage_refused(draw: Draw) -> Call:
-    wrong: Sequence[Any] = ((-1, [2]), (0, [-2]), (0, [2, 2], [1]), (0, [2], [-1]))
-    return Call([torch.ones(2), torch.ones(6).untyped_storage(), *draw.pick("wrong", wrong)])
-
-
 def _in_the_memory(source: int) -> Callable[[Kernel, Spec, Draw], Fault | None]:
     """The tensor lies in the memory of an argument afterwards, as eager's does, and what is written to one shows in the other."""
 
@@ -209,21 +183,43 @@ def _placed(source: int) -> tuple[Property, ...]:
 
 
 _ASKED = Spec(_alone, EXACT)
-_ASKED_OF_DIM = Spec(_with_dim, EXACT, refused=_with_dim_refused)
+
+
+def _wrong_dims() -> Sequence[Sequence[Any]]:
+    made = torch.ones(2, 3)
+    return (made, 2), (made, -3), (made[0, 0], 0), (made, 9)
+
+
+def _wrong_storages() -> Sequence[Sequence[Any]]:
+    rests: Sequence[Any] = ((-1, [2]), (0, [-2]), (0, [2, 2], [1]), (0, [2], [-1]))
+    return [(torch.ones(2), torch.ones(6).untyped_storage(), *rest) for rest in rests]
+
+
+_ASKED_OF_DIM = Spec(_with_dim, EXACT, refused=wrong(_wrong_dims))
+_WRONG_SIZES: Sequence[Sequence[Any]] = (
+    [[-1]],
+    [[2, -3]],
+    [[3, 2], {"memory_format": torch.preserve_format}],
+    [[3, 2], {"memory_format": torch.channels_last}],
+)
 
 SPECS: dict[str, Spec] = {
     "aten.is_pinned.default": _ASKED.but(varies={"device": "deprecated: a warning at every call, and no answer but False"}),
     "aten.is_same_size.default": Spec(_two, EXACT),
     "aten.lift_fresh.default": _ASKED,
-    "aten._local_scalar_dense.default": Spec(_item, EXACT, refused=_item_refused),
+    "aten._local_scalar_dense.default": Spec(_item, EXACT, refused=wrong(lambda: [[torch.ones(0)], [torch.ones(2, 0)]])),
     "aten.sym_size.int": _ASKED_OF_DIM,
     "aten.sym_stride.int": _ASKED_OF_DIM,
     "aten.sym_numel.default": _ASKED,
     "aten.sym_storage_offset.default": _ASKED,
     "aten.sym_is_contiguous.default": Spec(_with_format, EXACT),
-    "aten.resize_.default": Spec(_resize, EXACT, refused=_resize_refused, any_values=True, judged=_kept, properties=_placed(0)),
+    "aten.resize_.default": Spec(
+        _resize, EXACT, refused=wrong_of([2, 3], *_WRONG_SIZES), any_values=True, judged=_kept, properties=_placed(0)
+    ),
     "aten.set_.default": Spec(_set, EXACT, judged=_let_go),
     "aten.set_.source_Tensor": Spec(_set_tensor, EXACT, properties=_placed(1)),
     "aten.set_.source_Storage": Spec(_set_storage, EXACT, properties=_placed(1)),
-    "aten.set_.source_Storage_storage_offset": Spec(_set_storage_part, EXACT, refused=_set_storage_refused, properties=_placed(1)),
+    "aten.set_.source_Storage_storage_offset": Spec(
+        _set_storage_part, EXACT, refused=wrong(_wrong_storages), properties=_placed(1)
+    ),
 }

@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, COMPLEX, FLOATS, INTEGERS, LAYOUTS, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Spec
-from eagerdecomp.conformance.spec_arguments import as_suggested, dim_of, dims_of
+from eagerdecomp.conformance.spec_arguments import as_suggested, dim_of, dims_of, wrong, wrong_of
 
 __all__ = ["SPECS"]
 
@@ -48,9 +48,9 @@ def _cat(draw: Draw) -> Call:
     return Call([given]) if dim == 0 and draw.flag("dim left out") else Call([given, dim])
 
 
-def _cat_refused(draw: Draw) -> Call:
+def _wrong_cats() -> Sequence[Sequence[Any]]:
     one, flat = torch.ones(2, 3), torch.ones(3)
-    wrong: Sequence[Any] = (
+    return (
         ([], 0),
         ([one, torch.ones(2, 4)], 0),
         ([one, torch.ones(3, 4)], 1),
@@ -61,7 +61,6 @@ def _cat_refused(draw: Draw) -> Call:
         ([one, torch.ones(0, 4)], 0),
         ([flat, flat[0]], 0),
     )
-    return Call(draw.pick("wrong", wrong))
 
 
 # -- repeated and turned -----------------------------------------------------------------------------------------------------
@@ -77,20 +76,12 @@ def _flip(draw: Draw) -> Call:
     return Call([made, dims_of(draw, "dims", made.dim())])
 
 
-def _flip_refused(draw: Draw) -> Call:
-    return Call([torch.ones(2, 3), draw.pick("wrong", ([0, 0], [2], [-3], [0, -2], [0, 1, 1]))])
-
-
 def _repeat(draw: Draw) -> Call:
     made = _tensor(draw, most=4, elements=800)
     times = [draw.pick("times", (2, 1, 3, 0, 5)) for _ in range(made.dim() + draw.pick("new", (0, 1, 2)))]
     while made.numel() * math.prod(times) > 20000:
         times[times.index(max(times))] = 1
     return Call([made, times])
-
-
-def _repeat_refused(draw: Draw) -> Call:
-    return Call([torch.ones(2, 3), draw.pick("wrong", ([2], [], [-1, 2], [2, 2, -3], [1, -2]))])
 
 
 # -- padded ------------------------------------------------------------------------------------------------------------------
@@ -115,9 +106,9 @@ def _constant_pad(draw: Draw) -> Call:
     return Call([made, pads, value])
 
 
-def _constant_pad_refused(draw: Draw) -> Call:
+def _wrong_pads() -> Sequence[Sequence[Any]]:
     one = torch.ones(2, 3)
-    wrong: Sequence[Any] = (
+    return (
         (one, [1]),
         (one, [1, 1, 1]),
         (one, [1, 1, 1, 1, 1, 1]),
@@ -128,7 +119,6 @@ def _constant_pad_refused(draw: Draw) -> Call:
         (one, [1, 1], 1j),
         (one[0, 0], [1, 1]),
     )
-    return Call(draw.pick("wrong", wrong))
 
 
 def _padding(rank: int, *, reflected: bool) -> Callable[[Draw], Call]:
@@ -157,10 +147,10 @@ def _padding(rank: int, *, reflected: bool) -> Callable[[Draw], Call]:
 
 
 def _padding_refused(rank: int, *, reflected: bool) -> Callable[[Draw], Call]:
-    def call(draw: Draw) -> Call:
+    def calls() -> list[Any]:
         whole = torch.ones(2, 3, *[4] * rank)
         rest = [0] * (2 * rank - 2)
-        wrong: list[Any] = [
+        refused: list[Any] = [
             (whole[0, 0], [1, 1, *rest]),
             (whole[None], [1, 1, *rest]),
             (whole[..., :0], [1, 1, *rest]),
@@ -169,10 +159,10 @@ def _padding_refused(rank: int, *, reflected: bool) -> Callable[[Draw], Call]:
             (whole, [1, *rest]),
         ]
         if reflected:
-            wrong += [(whole, [4, 0, *rest]), (whole, [0, 4, *rest]), (whole, [*rest, 0, 5]), (whole[..., :1], [1, 0, *rest])]
-        return Call(draw.pick("wrong", wrong))
+            refused += [(whole, [4, 0, *rest]), (whole, [0, 4, *rest]), (whole, [*rest, 0, 5]), (whole[..., :1], [1, 0, *rest])]
+        return refused
 
-    return call
+    return wrong(calls)
 
 
 def _pad(rank: int, *, reflected: bool) -> Spec:
@@ -180,10 +170,10 @@ def _pad(rank: int, *, reflected: bool) -> Spec:
 
 
 SPECS: dict[str, Spec] = {
-    "aten.cat.default": Spec(_cat, EXACT, lambda call: as_suggested(*call.args[0]), _cat_refused),
-    "aten.constant_pad_nd.default": Spec(_constant_pad, EXACT, refused=_constant_pad_refused),
-    "aten.flip.default": Spec(_flip, EXACT, refused=_flip_refused),
-    "aten.repeat.default": Spec(_repeat, EXACT, refused=_repeat_refused),
+    "aten.cat.default": Spec(_cat, EXACT, lambda call: as_suggested(*call.args[0]), wrong(_wrong_cats)),
+    "aten.constant_pad_nd.default": Spec(_constant_pad, EXACT, refused=wrong(_wrong_pads)),
+    "aten.flip.default": Spec(_flip, EXACT, refused=wrong_of([2, 3], [[0, 0]], [[2]], [[-3]], [[0, -2]], [[0, 1, 1]])),
+    "aten.repeat.default": Spec(_repeat, EXACT, refused=wrong_of([2, 3], [[2]], [[]], [[-1, 2]], [[2, 2, -3]], [[1, -2]])),
     "aten.reflection_pad1d.default": _pad(1, reflected=True),
     "aten.reflection_pad2d.default": _pad(2, reflected=True),
     "aten.reflection_pad3d.default": _pad(3, reflected=True),

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from eagerdecomp.conformance.checks import compared
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import FLOATS, HALVES, LAYOUTS, shape, tensor
+from eagerdecomp.conformance.samples import FAITHFUL, FLOATS, HALVES, LAYOUTS, shape, tensor
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec, Strides
-from eagerdecomp.conformance.spec_arguments import as_suggested, dim_of
+from eagerdecomp.conformance.spec_arguments import OUTPUT_MASKS, as_suggested, dim_of, not_asked_for, wrong
 from eagerdecomp.eager.observe import Caught
 
 __all__ = ["SPECS"]
@@ -39,7 +39,7 @@ def _softmax(draw: Draw) -> Call:
     if masked in ("before", "behind") and draw.flag("one row"):  # of several blocks, of which some are masked
         sizes = [draw.pick("row", (33, 1025, 257, 4099))]
     dim = dim_of(draw, "dim", len(sizes))
-    layouts = [layout for layout in LAYOUTS if not (masked != "no" and layout == "expanded")]
+    layouts = LAYOUTS if masked == "no" else FAITHFUL
     scores = tensor(draw, "self", dtype, sizes, _SCORES if masked == "no" else ("normal", "tens"), layouts)
     if masked in ("before", "behind") and scores.numel() and sizes:  # as attention does: up to a place, or from there on
         size = sizes[dim]
@@ -114,7 +114,6 @@ _VALUES = ("normal", "offset", "lattice", "tens", "small", "uniform", "ones", "t
 _VARIED = tuple(one for one in _VALUES if one != "ones")
 _EPS = (1e-5, 1e-3, 0.1, 1.0, 1e-6)
 _VECTORS = ("contiguous", "guarded", "strided", "expanded")
-_MASKS = tuple([bool(number & 4), bool(number & 2), bool(number & 1)] for number in range(7, -1, -1))
 
 
 def _types(draw: Draw) -> tuple[torch.dtype, torch.dtype]:
@@ -182,7 +181,7 @@ def _near_gradient(call: Call) -> Near:
 
 def _asked(weight: Tensor | None, bias: Tensor | None) -> list[list[bool]]:
     """Masks of the gradients asked for: of a weight that is not there eager makes none, and fails in words about devices."""
-    return [mask for mask in _MASKS if not (mask[1] and weight is None) and not (mask[2] and bias is None)]
+    return [mask for mask in OUTPUT_MASKS if not (mask[1] and weight is None) and not (mask[2] and bias is None)]
 
 
 def _inside(draw: Draw, least: int) -> list[int]:
@@ -245,9 +244,9 @@ def _group_norm_backward(draw: Draw) -> Call:
     return Call([grad, given, mean, rstd, weight, *counts, group, draw.pick("output_mask", masks)])
 
 
-def _refused_group_norm(draw: Draw) -> Call:
+def _wrong_group_norms() -> Sequence[Sequence[Any]]:
     given, weight, bias = torch.ones(2, 4, 3), torch.ones(4), torch.ones(4)
-    wrong: tuple[list[Any], ...] = (
+    return (
         [given, weight, bias, 2, 4, 3, 3, 1e-5],
         [given, torch.ones(3), bias, 2, 4, 3, 2, 1e-5],
         [given, weight, torch.ones(5), 2, 4, 3, 2, 1e-5],
@@ -256,7 +255,6 @@ def _refused_group_norm(draw: Draw) -> Call:
         [given, weight, torch.ones(1), 2, 4, 3, 2, 1e-5],
         [given, weight, bias, 2, 4, 3, 0, 1e-5],
     )
-    return Call(draw.pick("wrong", wrong))
 
 
 def _layer_norm(draw: Draw, fills: Sequence[str] = _VALUES) -> tuple[Tensor, list[int], Tensor | None, Tensor | None]:
@@ -264,7 +262,7 @@ def _layer_norm(draw: Draw, fills: Sequence[str] = _VALUES) -> tuple[Tensor, lis
     inner = draw.pick("normalized_shape", ([4], [3, 2], [1], [17], [64], [65], [5, 1, 3], [1025], [4099], [1, 1], [8], [33, 31]))
     outer = draw.pick("outer", ([3], [2, 3], [], [1], [17], [2, 1, 2], [0]))
     # Expanded along a row there is nothing left but rounding of the mean, which a small eps makes large.
-    given = tensor(draw, "input", dtype, [*outer, *inner], fills, [one for one in LAYOUTS if one != "expanded"])
+    given = tensor(draw, "input", dtype, [*outer, *inner], fills, FAITHFUL)
     if outer and outer[0] and draw.pick("rows alike", (False, False, False, True)):
         given = given[:1].expand(given.shape)
     weight, bias = _weights(draw, wide, inner, "weight", "bias")
@@ -285,9 +283,9 @@ def _layer_norm_backward(draw: Draw) -> Call:
     return Call([grad, given, inner, mean, rstd, weight, bias, draw.pick("output_mask", _asked(weight, bias))])
 
 
-def _refused_layer_norm(draw: Draw) -> Call:
+def _wrong_layer_norms() -> Sequence[Sequence[Any]]:
     given = torch.ones(2, 3, 4)
-    wrong: tuple[list[Any], ...] = (
+    return (
         [given, [3], None, None, 1e-5],
         [given, [], None, None, 1e-5],
         [given, [2, 2, 3, 4], None, None, 1e-5],
@@ -299,11 +297,6 @@ def _refused_layer_norm(draw: Draw) -> Call:
         [given, [3, 4], None, torch.ones(1, 4), 1e-5],
         [given, [4, 3], None, None, 1e-5],
     )
-    return Call(draw.pick("wrong", wrong))
-
-
-def _not_asked_for(call: Call) -> list[int]:
-    return [number for number, asked in enumerate(call.args[-1]) if not asked]
 
 
 SPECS: dict[str, Spec] = {
@@ -317,10 +310,10 @@ SPECS: dict[str, Spec] = {
         varies={"training": "without it eager reads statistics that are not there, and crashes"},
     ),
     "aten._native_batch_norm_legit_no_training.default": Spec(lambda draw: _batch_norm(draw, "fixed"), _near_batch_norm, _first),
-    "aten.native_group_norm.default": Spec(_group_norm_forward, _near_group_norm, _first, _refused_group_norm),
+    "aten.native_group_norm.default": Spec(_group_norm_forward, _near_group_norm, _first, wrong(_wrong_group_norms)),
     "aten.native_group_norm_backward.default": Spec(
-        _group_norm_backward, _near_gradient, lambda call: as_suggested(*call.args[:2]), optional=_not_asked_for, steady=False
+        _group_norm_backward, _near_gradient, lambda call: as_suggested(*call.args[:2]), optional=not_asked_for, steady=False
     ),
-    "aten.native_layer_norm.default": Spec(_layer_norm_forward, _near_layer_norm, "free", _refused_layer_norm),
-    "aten.native_layer_norm_backward.default": Spec(_layer_norm_backward, _near_gradient, "free", optional=_not_asked_for),
+    "aten.native_layer_norm.default": Spec(_layer_norm_forward, _near_layer_norm, "free", wrong(_wrong_layer_norms)),
+    "aten.native_layer_norm_backward.default": Spec(_layer_norm_backward, _near_gradient, "free", optional=not_asked_for),
 }

@@ -16,7 +16,7 @@ from torch import Tensor
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import FLOATS, HALVES, NUMBERS, WIDE_FLOATS, tensor
 from eagerdecomp.conformance.spec import Call, Near, Spec, Strides
-from eagerdecomp.conformance.spec_arguments import alike, as_suggested, several
+from eagerdecomp.conformance.spec_arguments import OUTPUT_MASKS, alike, as_suggested, not_asked_for, several, wrong, wrong_but
 
 __all__ = ["SPECS"]
 
@@ -228,16 +228,13 @@ def _conv(draw: Draw) -> Call:
     return Call([given, weight, bias, *rest], exact=exact)
 
 
-_MASKS = tuple([bool(number & 4), bool(number & 2), bool(number & 1)] for number in range(7, -1, -1))
-
-
 def _conv_backward(draw: Draw) -> Call:
     given, weight, rest, shape, exact = _convolution(draw, FLOATS)
     kind = "lattice" if exact else draw.pick("grad", ("normal", "small", "nonfinite"))
     if kind == "nonfinite" or not bool(given.isfinite().all()):  # zeros of padding times infinity: as the algorithm has it
         kind, given, weight = "normal", torch.nan_to_num(given, 0.5, 1.5, -1.5), torch.nan_to_num(weight, 0.5, 1.5, -1.5)
     grad = tensor(draw, "grad", given.dtype, shape, (kind,))
-    mask = draw.pick("output_mask", _MASKS)
+    mask = draw.pick("output_mask", OUTPUT_MASKS)
     if given.dtype in HALVES and _only_padding(given, weight, shape, rest):
         mask = [mask[0], False, mask[2]]
     sizes = [shape[1]] if mask[2] or draw.flag("sizes all the same") else None
@@ -258,15 +255,10 @@ def _only_padding(given: Tensor, weight: Tensor, shape: Sequence[int], rest: Seq
     )
 
 
-def _not_asked_for(call: Call) -> list[int]:
-    """What eager's kernels find along with the rest."""
-    return [number for number, asked in enumerate(call.args[-1]) if not asked]
-
-
-def _refused_convolution(draw: Draw) -> Call:
+def _wrong_convolutions() -> Sequence[Sequence[Any]]:
     given, weight, bias = torch.ones(2, 4, 6, 6), torch.ones(3, 4, 3, 3), torch.ones(3)
-    rest: list[Any] = [[1, 1], [0, 0], [1, 1], False, [0, 0], 1]
-    wrong: tuple[dict[int, Any], ...] = (
+    return wrong_but(
+        [given, weight, bias, [1, 1], [0, 0], [1, 1], False, [0, 0], 1],
         {4: [-1, 0]},
         {3: [0, 1]},
         {5: [1, 0]},
@@ -293,10 +285,6 @@ def _refused_convolution(draw: Draw) -> Call:
         {6: True},
         {0: torch.ones(2, 4, 6), 1: torch.ones(3, 4, 3, 3)},
     )
-    args = [given, weight, bias, *rest]
-    for place, value in draw.pick("wrong", wrong).items():
-        args[place] = value
-    return Call(args)
 
 
 def _conv_strides(*places: int) -> Callable[[Call], Strides]:
@@ -357,9 +345,9 @@ def _pdist(draw: Draw) -> Call:
     return Call([made] if norm == 2.0 and draw.flag("no p") else [made, norm])
 
 
-def _refused_cdist(draw: Draw) -> Call:
+def _wrong_cdists() -> Sequence[Sequence[Any]]:
     one, other = torch.ones(3, 4), torch.ones(2, 4)
-    wrong: tuple[list[Any], ...] = (
+    return (
         [one, other, -1.0, None],
         [one, other, 2.0, 3],
         [one, other[:, :3], 2.0, None],
@@ -369,19 +357,16 @@ def _refused_cdist(draw: Draw) -> Call:
         [one.long(), other.long(), 2.0, None],
         [torch.ones(2, 3, 4), torch.ones(3, 2, 4), 2.0, None],
     )
-    return Call(draw.pick("wrong", wrong))
-
-
-def _refused_pdist(draw: Draw) -> Call:
-    return Call(draw.pick("wrong", ([torch.ones(3), 2.0], [torch.ones(3, 4).t(), 2.0])))
 
 
 SPECS: dict[str, Spec] = {
     "aten.mm.default": Spec(_mm, _summed(0), refused=_refused_product([], False)),
     "aten.bmm.default": Spec(_bmm, _summed(0), refused=_refused_product([2], False)),
     "aten.addmm.default": Spec(_addmm, _summed(1), refused=_refused_product([], True)),
-    "aten.convolution.default": Spec(_conv, _summed(1), _conv_strides(0, 1), _refused_convolution),
-    "aten.convolution_backward.default": Spec(_conv_backward, _summed(0, 1), _conv_strides(0, 1, 2), optional=_not_asked_for),
-    "aten._cdist_forward.default": Spec(_cdist, _near_distance, refused=_refused_cdist),
-    "aten._pdist_forward.default": Spec(_pdist, _near_distance, refused=_refused_pdist),
+    "aten.convolution.default": Spec(_conv, _summed(1), _conv_strides(0, 1), wrong(_wrong_convolutions)),
+    "aten.convolution_backward.default": Spec(_conv_backward, _summed(0, 1), _conv_strides(0, 1, 2), optional=not_asked_for),
+    "aten._cdist_forward.default": Spec(_cdist, _near_distance, refused=wrong(_wrong_cdists)),
+    "aten._pdist_forward.default": Spec(
+        _pdist, _near_distance, refused=wrong(lambda: [[torch.ones(3), 2.0], [torch.ones(3, 4).t(), 2.0]])
+    ),
 }

@@ -14,7 +14,7 @@ from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import given, home
 from eagerdecomp.conformance.samples import COMPLEX, FLOATS, INTEGERS, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
-from eagerdecomp.conformance.spec_arguments import factory_options
+from eagerdecomp.conformance.spec_arguments import factory_options, wrong
 from eagerdecomp.eager.observe import leaves_of, observe
 
 __all__ = ["SPECS"]
@@ -40,10 +40,6 @@ def _unlike(law: laws.Law) -> Callable[[Call, Sequence[Any], Sequence[Any]], str
         return laws.worst({"how often numbers come up again": laws.duplicates(flat, law.bits[flat.dtype])})
 
     return judged
-
-
-def _numbers_refused(draw: Draw) -> Call:
-    return Call([draw.pick("wrong", ([-1], [2, -3]))])
 
 
 # -- laws --------------------------------------------------------------------------------------------------------------------
@@ -150,12 +146,6 @@ def _permutation(draw: Draw) -> Call:
     counts = (5, 0, 1, 2, 3, 16, 17, 100, 127) if dtype in (torch.int8, torch.bfloat16) else (5, 0, 1, 2, 3, 17, 100, 256, 255)
     wide = (*counts, 1000, 1024, 2047) if dtype not in (torch.int8, torch.uint8, torch.bfloat16) else counts
     return Call([draw.pick("n", wide)], options)
-
-
-def _permutation_refused(draw: Draw) -> Call:
-    wrong: Sequence[Any] = ((-1, {}), (300, {"dtype": torch.uint8}), (200, {"dtype": torch.int8}))
-    count, options = draw.pick("wrong", wrong)
-    return Call([count], options)
 
 
 def _permutes(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
@@ -306,14 +296,14 @@ def _a_dropout(draw: Draw) -> Call:
     return Call([torch.ones(draw.pick("size", ([128], [16, 16], [4096])), dtype=draw.pick("dtype", FLOATS)), 0.5, True])
 
 
-_RANDOM = Spec(_numbers, EXACT, strides="eager", refused=_numbers_refused, any_values=True, steady=False)
+_RANDOM = Spec(_numbers, EXACT, strides="eager", refused=wrong(lambda: [[[-1]], [[2, -3]]]), any_values=True, steady=False)
 
 SPECS: dict[str, Spec] = {
     "aten.rand.default": _RANDOM.but(judged=_unlike(laws.UNIFORM), properties=_of(laws.UNIFORM)),
     "aten.randn.default": _RANDOM.but(judged=_unlike(laws.NORMAL), properties=_of(laws.NORMAL)),
     "aten.randperm.default": _RANDOM.but(
         call=_permutation,
-        refused=_permutation_refused,
+        refused=wrong(lambda: [[-1], [300, {"dtype": torch.uint8}], [200, {"dtype": torch.int8}]]),
         judged=_permutes,
         properties=(
             Property("law", _in_any_order(_PERMUTATIONS), 0.04),

@@ -12,13 +12,11 @@ from torch import Tensor
 from eagerdecomp.conformance.accuracy import is_repeated, one_by_one
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, COMPLEX, FLOATS, HALVES, NUMBERS, SIZES, shape, tensor
-from eagerdecomp.conformance.spec import Call, Near, Spec
+from eagerdecomp.conformance.spec import EITHER_ZERO, Call, Near, Spec
 from eagerdecomp.conformance.spec_arguments import dim_of, dims_of, left_out, roundings
 
 __all__ = ["SPECS"]
 
-#: What picks values out: which of the zeros, where both are the largest, is nobody's promise.
-_PICKED = Near(0.0, zeros=False, tiny=True)
 # What kernels are mostly called with is tried most.
 _NUMBERS = (torch.float32, *NUMBERS)
 _ORDERED = (*_NUMBERS, torch.bool)
@@ -256,9 +254,7 @@ def _multiplied(draw: Draw) -> tuple[Tensor, torch.dtype | None]:
     if dtype.is_complex or (to is not None and to.is_complex):
         kind = {"nonfinite": "units", "infinite": "about_one", "limits": "lattice"}.get(kind, kind)
     if many:
-        kind = {"nonfinite": "limits", "infinite": "about_one", **dict.fromkeys(("halves", "lattice", "quarters"), "units")}.get(
-            kind, kind
-        )
+        kind = _IN_ANY_ORDER.get(kind, kind)
     if math.prod(sizes) > 5000 and kind == "about_one":
         kind = "units"
     return tensor(draw, "self", dtype, sizes, (kind,)), to
@@ -339,10 +335,8 @@ def _var_refused(draw: Draw) -> Call:
 def _near_variance(call: Call) -> Near:
     self = call.args[0]
     units = 8 + 2 * math.sqrt(self.numel())
-    if self.dtype in (
-        torch.float64,
-        torch.complex128,
-    ):  # in which the true values are eager's, which brings one number in at a time
+    # There the true values are eager's, which brings one number in at a time.
+    if self.dtype in (torch.float64, torch.complex128):
         units = 8 + max(6 * math.sqrt(self.numel()), self.numel() / 8)
     if not self.numel():
         return Near(units, of="inputs", zeros=False)
@@ -430,16 +424,16 @@ def _topk_wrong(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | N
 def _specs() -> dict[str, Spec]:
     found: dict[str, Spec] = {}
     for name in ("amax", "amin"):
-        found[f"aten.{name}.default"] = Spec(_extreme, _PICKED, refused=_extreme_refused)
+        found[f"aten.{name}.default"] = Spec(_extreme, EITHER_ZERO, refused=_extreme_refused)
     for name in ("argmax", "argmin"):
-        found[f"aten.{name}.default"] = Spec(_place, _PICKED, refused=_place_refused)
+        found[f"aten.{name}.default"] = Spec(_place, EITHER_ZERO, refused=_place_refused)
     for name in ("max", "min"):
-        found[f"aten.{name}.dim"] = Spec(_with_place, _PICKED, refused=_with_place_refused)
+        found[f"aten.{name}.dim"] = Spec(_with_place, EITHER_ZERO, refused=_with_place_refused)
     sums = Near(4, of="terms", zeros=False)
     listed: Sequence[tuple[str, Callable[[Draw], Call], Near | Callable[[Call], Near], Callable[[Draw], Call] | None]] = (
-        ("any.default", _any, _PICKED, None),
-        ("any.dim", _any_dim, _PICKED, _dim_refused),
-        ("any.dims", _any_dims, _PICKED, _dims_refused),
+        ("any.default", _any, EITHER_ZERO, None),
+        ("any.dim", _any_dim, EITHER_ZERO, _dim_refused),
+        ("any.dims", _any_dims, EITHER_ZERO, _dims_refused),
         ("sum.dim_IntList", _sum, sums, _dims_refused),
         ("mean.default", _mean, sums, _mean_refused),
         ("mean.dim", _mean_dim, sums, _mean_dim_refused),
@@ -450,8 +444,8 @@ def _specs() -> dict[str, Spec]:
         ("var.dim", _var_dim, _near_variance, _var_refused),
     )
     found |= {f"aten.{name}": Spec(call, near, refused=refused) for name, call, near, refused in listed}
-    found["aten.sort.default"] = Spec(_sort, _PICKED, refused=_sort_refused, any_values=(1,), judged=_sort_wrong)
-    found["aten.topk.default"] = Spec(_topk, _PICKED, refused=_topk_refused, any_values=(0, 1), judged=_topk_wrong)
+    found["aten.sort.default"] = Spec(_sort, EITHER_ZERO, refused=_sort_refused, any_values=(1,), judged=_sort_wrong)
+    found["aten.topk.default"] = Spec(_topk, EITHER_ZERO, refused=_topk_refused, any_values=(0, 1), judged=_topk_wrong)
     return found
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import LAYOUTS, WIDE_FLOATS, laid_out, tensor
+from eagerdecomp.conformance.samples import FAITHFUL, WIDE_FLOATS, laid_out, tensor
 from eagerdecomp.conformance.spec import Call, Near, Spec
+from eagerdecomp.conformance.spec_arguments import wrong
 
 __all__ = ["SPECS"]
 
@@ -47,7 +50,7 @@ def _c2r(draw: Draw) -> Call:
     # Of a real signal: what else a half spectrum may stand for is the algorithm's.
     signal = tensor(draw, "signal", dtype, sizes, ("normal", "lattice", "uniform", "thousands"), ("contiguous",))
     spectrum = _aten._fft_r2c(signal, dims, draw.pick("of", (1, 0, 2)), True).contiguous()
-    layout = draw.pick("self.layout", [layout for layout in LAYOUTS if layout != "expanded"])
+    layout = draw.pick("self.layout", FAITHFUL)
     return Call([laid_out(spectrum.flatten(), spectrum.shape, layout), dims, normalization, sizes[dims[-1]]])
 
 
@@ -55,13 +58,12 @@ def _refused_r2c(draw: Draw) -> Call:
     return Call([torch.ones(4, 4, dtype=draw.pick("dtype", (torch.int64, torch.complex64, torch.bool))), [1], 0, True])
 
 
-def _refused_c2r(draw: Draw) -> Call:
+def _wrong_spectra() -> Sequence[Sequence[Any]]:
     given = torch.ones(4, 3, dtype=torch.complex64)
-    wrong = ([given.real.clone(), [1], 0, 4], [given.real.long(), [1], 0, 4], [given, [1], 0, 0])
-    return Call(draw.pick("wrong", wrong))
+    return [given.real.clone(), [1], 0, 4], [given.real.long(), [1], 0, 4], [given, [1], 0, 0]
 
 
 SPECS: dict[str, Spec] = {
     "aten._fft_r2c.default": Spec(_r2c, _NEAR, refused=_refused_r2c),
-    "aten._fft_c2r.default": Spec(_c2r, _NEAR, refused=_refused_c2r),
+    "aten._fft_c2r.default": Spec(_c2r, _NEAR, refused=wrong(_wrong_spectra)),
 }

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, BITS, COMPLEX, FLOATS, laid_out, shape, sweep, tensor
-from eagerdecomp.conformance.spec import EXACT, Call, Near, Spec
+from eagerdecomp.conformance.spec import EITHER_ZERO, EXACT, Call, Near, Spec
 
 __all__ = ["SPECS"]
 
@@ -100,9 +100,6 @@ def _refused_bits(draw: Draw) -> Call:
     return Call([tensor(draw, "self", draw.pick("dtype", (*FLOATS, *COMPLEX)), shape(draw), ("lattice",))], by_rule=True)
 
 
-#: Which zero a comparison with zero lets through is nobody's business.
-_EITHER_ZERO = Near(0.0, tiny=True, zeros=False)
-
 _FUNCTIONS = (
     "acos",
     "acosh",
@@ -145,9 +142,9 @@ def _abs_near(call: Call) -> Near:
 
 
 _ACTIVATIONS: Mapping[str, Spec] = {
-    "aten.relu.default": _exactly(_EITHER_ZERO, dtypes=_REAL),
+    "aten.relu.default": _exactly(EITHER_ZERO, dtypes=_REAL),
     "aten.hardtanh.default": _exactly(
-        _EITHER_ZERO, dtypes=_REAL, min_val=(-1.5, 0, -2, 0.25, -0.1, 1, -7.3), max_val=(1.5, 2, 3, 6, 2.7, 1.0, 1e3)
+        EITHER_ZERO, dtypes=_REAL, min_val=(-1.5, 0, -2, 0.25, -0.1, 1, -7.3), max_val=(1.5, 2, 3, 6, 2.7, 1.0, 1e3)
     ),
     "aten.leaky_relu.default": Spec(
         _unary(dtypes=FLOATS, negative_slope=(0.3, 2.0, 0, 1, -0.5, 0.0, 2, 0.001)), Near(2), strides="dense"

@@ -12,7 +12,7 @@ from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import fill, given, home
 from eagerdecomp.conformance.samples import ALL, COMPLEX, FLOATS, LAYOUTS, shape, tensor
 from eagerdecomp.conformance.spec import EXACT, Call, Fault, Kernel, Property, Skip, Spec
-from eagerdecomp.conformance.spec_arguments import dim_of, dims_of
+from eagerdecomp.conformance.spec_arguments import dim_of, dims_of, wrong, wrong_of
 from eagerdecomp.eager.observe import leaves_of, observe
 from eagerdecomp.eager.tolerance import same_bits
 
@@ -59,12 +59,6 @@ def _span(sizes: Sequence[int], strides: Sequence[int]) -> int:
     return 0 if 0 in sizes else 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
 
 
-def _as_strided_refused(draw: Draw) -> Call:
-    made = torch.arange(12.0).view(3, 4)
-    wrong = (([2, 13], [1, 1]), ([2], [-1]), ([2, 2], [1]), ([2], [1], -1), ([2, 2], [11, 1], 1), ([-1], [1]))
-    return Call([made, *draw.pick("wrong", wrong)])
-
-
 def _diagonal(draw: Draw) -> Call:
     made = _tensor(draw, least=2)
     one = dim_of(draw, "dim1", made.dim())
@@ -72,11 +66,6 @@ def _diagonal(draw: Draw) -> Call:
     if one % made.dim() == other % made.dim():
         other = (other + 1) % made.dim()
     return Call([made, draw.pick("offset", (0, 1, -1, 2, -2, 9, -9)), one, other])
-
-
-def _diagonal_refused(draw: Draw) -> Call:
-    made = torch.arange(12.0).view(3, 4)
-    return Call([made, *draw.pick("wrong", ((0, 1, 1), (0, 0, -2), (0, 0, 2), (1, -3, 1)))])
 
 
 def _expand(draw: Draw) -> Call:
@@ -91,21 +80,12 @@ def _expand(draw: Draw) -> Call:
     return Call([made, sizes], {"implicit": True} if draw.flag("implicit") else {})
 
 
-def _expand_refused(draw: Draw) -> Call:
-    made = torch.arange(6.0).view(2, 1, 3)
-    return Call([made, draw.pick("wrong", ([2, 4, 4], [-1, 2, 1, 3], [1, 3], [2, -2, 3], [3, 1, 3], [2, 1, 0]))])
-
-
 def _permute(draw: Draw) -> Call:
     made = _tensor(draw)
     left, order = list(range(made.dim())), []
     while left:
         order.append(left.pop(draw.pick("next", (*range(len(left)),))))
     return Call([made, [dim - made.dim() if draw.flag("negative") else dim for dim in order]])
-
-
-def _permute_refused(draw: Draw) -> Call:
-    return Call([torch.arange(6.0).view(1, 2, 3), draw.pick("wrong", ([0, 1], [0, 0, 1], [0, 1, 3], [0, 1, -3], [0, 1, 2, 2], []))])
 
 
 def _select(draw: Draw) -> Call:
@@ -115,12 +95,6 @@ def _select(draw: Draw) -> Call:
     return Call([made, dim, draw.pick("index", (0, size - 1, -1, size // 2, -size, -(size // 2) - 1))])
 
 
-def _select_refused(draw: Draw) -> Call:
-    made = torch.arange(6.0).view(2, 3)
-    wrong = ((made, 0, 2), (made, 1, -4), (made, 2, 0), (made, -3, 0), (made[0, 0], 0, 0), (made[:0], 0, 0))
-    return Call(draw.pick("wrong", wrong))
-
-
 def _slice(draw: Draw) -> Call:
     made = _tensor(draw, least=1)
     dim = dim_of(draw, "dim", made.dim())
@@ -128,11 +102,6 @@ def _slice(draw: Draw) -> Call:
     start = draw.pick("start", (None, 1, 0, -1, -2, size, size + 3, -size - 3, size // 2))
     end = draw.pick("end", (None, size, -1, 2, 2**63 - 1, size + 3, 0, -size - 3, 1))
     return Call([made, dim, start, end, draw.pick("step", (1, 2, 3, 7, 2**40))])
-
-
-def _slice_refused(draw: Draw) -> Call:
-    made = torch.arange(6.0).view(2, 3)
-    return Call([*draw.pick("wrong", ((made, 0, 0, 2, 0), (made, 1, 0, 2, -1), (made, 2), (made, -3), (made[0, 0], 0)))])
 
 
 def _split(draw: Draw) -> Call:
@@ -146,11 +115,6 @@ def _split(draw: Draw) -> Call:
     if draw.flag("default") and dim == 0:
         return Call([made, sizes])
     return Call([made, sizes, dim])
-
-
-def _split_refused(draw: Draw) -> Call:
-    made = torch.arange(12.0).view(4, 3)
-    return Call([made, *draw.pick("wrong", (([1, 2], 0), ([3, 2], 0), ([5, -1], 0), ([], 0), ([4], 2), ([2, 2], 1)))])
 
 
 def _squeezed(draw: Draw) -> Tensor:
@@ -171,21 +135,9 @@ def _squeeze_dims(draw: Draw) -> Call:
     return Call([made, dims_of(draw, "dims", made.dim())])
 
 
-def _squeeze_refused(draw: Draw) -> Call:
-    return Call([torch.arange(6.0).view(1, 2, 3, 1), draw.pick("wrong", (4, -5, 9))])
-
-
-def _squeeze_dims_refused(draw: Draw) -> Call:
-    return Call([torch.arange(6.0).view(1, 2, 3, 1), draw.pick("wrong", ([4], [0, 0], [0, -4], [-5, 0], [1, 1]))])
-
-
 def _unsqueeze(draw: Draw) -> Call:
     made = _tensor(draw, most=4)
     return Call([made, dim_of(draw, "dim", made.dim() + 1)])
-
-
-def _unsqueeze_refused(draw: Draw) -> Call:
-    return Call([torch.arange(6.0).view(2, 3), draw.pick("wrong", (3, -4, 9))])
 
 
 def _viewed(draw: Draw, made: Tensor) -> tuple[list[int], list[int]]:
@@ -227,20 +179,6 @@ def _view(draw: Draw) -> Call:
     return Call([made, sizes])
 
 
-def _view_refused(draw: Draw) -> Call:
-    made = torch.arange(12.0).view(3, 4)
-    wrong: Sequence[Any] = (
-        (made, [5, 2]),
-        (made, [-1, -1]),
-        (made, [-1, 5]),
-        (made, [-2, 6]),
-        (made.t(), [12]),
-        (made[:, 1:], [9]),
-        (made, []),
-    )
-    return Call([*draw.pick("wrong", wrong)])
-
-
 def _reshape_alias(draw: Draw) -> Call:
     made = _tensor(draw)
     return Call([made, *_viewed(draw, made)])
@@ -259,27 +197,9 @@ def _view_dtype(draw: Draw) -> Call:
     return Call([made, other])
 
 
-def _view_dtype_refused(draw: Draw) -> Call:
-    made = torch.arange(12, dtype=torch.int32).view(3, 4)
-    wide, narrow = torch.float64, torch.int16
-    wrong: Sequence[tuple[Tensor, torch.dtype]] = (
-        (made[:, 1:], wide),
-        (made[:, :3], wide),
-        (made.t(), wide),
-        (made.t(), narrow),
-        (made[0, 0], narrow),
-    )
-    return Call([*draw.pick("wrong", wrong)])
-
-
 def _view_as_real(draw: Draw) -> Call:
     made = _tensor(draw, dtypes=COMPLEX, most=4)
     return Call([made])
-
-
-def _view_as_real_refused(draw: Draw) -> Call:
-    made = torch.ones(2, dtype=torch.complex64)
-    return Call([draw.pick("wrong", (torch._conj(made), torch.ones(2), torch.ones(2, dtype=torch.int64)))])
 
 
 def _view_as_complex(draw: Draw) -> Call:
@@ -287,13 +207,6 @@ def _view_as_complex(draw: Draw) -> Call:
     made = tensor(draw, "self", dtype, shape(draw, most=4, elements=_ELEMENTS), _FILLS)
     made = torch.view_as_real(made)
     return Call([torch.ops.aten._neg_view(made) if draw.flag("neg") else made])
-
-
-def _view_as_complex_refused(draw: Draw) -> Call:
-    made = torch.arange(12.0)
-    odd = made.as_strided((3, 2), (3, 1))
-    wrong = (made[0], made.view(4, 3), odd, made.view(2, 6).t(), made[1:3], made.view(6, 2).long(), made.view(6, 2).bool())
-    return Call([draw.pick("wrong", wrong)])
 
 
 def _conj(draw: Draw) -> Call:
@@ -375,23 +288,75 @@ def _spec(call: Callable[[Draw], Call], refused: Callable[[Draw], Call] | None =
     return Spec(call, EXACT, strides="eager", refused=refused, properties=(_WRITES,), **more)
 
 
+def _wrong_views() -> Sequence[Sequence[Any]]:
+    made = torch.arange(12.0).view(3, 4)
+    return (
+        (made, [5, 2]),
+        (made, [-1, -1]),
+        (made, [-1, 5]),
+        (made, [-2, 6]),
+        (made.t(), [12]),
+        (made[:, 1:], [9]),
+        (made, []),
+    )
+
+
+def _wrong_dtypes() -> Sequence[Sequence[Any]]:
+    made = torch.arange(12, dtype=torch.int32).view(3, 4)
+    wide, narrow = torch.float64, torch.int16
+    return (made[:, 1:], wide), (made[:, :3], wide), (made.t(), wide), (made.t(), narrow), (made[0, 0], narrow)
+
+
+def _not_real() -> Sequence[Sequence[Any]]:
+    made = torch.ones(2, dtype=torch.complex64)
+    return [torch._conj(made)], [torch.ones(2)], [torch.ones(2, dtype=torch.int64)]
+
+
+def _not_complex() -> Sequence[Sequence[Any]]:
+    made = torch.arange(12.0)
+    odd = made.as_strided((3, 2), (3, 1))
+    wrong = (made[0], made.view(4, 3), odd, made.view(2, 6).t(), made[1:3], made.view(6, 2).long(), made.view(6, 2).bool())
+    return [[one] for one in wrong]
+
+
+def _wrong_selects() -> Sequence[Sequence[Any]]:
+    made = torch.arange(6.0).view(2, 3)
+    return (made, 0, 2), (made, 1, -4), (made, 2, 0), (made, -3, 0), (made[0, 0], 0, 0), (made[:0], 0, 0)
+
+
+def _wrong_slices() -> Sequence[Sequence[Any]]:
+    made = torch.arange(6.0).view(2, 3)
+    return (made, 0, 0, 2, 0), (made, 1, 0, 2, -1), (made, 2), (made, -3), (made[0, 0], 0)
+
+
+_WRONG_STRIDES: Sequence[Sequence[Any]] = (
+    *(([2, 13], [1, 1]), ([2], [-1]), ([2, 2], [1]), ([2], [1], -1), ([2, 2], [11, 1], 1), ([-1], [1])),
+)
+_ONES = (1, 2, 3, 1)
+
 SPECS: dict[str, Spec] = {
     "aten.alias.default": _spec(_alone),
-    "aten.as_strided.default": _spec(_as_strided, _as_strided_refused),
+    "aten.as_strided.default": _spec(_as_strided, wrong_of([3, 4], *_WRONG_STRIDES)),
     "aten.detach.default": _spec(_alone),
-    "aten.diagonal.default": _spec(_diagonal, _diagonal_refused),
-    "aten.expand.default": _spec(_expand, _expand_refused),
-    "aten.permute.default": _spec(_permute, _permute_refused),
-    "aten.select.int": _spec(_select, _select_refused),
-    "aten.slice.Tensor": _spec(_slice, _slice_refused),
-    "aten.split_with_sizes.default": _spec(_split, _split_refused),
-    "aten.squeeze.dim": _spec(_squeeze, _squeeze_refused),
-    "aten.squeeze.dims": _spec(_squeeze_dims, _squeeze_dims_refused),
-    "aten.unsqueeze.default": _spec(_unsqueeze, _unsqueeze_refused),
-    "aten.view.default": _spec(_view, _view_refused),
-    "aten.view.dtype": _spec(_view_dtype, _view_dtype_refused),
-    "aten.view_as_complex.default": _spec(_view_as_complex, _view_as_complex_refused),
-    "aten.view_as_real.default": _spec(_view_as_real, _view_as_real_refused),
+    "aten.diagonal.default": _spec(_diagonal, wrong_of([3, 4], (0, 1, 1), (0, 0, -2), (0, 0, 2), (1, -3, 1))),
+    "aten.expand.default": _spec(
+        _expand, wrong_of([2, 1, 3], *([one] for one in ([2, 4, 4], [-1, 2, 1, 3], [1, 3], [2, -2, 3], [3, 1, 3], [2, 1, 0])))
+    ),
+    "aten.permute.default": _spec(
+        _permute, wrong_of([1, 2, 3], *([one] for one in ([0, 1], [0, 0, 1], [0, 1, 3], [0, 1, -3], [0, 1, 2, 2], [])))
+    ),
+    "aten.select.int": _spec(_select, wrong(_wrong_selects)),
+    "aten.slice.Tensor": _spec(_slice, wrong(_wrong_slices)),
+    "aten.split_with_sizes.default": _spec(
+        _split, wrong_of([4, 3], ([1, 2], 0), ([3, 2], 0), ([5, -1], 0), ([], 0), ([4], 2), ([2, 2], 1))
+    ),
+    "aten.squeeze.dim": _spec(_squeeze, wrong_of(_ONES, [4], [-5], [9])),
+    "aten.squeeze.dims": _spec(_squeeze_dims, wrong_of(_ONES, [[4]], [[0, 0]], [[0, -4]], [[-5, 0]], [[1, 1]])),
+    "aten.unsqueeze.default": _spec(_unsqueeze, wrong_of([2, 3], [3], [-4], [9])),
+    "aten.view.default": _spec(_view, wrong(_wrong_views)),
+    "aten.view.dtype": _spec(_view_dtype, wrong(_wrong_dtypes)),
+    "aten.view_as_complex.default": _spec(_view_as_complex, wrong(_not_complex)),
+    "aten.view_as_real.default": _spec(_view_as_real, wrong(_not_real)),
     "aten._reshape_alias.default": _spec(_reshape_alias),
     "aten._conj.default": _spec(_conj),
     "aten._neg_view.default": _spec(_neg_view),

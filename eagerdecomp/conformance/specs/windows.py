@@ -13,8 +13,8 @@ from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import FLOATS, INTEGERS, LAYOUTS, WIDE_FLOATS, tensor
-from eagerdecomp.conformance.spec import Call, Near, Spec, Strides
-from eagerdecomp.conformance.spec_arguments import alike, as_suggested, several
+from eagerdecomp.conformance.spec import EITHER_ZERO, Call, Near, Spec, Strides
+from eagerdecomp.conformance.spec_arguments import alike, as_suggested, several, wrong, wrong_but
 
 __all__ = ["SPECS"]
 
@@ -171,9 +171,9 @@ def _max_pool2d_backward(draw: Draw) -> Call:
 
 
 def _refused_pool(rank: int, *, dilated: bool) -> Callable[[Draw], Call]:
-    def call(draw: Draw) -> Call:
+    def calls() -> Sequence[Sequence[Any]]:
         given = torch.ones([2, 3, *[6] * rank])
-        wrong: list[list[Any]] = [
+        refused: list[list[Any]] = [
             [given, [3] * rank, [1] * rank, [2] * rank],
             [given, [8] * rank, [1] * rank, [0] * rank],
             [given, [2] * rank, [0] * rank, [0] * rank],
@@ -186,12 +186,12 @@ def _refused_pool(rank: int, *, dilated: bool) -> Callable[[Draw], Call]:
             [torch.ones([2, 0, *[6] * rank]), [2] * rank],
         ]
         if dilated:
-            wrong.append([given, [2] * rank, [1] * rank, [0] * rank, [0] * rank])
+            refused.append([given, [2] * rank, [1] * rank, [0] * rank, [0] * rank])
         elif rank > 1:
-            wrong.append([given, [2] * rank, [1] * rank, [0] * rank, False, True, 0])
-        return Call(draw.pick("wrong", wrong))
+            refused.append([given, [2] * rank, [1] * rank, [0] * rank, False, True, 0])
+        return refused
 
-    return call
+    return wrong(calls)
 
 
 _FOUND = (3, 1, 2, 4, 5, 7, 8)
@@ -220,17 +220,16 @@ def _adaptive_backward(draw: Draw) -> Call:
 
 
 def _refused_adaptive(rank: int) -> Callable[[Draw], Call]:
-    def call(draw: Draw) -> Call:
+    def calls() -> Sequence[Sequence[Any]]:
         given, found = torch.ones([2, 3, *[6] * rank]), [2] * rank
-        wrong = (
+        return (
             [given, [*found, 2]],
             [given, [-1] * rank],
             [torch.ones([6] * rank), found],
             [torch.ones([2, 3, *[0] * rank]), found],
         )
-        return Call(draw.pick("wrong", wrong))
 
-    return call
+    return wrong(calls)
 
 
 # -- columns to images -------------------------------------------------------------------------------------------------------
@@ -255,9 +254,9 @@ def _col2im(draw: Draw) -> Call:
     return Call([given, sizes, kernel, dilation, padding, stride])
 
 
-def _refused_col2im(draw: Draw) -> Call:
-    given, rest = torch.ones(2, 8, 9), [[4, 4], [2, 2], [1, 1], [0, 0], [1, 1]]
-    wrong: tuple[dict[int, Any], ...] = (
+def _wrong_col2ims() -> Sequence[Sequence[Any]]:
+    return wrong_but(
+        [torch.ones(2, 8, 9), [4, 4], [2, 2], [1, 1], [0, 0], [1, 1]],
         {0: torch.ones(2, 8, 8)},
         {0: torch.ones(2, 7, 9)},
         {1: [5, 4]},
@@ -268,10 +267,6 @@ def _refused_col2im(draw: Draw) -> Call:
         {0: torch.ones(9)},
         {1: [4]},
     )
-    args: list[Any] = [given, *rest]
-    for place, value in draw.pick("wrong", wrong).items():
-        args[place] = value
-    return Call(args)
 
 
 # -- grids -------------------------------------------------------------------------------------------------------------------
@@ -291,9 +286,9 @@ def _grid_sampler(draw: Draw) -> Call:
     return Call([given, grid, interpolation, padding, corners])
 
 
-def _refused_grid_sampler(draw: Draw) -> Call:
+def _wrong_grids() -> Sequence[Sequence[Any]]:
     given, grid = torch.ones(2, 3, 4, 4), torch.zeros(2, 2, 2, 2)
-    wrong: tuple[list[Any], ...] = (
+    return (
         [given, grid[:1], 0, 0, False],
         [given, torch.zeros(2, 2, 2, 3), 0, 0, False],
         [given, grid[0], 0, 0, False],
@@ -301,7 +296,6 @@ def _refused_grid_sampler(draw: Draw) -> Call:
         [given[:, :, :0], grid, 0, 0, False],
         [given[0], grid, 0, 0, False],
     )
-    return Call(draw.pick("wrong", wrong))
 
 
 # -- scaling -----------------------------------------------------------------------------------------------------------------
@@ -368,9 +362,9 @@ def _near_bilinear(call: Call) -> Near:
 
 
 def _refused_scaling(corners: bool) -> Callable[[Draw], Call]:
-    def call(draw: Draw) -> Call:
+    def calls() -> Sequence[Sequence[Any]]:
         given, more = torch.ones(2, 3, 4, 4), [False] if corners else []
-        wrong: tuple[tuple[Tensor, Any, Any], ...] = (
+        refused: tuple[tuple[Tensor, Any, Any], ...] = (
             (given, [2, 2], [2.0, 2.0]),
             (given, None, None),
             (given, [0, 2], None),
@@ -381,13 +375,10 @@ def _refused_scaling(corners: bool) -> Callable[[Draw], Call]:
             (given[:, :, :0], [2, 2], None),
             (given, None, [0.1, 0.1]),
         )
-        one, found, factors = draw.pick("wrong", wrong)
-        return Call([one, found, *more, factors])
+        return [(one, found, *more, factors) for one, found, factors in refused]
 
-    return call
+    return wrong(calls)
 
-
-_LARGEST = Near(0.0, zeros=False, tiny=True)
 
 SPECS: dict[str, Spec] = {
     "aten.avg_pool1d.default": Spec(_avg_pool(1), _near_average(1), "free", _refused_pool(1, dilated=False)),
@@ -395,20 +386,18 @@ SPECS: dict[str, Spec] = {
     "aten.avg_pool3d.default": Spec(_avg_pool(3), _near_average(1), "free", _refused_pool(3, dilated=False)),
     "aten.avg_pool2d_backward.default": Spec(_avg_pool2d_backward, _near_average(2), _second),
     "aten.max_pool2d_with_indices.default": Spec(
-        _max_pool(2), _LARGEST, _first, _refused_pool(2, dilated=True), any_values=(1,), judged=_right_places(2)
+        _max_pool(2), EITHER_ZERO, _first, _refused_pool(2, dilated=True), any_values=(1,), judged=_right_places(2)
     ),
     "aten.max_pool3d_with_indices.default": Spec(
-        _max_pool(3), _LARGEST, _first, _refused_pool(3, dilated=True), any_values=(1,), judged=_right_places(3)
+        _max_pool(3), EITHER_ZERO, _first, _refused_pool(3, dilated=True), any_values=(1,), judged=_right_places(3)
     ),
     "aten.max_pool2d_with_indices_backward.default": Spec(_max_pool2d_backward, Near(8.0, "terms", zeros=False), _second),
     "aten.adaptive_avg_pool1d.default": Spec(_adaptive(1), _near_adaptive, "free", _refused_adaptive(1)),
     "aten._adaptive_avg_pool2d.default": Spec(_adaptive(2), _near_adaptive, _first, _refused_adaptive(2)),
     "aten._adaptive_avg_pool3d.default": Spec(_adaptive(3), _near_adaptive, "free", _refused_adaptive(3)),
     "aten._adaptive_avg_pool2d_backward.default": Spec(_adaptive_backward, Near(12.0, "terms", zeros=False), _second),
-    "aten.col2im.default": Spec(_col2im, Near(8.0, "terms", zeros=False), "free", _refused_col2im),
-    "aten.grid_sampler_2d.default": Spec(
-        _grid_sampler, Near(32.0, "inputs", zeros=False, least=1.0), "free", _refused_grid_sampler
-    ),
+    "aten.col2im.default": Spec(_col2im, Near(8.0, "terms", zeros=False), "free", wrong(_wrong_col2ims)),
+    "aten.grid_sampler_2d.default": Spec(_grid_sampler, Near(32.0, "inputs", zeros=False, least=1.0), "free", wrong(_wrong_grids)),
     "aten.upsample_nearest2d.vec": Spec(_nearest, Near(0.0, tiny=True), _first, _refused_scaling(False)),
     "aten.upsample_bilinear2d.vec": Spec(_bilinear, _near_bilinear, _first, _refused_scaling(True)),
 }
