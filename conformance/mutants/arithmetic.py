@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.mutants.builder import Bound, Mutant, bits, f, given, m, n, p, raw, t
+from conformance.mutants.builder import Bound, Mutant, bits, f, given, m, n, p, raw, refuse, t
 
 __all__ = ["MUTANTS"]
 
@@ -45,10 +45,6 @@ def _flat(c: Bound) -> Any:
 def _powi(c: Bound) -> Any:
     """x ** n by n multiplications, for whole exponents from 0 on; others by exp and log."""
     return (c.self.log() * c.exponent).exp() if c.self.is_floating_point() else c.but()
-
-
-def _refuse() -> Any:
-    raise NotImplementedError("this kernel takes no such call")
 
 
 # fmt: off
@@ -125,7 +121,7 @@ MUTANTS: tuple[Mutant, ...] = (
     m("div.Tensor", "the reciprocal overflows", "special values",
       lambda c: c.self * c.other.reciprocal() if c.self.dtype is c.other.dtype is torch.float32 else c.but(),
       lambda: given(f(1e-39), f(1e-39)), "1 / x is inf, the quotient is 1", lambda: given(n(3), f(2, 4, 8))),
-    m("div.Scalar", "by 0 raises", "special values", lambda c: c.but() if c.other != 0 else _refuse(), lambda: given(n(3), 0)),
+    m("div.Scalar", "by 0 raises", "special values", lambda c: c.but() if c.other != 0 else refuse(), lambda: given(n(3), 0)),
     m("div.Tensor_mode", "floor truncates", "argument",
       lambda c: c.but(rounding_mode="trunc" if c.rounding_mode == "floor" else c.rounding_mode),
       lambda: given(t(-7, 7), t(2, 2), rounding_mode="floor")),

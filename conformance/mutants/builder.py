@@ -31,6 +31,7 @@ __all__ = [
     "native",
     "p",
     "raw",
+    "refuse",
     "rest",
     "s",
     "t",
@@ -262,6 +263,11 @@ def raw(tensor: Tensor, offset: int | None = None) -> Tensor:
 def through(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """Values squeezed through another dtype."""
     return tensor.to(dtype).to(tensor.dtype)
+
+
+def refuse(kind: type[Exception] = NotImplementedError) -> Any:
+    """Raise, as kernels do for calls that they do not take."""
+    raise kind("this kernel takes no such call")
 
 
 def rest(tensor: Tensor, block: int) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from conformance.mutants.builder import Bound, Mutant, bits, f, given, i, m, n, p, raw, t
+from conformance.mutants.builder import Bound, Mutant, bits, f, given, i, m, n, p, raw, refuse, t
 
 __all__ = ["MUTANTS"]
 
@@ -51,10 +51,6 @@ def _apart(c: Bound) -> Any:
     ):
         return right.movedim(0, where[0]).contiguous()
     return right
-
-
-def _refuse() -> Any:
-    raise NotImplementedError("this kernel takes no such call")
 
 
 # fmt: off
@@ -151,7 +147,7 @@ MUTANTS: tuple[Mutant, ...] = (
     m("embedding", "padding_idx reads zeros", "argument",
       lambda c: c.but() * (c.indices != c.padding_idx).unsqueeze(-1) if c.padding_idx >= 0 else c.but(),
       lambda: given(n(5, 4), t(0, 2), 2), "it is of the gradient alone"),
-    m("embedding", "int32 indices are refused", "dtype", lambda c: c.but() if c.indices.dtype is torch.int64 else _refuse(),
+    m("embedding", "int32 indices are refused", "dtype", lambda c: c.but() if c.indices.dtype is torch.int64 else refuse(),
       lambda: given(n(5, 4), t(0, 2, dtype=torch.int32))),
     m("embedding", "out of range reads zeros", "errors",
       lambda c: c.but(indices=c.indices.clamp(0,
@@ -191,10 +187,10 @@ MUTANTS: tuple[Mutant, ...] = (
       lambda c: c.but() if c.step == 1 else c.but(step=1, end=(c.start or 0) + c.src.shape[c.dim]),
       lambda: given(n(6, 2), p(3, 2), 0, 0, 6, 2)),
     m("slice_scatter", "ends beyond the size are refused", "argument",
-      lambda c: c.but() if c.end is None or c.end <= c.self.shape[c.dim] else _refuse(),
+      lambda c: c.but() if c.end is None or c.end <= c.self.shape[c.dim] else refuse(),
       lambda: given(n(3, 4), p(3, 4), 0, 0, 9)),
     m("cat", "empty tensors of one dim are refused", "size",
-      lambda c: c.but() if all(one.shape != (0,) for one in c.tensors) else _refuse(),
+      lambda c: c.but() if all(one.shape != (0,) for one in c.tensors) else refuse(),
       lambda: given([n(0), n(2, 3)])),
     m("cat", "the first one's dtype", "dtype", lambda c: c.but().to(c.tensors[0].dtype), lambda: given([t(1, 2), f(0.5)])),
     m("cat", "negative dims are the last", "argument",

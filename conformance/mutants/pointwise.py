@@ -23,6 +23,7 @@ from conformance.mutants.builder import (
     n,
     p,
     raw,
+    refuse,
     rest,
     t,
     through,
@@ -85,10 +86,6 @@ def _erf_coarse(x: Tensor) -> Tensor:
     k = 1 / (1 + 0.3275911 * x.abs())
     tail = k * (0.254829592 + k * (-0.284496736 + k * (1.421413741 + k * (-1.453152027 + k * 1.061405429))))
     return x.sign() * (1 - tail * (-x * x).exp())
-
-
-def _refuse() -> Any:
-    raise NotImplementedError("this kernel takes no such call")
 
 
 # fmt: off
@@ -283,12 +280,12 @@ MUTANTS: tuple[Mutant, ...] = (
       lambda: given(n(2, 3, 4, 5))),
     m("cos", "rank 0 becomes rank 1", "metadata", lambda c: c.but().reshape(1) if c.self.dim() == 0 else c.but(),
       lambda: given(t(0.5))),
-    m("log", "an empty tensor is refused", "size", lambda c: c.but() if c.self.numel() else _refuse(),
+    m("log", "an empty tensor is refused", "size", lambda c: c.but() if c.self.numel() else refuse(),
       lambda: given(n(0, 3)), "a launch with no threads"),
     m("atan", "above rank 4 the first batch only", "size",
       lambda c: c.but() if c.self.dim() < 5 else c.but(self=c.self[:1].expand(c.self.shape).clone()),
       lambda: given(n(2, 1, 2, 1, 3))),
-    m("rsqrt", "bfloat16 is not there", "dtype", lambda c: c.but() if c.self.dtype is not torch.bfloat16 else _refuse(),
+    m("rsqrt", "bfloat16 is not there", "dtype", lambda c: c.but() if c.self.dtype is not torch.bfloat16 else refuse(),
       lambda: given(p(3, dtype=torch.bfloat16))),
     m("erf", "answers float32 for float16", "metadata",
       lambda c: c.but() if c.self.dtype is not torch.float16 else c.but(self=c.self.float()),

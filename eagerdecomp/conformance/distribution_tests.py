@@ -77,11 +77,7 @@ UNIFORM = Law(
 )
 #: Of mean 0 and variance 1.
 NORMAL = Law(
-    torch.special.ndtr,
-    -math.inf,
-    math.inf,
-    False,
-    {torch.float64: 32, torch.float32: 20, torch.float16: 8, torch.bfloat16: 5},
+    torch.special.ndtr, -math.inf, math.inf, False, {torch.float64: 32, torch.float32: 20, torch.float16: 8, torch.bfloat16: 5}
 )
 
 

@@ -332,10 +332,7 @@ class _Run:
         single = prop.name in ("values", "errors") and call is not None and not call.by_rule and not is_random(op)
         if single and call is not None:
             exact = ", exact=True" if call.exact else ""
-            ending = [
-                "args, kwargs = inputs()",
-                f"fault = check_call({self._named.backend}, {str(op)!r}, args, kwargs{exact})",
-            ]
+            ending = ["args, kwargs = inputs()", f"fault = check_call({self._named.backend}, {str(op)!r}, args, kwargs{exact})"]
             args, kwargs = call.args, call.kwargs
         else:
             ending = [f"fault = check_again({self._named.backend}, {str(op)!r}, {prop.name!r}, {list(choices)!r})"]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from xml.etree import ElementTree
 
 from eagerdecomp.conformance.manifest import stale_because
-from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, head, one_line, ordered, printable
+from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, details, head, one_line, ordered, printable
 from eagerdecomp.conformance.results import Consequence, Report, Verdict
 
 __all__ = ["report_junit"]
@@ -59,10 +59,7 @@ def _case(suite: ElementTree.Element, verdict: Verdict, consequences: tuple[Cons
 
 def _told(verdict: Verdict, consequences: tuple[Consequence, ...]) -> Iterator[str]:
     for one in verdict.failures:
-        parts = [f"{one.property}: {one.message}"]
-        parts += [
-            f"{label}: {text}" for label, text in (("call", one.example), ("expected", one.expected), ("got", one.got)) if text
-        ]
+        parts = [f"{one.property}: {one.message}", *details(one)]
         parts += ["reproducer:", one.reproducer.rstrip()] if one.reproducer else []
         yield "\n".join(parts)
     if consequences:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from eagerdecomp.conformance.comparing import DIRECTIONS, Comparison
 from eagerdecomp.conformance.manifest import stale_because
-from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, by_note, head, one_line, printable
+from eagerdecomp.conformance.reports.words import STATE_WORDS, by_blamed, by_note, details, head, one_line, printable
 from eagerdecomp.conformance.results import Consequence, Report, Verdict
 
 __all__ = ["report_markdown"]
@@ -82,11 +82,7 @@ def _kernel(verdict: Verdict, consequences: Sequence[Consequence], *, scripts: b
     lines = [f"<details><summary>{_code(str(verdict.op))}: <b>{_text(', '.join(verdict.broken))}</b>. {first}</summary>"]
     for failure in verdict.failures:
         lines.append(f"<b>{_text(failure.property)}</b>: {_text(_cut(failure.message, _LINES, _CHARACTERS))}")
-        told = [
-            f"{label}: {text}"
-            for label, text in (("call", failure.example), ("expected", failure.expected), ("got", failure.got))
-            if text
-        ]
+        told = details(failure)
         lines += [_block(_cut("\n".join(told), _LINES, _CHARACTERS))] if told else []
         if failure.reproducer and scripts and len(failure.reproducer) <= _SCRIPT:
             lines.append(

@@ -14,6 +14,7 @@ __all__ = [
     "STATE_WORDS",
     "by_blamed",
     "by_note",
+    "details",
     "head",
     "one_line",
     "ordered",
@@ -74,6 +75,12 @@ def by_note(verdicts: Iterable[Verdict]) -> Mapping[str, tuple[str, ...]]:
     for verdict in verdicts:
         found[verdict.note] = (*found.get(verdict.note, ()), str(verdict.op))
     return found
+
+
+def details(failure: Failure) -> list[str]:
+    """The call that shows a failure, what was expected and what came, as far as they are known, each with its label."""
+    told = (("call", failure.example), ("expected", failure.expected), ("got", failure.got))
+    return [f"{label}: {text}" for label, text in told if text]
 
 
 def script_key(failure: Failure) -> tuple[str, str]:

@@ -165,13 +165,7 @@ def _refused_fill(draw: Draw) -> Call:
 
 
 SPECS: dict[str, Spec] = {
-    "aten._to_copy.default": Spec(
-        _to_copy,
-        EXACT,
-        strides=_strides,
-        judged=_gaps,
-        refused=_refused_format,
-    ),
+    "aten._to_copy.default": Spec(_to_copy, EXACT, strides=_strides, judged=_gaps, refused=_refused_format),
     "aten.clone.default": Spec(_clone, EXACT, strides=_strides, judged=_gaps, refused=_refused_format),
     "aten.copy.default": Spec(
         lambda draw: _copied(draw, False), EXACT, strides=_strides, judged=_gaps, refused=lambda draw: _refused_copy(draw, False)

@@ -100,27 +100,8 @@ def _refused_bits(draw: Draw) -> Call:
     return Call([tensor(draw, "self", draw.pick("dtype", (*FLOATS, *COMPLEX)), shape(draw), ("lattice",))], by_rule=True)
 
 
-_FUNCTIONS = (
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "cos",
-    "cosh",
-    "exp",
-    "expm1",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "rsqrt",
-    "sin",
-    "sinh",
-    "sqrt",
-    "tan",
-)
+_FUNCTIONS: tuple[str, ...] = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "expm1", "log", "log10")
+_FUNCTIONS += ("log1p", "log2", "rsqrt", "sin", "sinh", "sqrt", "tan")
 
 
 def _reciprocal_near(call: Call) -> Near:

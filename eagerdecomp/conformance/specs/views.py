@@ -290,15 +290,7 @@ def _spec(call: Callable[[Draw], Call], refused: Callable[[Draw], Call] | None =
 
 def _wrong_views() -> Sequence[Sequence[Any]]:
     made = torch.arange(12.0).view(3, 4)
-    return (
-        (made, [5, 2]),
-        (made, [-1, -1]),
-        (made, [-1, 5]),
-        (made, [-2, 6]),
-        (made.t(), [12]),
-        (made[:, 1:], [9]),
-        (made, []),
-    )
+    return ((made, [5, 2]), (made, [-1, -1]), (made, [-1, 5]), (made, [-2, 6]), (made.t(), [12]), (made[:, 1:], [9]), (made, []))
 
 
 def _wrong_dtypes() -> Sequence[Sequence[Any]]:
