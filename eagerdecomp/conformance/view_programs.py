@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import re
 import warnings
@@ -29,7 +30,7 @@ from eagerdecomp.ops.opset import resolve_ops
 __all__ = ["Difference", "Run", "programs_of_views"]
 
 # How many steps a program has at most, and how many tensors are looked at.
-_STEPS, _TENSORS = 20, 12
+_STEPS, _TENSORS = 32, 12
 # After how many failures no more are looked for: each leaves a kind of step out.
 _FAILURES = 3
 
@@ -197,10 +198,6 @@ class Run:
         self.ours: dict[str, Tensor] = {}
         self.lines: list[str] = []
 
-    def made(self, dtype: str, sizes: Sequence[int]) -> None:
-        """A new tensor, of numbers that say where they are."""
-        self.take(f"{self._name()} = {_NEW}{torch.Size(sizes).numel()}).to(torch.{dtype}).reshape({list(sizes)})")
-
     def step(self, text: str, **operands: str) -> None:
         """An expression of tensors by name; what it gives is a new tensor, if it writes none."""
         for letter, name in operands.items():
@@ -283,7 +280,7 @@ def _overlaps(x: Tensor) -> bool:
     return len(set(places.flatten().tolist())) < x.numel()
 
 
-# -- the machine -------------------------------------------------------------------------------------------------------------
+# -- random programs ---------------------------------------------------------------------------------------------------------
 
 
 def programs_of_views(backend: Backend, seed: int, examples: int) -> list[Failure]:
@@ -316,88 +313,45 @@ def _first(
     new: Callable[[], Run], left_out: Collection[str], seed: int, examples: int
 ) -> tuple[Sequence[str], Difference, str] | None:
     """A program that differs, how, and by which kind of step; None where none does."""
-    import hypothesis
-    from hypothesis import HealthCheck, Phase, stateful
-    from hypothesis.strategies import integers
-
-    found: list[tuple[Sequence[str], Difference, str]] = []
     views, writes = ([kind for kind in kinds if kind not in left_out] for kinds in (VIEWS, (*WRITES, "join")))
-    # What a step is follows from a number: steps of all kinds come about as often, whatever numbers are tried first.
-    numbers = integers(0, 2**20)
-
-    class Program(stateful.RuleBasedStateMachine):
-        """A program, of which each rule is a step."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.run = new()
-
-        def draws(self, number: int) -> random.Random:
-            return random.Random(f"{number} {len(self.run.lines)}")
-
-        def some(self, draws: random.Random) -> str:
-            return draws.choice(list(self.run.plain))
-
-        def takes(self, kind: str, text: str | None, **operands: str) -> None:
+    for number in range(examples):
+        run, draws = new(), random.Random(f"{seed} {number}")
+        run.step(_new_tensor(draws))
+        for _ in range(_STEPS):
+            rules = ["write", "write", *(["make", "view", "view", "view"] if len(run.plain) < _TENSORS else [])]
+            rule = draws.choice(rules)
+            kind = rule if rule == "make" else draws.choice(views if rule == "view" else writes)
+            name, other = draws.choices(list(run.plain), k=2)
+            text = _text(kind, draws, run.plain[name], run.plain[other])
             if text is None:
-                return
+                continue
             try:
-                self.run.step(text, **operands)
+                run.step(text, x=name, y=other)
             except Difference as difference:
-                found.append((self.run.lines, difference, kind))
-                raise
+                return run.lines, difference, kind
+    return None
 
-        @stateful.initialize(number=numbers)
-        def begin(self, number: int) -> None:
-            draws = self.draws(number)
-            self.run.made(draws.choice(_DTYPES), draws.choice(_SIZES))
 
-        @stateful.precondition(lambda self: len(self.run.plain) < _TENSORS)
-        @stateful.rule(number=numbers)
-        def make(self, number: int) -> None:
-            self.begin(number)
+def _text(kind: str, draws: random.Random, x: Tensor, y: Tensor) -> str | None:
+    """A random step of a kind, with tensors `x` and `y`; None where it would say nothing of them."""
+    if kind == "make":
+        return _new_tensor(draws)
+    numbers = draws.choices(range(10), k=3)
+    if kind in VIEWS:
+        return VIEWS[kind](x, *numbers)
+    if _overlaps(x):
+        return None
+    if kind in WRITES:
+        return WRITES[kind](x, *numbers)
+    # Eager promises nothing of what is read where it is written, but for the same places in the same order.
+    apart = x is y or not same_storage(x, y)
+    return draws.choice(JOINS) if apart and (x.is_complex() or not y.is_complex()) else None
 
-        @stateful.precondition(lambda self: bool(views) and len(self.run.plain) < _TENSORS)
-        @stateful.rule(number=numbers)
-        def view(self, number: int) -> None:
-            draws = self.draws(number)
-            for _ in range(3):
-                name, kind = self.some(draws), draws.choice(views)
-                self.takes(kind, VIEWS[kind](self.run.plain[name], *draws.choices(range(10), k=3)), x=name)
 
-        @stateful.precondition(lambda self: bool(writes))
-        @stateful.rule(number=numbers)
-        def write(self, number: int) -> None:
-            draws = self.draws(number)
-            name, kind = self.some(draws), draws.choice(writes)
-            if kind == "join":
-                self.join(draws, name)
-            elif not _overlaps(self.run.plain[name]):
-                self.takes(kind, WRITES[kind](self.run.plain[name], *draws.choices(range(10), k=3)), x=name)
-
-        def join(self, draws: random.Random, name: str) -> None:
-            other, text = self.some(draws), draws.choice(JOINS)
-            x, y = self.run.plain[name], self.run.plain[other]
-            # Eager promises nothing of what is read where it is written, but for the same places in the same order.
-            if not _overlaps(x) and (not same_storage(x, y) or name == other) and (x.is_complex() or not y.is_complex()):
-                self.takes("join", text, x=name, y=other)
-
-    settings = hypothesis.settings(
-        max_examples=examples,
-        stateful_step_count=_STEPS,
-        deadline=None,
-        database=None,
-        phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
-        report_multiple_bugs=False,
-        verbosity=hypothesis.Verbosity.quiet,
-    )
-    with Caught() as caught:
-        stateful.run_state_machine_as_test(hypothesis.seed(seed)(Program), settings=settings)
-    if caught.error is not None and not found:
-        raise caught.error
-    return found[0] if found else None
+def _new_tensor(draws: random.Random) -> str:
+    """A tensor of numbers that say where they are."""
+    dtype, sizes = draws.choice(_DTYPES), draws.choice(_SIZES)
+    return f"{_NEW}{math.prod(sizes)}).to(torch.{dtype}).reshape({list(sizes)})"
 
 
 def _shortened(new: Callable[[], Run], lines: Sequence[str], difference: Difference) -> tuple[Sequence[str], Difference]:
