@@ -25,7 +25,7 @@ from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import Engine
 from eagerdecomp.runtime.entry import Entry
 from eagerdecomp.runtime.stats import Stats
-from eagerdecomp.runtime.zero_tangents import MAKER as ZERO_MAKER
+from eagerdecomp.runtime.zero_tangents import MAKER
 from eagerdecomp.verify.policy import Verified, Verify, as_verify
 from eagerdecomp.verify.wrappers import Verifying, watch_of
 
@@ -218,7 +218,7 @@ class Installation:
         if own is None and (is_plumbing_name(str(op)) or not self._kernels.runs(op)):
             return None
         # Without memory, and dropped by torch from sums and products, where the device has them so.
-        if own is None and op is ZERO_MAKER and self._kernels.has_own(op):
+        if own is None and op is MAKER and self._kernels.has_own(op):
             return None
         # What torch composes of others has its gradient of theirs, which a kernel takes away, unless the op is kept.
         if is_composite(op) and not self._kernels.has_own(op) and op not in self._kept:

@@ -13,10 +13,7 @@ import pytest
 import torch
 from seen import Seen
 
-from eagerdecomp._torch import ambient as torch_ambient
-from eagerdecomp._torch import decomp_tables as _tables
-from eagerdecomp._torch import dispatcher as _dispatcher
-from eagerdecomp._torch import fake as _fake
+from eagerdecomp._torch import ambient, decomp_tables, dispatcher, fake
 from eagerdecomp._torch.decomp_tables import core_entry, core_table, full_table, meta_is_decomposition, reference, without_disabling
 from eagerdecomp._torch.ops import (
     FUNCTION_PLACES,
@@ -40,7 +37,7 @@ aten = torch.ops.aten
 def test_every_name_has_a_test() -> None:
     files = sorted(Path(__file__).parent.glob("test_torch_private*.py"))
     tested = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)}
-    names = (*torch_ambient.__all__, *_dispatcher.__all__, *_fake.__all__, *_tables.__all__)
+    names = (*ambient.__all__, *dispatcher.__all__, *fake.__all__, *decomp_tables.__all__)
     missing = [name for name in names if not any(one.startswith(f"test_{name.lower()}_") for one in tested)]
     assert missing == [], "these names of eagerdecomp/_torch/modes.py, _dispatcher.py, _fake.py or _tables.py have no test here"
 

@@ -15,9 +15,7 @@ import pytest
 import torch
 from seen import Seen, depth
 
-from eagerdecomp._torch import decomp_tables as _tables
-from eagerdecomp._torch import modes as torch_modes
-from eagerdecomp._torch import tensors as torch_tensors
+from eagerdecomp._torch import decomp_tables, modes, tensors
 from eagerdecomp._torch.ambient import ambient_facts, sdp_facts
 from eagerdecomp._torch.autograd import BACKWARD_CODE, autograd_node, next_node_number, node_number, profiler_is_on
 from eagerdecomp._torch.modes import (
@@ -153,7 +151,7 @@ def test_above_autograd_lets_autograd_act_inside_a_handler_by_itself() -> None:
 
     def act(tensor: torch.Tensor) -> torch.Tensor:
         found.append(aten.exp(x).requires_grad)
-        with torch_modes.above_autograd(), Seen():
+        with modes.above_autograd(), Seen():
             y, ones = torch.mm(x, x), torch.ones(2, 2)
             found.extend([y.dtype, depth(), torch.is_anomaly_enabled()])
             found.append(torch.autograd.grad(y, x, ones)[0].sum().item())
@@ -231,7 +229,7 @@ def test_fake_tensor_log_off_turns_off_the_log_of_fake_tensors_in_this_thread(ca
     from torch._subclasses import fake_tensor
 
     assert fake_tensor.log.name == fake_tensor.__name__, "fake tensors log elsewhere now"
-    first, second = torch_tensors.fake_tensor_log_off(), torch_tensors.fake_tensor_log_off()
+    first, second = tensors.fake_tensor_log_off(), tensors.fake_tensor_log_off()
     first.__enter__()
     second.__enter__()
     fake_tensor.log.error("unheard")
@@ -246,7 +244,9 @@ def test_fake_tensor_log_off_turns_off_the_log_of_fake_tensors_in_this_thread(ca
 
 
 def test_reference_gives_an_op_expressed_by_prims() -> None:
-    assert _tables.reference("fill")(torch.ones(2), 3.0).tolist() == [3.0, 3.0], "torch._refs.fill is gone or takes other arguments"
+    assert decomp_tables.reference("fill")(torch.ones(2), 3.0).tolist() == [3.0, 3.0], (
+        "torch._refs.fill is gone or takes other arguments"
+    )
 
 
 def test_mode_stack_is_without_the_mode_whose_handler_runs() -> None:

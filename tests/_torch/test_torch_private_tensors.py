@@ -13,7 +13,7 @@ from seen import Seen
 
 from eagerdecomp._torch import fake as _fake
 from eagerdecomp._torch import modes as torch_modes
-from eagerdecomp._torch import tensors as torch_tensors
+from eagerdecomp._torch import tensors
 from eagerdecomp._torch.modes import DispatchMode, TorchDispatchMode, fake_mode_entered, no_current_modes
 from eagerdecomp._torch.ops import inductor_prims, resolve_packet
 from eagerdecomp._torch.pytree import tree_codegen, tree_flatten
@@ -45,7 +45,7 @@ def test_inductor_prims_are_known_by_their_module() -> None:
 
 def test_no_torch_function_makes_a_subclass_that_overrides_no_function_of_torch() -> None:
     class Quiet(torch.Tensor):
-        __torch_function__ = torch_tensors.NO_TORCH_FUNCTION
+        __torch_function__ = tensors.NO_TORCH_FUNCTION
 
     class Loud(torch.Tensor):
         pass
@@ -361,7 +361,7 @@ def test_handling_fakes_runs_rules_as_a_handler_runs_them_on_other_tensors(caplo
 def test_fake_tensors_take_foreach_as_others_do_while_it_is_entered() -> None:
     from torch.utils._foreach_utils import _has_foreach_support
 
-    with torch_tensors.FakeTensorMode():
+    with tensors.FakeTensorMode():
         fake = [torch.empty(3)]
     assert _has_foreach_support([torch.empty(3)], torch.device("cpu"))
     with _fake.fake_tensors_take_foreach():

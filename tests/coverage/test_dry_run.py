@@ -12,7 +12,7 @@ from opaque import OPAQUE
 
 import eagerdecomp as ed
 from eagerdecomp._torch.tensors import FakeTensorMode
-from eagerdecomp.coverage import dry_run as rehearsal
+from eagerdecomp.coverage import dry_run
 from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.rules.rule import NoRoute
 from eagerdecomp.tracing.recorder import Recorder
@@ -51,7 +51,7 @@ def test_what_failed_is_not_tried_again_and_nothing_else_comes_of_it(ops: ed.OpS
     runs = count_runs(monkeypatch)
     found = ed.plan(ops, model=net)
     remembered, runs[0] = runs[0], 0
-    monkeypatch.setattr(rehearsal._Failure, "holds", lambda self, chain: False)
+    monkeypatch.setattr(dry_run._Failure, "holds", lambda self, chain: False)
     anew = ed.plan(ops, model=net)
     assert {op: told[:2] for op, told in outcome(found).items()} == {op: told[:2] for op, told in outcome(anew).items()}
     assert found.of("missing")
@@ -78,7 +78,7 @@ def test_a_failure_within_a_circle_is_none_outside_of_it() -> None:
         return torch.tan(x)
 
     mode = ed.EagerDecompMode(ed.infra() | ["prims.cos.default"], rules=[sin, cos, tan, exp])
-    found = rehearsal.Rehearsal(mode._runtime.planner)
+    found = dry_run.Rehearsal(mode._runtime.planner)
     with FakeTensorMode() as fake:
         x = fake.from_tensor(torch.ones(3))
     for op in (aten.sin.default, aten.exp.default, aten.tan.default):
@@ -93,9 +93,9 @@ def failing(op: Any, *inner: NoRoute) -> NoRoute:
 
 def test_a_call_ends_where_nothing_leads_further() -> None:
     tree = failing(aten.silu.default, failing(aten.sigmoid.default, failing(OPAQUE)), failing(aten.exp.default))
-    assert set(rehearsal._ends([tree])) == {OPAQUE, aten.exp.default}
+    assert set(dry_run._ends([tree])) == {OPAQUE, aten.exp.default}
 
 
 def test_of_a_circle_the_functional_op_of_aten_is_the_end() -> None:
     circle = failing(aten.fill.Scalar, failing(aten.fill_.Scalar, failing(torch.ops.prims.fill.default, failing(aten.fill.Scalar))))
-    assert set(rehearsal._ends([failing(aten.zeros_like.default, circle)])) == {aten.fill.Scalar}
+    assert set(dry_run._ends([failing(aten.zeros_like.default, circle)])) == {aten.fill.Scalar}

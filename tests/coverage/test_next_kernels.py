@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eagerdecomp.coverage import next_kernels as gaps
+from eagerdecomp.coverage import next_kernels
 from eagerdecomp.coverage.next_kernels import choose_kernels, fewest_kernels, rank_kernels, smallest_set
 from eagerdecomp.planner.closure import Clauses, Closure
 
@@ -85,11 +85,11 @@ def test_small_graphs_are_settled_exactly(clauses: Clauses, wanted: frozenset[st
 @settings(deadline=None)
 @given(clauses=graphs, wanted=st.frozensets(st.sampled_from(OPS)), count=st.integers(1, 4))
 def test_the_bound_of_a_greedy_choice_holds(clauses: Clauses, wanted: frozenset[str], count: int) -> None:
-    before, gaps._EXACT = gaps._EXACT, 0
+    before, next_kernels._EXACT = next_kernels._EXACT, 0
     try:
         choice = choose_kernels(clauses, (), wanted, count, lambda op: 0)
     finally:
-        gaps._EXACT = before
+        next_kernels._EXACT = before
     assert choice.opened <= best_of_all(clauses, wanted, count) <= choice.bound
 
 

@@ -12,7 +12,7 @@ import torch
 
 import eagerdecomp
 import eagerdecomp_script
-from eagerdecomp.host import source_lines as userlines
+from eagerdecomp.host import source_lines
 from eagerdecomp.host.source_lines import ForwardLines, UserLines, is_users
 
 
@@ -77,7 +77,7 @@ def test_a_line_belongs_to_the_first_call_after_its_node_was_made() -> None:
 
 
 def test_the_oldest_nodes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(userlines, "_NODES", 4)
+    monkeypatch.setattr(source_lines, "_NODES", 4)
     forward = ForwardLines()
     x = torch.ones(2, requires_grad=True)
     for line in range(20):

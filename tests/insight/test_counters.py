@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from eagerdecomp.host.source_lines import UserLines
-from eagerdecomp.insight.profile import counters as tallies
+from eagerdecomp.insight.profile import counters
 from eagerdecomp.insight.profile.counters import OUTCOMES, Call, Tally, Timeline, buckets_of, sites_of
 
 GELU = torch.ops.aten.gelu.default
@@ -70,7 +70,7 @@ def test_sites_of_all_threads_are_summed_and_the_longest_comes_first() -> None:
 
 
 def test_sites_beyond_the_bound_are_counted_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tallies, "_MOST_SITES", 3)
+    monkeypatch.setattr(counters, "_MOST_SITES", 3)
     one = tally()
     for line in range(10):
         called(one, 0, line=100 + line)

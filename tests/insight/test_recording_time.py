@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from recordings import FEW, net, recorded, sites_of, train
 
 import eagerdecomp as ed
-from eagerdecomp.insight.profile import counters as tallies
+from eagerdecomp.insight.profile import counters
 from eagerdecomp.insight.profile import mode as recording
 
 # -- time, and bounds ------------------------------------------------------------------------------------------------------------
@@ -35,13 +35,13 @@ def test_what_the_recorder_takes_is_told_and_is_no_part_of_a_call(monkeypatch: p
 
 
 def test_what_it_takes_to_count_a_kernel_is_no_part_of_the_call_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = tallies.Tally.kernel
+    counts = counters.Tally.kernel
 
     def slowly(*args: Any) -> None:
         time.sleep(0.05)
         counts(*args)
 
-    monkeypatch.setattr(tallies.Tally, "kernel", slowly)
+    monkeypatch.setattr(counters.Tally, "kernel", slowly)
     record, _ = recorded(lambda: [F.silu(torch.ones(3)) for _ in range(2)])
     (site,) = sites_of(record, "aten.silu.default")
     assert site.kernels == 4

@@ -23,11 +23,10 @@ from opaque import OPAQUE, by_shape  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
 from eagerdecomp.backends.numpy import random as drawing  # noqa: E402
-from eagerdecomp.dispatcher import composites as keeping  # noqa: E402
+from eagerdecomp.dispatcher import composites  # noqa: E402
 from eagerdecomp.eager import generators  # noqa: E402
-from eagerdecomp.host import source_lines as userlines  # noqa: E402
-from eagerdecomp.insight import blame_mode as blaming  # noqa: E402
-from eagerdecomp.insight import compare_mode as comparing  # noqa: E402
+from eagerdecomp.host import source_lines  # noqa: E402
+from eagerdecomp.insight import blame_mode, compare_mode  # noqa: E402
 from eagerdecomp.insight.profile import mode as recording  # noqa: E402
 from eagerdecomp.runtime import collectives  # noqa: E402
 
@@ -86,7 +85,7 @@ def test_a_child_uses_the_mode_it_was_born_in_and_leaves_it_and_the_parent_goes_
         use(mode, 4)
         mode.__exit__(None, None, None)
         assert state() == before
-        assert not keeping._installed
+        assert not composites._installed
         use(mode, 5)
 
     with mode:
@@ -101,7 +100,7 @@ def test_a_child_uses_the_mode_it_was_born_in_and_leaves_it_and_the_parent_goes_
 LOCKS: dict[str, Callable[[ed.EagerDecompMode], Any]] = {
     "the cache": lambda mode: mode.cache._lock,
     "handlers": lambda mode: mode._runtime._lock,
-    "what is kept": lambda mode: keeping._lock,
+    "what is kept": lambda mode: composites._lock,
     "generators": lambda mode: generators._exchange,
 }
 
@@ -127,11 +126,11 @@ def test_a_child_finds_free_what_a_thread_of_the_parent_held(name: str) -> None:
 
 
 WATCHING: dict[str, Callable[[], Any]] = {
-    "blame": lambda: blaming.BlameMode(CORE)._lock,
-    "compare": lambda: comparing.Comparing("native", CORE)._lock,
+    "blame": lambda: blame_mode.BlameMode(CORE)._lock,
+    "compare": lambda: compare_mode.Comparing("native", CORE)._lock,
     "verify": lambda: ed.EagerDecompMode(CORE, verify="cpu")._verifying._lock,  # type: ignore[union-attr]
     "notes of a recording": lambda: recording._Notes(1)._lock,
-    "lines of the user's": lambda: userlines.UserLines()._lock,
+    "lines of the user's": lambda: source_lines.UserLines()._lock,
     "collectives": lambda: collectives._lock,
     "random kernels of NumPy": lambda: drawing._one_at_a_time,
 }

@@ -26,7 +26,7 @@ from on_core import CORE  # noqa: E402
 from opaque import OPAQUE  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
-from eagerdecomp.dispatcher import composites as keeping  # noqa: E402
+from eagerdecomp.dispatcher import composites  # noqa: E402
 
 X = torch.arange(5.0)
 WEIGHT = torch.eye(5) * 2
@@ -66,7 +66,7 @@ def nothing_left(mode: Any) -> Iterator[list[torch.Tensor]]:
     yield given
     given.clear()
     assert state() == before
-    assert not keeping._installed, "a kept op has its kernels still"
+    assert not composites._installed, "a kept op has its kernels still"
     if left() is not None:
         gc.collect()
     assert left() is None, "the argument is still alive"
@@ -180,4 +180,4 @@ def test_an_exception_thrown_into_a_working_thread_ends_it_and_others_go_on() ->
         assert not thread.is_alive()
         torch.testing.assert_close(in_mode(mode, X), WANT)
     assert [one == other for one, other in states] == [True] * 5
-    assert not keeping._installed
+    assert not composites._installed

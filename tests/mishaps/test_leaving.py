@@ -21,7 +21,7 @@ from opaque import OPAQUE, by_shape  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
-from eagerdecomp.dispatcher import composites as keeping  # noqa: E402
+from eagerdecomp.dispatcher import composites  # noqa: E402
 
 X = torch.arange(6.0).view(2, 3)
 WEIGHT = torch.eye(3) * 2
@@ -46,7 +46,7 @@ def _as_before() -> Iterator[None]:
     before = state()
     yield
     assert state() == before
-    assert not keeping._installed, "a kept op has its kernels still"
+    assert not composites._installed, "a kept op has its kernels still"
     one = mode()
     with one:
         right()
@@ -107,7 +107,7 @@ def test_modes_left_in_either_order_are_all_left(same: bool, order: str) -> None
         (first if order == "first" else second).__exit__(None, None, None)
         right()
         (second if order == "first" else first).__exit__(None, None, None)
-        assert not keeping._installed
+        assert not composites._installed
 
 
 def test_a_mode_left_before_one_that_was_entered_later_is_the_one_that_is_left() -> None:

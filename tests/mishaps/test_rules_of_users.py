@@ -20,7 +20,7 @@ from on_core import CORE  # noqa: E402
 from opaque import OPAQUE, by_shape  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
-from eagerdecomp.rules import result_checks as answers  # noqa: E402
+from eagerdecomp.rules import result_checks  # noqa: E402
 from eagerdecomp.rules.rule import Rule  # noqa: E402
 
 aten = torch.ops.aten
@@ -136,11 +136,11 @@ def test_what_eager_answers_is_never_called_wrong() -> None:
     for op, args, kwargs in calls:
         rule = Rule(op, lambda *given: None, "user", "here")
         torch.manual_seed(0)
-        expected = answers.expected_of(rule, args, kwargs)
+        expected = result_checks.expected_of(rule, args, kwargs)
         drawn = torch.rand(1)
         torch.manual_seed(0)
         assert torch.equal(drawn, torch.rand(1)), "it drew numbers"
-        answers.held(rule, expected, args, kwargs, op(*args, **kwargs))
+        result_checks.held(rule, expected, args, kwargs, op(*args, **kwargs))
 
 
 # -- rules without an end ---------------------------------------------------------------------------------------------------

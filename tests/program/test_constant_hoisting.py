@@ -13,7 +13,7 @@ from programs import S, call, native, program
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import eagerdecomp as ed
-from eagerdecomp.program import constant_hoisting as hoisting
+from eagerdecomp.program import constant_hoisting
 from eagerdecomp.program.codegen import generate
 from eagerdecomp.program.constant_hoisting import hoist
 from eagerdecomp.program.ir import Program, evaluate, exposed
@@ -81,7 +81,7 @@ def test_each_choice_of_sizes_has_its_own_values() -> None:
 
 
 def test_what_is_kept_stays_within_bounds_and_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hoisting, "_MOST", 128)  # an index of ten floats and a number come to 44 bytes
+    monkeypatch.setattr(constant_hoisting, "_MOST", 128)  # an index of ten floats and a number come to 44 bytes
     run, ran = compiled(INDEXED, torch.rand(1, 10))
     for last, width in enumerate((11, 12)):
         run(torch.rand(1, width))
@@ -97,7 +97,7 @@ def test_what_is_kept_stays_within_bounds_and_the_oldest_goes_first(monkeypatch:
 
 
 def test_what_is_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hoisting, "_LARGEST", 40)
+    monkeypatch.setattr(constant_hoisting, "_LARGEST", 40)
     hoisted = [aten.add.Tensor, aten.mul.Tensor]
     assert ran_by(INDEXED, torch.rand(2, 10)) == hoisted
     assert ran_by(INDEXED, torch.rand(2, 11)) == [aten.arange.start_step, aten.unsqueeze.default, *hoisted]

@@ -18,7 +18,7 @@ from eagerdecomp.ops import plumbing
 from eagerdecomp.ops.opset import INFRA_NAMES, resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_twin
 from eagerdecomp.ops.traits import TRAITS
-from eagerdecomp.rules import shipped_faults as faults
+from eagerdecomp.rules import shipped_faults
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.shipped_faults import unused_entries
 
@@ -67,7 +67,7 @@ QUALIFIED = {
 
 DOTTED = {
     "traits.TRAITS": {name for name in TRAITS if "::" not in name},
-    "faults.FAULTS": {fault.op for fault in faults.FAULTS},
+    "faults.FAULTS": {fault.op for fault in shipped_faults.FAULTS},
     "refusals.REFUSED": refusals.REFUSED,
     "refusals.CHECKS": refusals.CHECKS,
     "plumbing.PLUMBING_OPS": plumbing.PLUMBING_OPS,
@@ -93,8 +93,10 @@ def test_every_name_of_infra_is_one_overload() -> None:
 
 def test_every_faulty_entry_is_one_that_torch_ships_with_its_fault_told() -> None:
     shipped = {str(op) for op in full_table()}
-    assert [fault.op for fault in faults.FAULTS if fault.op not in shipped] == [], "torch ships these no more: the lines can go"
-    assert [fault.op for fault in faults.FAULTS if len(fault.what) < 10] == []
+    assert [fault.op for fault in shipped_faults.FAULTS if fault.op not in shipped] == [], (
+        "torch ships these no more: the lines can go"
+    )
+    assert [fault.op for fault in shipped_faults.FAULTS if len(fault.what) < 10] == []
 
 
 def test_what_is_unused_is_not_in_place_nor_out_which_are_never_taken_from_a_table() -> None:

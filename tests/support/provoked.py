@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp.cli import main as cli
+from eagerdecomp.cli import main
 from eagerdecomp.conformance import run_conformance
 from eagerdecomp.conformance.manifest import parse_manifest, read_manifest
 from eagerdecomp.conformance.results import Report
@@ -72,13 +72,13 @@ def _command(line: str, **files: str) -> None:
             Path(name.replace("__", ".")).write_text(content, encoding="utf-8", errors="surrogateescape")
         err = io.StringIO()
         errors: list[Exception] = []
-        tell = cli._tell
-        cli._tell = lambda command, error, words: (errors.append(error), tell(command, error, words))[1]
+        tell = main._tell
+        main._tell = lambda command, error, words: (errors.append(error), tell(command, error, words))[1]
         try:
             with redirect_stdout(io.StringIO()), redirect_stderr(err):
-                code = cli.main(line.split())
+                code = main.main(line.split())
         finally:
-            cli._tell = tell
+            main._tell = tell
         raise _Told(f"{err.getvalue().rstrip()}\nexit code {code}") from (errors[-1] if errors else None)
 
     _ALL.append((f"$ eagerdecomp {line}", run))

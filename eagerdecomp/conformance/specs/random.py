@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp.conformance import distribution_tests as laws
+from eagerdecomp.conformance import distribution_tests
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.memory import given, home
 from eagerdecomp.conformance.samples import COMPLEX, FLOATS, INTEGERS, shape, tensor
@@ -28,7 +28,7 @@ def _numbers(draw: Draw) -> Call:
     return Call([shape(draw)], options)
 
 
-def _unlike(law: laws.Law) -> Callable[[Call, Sequence[Any], Sequence[Any]], str | None]:
+def _unlike(law: distribution_tests.Law) -> Callable[[Call, Sequence[Any], Sequence[Any]], str | None]:
     """The numbers of one call, of whatever size, are of the law's range, and none comes up again too often."""
 
     def judged(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
@@ -37,7 +37,9 @@ def _unlike(law: laws.Law) -> Callable[[Call, Sequence[Any], Sequence[Any]], str
         outside = flat[~((flat >= law.low) & (flat < law.high))]
         if outside.numel():
             return f"{outside[0].item()} is among the numbers"
-        return laws.worst({"how often numbers come up again": laws.duplicates(flat, law.bits[flat.dtype])})
+        return distribution_tests.worst(
+            {"how often numbers come up again": distribution_tests.duplicates(flat, law.bits[flat.dtype])}
+        )
 
     return judged
 
@@ -62,7 +64,7 @@ def _answers(kernel: Kernel, call: Call, times: int) -> list[Any]:
     return found
 
 
-def _follows(law: laws.Law, sizes: Sequence[Sequence[int]]) -> Callable[[Kernel, Spec, Draw], Fault | None]:
+def _follows(law: distribution_tests.Law, sizes: Sequence[Sequence[int]]) -> Callable[[Kernel, Spec, Draw], Fault | None]:
     """Two calls, looked at as one sample, are of the law."""
 
     def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
@@ -70,15 +72,15 @@ def _follows(law: laws.Law, sizes: Sequence[Sequence[int]]) -> Callable[[Kernel,
         size = list(draw.pick("size", sizes))
         call = Call([size], {} if dtype is None else {"dtype": dtype})
         seed = draw.seed()
-        with laws.seeded(seed, kernel.device):
+        with distribution_tests.seeded(seed, kernel.device):
             answers = _answers(kernel, call, 2 if sizes is _MANY else 1)
         if any(not isinstance(one, Tensor) or list(one.shape) != size for one in answers):
             raise Skip("found by a single call")
         sample = torch.cat([one.flatten() for one in answers])
         if sample.is_complex():
             # Real and imaginary parts are numbers of their own; of normal ones each has half of the variance.
-            sample = torch.view_as_real(sample) * (math.sqrt(2) if law is laws.NORMAL else 1.0)
-        complaint = laws.sampled(sample, law, (size[-1], math.prod(size)))
+            sample = torch.view_as_real(sample) * (math.sqrt(2) if law is distribution_tests.NORMAL else 1.0)
+        complaint = distribution_tests.sampled(sample, law, (size[-1], math.prod(size)))
         return None if complaint is None else Fault("law", f"after torch.manual_seed({seed}): {complaint}", call=call)
 
     return broken
@@ -90,7 +92,7 @@ def _seed(draws: Callable[[Draw], Call]) -> Callable[[Kernel, Spec, Draw], Fault
     def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         call, seed = draws(draw), 1 + draw.seed()
         before = draw.pick("calls before", (0, 1, 3))
-        with laws.seeded(seed, kernel.device):
+        with distribution_tests.seeded(seed, kernel.device):
             one, other = (_bits_of(answer) for answer in _answers(kernel, call, 2))
             _answers(kernel, call, before)
             state = torch.get_rng_state()
@@ -126,7 +128,7 @@ def _some_numbers(draw: Draw) -> Call:
     return Call([draw.pick("size", ([40], [8, 8], [2, 3, 32], [2048]))], {} if dtype is None else {"dtype": dtype})
 
 
-def _of(law: laws.Law) -> tuple[Property, ...]:
+def _of(law: distribution_tests.Law) -> tuple[Property, ...]:
     return (
         Property("law", _follows(law, _MANY), 0.04),
         Property("law of many", _follows(law, _LOTS), 0.005),
@@ -165,7 +167,7 @@ def _in_any_order(cases: Sequence[tuple[int, int]]) -> Callable[[Kernel, Spec, D
     def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         count, times = draw.pick("n", cases)
         call, seed = Call([count]), draw.seed()
-        with laws.seeded(seed, kernel.device):
+        with distribution_tests.seeded(seed, kernel.device):
             found = torch.stack([answer.long() for answer in _answers(kernel, call, times)])
         if found.shape != (times, count) or not bool(((found >= 0) & (found < count)).all()):
             raise Skip("found by a single call")
@@ -177,8 +179,10 @@ def _in_any_order(cases: Sequence[tuple[int, int]]) -> Callable[[Kernel, Spec, D
         for place in sorted({0, 1, count // 2, count - 1}):
             counts = torch.bincount(found[:, place] * 4 // count, minlength=4)
             sizes = torch.bincount(torch.arange(count) * 4 // count, minlength=4)
-            tests[f"what is at place {place}"] = laws.shares(counts.tolist(), [size / count for size in sizes.tolist()])
-        complaint = laws.worst(tests)
+            tests[f"what is at place {place}"] = distribution_tests.shares(
+                counts.tolist(), [size / count for size in sizes.tolist()]
+            )
+        complaint = distribution_tests.worst(tests)
         return None if complaint is None else Fault("law", f"{times} times after torch.manual_seed({seed}): {complaint}", call=call)
 
     return broken
@@ -196,7 +200,7 @@ def _orders(fours: Tensor) -> float:
     known = [a * 16 + b * 4 + c for a in range(4) for b in range(4) for c in range(4) if len({a, b, c}) == 3]
     if sum(counts) != sum(counts[code] for code in known):
         return -math.inf
-    return laws.shares([counts[code] for code in known], [1 / 24] * 24)
+    return distribution_tests.shares([counts[code] for code in known], [1 / 24] * 24)
 
 
 def _a_permutation(draw: Draw) -> Call:
@@ -253,17 +257,17 @@ def _drops_by_chance(sizes: Sequence[Sequence[int]]) -> Callable[[Kernel, Spec, 
         if zeros == "some":
             empty = torch.rand(size, generator=torch.Generator().manual_seed(seed)) < 0.5
         call = Call([(~empty).to(dtype), portion, train])
-        with laws.seeded(seed, kernel.device):
+        with distribution_tests.seeded(seed, kernel.device):
             masks = [answer[1] for answer in _answers(kernel, call, 2)]
         if any(mask.dtype is not torch.bool or list(mask.shape) != size for mask in masks):
             raise Skip("found by a single call")
         kept = torch.cat([mask.flatten() for mask in masks])
-        complaint = laws.chance(kept, 1 - portion, (size[-1], math.prod(size)))
+        complaint = distribution_tests.chance(kept, 1 - portion, (size[-1], math.prod(size)))
         if complaint is None and zeros == "some":  # the law knows nothing of what is dropped
             among = {"zeros": empty.flatten().repeat(2), "others": ~empty.flatten().repeat(2)}
-            complaint = laws.worst(
+            complaint = distribution_tests.worst(
                 {
-                    f"how many {what} there are": laws.share(int(kept[where].sum()), int(where.sum()), 1 - portion)
+                    f"how many {what} there are": distribution_tests.share(int(kept[where].sum()), int(where.sum()), 1 - portion)
                     for what, where in among.items()
                 }
             )
@@ -284,11 +288,11 @@ def _drops_as_many(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
     """Of very many elements just as many are kept as p says."""
     portion = draw.pick("p", (0.1, 0.9, 0.01, 0.99, 0.002, 0.998))
     call, seed = Call([torch.ones(_COUNTED), portion, True]), draw.seed()
-    with laws.seeded(seed, kernel.device):
+    with distribution_tests.seeded(seed, kernel.device):
         mask = _answers(kernel, call, 1)[0][1]
     if mask.dtype is not torch.bool or mask.numel() != _COUNTED:
         raise Skip("found by a single call")
-    complaint = laws.worst({"how many there are": laws.share(int(mask.sum()), _COUNTED, 1 - portion)})
+    complaint = distribution_tests.worst({"how many there are": distribution_tests.share(int(mask.sum()), _COUNTED, 1 - portion)})
     return None if complaint is None else _unlawful(complaint, seed, portion, call)
 
 
@@ -299,8 +303,8 @@ def _a_dropout(draw: Draw) -> Call:
 _RANDOM = Spec(_numbers, EXACT, strides="eager", refused=wrong(lambda: [[[-1]], [[2, -3]]]), any_values=True, steady=False)
 
 SPECS: dict[str, Spec] = {
-    "aten.rand.default": _RANDOM.but(judged=_unlike(laws.UNIFORM), properties=_of(laws.UNIFORM)),
-    "aten.randn.default": _RANDOM.but(judged=_unlike(laws.NORMAL), properties=_of(laws.NORMAL)),
+    "aten.rand.default": _RANDOM.but(judged=_unlike(distribution_tests.UNIFORM), properties=_of(distribution_tests.UNIFORM)),
+    "aten.randn.default": _RANDOM.but(judged=_unlike(distribution_tests.NORMAL), properties=_of(distribution_tests.NORMAL)),
     "aten.randperm.default": _RANDOM.but(
         call=_permutation,
         refused=wrong(lambda: [[-1], [300, {"dtype": torch.uint8}], [200, {"dtype": torch.int8}]]),

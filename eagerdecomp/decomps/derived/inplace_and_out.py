@@ -13,8 +13,7 @@ from eagerdecomp.eager.checks.table import CHECKS
 from eagerdecomp.eager.layouts import iterator_strides
 from eagerdecomp.eager.messages import cpp_name, scalar_type_name, type_name
 from eagerdecomp.eager.out_quirks import OutQuirks, OutStrides, out_quirks, positions_in
-from eagerdecomp.eager.promotion import can_cast
-from eagerdecomp.eager.promotion import computed_in as type_of_operands
+from eagerdecomp.eager.promotion import can_cast, computed_in
 from eagerdecomp.eager.strides import lies_in_lines
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite, settled_by_out
@@ -314,7 +313,7 @@ def _float_cast(call: Call, given: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _refuse_dtype_first(quirks: OutQuirks, refused: NotImplementedError, target: Tensor, args: Any) -> None:
     """Raise what eager's pointwise ops check of the dtype of `out` before their kernel refuses the operands."""
-    dtype = type_of_operands(args) if quirks.pointwise and quirks.dtype_errors and by_a_kernel(refused) else None
+    dtype = computed_in(args) if quirks.pointwise and quirks.dtype_errors and by_a_kernel(refused) else None
     if dtype is not None:
         dtype = dtype.to_complex() if quirks.complex_result else dtype
         if target.dtype is not dtype:

@@ -16,7 +16,7 @@ from on_core import check
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp.coverage import analysis as planning
+from eagerdecomp.coverage import analysis
 from eagerdecomp.decomps import FAMILIES
 from eagerdecomp.planner.rule_calls import load_calls
 
@@ -230,7 +230,7 @@ def test_the_planner_finds_the_tiny_set(monkeypatch: pytest.MonkeyPatch) -> None
         op: replace(one, calls=tuple(call for call in one.calls if not _COMPLEX.search(call.example)))
         for op, one in load_calls().items()
     }
-    monkeypatch.setattr(planning, "load_calls", lambda: seen)
+    monkeypatch.setattr(analysis, "load_calls", lambda: seen)
     found = set(map(str, ed.carrying_set(last_resort=True).ops))
     tiny = set(map(str, ed.tiny())) - set(map(str, ed.infra()))
     more = ("abs.default", "expm1.default", "fmod.Scalar", "_to_dense.default")

@@ -9,7 +9,7 @@ import torch
 from on_core import check
 
 import eagerdecomp as ed
-from eagerdecomp.decomps.math import one_hot_indexing as picking
+from eagerdecomp.decomps.math import one_hot_indexing
 
 PRIMS = ed.prims()
 DTYPES = [torch.float32, torch.bfloat16, torch.complex64, torch.complex128, torch.int16, torch.bool]
@@ -109,7 +109,7 @@ def test_types_that_eager_refuses_are_refused(dtype: torch.dtype) -> None:
 
 
 def test_long_dimensions_are_taken_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picking, "BLOCK", 40)
+    monkeypatch.setattr(one_hot_indexing, "BLOCK", 40)
     x, index = some(9, 5), torch.tensor([[3, 0, 8, 8, 1], [1, 1, 2, 0, 7], [0, 0, 0, 0, 0]])
     check(torch.gather, x, 0, index, ops=PRIMS, exact=True)
     check(torch.scatter, x, 0, index, x, ops=PRIMS, exact=True)

@@ -7,7 +7,7 @@ import torch
 from on_core import check
 
 import eagerdecomp as ed
-from eagerdecomp.decomps.math import one_hot_indexing as picking
+from eagerdecomp.decomps.math import one_hot_indexing
 
 PRIMS = ed.prims()
 
@@ -23,7 +23,7 @@ def test_products_of_matrices(dtype: torch.dtype) -> None:
 
 
 def test_a_large_product_is_made_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picking, "BLOCK", 40)
+    monkeypatch.setattr(one_hot_indexing, "BLOCK", 40)
     torch.manual_seed(0)
     check(torch.mm, torch.randn(7, 5), torch.randn(5, 3), ops=PRIMS)
     check(torch.bmm, torch.randn(2, 7, 5), torch.randn(2, 5, 3), ops=PRIMS)
