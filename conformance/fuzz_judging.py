@@ -256,7 +256,7 @@ class Spaces:
         prefix = line.partition(f"{name} = ")[0]
         args, kwargs = captured(call[3], before)
         found: list[Any] = []
-        copies = copied(op._schema.name, args, kwargs)
+        copies = copied(op, args, kwargs)
 
         def native(*some: Any, **others: Any) -> Any:
             torch.default_generator.manual_seed(len(kept) - 1)
@@ -291,7 +291,7 @@ class Spaces:
                 return True
         if re.fullmatch(FUSED, call[1]) and is_unfused(call[1], args, kwargs, sides[1].leaves[0]):
             return True
-        plain_args, plain_kwargs = copied(op._schema.name, *captured(call[3], before))
+        plain_args, plain_kwargs = copied(op, *captured(call[3], before))
         if any(isinstance(one, Tensor) and one.dtype.is_floating_point for one in sides[0].leaves):
             plain_args = in_floats(op, plain_args)
         given = [plain_args]

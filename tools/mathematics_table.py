@@ -20,7 +20,7 @@ import torch
 from harvested import files
 
 from eagerdecomp import BackendRecorder, EagerDecompMode, ProgramCache, core_aten
-from eagerdecomp.eager.unsupported_layouts import MAKERS
+from eagerdecomp.ops.facts import ROWS
 
 #: Of the matrices, and of the rows, that errors are measured by.
 SIZE, WIDTH = 12, 64
@@ -244,7 +244,11 @@ _NO_LAYOUT = "a layout of its own, made and read by a library: no op of Core ATe
 
 #: What stays outside or is not eager's, each with the reason.
 IMPOSSIBLE = {
-    **{f"{kind} tensors, as of {', '.join(f'`{name}`' for name in names)}": _NO_LAYOUT for kind, names in MAKERS.items()},
+    **{
+        f"{facts['makes_layout']} tensors, as of {', '.join(f'`{name}`' for name in names.split())}": _NO_LAYOUT
+        for facts, names in ROWS
+        if "makes_layout" in facts
+    },
     "which of equal values `kthvalue`, `median` and `nanmedian` point at, and `mode` in rows of more than 16": (
         "eager's depends on the steps of its selection or sort in place, each of which depends on the data; the values are eager's"
     ),

@@ -32,9 +32,6 @@ _DTYPES = frozenset(
     | {torch.uint8, torch.bool}
 )
 
-# Ops that change what a tensor is, not what it holds.
-_RESHAPES_IN_PLACE = re.compile(r"aten::(set_|resize_|.*as_strided_$)")
-
 _CONFIG = {
     "compile_threads": 1,  # compiled here: no pool of processes for one kernel
     "emulate_precision_casts": True,  # round to half types where the program does
@@ -108,7 +105,7 @@ def _declines(graph: torch.fx.GraphModule) -> bool:
         if node.op == "output":
             return _answers_views(nodes, node.args[0])
         op = node.target
-        if isinstance(op, OpOverload) and (facts_of(op).is_random or _RESHAPES_IN_PLACE.match(op._schema.name)):
+        if isinstance(op, OpOverload) and (facts_of(op).is_random or facts_of(op).changes_metadata):
             return True
         if not all(_is_common(value) for value in _values(node)) or (node.op == "placeholder" and not _values(node)):
             return True

@@ -24,7 +24,6 @@ from eagerdecomp.eager.observe import mapped
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, OpSet, as_op_set, core_aten
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.ops.traits import traits_of
 
 __all__ = ["null_backend"]
 
@@ -61,23 +60,20 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
     if op._schema.name == "aten::_local_scalar_dense":
         return lambda tensor: torch.ones((), dtype=tensor.dtype).item()
     answers_no_tensor = not any("Tensor" in str(one.type) for one in op._schema.returns)
-    if facts.returns_alias or answers_no_tensor or op._schema.name.startswith("aten::empty") or _changes_metadata(op):
+    own = facts.returns_alias or facts.allocates or facts.changes_metadata or op._schema.name == "aten::scalar_tensor"
+    if own or answers_no_tensor:
         return op
     if facts.returns_written:
         return _written(op)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if traits_of(op._schema.name).sized_by_values:
+        if facts.sized_by_values:
             return torch.empty((0, max(args[0].dim(), 0)), dtype=torch.int64)
         given = [mapped(value, _on_meta) for value in args]
         named = {name: mapped(value, _on_meta) for name, value in kwargs.items()}
         return mapped(op(*given, **(named | ({"device": "meta"} if "device" in named else {}))), _ones)
 
     return kernel
-
-
-def _changes_metadata(op: OpOverload) -> bool:
-    return op._schema.name in ("aten::resize_", "aten::set_", "aten::scalar_tensor", "aten::lift_fresh")
 
 
 def _written(op: OpOverload) -> Callable[..., Any]:

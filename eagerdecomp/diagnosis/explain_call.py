@@ -136,7 +136,7 @@ def _explain(
     fault = _misfit(op, args, kwargs)
     if fault:
         raise OpSetError(f"{op} does not take these arguments: {fault}; it is {op._schema}")
-    values, named = copied(op._schema.name, args, kwargs)  # not every write is in the schema (running statistics of batch norm)
+    values, named = copied(op, args, kwargs)  # not every write is in the schema (running statistics of batch norm)
     every = arguments_of(op, values, named)
     told["call"] = describe_call(op, args, dict(kwargs))
     decision = planner.decide(op)

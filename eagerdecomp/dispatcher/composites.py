@@ -43,7 +43,6 @@ from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, core_aten, resolve_ops
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import OpFacts, facts_of, is_composite
-from eagerdecomp.ops.traits import traits_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -132,7 +131,7 @@ def kept_of(backend: Backend, keep: Iterable[OpLike] = (), *, tracing: bool = Fa
             raise OpSetError(f"keep: {op} {why_not}, so eager has to take it apart")
         found[op] = None
     for op in backend.ops:
-        implied = (op not in core and not traits_of(op._schema.name).draws_unlike_parts) or op in backend.kernels
+        implied = (op not in core and not facts_of(op).draws_unlike_parts) or op in backend.kernels
         if implied and is_composite(op) and not _why_not(op):
             found[op] = None
     if not found:
@@ -146,7 +145,7 @@ def _why_not(op: OpOverload) -> str:
     facts = facts_of(op)
     if facts.returns_alias:
         return "answers a view of its argument, which autograd has to know as one"
-    if torch.Tag.inplace_view in op.tags or traits_of(op._schema.name).about_autograd:
+    if facts.changes_metadata or facts.about_autograd:
         return "changes what a tensor is, and not its values"
     if len(facts.mutated) > 1 or (facts.mutated and not (facts.is_inplace or facts.is_out)):
         return "writes to several arguments"
@@ -235,7 +234,7 @@ def _install(op: OpOverload, device_type: str, user: object) -> None:
     kernels = {f"Autograd{key}": _kernel(op), key: _native(op)}
     if has_kernel(op, key):  # the device's own, for which autograd leaves the op whole: by its formula, or without a gradient
         del kernels[key]
-        if traits_of(op._schema.name).gradient_by_formula:
+        if facts_of(op).gradient_by_formula:
             kernels.clear()
     _installed[place] = _Installed({user}, registered(op, kernels))
 
@@ -248,7 +247,7 @@ def _native(op: OpOverload) -> Callable[..., Any]:
 
     # What it answers is a result for autograd, though the last part be a view. What writes has its versions counted there.
     guard: Callable[[], Any] = (
-        nullcontext if facts_of(op).mutated or traits_of(op._schema.name).writes_statistics_if else views_unknown_to_autograd
+        nullcontext if facts_of(op).mutated or facts_of(op).writes_statistics_if else views_unknown_to_autograd
     )
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -317,8 +316,8 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
     own, facts, body = builtin(op), facts_of(op), call_at_key(op, "CompositeImplicitAutograd")
     title = op._schema.name.partition("::")[2].title().replace("_", "")
     tie: Any = type(title, (Tie,), {"op": op, "body": staticmethod(body)})
-    unread = traits_of(op._schema.name.rstrip("_")).unread_by_gradient
-    switch = traits_of(op._schema.name).writes_statistics_if
+    unread = facts.unread_by_gradient
+    switch = facts.writes_statistics_if
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         kept = _keeper(own)
@@ -337,7 +336,7 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
             loose = call.numbers(facts, unread)
             if op is aten.linear.default:  # the gradient of each reads the other
                 loose += [number for number in (0, 1) if not tensors[1 - number].requires_grad]
-            if switch is not None and _argument(facts, switch, args, kwargs):
+            if switch and _argument(facts, switch, args, kwargs):
                 call.scratch = frozenset(call.numbers(facts, _STATISTICS))
             call.unread = {number: tensors[number] for number in (*loose, *call.scratch)}
             call.states = states_of(tensors) if draws else None

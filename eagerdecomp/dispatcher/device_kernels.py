@@ -13,7 +13,6 @@ from eagerdecomp._torch.dispatcher import close_library, forget_dispatch, has_co
 from eagerdecomp._torch.ops import OpOverload, has_kernel, is_dispatched, op_names, overload
 from eagerdecomp.eager.promotion import computed_in, promote_types
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.ops.traits import traits_of
 
 __all__ = ["DeviceKernels", "number_places", "taking_numbers", "tensor_places", "without_numbers"]
 
@@ -120,7 +119,7 @@ def number_places(op: OpOverload, *, kernel: bool, of_user: bool) -> tuple[int, 
         of_user: the kernel, or a rule, is code of the user.
     """
     if not takes_numbers(op):
-        return traits_of(op._schema.name).given_numbers
+        return facts_of(op).given_numbers
     places = tensor_places(op)
     # prims take numbers at each place, and 0-dim tensors of the other tensor's dtype alone
     takes_all = kernel or op.namespace == "prims"

@@ -39,7 +39,6 @@ from eagerdecomp.eager.tolerance import (
 )
 from eagerdecomp.ops.call_text import value_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
-from eagerdecomp.ops.traits import traits_of
 
 __all__ = [
     "Compare",
@@ -56,9 +55,6 @@ __all__ = [
 
 #: What of a result's values is held to eager's.
 Compare: TypeAlias = Literal["values", "new NaN", "looks"]
-
-# Functions that eager's own kernels compute in float64 to five or six digits alone: how far a value may be off, of the largest.
-_COARSE = dict.fromkeys((f"aten::special_{name}" for name in ("airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1")), 1e-5)
 
 # Inexact dtypes that not every kernel used here takes, and what they are compared in.
 _COMPARED_IN = {
@@ -115,8 +111,7 @@ def _number(value: Any) -> str:
 
 def is_arbitrary(op: OpOverload, leaf: int) -> bool:
     """Whether nothing says which values a result of an op holds."""
-    name = op._schema.name
-    free = traits_of(name).arbitrary_results
+    free = facts_of(op).arbitrary_results
     return free is None or leaf in free
 
 
@@ -149,9 +144,9 @@ def difference(
     names = list(input_names(op, args, kwargs))
     written = written_inputs(op, args, kwargs)
     held: Compare = "values" if values else "new NaN"
-    tolerance = functools.partial(_tolerance_of_result, op._schema.name)
+    tolerance = functools.partial(_tolerance_of_result, op)
     for number, (expected, got) in enumerate(zip(want.leaves, have.leaves, strict=True)):
-        if number in traits_of(op._schema.name).opaque_results:
+        if number in facts_of(op).opaque_results:
             continue
         what = "the result" if len(want.leaves) == 1 else f"result {number}"
         compare = "looks" if is_arbitrary(op, number) or _is_tie(op, args, kwargs, number, want, have) else held
@@ -174,9 +169,9 @@ def difference(
     return None
 
 
-def _tolerance_of_result(name: str, dtype: torch.dtype) -> Tolerance | None:
+def _tolerance_of_result(op: OpOverload, dtype: torch.dtype) -> Tolerance | None:
     tolerance = tolerance_of(dtype)
-    coarse = _COARSE.get(name, 0.0)
+    coarse = facts_of(op).eager_error
     return tolerance if tolerance is None or coarse <= tolerance.of_largest else tolerance._replace(of_largest=coarse)
 
 
@@ -344,7 +339,7 @@ def _ulps(one: Tensor, other: Tensor) -> int | None:
 
 def _is_tie(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], number: int, want: Observed, have: Observed) -> bool:
     """Whether the places that a search answers are others than eager's, and hold equal values."""
-    if not traits_of(op._schema.name).finds_ties or number != 1 or len(want.leaves) != 2:
+    if not facts_of(op).finds_ties or number != 1 or len(want.leaves) != 2:
         return False
     if not all(map(_comparable, (*want.leaves, *have.leaves))):
         return False
@@ -380,6 +375,6 @@ def _truth_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], na
             wide = wide.to(torch.complex128 if wide.dtype.is_complex else torch.float64)
             return nudge(wide, tolerance.rounding * side, draws) if side else wide
 
-        return call_widened(native, *copied(op._schema.name, args, kwargs), nudged)
+        return call_widened(native, *copied(op, args, kwargs), nudged)
 
     return Truth(run, inexact=inexact or of_whole)

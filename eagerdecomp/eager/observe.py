@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import has_values, is_dense, is_zero_tensor, same_storage
-from eagerdecomp.ops.traits import traits_of
+from eagerdecomp.ops.schema import facts_of
 
 __all__ = [
     "Caught",
@@ -131,15 +132,18 @@ def is_plain(tensor: Tensor) -> bool:
     return type(tensor) in (Tensor, torch.nn.Parameter) and is_dense(tensor) and not is_zero_tensor(tensor)
 
 
-def copied(schema: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, home: bool = False) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a call of an op (``"aten::add"``), every tensor in memory of its own, shared as theirs is.
+def copied(
+    op: OpOverload | None, args: Sequence[Any], kwargs: Mapping[str, Any], *, home: bool = False
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call of an op (None: of any values), every tensor in memory of its own, shared as theirs is.
 
     Args:
         home: on the CPU, wherever they are; a device among the arguments becomes the CPU, a generator of another device a new one.
     """
     tensors = {id(one): one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)}
     users = Counter(map(_owner, tensors.values()))
-    alone = {owner for owner, count in users.items() if count == 1 and not traits_of(schema).whole_storage}
+    whole = op is not None and facts_of(op).whole_storage
+    alone = {owner for owner, count in users.items() if count == 1 and not whole}
     copy = copying(alone, device=torch.device("cpu") if home else None)
 
     def change(value: Any) -> Any:

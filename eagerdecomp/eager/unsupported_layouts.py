@@ -11,38 +11,14 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, has_kernel
 from eagerdecomp._torch.pytree import tree_flatten
+from eagerdecomp.ops.schema import facts_of
 
-__all__ = ["MAKERS", "of_plain_tensors", "outside_layouts"]
-
-#: What gives such tensors without taking any, by the layout.
-MAKERS: dict[str, tuple[str, ...]] = {
-    "sparse": (
-        "_to_sparse",
-        "_to_sparse_bsc",
-        "_to_sparse_bsr",
-        "_to_sparse_csc",
-        "_to_sparse_csr",
-        "_sparse_coo_tensor_with_dims",
-        "_sparse_coo_tensor_with_dims_and_tensors",
-        "sparse_compressed_tensor",
-        "sparse_coo_tensor",
-    ),
-    "nested": ("_nested_tensor_from_tensor_list", "_nested_tensor_from_mask", "_nested_from_padded", "_nested_view_from_buffer"),
-    "quantised": (
-        "_empty_affine_quantized",
-        "_empty_per_channel_affine_quantized",
-        "quantize_per_channel",
-        "quantize_per_tensor",
-        "quantize_per_tensor_dynamic",
-    ),
-    "MKLDNN": ("to_mkldnn",),
-}
-_MADE = {f"aten::{name}": kind for kind, names in MAKERS.items() for name in names}
+__all__ = ["of_plain_tensors", "outside_layouts"]
 
 
 def _found(op: OpOverload, values: Any) -> Iterator[str]:
-    if op._schema.name in _MADE:
-        yield _MADE[op._schema.name]
+    if made := facts_of(op).makes_layout:
+        yield made
     for value in tree_flatten(values)[0]:
         if isinstance(value, Tensor):
             if value.is_nested:

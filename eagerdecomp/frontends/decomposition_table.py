@@ -15,7 +15,6 @@ from eagerdecomp.eager.observe import leaves_of
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite
-from eagerdecomp.ops.traits import traits_of
 from eagerdecomp.planner.planner import Planner, planner_of
 from eagerdecomp.rules.rule import NoRoute, Rule, index_rules
 
@@ -128,7 +127,7 @@ class _Functional(DispatchMode):
         if facts.mutated:
             return self._functional(func, args, kwargs)
         result = func(*args, **kwargs)
-        if facts.returns_alias or traits_of(func._schema.name).undeclared_view:
+        if facts.returns_alias or facts.undeclared_view:
             for value in leaves_of(args):
                 self._fresh.pop(id(value), None)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["COLLECTIVE_NAMESPACES", "HOST_OPS", "PLUMBING_NAMESPACES", "PLUMBING_OPS", "READ", "WORKSPACE_OF", "is_plumbing_name"]
+__all__ = ["COLLECTIVE_NAMESPACES", "HOST_OPS", "PLUMBING_NAMESPACES", "PLUMBING_OPS", "READ", "is_plumbing_name"]
 
 
 aten = torch.ops.aten
@@ -50,11 +50,6 @@ PLUMBING_OPS = frozenset(
 
 #: ATen ops that need a resource of the host: `from_file` maps a file into memory. No set of ops can replace them. They pass.
 HOST_OPS = frozenset({"aten.from_file.default"})
-
-
-#: Backward ops that read a workspace which their forward op's kernel alone knows how to write. A set that holds one without its
-#: forward op cannot use it: ours would hand it another workspace, and it crashes.
-WORKSPACE_OF = {"aten::mkldnn_rnn_layer_backward": "aten.mkldnn_rnn_layer.default"}
 
 
 def is_plumbing_name(name: str) -> bool:

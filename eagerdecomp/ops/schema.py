@@ -1,4 +1,4 @@
-"""Facts of one op, read from its schema and tags: what it mutates, what it aliases, what it draws, what it reads."""
+"""Facts about one op: what its schema and tags state (mutation, aliasing, randomness, data dependence), and `ops/facts.py`'s."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, has_kernel, is_dispatched, overload, packet_overloads
+from eagerdecomp.ops.facts import UNSTATED, UnstatedFacts
 
 __all__ = [
     "Argument",
@@ -49,8 +50,8 @@ class Argument(NamedTuple):
 _DATA_TAGS = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
 
 
-class OpFacts:
-    """What the schema and the tags say of one op.
+class OpFacts(UnstatedFacts):
+    """Facts about one op: what its schema and tags state, and what they do not (`UnstatedFacts`).
 
     Most ops are met as kernels, of which little is asked: arguments, which take longest to read, are read when asked for.
 
@@ -62,9 +63,15 @@ class OpFacts:
         is_inplace: it writes its first argument. Other writers (batch norm's running statistics) are neither.
     """
 
+    __setattr__ = object.__setattr__  # computed below, so not frozen as the rows are
+
     def __init__(self, op: OpOverload) -> None:
         self._op = op
         schema = op._schema
+        name = op.name()  # type: ignore[no-untyped-call]
+        unstated = UNSTATED.get(name) or UNSTATED.get(name.partition(".")[0])
+        if unstated is not None:
+            vars(self).update(vars(unstated))
         returns = [alias.is_write for ret in schema.returns if (alias := ret.alias_info) is not None]
         self.returns_alias = False in returns
         self.returns_written = True in returns
@@ -86,6 +93,11 @@ class OpFacts:
     def arguments(self) -> tuple[Argument, ...]:
         """The arguments in schema order."""
         return tuple([_argument(argument) for argument in self._op._schema.arguments])
+
+    @functools.cached_property
+    def changes_metadata(self) -> bool:
+        """It changes the sizes, strides or storage of its first argument."""
+        return torch.Tag.inplace_view in self._op.tags
 
     @property
     def is_functional(self) -> bool:
@@ -127,10 +139,9 @@ def facts_of(op: OpOverload) -> OpFacts:
 
 def reads_data(op: OpOverload, args: Sequence[Any]) -> bool:
     """Whether what a call answers, or its shape, comes from data: of `index` it does for masks alone."""
-    if not facts_of(op).reads_data:
-        return False
-    if op._schema.name != "aten::index":
-        return True
+    facts = facts_of(op)
+    if not (facts.reads_data and facts.reads_masks):
+        return facts.reads_data
     return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
 
 
@@ -183,7 +194,7 @@ def functional_twin(op: OpOverload) -> OpOverload | None:
     A factory's twin also takes what ``out`` settles: see `settled_by_out`.
     """
     facts = facts_of(op)
-    if not facts.mutated or torch.Tag.inplace_view in op.tags:
+    if not facts.mutated or facts.changes_metadata:
         return None
     wanted = [_shape_of(arg) for i, arg in enumerate(facts.arguments) if not (facts.is_out and i in facts.mutated)]
     packet = op._schema.name

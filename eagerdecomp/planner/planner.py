@@ -12,7 +12,7 @@ from eagerdecomp.decomps import our_rules
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, Predicate
-from eagerdecomp.ops.plumbing import WORKSPACE_OF, is_plumbing_name
+from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, is_composite
 from eagerdecomp.planner.closure import Costs
 from eagerdecomp.planner.rule_calls import load_footprints
@@ -133,9 +133,10 @@ class Planner:
 
     def _decide(self, op: OpOverload) -> Decision:
         ops = self.backend.ops
-        supported = op in ops and WORKSPACE_OF.get(op._schema.name, op) in ops
+        facts = facts_of(op)
+        supported = op in ops and (facts.reads_workspace_of or op) in ops
         kernel = self.backend.kernels.get(op) or builtin(op) if supported else None
-        if kernel is not None and facts_of(op).is_random and not is_composite(op):
+        if kernel is not None and facts.is_random and not is_composite(op):
             kernel = drawing_in_turn(kernel)
         when = ops.predicate(op) if supported else None
         if supported and when is None:

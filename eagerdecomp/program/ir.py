@@ -6,13 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.errors import ProgramError
 from eagerdecomp.ops.call_text import call_text
 from eagerdecomp.ops.schema import facts_of, is_composite
-from eagerdecomp.ops.traits import traits_of
 from eagerdecomp.program.symbolic_sizes import Expression
 
 __all__ = [
@@ -193,12 +190,13 @@ def exposed(program: Program) -> set[Slot]:
 
 def changes_sizes(call: KernelCall) -> bool:
     """Whether a call may change the sizes of a tensor that it is given."""
-    names = ("aten::resize_", "aten::resize_as_", "aten::set_")
-    return torch.Tag.inplace_view in call.op.tags or call.op._schema.name in names or facts_of(call.op).is_out
+    facts = facts_of(call.op)
+    return facts.changes_metadata or facts.is_out
 
 
 def _may_alias(op: OpOverload) -> bool:
-    return facts_of(op).returns_alias or traits_of(op._schema.name).undeclared_view or is_composite(op)
+    facts = facts_of(op)
+    return facts.returns_alias or facts.undeclared_view or is_composite(op)
 
 
 def check(program: Program) -> Program:

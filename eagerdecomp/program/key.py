@@ -23,7 +23,6 @@ from torch import Tensor
 from eagerdecomp._torch.ambient import ambient_facts, sdp_facts
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.schema import Argument, facts_of
-from eagerdecomp.ops.traits import traits_of
 
 __all__ = [
     "Guard",
@@ -217,7 +216,7 @@ def may_be_number(op: OpOverload, argument: Argument) -> bool:
 
 
 def ambient_of(op: OpOverload) -> tuple[Callable[[], Any], ...]:
-    extra = sdp_facts if traits_of(op._schema.name).reads_sdp_flags else None
+    extra = sdp_facts if facts_of(op).reads_sdp_flags else None
     return ambient_facts() + (extra() if extra is not None else ())
 
 

@@ -29,7 +29,6 @@ from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.eager.observe import Caught, leaves_of, mapped
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.ops.traits import traits_of
 from eagerdecomp.rules.rule import Rule
 
 __all__ = ["eager_accepts", "judge_kernel_error", "last_asked", "make_final", "may_be_failed_route", "reason_of_failure"]
@@ -50,7 +49,8 @@ def eager_accepts(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     if _accepts(op, op, args, kwargs):
         return True
     # torch registers decompositions as such kernels: those may fail by strides as rules do.
-    asked_again = facts_of(op).is_functional and not traits_of(str(op)).rejects_strides and meta_is_decomposition(op)
+    facts = facts_of(op)
+    asked_again = facts.is_functional and not facts.rejects_strides and meta_is_decomposition(op)
     return asked_again and _accepts(op, op, args, kwargs, contiguous=True)
 
 

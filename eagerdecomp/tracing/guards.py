@@ -21,7 +21,6 @@ from torch.overrides import TorchFunctionMode
 from eagerdecomp._torch.modes import with_torch_function, without_torch_function
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.ops.schema import facts_of
-from eagerdecomp.ops.traits import traits_of
 from eagerdecomp.program.ir import KernelCall, Slot
 from eagerdecomp.program.key import Guard, guard, parameter_name, reading, whole_facts
 from eagerdecomp.program.symbolic_sizes import Expression, Sizes, TrackedInt, plain, traced_in
@@ -290,9 +289,8 @@ class Reads(TorchFunctionMode):
         made = next((call for call in self._values.calls if slot in call.results), None)
         if made is None or dict(made.kwargs).get("memory_format") not in (None, torch.contiguous_format, torch.preserve_format):
             return False
-        if traits_of(made.op._schema.name).keeps_contiguous or (
-            torch.Tag.pointwise in made.op.tags and facts_of(made.op).is_functional
-        ):
+        facts = facts_of(made.op)
+        if facts.keeps_contiguous or (torch.Tag.pointwise in made.op.tags and facts.is_functional):
             return all(self._is_row_major(read) for read in made.reads())
         return False
 

@@ -16,7 +16,6 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import desugars_first
 from eagerdecomp.dispatcher.device_kernels import tensor_places, without_numbers
 from eagerdecomp.ops.schema import facts_of, reads_data, tensors_in
-from eagerdecomp.ops.traits import traits_of
 from eagerdecomp.planner.planner import Decision
 from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
 from eagerdecomp.program.key import Guard
@@ -114,7 +113,7 @@ class Recorder(DispatchMode):
     def recording(self, result: Any) -> Recording:
         """The program that computes `result`, once the rule has run."""
         encoded = self._encode(result)
-        offsets = any(traits_of(call.op._schema.name).takes_offset for call in self._calls)
+        offsets = any(facts_of(call.op).takes_offset for call in self._calls)
         if not self._why_not and any(slot in dict(self._constants) for call in self._calls for slot in call.writes()):
             self._why_not = "writes to a tensor that its rule made outside any operator"
         kept = {self._memory(slot) for slot, _ in self._constants}
@@ -145,7 +144,7 @@ class Recorder(DispatchMode):
             return self._note(func, decision.kernel, sized_args, sized_kwargs)
         if decision.plumbing:
             if self._reads is not None:
-                if traits_of(func._schema.name).asks_dtypes:
+                if facts_of(func).reads_dtypes:
                     self._reads.read_types()
                 else:
                     self._reads.read_everything(f"asks {func}")
@@ -199,7 +198,7 @@ class Recorder(DispatchMode):
         """Why an error that a rule raised is a failed route; "" where it propagates: an error of a user's rule, one that may follow
         from data that the rule read, and any error once the rule has written to an argument."""
         args, kwargs = plain(list(args)), {name: plain(value) for name, value in kwargs.items()}
-        read = any(facts_of(call.op).reads_data and call.op._schema.name != "aten::index" for call in self._calls[start:])
+        read = any(facts_of(call.op).reads_data and not facts_of(call.op).reads_masks for call in self._calls[start:])
         if rule.source == "user" or read or self._written_since(start, args, kwargs):
             make_final(error)
         reason = reason_of_failure(rule, args, kwargs, error)
@@ -213,7 +212,7 @@ class Recorder(DispatchMode):
         composed = rule.source in ("composite", "explicit")  # C++: torch hears nothing of what it calls
         if reads is not None:
             # C++ reads unheard; and whether a rule met again is at its end depends on all the facts of the call.
-            if traits_of(rule.op._schema.name).reads_dtypes and rule.source == "composite":
+            if facts_of(rule.op).reads_dtypes and rule.source == "composite":
                 reads.read_types()
             elif composed or rule.source == "user" or self._chain.holds(rule):
                 # A user's rule may also catch an error of an operator, and go by whether there was one.
@@ -240,7 +239,7 @@ class Recorder(DispatchMode):
             if not self._all_made(rule.op, result, start) or not self._out_written(rule.op, kwargs, start):
                 raise NoRoute(rule.op, ((rule, "its kernel makes the result itself, by no operator", None),))
             everything = (*args, *kwargs.values())
-            if not traits_of(rule.op._schema.name).reads_metadata and not self._all_read(everything, start, result):
+            if not facts_of(rule.op).reads_metadata and not self._all_read(everything, start, result):
                 self._why_not = f"{rule} may read a tensor's memory without an operator"
         if has_effects:
             self._why_not = f"{rule} has effects beside its calls"
@@ -252,7 +251,7 @@ class Recorder(DispatchMode):
         """Whether calls made every tensor of the result and, since `start`, filled what memory they allocated for it."""
         if any(id(tensor) not in self._shared.slots for tensor in tensors_in(result)):
             return False
-        if traits_of(op._schema.name).allocates:
+        if facts_of(op).allocates:
             return True
         blank, _ = self._unfilled(self._calls[start:])
         return not any(_memory_of(tensor) in blank for tensor in tensors_in(result))
@@ -285,7 +284,7 @@ class Recorder(DispatchMode):
         blank, reader = self._unfilled(self._calls)
         if reader is not None:
             return f"{reader.op} reads memory that no operator filled"
-        if not traits_of(self._op._schema.name).allocates and any(self._memory(slot) in blank for slot in slots_in(result)):
+        if not facts_of(self._op).allocates and any(self._memory(slot) in blank for slot in slots_in(result)):
             return "answers memory that no operator filled"
         return ""
 
@@ -297,12 +296,12 @@ class Recorder(DispatchMode):
             return blank, reader
         for call in calls:
             written = set(call.writes())
-            traits = traits_of(call.op._schema.name)
-            reads = not (facts_of(call.op).returns_alias or traits.allocates or traits.overwrites)
+            facts = facts_of(call.op)
+            reads = not (facts.returns_alias or facts.allocates or facts.overwrites)
             if reads and any(self._memory(slot) in blank for slot in call.reads() if slot not in written):
                 reader = reader or call
             blank.difference_update(map(self._memory, written))
-            if traits.allocates:
+            if facts.allocates:
                 blank.update(memory for slot in call.results if slot is not None and (memory := self._memory(slot)))
         return blank, reader
 
@@ -332,12 +331,12 @@ class Recorder(DispatchMode):
             raise
         facts = facts_of(op)
         if self._reads is not None:
-            if traits_of(op._schema.name).changes_metadata or torch.Tag.inplace_view in op.tags:
+            if facts.changes_metadata:
                 # What is read later is not the caller's.
                 self._reads.read_everything(f"changes the shape of a tensor in place ({op})")
-            if traits_of(op._schema.name).rank_by_size:
+            if facts.rank_by_size:
                 self._shared.rank_by_size = True
-            if op._schema.name == "aten::index":  # by masks it reads data
+            if facts.reads_masks:
                 self._reads.read_types()
         if not self._why_not and reads_data(op, args):
             self._why_not = f"reads the data of a tensor ({op})"
@@ -345,7 +344,7 @@ class Recorder(DispatchMode):
             id(value) in self._shared.slots for value in tensors_in(answer)
         ):
             self._why_not = f"the kernel of {op} hands back a tensor it was given"
-        self._allocates = self._allocates or traits_of(op._schema.name).allocates
+        self._allocates = self._allocates or facts.allocates
         packed = isinstance(answer, (tuple, list))
         results = tuple([self._result(value) for value in (answer if packed else (answer,))])
         self._calls.append(KernelCall(op, encoded, named, results, packed))

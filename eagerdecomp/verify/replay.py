@@ -15,9 +15,7 @@ from eagerdecomp.eager.compare import Difference, difference
 from eagerdecomp.eager.observe import Caught, Observed, copied, is_plain, leaves_of, observe, observed
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
-from eagerdecomp.ops.plumbing import WORKSPACE_OF
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of
-from eagerdecomp.ops.traits import traits_of
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.key import program_arguments
 from eagerdecomp.program.symbolic_sizes import plain
@@ -48,12 +46,12 @@ class Call:
 
     def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], *, home: bool = False) -> None:
         self.op = op
-        self._args, self._kwargs = copied(op._schema.name, args, kwargs, home=home)
+        self._args, self._kwargs = copied(op, args, kwargs, home=home)
         self.text = describe_call(op, args, dict(kwargs))
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """Copies of the arguments."""
-        return copied(self.op._schema.name, self._args, self._kwargs)
+        return copied(self.op, self._args, self._kwargs)
 
     def kept(self) -> tuple[list[Any], dict[str, Any]]:
         """The arguments themselves, not to be written to."""
@@ -61,7 +59,7 @@ class Call:
 
     def eager(self, generator: torch.Generator | None = None) -> Observed:
         """What eager's kernel leaves behind; where it takes a generator, drawn from the one given."""
-        writes = facts_of(self.op).mutated or traits_of(self.op._schema.name).undeclared_writes
+        writes = facts_of(self.op).mutated or facts_of(self.op).writes_statistics_if
         args, kwargs = self.arguments() if writes else self.kept()
         if generator is not None:
             places = zip(facts_of(self.op).arguments, arguments_of(self.op, args, kwargs), strict=True)
@@ -141,7 +139,7 @@ def eager(op: OpOverload) -> Callable[..., Any]:
 
 def why_not_compared(planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Why a call of an op cannot be held to eager; "" where it can."""
-    if op._schema.name in WORKSPACE_OF and planner.decide(op).kernel is None:
+    if facts_of(op).reads_workspace_of and planner.decide(op).kernel is None:
         return "reads a workspace that the forward op's own kernel alone knows how to write"
     if fake_mode_entered():  # its results have no values, whatever the arguments are; and it refuses tensors that eager takes
         return "a FakeTensorMode is entered"

@@ -370,5 +370,5 @@ def _strayed(call: Call, want: Observed, have: Observed, device: str) -> Differe
 
 def _home(have: Observed) -> Observed:
     """The same with its tensors on the CPU, laid out as they are."""
-    (leaves, inputs), _ = copied("", [list(have.leaves), list(have.inputs)], {}, home=True)
+    (leaves, inputs), _ = copied(None, [list(have.leaves), list(have.inputs)], {}, home=True)
     return replace(have, leaves=leaves, inputs=inputs)

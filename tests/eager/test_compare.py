@@ -17,9 +17,9 @@ aten = torch.ops.aten
 
 def judged(op: Any, kernel: Callable[..., Any], *args: Any, values: bool = True, **kwargs: Any) -> Difference | None:
     """How a kernel's call differs from eager's."""
-    before = copied(op._schema.name, args, kwargs)
-    _, want = observe(op, *copied(op._schema.name, args, kwargs))
-    _, have = observe(kernel, *copied(op._schema.name, args, kwargs))
+    before = copied(op, args, kwargs)
+    _, want = observe(op, *copied(op, args, kwargs))
+    _, have = observe(kernel, *copied(op, args, kwargs))
     return difference(op, *before, want, have, op, values=values)
 
 

@@ -12,7 +12,7 @@ aten = torch.ops.aten
 def test_copies_have_the_values_strides_and_sharing_of_what_they_copy() -> None:
     base = torch.arange(24.0)
     x, y, z = base[4:16].view(3, 4).t(), base[:12], torch.randn(2, 1).expand(2, 3)
-    (cx, cy, cz, again), named = copied("aten::cat", [x, y, z, x], {"n": [x, 2]})
+    (cx, cy, cz, again), named = copied(aten.cat.default, [x, y, z, x], {"n": [x, 2]})
     for one, copy in ((x, cx), (y, cy), (z, cz)):
         assert torch.equal(one, copy)
         assert one.stride() == copy.stride()
@@ -25,16 +25,16 @@ def test_copies_have_the_values_strides_and_sharing_of_what_they_copy() -> None:
 
 def test_a_small_part_of_a_large_memory_is_copied_alone_unless_the_op_reads_around_it() -> None:
     part = torch.randn(1000)[10:12]
-    (copy,), _ = copied("aten::exp", [part], {})
+    (copy,), _ = copied(aten.exp.default, [part], {})
     assert copy.untyped_storage().nbytes() == 8
     assert torch.equal(copy, part)
-    (whole,), _ = copied("aten::as_strided", [part], {})
+    (whole,), _ = copied(aten.as_strided.default, [part], {})
     assert whole.storage_offset() == 10
 
 
 def test_conj_and_neg_bits_are_copied_as_bits() -> None:
     x = torch.randn(3, dtype=torch.complex64)
-    (conj, neg), _ = copied("aten::mul", [x.conj(), x.conj().imag], {})
+    (conj, neg), _ = copied(aten.mul.Tensor, [x.conj(), x.conj().imag], {})
     assert conj.is_conj()
     assert neg.is_neg()
     assert torch.equal(conj, x.conj())

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp.eager.unsupported_layouts import MAKERS
 
 CORE = ed.core_aten()
 X = torch.eye(3)
@@ -40,9 +39,3 @@ def test_a_call_of_plain_tensors_says_nothing_of_layouts() -> None:
     with ed.EagerDecompMode(ed.infra()), pytest.raises(ed.UnsupportedOpError) as caught:
         X.sigmoid()
     assert "outside" not in str(caught.value)
-
-
-def test_each_maker_is_an_op() -> None:
-    for names in MAKERS.values():
-        for name in names:
-            assert hasattr(torch.ops.aten, name), name

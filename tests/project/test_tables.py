@@ -17,7 +17,6 @@ from eagerdecomp.eager.checks import table as refusals
 from eagerdecomp.ops import plumbing
 from eagerdecomp.ops.opset import INFRA_NAMES, resolve_ops
 from eagerdecomp.ops.schema import facts_of, functional_twin
-from eagerdecomp.ops.traits import TRAITS
 from eagerdecomp.rules import shipped_faults
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.rules.shipped_faults import unused_entries
@@ -60,25 +59,13 @@ def test_rules_of_an_op_are_those_of_its_family_then_its_schemas_then_the_last_r
 
 # -- names of operators in tables ------------------------------------------------------------------------------------------------
 
-QUALIFIED = {
-    "opset.INFRA_NAMES": INFRA_NAMES,
-    "traits.TRAITS": {name for name in TRAITS if "::" in name},
-}
-
 DOTTED = {
-    "traits.TRAITS": {name for name in TRAITS if "::" not in name},
     "faults.FAULTS": {fault.op for fault in shipped_faults.FAULTS},
     "refusals.REFUSED": refusals.REFUSED,
     "refusals.CHECKS": refusals.CHECKS,
     "plumbing.PLUMBING_OPS": plumbing.PLUMBING_OPS,
     "layouts.LAYOUTS": layouts.LAYOUTS,
 }
-
-
-@pytest.mark.parametrize("table", QUALIFIED)
-def test_every_packet_or_operator_that_a_table_names_exists(table: str) -> None:
-    known = set(op_names()) | {name.partition(".")[0] for name in op_names()}
-    assert [name for name in QUALIFIED[table] if name not in known] == []
 
 
 @pytest.mark.parametrize("table", DOTTED)

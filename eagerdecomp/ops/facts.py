@@ -1,0 +1,150 @@
+"""Facts about ops that their schemas and tags do not state: one table. `facts_of` (`ops/schema.py`) returns them with the schema's.
+
+`out=` and in-place behaviour has a table of its own, `eager/out_quirks.py`; so have argument checks, `eager/checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["ROWS", "UNSTATED", "UnstatedFacts"]
+
+
+@dataclass(frozen=True, eq=False)
+class UnstatedFacts:
+    """Facts about one op that no schema and no tag states; the defaults hold for every op that `ROWS` does not name."""
+
+    #: Returns uninitialized memory. Code that returns such memory has filled it, by an op or by a C++ kernel.
+    allocates: bool = False
+    #: Functional, and takes a tensor for its metadata alone: `at::fill` and `at::copy` overwrite every value of it.
+    overwrites: bool = False
+    #: Its C++ kernel reads shape or dtype of a tensor alone. Any other kernel that gives an argument to no op may read its memory.
+    reads_metadata: bool = False
+    #: The result follows from the dtypes of its tensors alone: a query, or a composite that branches on nothing else.
+    reads_dtypes: bool = False
+    #: Reads data only where an index is a mask (bool or uint8), though a tag says that it always does.
+    reads_masks: bool = False
+    #: Takes a storage offset, which a rule may have read from an input.
+    takes_offset: bool = False
+    #: Reads or takes memory of a tensor's storage outside the tensor.
+    whole_storage: bool = False
+    #: The result's rank depends on sizes: every dimension of size 1 is dropped.
+    rank_by_size: bool = False
+    #: The result is contiguous where all tensors that it reads are; pointwise ops, which a tag names, aside.
+    keeps_contiguous: bool = False
+    #: Makes a view without an alias in the schema, so that autograd takes it for a result of its own.
+    undeclared_view: bool = False
+    #: Functional, but its kernel computes strides as a view does (`computeStride`), and rejects those that have none.
+    rejects_strides: bool = False
+    #: Updates running statistics where this argument is true, though its schema marks none as written. No gradient reads them then.
+    writes_statistics_if: str = ""
+    #: Arguments whose values no gradient of the composition reads: a program may write to them before backward, as in eager.
+    unread_by_gradient: tuple[str, ...] = ()
+    #: A composite whose parts sample other random numbers than it does on sets without its parts: no set implies it.
+    draws_unlike_parts: bool = False
+    #: A composite with a formula in `derivatives.yaml`, for devices with a kernel for it. (Those of `linear` and `matmul` call ops
+    #: that no such device need have.)
+    gradient_by_formula: bool = False
+    #: About a tensor's place in autograd, not its values.
+    about_autograd: bool = False
+    #: Its decomposition reads which attention kernels are enabled (`torch.backends.cuda.sdp_kernel`).
+    reads_sdp_flags: bool = False
+    #: The sizes of its result follow from values alone, so that no meta kernel knows them.
+    sized_by_values: bool = False
+    #: Results that only the kernel which made them can read: a workspace.
+    opaque_results: tuple[int, ...] = ()
+    #: The op whose workspace this one reads. A set without that op cannot use this one: given another workspace, it crashes.
+    reads_workspace_of: str = ""
+    #: Results that are uninitialized, or any of several right ones; None for all results.
+    arbitrary_results: tuple[int, ...] | None = ()
+    #: Returns values and their indices along a dimension: of equal values, eager picks any.
+    finds_ties: bool = False
+    #: How far eager's own kernel is off, of the largest value: it evaluates float64 by series of five or six digits.
+    eager_error: float = 0.0
+    #: Positions of tensors that PyTorch itself passes as scalars though Python may not: `torch.func.vmap` expands wrapped numbers.
+    given_numbers: tuple[int, ...] = ()
+    #: Makes a tensor of an unsupported layout, from tensors that have none.
+    makes_layout: str = ""
+
+
+#: Facts, and the ops that they hold for: packets (``aten::`` unless another namespace is given), or overloads where those differ.
+ROWS: Sequence[tuple[Mapping[str, Any], str]] = (
+    (
+        {"allocates": True, "arbitrary_results": None},
+        "empty empty_like empty_permuted empty_strided new_empty new_empty_strided",
+    ),
+    ({"overwrites": True}, "fill copy prims::fill"),
+    (
+        {"reads_metadata": True},
+        "empty empty_like empty_permuted empty_strided new_empty new_empty_strided new_full new_ones new_zeros full_like ones_like "
+        "zeros_like rand_like randn_like randint_like fill type_as view_as reshape_as expand_as resize_as_ sum_to_size",
+    ),
+    ({"reads_dtypes": True}, "result_type can_cast promote_types to type_as detach_copy"),
+    ({"reads_masks": True}, "index"),
+    (
+        {"takes_offset": True},
+        "as_strided as_strided_ as_strided_scatter as_strided_copy prims::as_strided prims::as_strided_scatter",
+    ),
+    ({"whole_storage": True}, "as_strided as_strided_ as_strided_scatter as_strided_copy resize_ set_"),
+    ({"rank_by_size": True}, "squeeze squeeze_ squeeze_copy"),
+    (
+        {"keeps_contiguous": True},
+        "amax amin sum mean prod cumsum _softmax _log_softmax mm bmm addmm cat flip repeat gather index_select scatter_add scatter "
+        "constant_pad_nd view reshape unsqueeze clone _to_copy full arange scalar_tensor",
+    ),
+    ({"undeclared_view": True}, "_unsafe_view unsafe_chunk unsafe_split unsafe_split_with_sizes lift"),
+    ({"rejects_strides": True}, "_unsafe_view view_as_complex_copy view_copy.dtype"),
+    ({"writes_statistics_if": "training"}, "batch_norm native_batch_norm cudnn_batch_norm _batch_norm_impl_index"),
+    ({"writes_statistics_if": "use_input_stats"}, "instance_norm"),
+    (
+        {"unread_by_gradient": ("bias",)},
+        "linear bilinear layer_norm group_norm instance_norm batch_norm conv1d conv2d conv3d conv_transpose1d conv_transpose2d",
+    ),
+    ({"unread_by_gradient": ("input",)}, "dropout alpha_dropout feature_dropout feature_alpha_dropout"),
+    ({"unread_by_gradient": ("tensors",)}, "concat concatenate hstack vstack dstack row_stack"),
+    ({"draws_unlike_parts": True}, "rrelu rrelu_"),
+    ({"gradient_by_formula": True}, "mish_backward native_channel_shuffle silu_backward"),
+    ({"about_autograd": True}, "_backward data requires_grad_ retain_grad set_data"),
+    ({"reads_sdp_flags": True}, "scaled_dot_product_attention"),
+    ({"sized_by_values": True}, "nonzero masked_select unique_dim _unique2"),
+    ({"opaque_results": (3,)}, "mkldnn_rnn_layer"),
+    ({"reads_workspace_of": "aten.mkldnn_rnn_layer.default"}, "mkldnn_rnn_layer_backward"),
+    ({"arbitrary_results": None}, "resize resize_ set_"),
+    ({"arbitrary_results": (1,)}, "_ctc_loss"),  # past the lengths, `log_alpha` is uninitialized
+    # LAPACK fixes eigenvectors and singular vectors up to their signs or phases.
+    ({"arbitrary_results": (1,)}, "_linalg_eigh linalg_eigh"),
+    ({"arbitrary_results": (0, 1)}, "linalg_eig"),
+    ({"arbitrary_results": (0, 2)}, "_linalg_svd linalg_svd svd"),
+    ({"finds_ties": True}, "cummax cummin kthvalue max median min mode nanmedian sort topk"),
+    ({"eager_error": 1e-5}, "special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1"),
+    ({"given_numbers": (0,)}, "expand"),
+    (
+        {"makes_layout": "sparse"},
+        "_to_sparse _to_sparse_bsc _to_sparse_bsr _to_sparse_csc _to_sparse_csr _sparse_coo_tensor_with_dims "
+        "_sparse_coo_tensor_with_dims_and_tensors sparse_compressed_tensor sparse_coo_tensor",
+    ),
+    (
+        {"makes_layout": "nested"},
+        "_nested_tensor_from_tensor_list _nested_tensor_from_mask _nested_from_padded _nested_view_from_buffer",
+    ),
+    (
+        {"makes_layout": "quantised"},
+        "_empty_affine_quantized _empty_per_channel_affine_quantized quantize_per_channel quantize_per_tensor "
+        "quantize_per_tensor_dynamic",
+    ),
+    ({"makes_layout": "MKLDNN"}, "to_mkldnn"),
+)
+
+
+def _by_op() -> Mapping[str, UnstatedFacts]:
+    found: dict[str, dict[str, Any]] = {}
+    for facts, names in ROWS:
+        for name in names.split():
+            found.setdefault(name if "::" in name else f"aten::{name}", {}).update(facts)
+    return {name: UnstatedFacts(**facts) for name, facts in found.items()}
+
+
+#: By an op's packet (``"aten::add"``), or by its overload (``"aten::add.Tensor"``).
+UNSTATED: Mapping[str, UnstatedFacts] = _by_op()
