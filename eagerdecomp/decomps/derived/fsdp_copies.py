@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload
-from eagerdecomp.rules.link import Call, Linkable
 from eagerdecomp.rules.rule import Rule, make_rule
 
 __all__ = ["rules_for"]
@@ -22,61 +21,43 @@ aten = torch.ops.aten
 
 def rules_for(op: OpOverload) -> Iterator[Rule]:
     """The rule of an op of FSDP's; nothing for others."""
-    link = _LINKS.get(op._schema.name)
-    if link is not None:
+    fn = _RULES.get(op._schema.name)
+    if fn is not None:
         # With effects: schemas leave out that buffers are written, and that results are views of them.
-        yield make_rule(op, Linkable(link), effects=True)
+        yield make_rule(op, fn, effects=True)
 
 
-def _all_gather_copy_in(call: Call) -> Callable[..., Any]:
-    part, copy = call(aten.slice.Tensor), call(aten.copy_.default)
-
-    def run(
-        all_gather_inputs: Sequence[Tensor],
-        all_gather_output: Tensor,
-        inp_split_sizes: Sequence[int],
-        all_gather_input_numel: int,
-        rank: int,
-    ) -> tuple[Tensor, Tensor]:
-        start = all_gather_input_numel * rank
-        mine = part(all_gather_output, 0, start, start + all_gather_input_numel)
-        at = 0
-        for given, size in zip(all_gather_inputs, inp_split_sizes, strict=True):
-            copy(part(mine, 0, at, at + size), given)
-            at += size
-        return mine, all_gather_output
-
-    return run
+def _all_gather_copy_in(
+    all_gather_inputs: Sequence[Tensor],
+    all_gather_output: Tensor,
+    inp_split_sizes: Sequence[int],
+    all_gather_input_numel: int,
+    rank: int,
+) -> tuple[Tensor, Tensor]:
+    start = all_gather_input_numel * rank
+    mine = aten.slice.Tensor(all_gather_output, 0, start, start + all_gather_input_numel)
+    at = 0
+    for given, size in zip(all_gather_inputs, inp_split_sizes, strict=True):
+        aten.copy_.default(aten.slice.Tensor(mine, 0, at, at + size), given)
+        at += size
+    return mine, all_gather_output
 
 
-def _split_with_sizes_copy(call: Call) -> Callable[..., Any]:
-    copy = call(aten.split_with_sizes_copy.out)
-
-    def run(all_gather_output: Tensor, all_gather_input_split_sizes: Sequence[int], dim: int = 0, *, out: Sequence[Tensor]) -> None:
-        copy(all_gather_output, all_gather_input_split_sizes, dim, out=out)
-
-    return run
+def _split_with_sizes_copy(
+    all_gather_output: Tensor, all_gather_input_split_sizes: Sequence[int], dim: int = 0, *, out: Sequence[Tensor]
+) -> None:
+    aten.split_with_sizes_copy.out(all_gather_output, all_gather_input_split_sizes, dim, out=out)
 
 
-def _chunk_cat(call: Call) -> Callable[..., Any]:
-    join = call(aten._chunk_cat.out)
-
-    def run(tensors: Sequence[Tensor], dim: int, num_chunks: int, *, out: Tensor) -> None:
-        join(tensors, dim, num_chunks, out=out)
-
-    return run
+def _chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int, *, out: Tensor) -> None:
+    aten._chunk_cat.out(tensors, dim, num_chunks, out=out)
 
 
-def _copy(call: Call) -> Callable[..., Any]:
-    copy = call(aten.copy_.default)
-
-    def run(tensor: Tensor, data: Tensor) -> None:
-        copy(tensor, data)
-
-    return run
+def _copy(tensor: Tensor, data: Tensor) -> None:
+    aten.copy_.default(tensor, data)
 
 
-_LINKS: dict[str, Callable[[Call], Callable[..., Any]]] = {
+_RULES: dict[str, Callable[..., Any]] = {
     "fsdp::all_gather_copy_in": _all_gather_copy_in,
     "fsdp::chunk_cat": _chunk_cat,
     "fsdp::copy_": _copy,
