@@ -158,9 +158,15 @@ class _Linker:
     def _named(self, value: Any, tree: _Tree, path: str) -> Any:
         """What a global name, or an attribute of one, leads to: `tree` holds the attributes that are read of it."""
         if not isinstance(value, (OpNamespace, OpOverloadPacket, ModuleType)):
-            return self.value(value)
+            return (
+                value if tree and isinstance(value, OpOverload) else self.value(value)
+            )  # an attribute of an overload is asked for
         if isinstance(value, OpOverloadPacket) and not tree:
             raise RuleError(f"a rule calls {path}, which has several overloads; name one of them, such as {path}.default")
+        if isinstance(value, OpNamespace) and not tree:
+            raise RuleError(
+                f"a rule looks ops up in {path} while it runs, where they cannot be linked; name them, or mark it recorded=True"
+            )
         if isinstance(value, ModuleType) and not isinstance(value, OpNamespace) and not _module_concerns(value, tree, set()):
             return value
         # An exact module: Python reads its attributes faster than those of other objects.
@@ -277,7 +283,7 @@ def _reads_overloads(fn: FunctionType, under_way: set[int]) -> bool:
 
 def _chain_concerns(value: Any, names: _Chain, under_way: set[int]) -> bool:
     if isinstance(value, (OpNamespace, OpOverloadPacket)):
-        return bool(names) or isinstance(value, OpOverloadPacket)
+        return True
     if isinstance(value, ModuleType):
         if not names or (value.__name__ == "torch" and names[0] != "ops"):
             return False

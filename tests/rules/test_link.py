@@ -216,7 +216,17 @@ def by_a_cached_function(x: Tensor) -> Any:
 cached = functools.cache(silu)
 
 
-@pytest.mark.parametrize(("fn", "named"), [(a_packet, "aten.mul"), (by_a_cached_function, "silu")])
+def by_name(x: Tensor) -> Any:
+    return getattr(aten, "exp").default(x)  # noqa: B009
+
+
+def with_a_schema(x: Tensor) -> Any:
+    return aten.exp.default(x) if aten.exp.default._schema.is_mutable else x
+
+
+@pytest.mark.parametrize(
+    ("fn", "named"), [(a_packet, "aten.mul"), (by_a_cached_function, "silu"), (by_name, "looks ops up in aten")]
+)
 def test_what_cannot_be_linked_is_an_error_that_names_it(fn: Callable[..., Any], named: str) -> None:
     with pytest.raises(ed.RuleError, match=named):
         link(fn, lambda op: op)
