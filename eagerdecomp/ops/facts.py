@@ -36,7 +36,7 @@ class UnstatedFacts:
     keeps_contiguous: bool = False
     #: Makes a view without an alias in the schema, so that autograd takes it for a result of its own.
     undeclared_view: bool = False
-    #: Functional, but its kernel computes strides as a view does (`computeStride`), and rejects those that have none.
+    #: Functional, but its kernel calls the view op, and so rejects strides that the view op rejects.
     rejects_strides: bool = False
     #: Updates running statistics where this argument is true, though its schema marks none as written. No gradient reads them then.
     writes_statistics_if: str = ""
@@ -49,7 +49,7 @@ class UnstatedFacts:
     gradient_by_formula: bool = False
     #: About a tensor's place in autograd, not its values.
     about_autograd: bool = False
-    #: Its decomposition reads which attention kernels are enabled (`torch.backends.cuda.sdp_kernel`).
+    #: Its decomposition reads which attention kernels are enabled (`torch.nn.attention.sdpa_kernel`).
     reads_sdp_flags: bool = False
     #: The sizes of its result follow from values alone, so that no meta kernel knows them.
     sized_by_values: bool = False
@@ -61,7 +61,7 @@ class UnstatedFacts:
     arbitrary_results: tuple[int, ...] | None = ()
     #: Returns values and their indices along a dimension: of equal values, eager picks any.
     finds_ties: bool = False
-    #: How far eager's own kernel is off, of the largest value: it evaluates float64 by series of five or six digits.
+    #: Error of eager's own float64 kernel, relative to the largest value, where that is worse than rounding.
     eager_error: float = 0.0
     #: Positions of tensors that PyTorch itself passes as scalars though Python may not: `torch.func.vmap` expands wrapped numbers.
     given_numbers: tuple[int, ...] = ()
@@ -113,7 +113,7 @@ ROWS: Sequence[tuple[Mapping[str, Any], str]] = (
     ({"reads_workspace_of": "aten.mkldnn_rnn_layer.default"}, "mkldnn_rnn_layer_backward"),
     ({"arbitrary_results": None}, "resize resize_ set_"),
     ({"arbitrary_results": (1,)}, "_ctc_loss"),  # past the lengths, `log_alpha` is uninitialized
-    # LAPACK fixes eigenvectors and singular vectors up to their signs or phases.
+    # LAPACK leaves free the signs or phases of eigenvectors and singular vectors, and the order of a general matrix's eigenvalues.
     ({"arbitrary_results": (1,)}, "_linalg_eigh linalg_eigh"),
     ({"arbitrary_results": (0, 1)}, "linalg_eig"),
     ({"arbitrary_results": (0, 2)}, "_linalg_svd linalg_svd svd"),
