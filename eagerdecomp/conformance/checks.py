@@ -44,8 +44,7 @@ def compared(kernel: Kernel, spec: Spec, call: Call, *, parameters: bool = False
     Raises:
         Skip: where the backend does not claim the call, or eager's kernel has no such dtype.
     """
-    if kernel.claims is not None and not kernel.claims(*call.args, **call.kwargs):
-        raise Skip("not claimed")
+    kernel.require_claim(call)
     theirs = given(call.args, call.kwargs, parameters=parameters)
     with _in_training() if parameters else nullcontext():
         _, want = observe(kernel.native, theirs.args, theirs.kwargs)
@@ -275,8 +274,7 @@ def refuses(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
     _, want = observe(kernel.native, theirs.args, theirs.kwargs)
     if want.error is None or (_has_no_kernel(want.error) and not call.by_rule):
         raise Skip("eager takes it")
-    if kernel.claims is not None and not kernel.claims(*call.args, **call.kwargs):
-        raise Skip("not claimed")
+    kernel.require_claim(call)
     ours = given(call.args, call.kwargs, kernel.device)
     _, have = observe(kernel.run, ours.args, ours.kwargs)
     return differing(kernel, spec, call, want, theirs, have, ours)

@@ -108,6 +108,11 @@ class Kernel:
     device: str = "cpu"
     claims: Callable[..., Any] | None = None
 
+    def require_claim(self, call: Call) -> None:
+        """Raise `Skip` for a call that the backend does not claim."""
+        if self.claims is not None and not self.claims(*call.args, **call.kwargs):
+            raise Skip("not claimed")
+
 
 @dataclass(frozen=True)
 class Property:

@@ -43,7 +43,7 @@ def _sum(scalar: bool, dtypes: Sequence[torch.dtype]) -> _Drawn:
     def call(draw: Draw) -> Call:
         scaled = draw.flag("alpha given")
         fills = _FACTORS if scaled else FILLS
-        if scalar or draw.pick("a number", (False, False, False, False, True)):
+        if _with_scalar(draw, scalar):
             drawn = with_number(("plain", "int", "large", "bool") if scaled else _NUMBERS, dtypes, fills)(draw)
         else:
             drawn = Call(pair(draw, dtypes, fills))
@@ -105,26 +105,24 @@ def _is_complex(call: Call) -> bool:
     return any(torch.is_complex(one) if isinstance(one, Tensor) else isinstance(one, complex) for one in call.args)
 
 
-def _product(scalar: bool) -> _Drawn:
-    def call(draw: Draw) -> Call:
-        if scalar or draw.pick("a number", (False, False, False, False, True)):
-            return with_number(_NUMBERS)(draw)
-        return Call(pair(draw, ALL))
-
-    return call
+def _near_unless_complex(real: Near, ulps: float) -> Callable[[Call], Near]:
+    return lambda call: Near(ulps) if _is_complex(call) else real
 
 
 #: Of divisors that stand for all elements: kernels may multiply by what they are divided into.
 _DIVISORS = ("positive", "lattice", "quarters", "tens")
 
 
-def _quotient(scalar: bool) -> _Drawn:
-    def call(draw: Draw) -> Call:
-        if scalar or draw.pick("a number", (False, False, False, False, True)):
-            return with_number(("float", "int", "bool", "limit", "complex"))(draw)
-        return Call(pair(draw, ALL, scalars=_DIVISORS))
+def _with_scalar(draw: Draw, always: bool) -> bool:
+    """Whether the second operand is a Python number: also in some calls of overloads that take a tensor."""
+    return always or draw.pick("a number", (False, False, False, False, True))
 
-    return call
+
+def _operands(scalar: bool, kinds: Sequence[str], **more: Any) -> _Drawn:
+    return lambda draw: with_number(kinds)(draw) if _with_scalar(draw, scalar) else Call(pair(draw, ALL, **more))
+
+
+_DIVIDED_BY = ("float", "int", "bool", "limit", "complex")
 
 
 def _without(values: Tensor, number: int, instead: int) -> Tensor:
@@ -156,9 +154,7 @@ def _divided(scalar: bool, dtypes: Sequence[torch.dtype] = NUMBERS) -> _Drawn:
 def _moded(scalar: bool) -> _Drawn:
     def call(draw: Draw) -> Call:
         mode = draw.pick("rounding_mode", ("floor", "trunc", None))
-        if not scalar and draw.pick("a number", (False, False, False, False, True)):
-            return Call(_divided(True)(draw).args, {"rounding_mode": mode})
-        return Call(_divided(scalar)(draw).args, {"rounding_mode": mode})
+        return Call(_divided(_with_scalar(draw, scalar))(draw).args, {"rounding_mode": mode})
 
     return call
 
@@ -382,10 +378,10 @@ SPECS: dict[str, Spec] = {
     "aten.add.Scalar": _spec(_sum(True, ALL), _sum_near, _refused_sum(True)),
     "aten.sub.Tensor": _spec(_sum(False, (*NUMBERS, *COMPLEX)), _sum_near, _refused_sum(False, bools=True)),
     "aten.sub.Scalar": _spec(_sum(True, (*NUMBERS, *COMPLEX)), _sum_near, _refused_sum(True, bools=True)),
-    "aten.mul.Tensor": _spec(_product(False), lambda call: Near(4) if _is_complex(call) else EXACT),
-    "aten.mul.Scalar": _spec(_product(True), lambda call: Near(4) if _is_complex(call) else EXACT, None),
-    "aten.div.Tensor": _spec(_quotient(False), lambda call: Near(8) if _is_complex(call) else Near(2)),
-    "aten.div.Scalar": _spec(_quotient(True), lambda call: Near(8) if _is_complex(call) else Near(2), None),
+    "aten.mul.Tensor": _spec(_operands(False, _NUMBERS), _near_unless_complex(EXACT, 4)),
+    "aten.mul.Scalar": _spec(_operands(True, _NUMBERS), _near_unless_complex(EXACT, 4), None),
+    "aten.div.Tensor": _spec(_operands(False, _DIVIDED_BY, scalars=_DIVISORS), _near_unless_complex(Near(2), 8)),
+    "aten.div.Scalar": _spec(_operands(True, _DIVIDED_BY), _near_unless_complex(Near(2), 8), None),
     "aten.div.Tensor_mode": _spec(_moded(False), _moded_near, _refused_division(False, True)),
     "aten.div.Scalar_mode": _spec(_moded(True), _moded_near, _refused_division(True, True)),
     "aten.fmod.Tensor": _spec(_divided(False), EXACT, _refused_division(False, False)),

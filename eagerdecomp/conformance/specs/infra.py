@@ -148,8 +148,7 @@ def _in_the_memory(source: int) -> Callable[[Kernel, Spec, Draw], Fault | None]:
 
     def broken(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
         call = spec.call(draw)
-        if kernel.claims is not None and not kernel.claims(*call.args, **call.kwargs):
-            raise Skip("not claimed")
+        kernel.require_claim(call)
         theirs, ours = given(call.args, call.kwargs), given(call.args, call.kwargs, kernel.device)
         owner = _owner(ours, source)
         _, want = observe(kernel.native, theirs.args, theirs.kwargs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -81,7 +82,7 @@ def _half_to_float(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
     def native(one: Tensor, at: int, wider: bool) -> Any:
         return kernel.native(one.float() if one.dtype in HALVES else one, at, False)
 
-    return compared(Kernel(kernel.op, kernel.run, native, kernel.device, kernel.claims), spec, asked)
+    return compared(replace(kernel, native=native), spec, asked)
 
 
 def _near_softmax(least: float) -> Callable[[Call], Near]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -421,37 +421,28 @@ def _topk_wrong(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | N
     return _picked_wrong(self, dim, values, indices)
 
 
-def _specs() -> dict[str, Spec]:
-    found: dict[str, Spec] = {}
-    for name in ("amax", "amin"):
-        found[f"aten.{name}.default"] = Spec(_extreme, EITHER_ZERO, refused=_extreme_refused)
-    for name in ("argmax", "argmin"):
-        found[f"aten.{name}.default"] = Spec(_place, EITHER_ZERO, refused=_place_refused)
-    for name in ("max", "min"):
-        found[f"aten.{name}.dim"] = Spec(_with_place, EITHER_ZERO, refused=_with_place_refused)
-    sums = Near(4, of="terms", zeros=False)
-    listed: Sequence[tuple[str, Callable[[Draw], Call], Near | Callable[[Call], Near], Callable[[Draw], Call] | None]] = (
-        ("any.default", _any, EITHER_ZERO, None),
-        ("any.dim", _any_dim, EITHER_ZERO, _dim_refused),
-        ("any.dims", _any_dims, EITHER_ZERO, _dims_refused),
-        ("sum.dim_IntList", _sum, sums, _dims_refused),
-        ("mean.default", _mean, sums, _mean_refused),
-        ("mean.dim", _mean_dim, sums, _mean_dim_refused),
-        ("prod.default", _prod, _near_product, None),
-        ("prod.dim_int", _prod_dim, _near_product, _dim_refused),
-        ("cumsum.default", _cumsum, _near_scan, _cumsum_refused),
-        ("var.correction", _var, _near_variance, _var_refused),
-        ("var.dim", _var_dim, _near_variance, _var_refused),
-    )
-    found |= {f"aten.{name}": Spec(call, near, refused=refused) for name, call, near, refused in listed}
-    found["aten.sort.default"] = Spec(_sort, EITHER_ZERO, refused=_sort_refused, any_values=(1,), judged=_sort_wrong)
-    found["aten.topk.default"] = Spec(_topk, EITHER_ZERO, refused=_topk_refused, any_values=(0, 1), judged=_topk_wrong)
-    return found
-
-
 def _cumsum_refused(draw: Draw) -> Call:
     self = _square(draw, torch.float32)
     return Call([self, _bad_dim(draw, self.dim())])
 
 
-SPECS: dict[str, Spec] = _specs()
+_SUMS = Near(4, of="terms", zeros=False)
+
+SPECS: dict[str, Spec] = {
+    **{f"aten.{name}.default": Spec(_extreme, EITHER_ZERO, refused=_extreme_refused) for name in ("amax", "amin")},
+    **{f"aten.{name}.default": Spec(_place, EITHER_ZERO, refused=_place_refused) for name in ("argmax", "argmin")},
+    **{f"aten.{name}.dim": Spec(_with_place, EITHER_ZERO, refused=_with_place_refused) for name in ("max", "min")},
+    "aten.any.default": Spec(_any, EITHER_ZERO),
+    "aten.any.dim": Spec(_any_dim, EITHER_ZERO, refused=_dim_refused),
+    "aten.any.dims": Spec(_any_dims, EITHER_ZERO, refused=_dims_refused),
+    "aten.sum.dim_IntList": Spec(_sum, _SUMS, refused=_dims_refused),
+    "aten.mean.default": Spec(_mean, _SUMS, refused=_mean_refused),
+    "aten.mean.dim": Spec(_mean_dim, _SUMS, refused=_mean_dim_refused),
+    "aten.prod.default": Spec(_prod, _near_product),
+    "aten.prod.dim_int": Spec(_prod_dim, _near_product, refused=_dim_refused),
+    "aten.cumsum.default": Spec(_cumsum, _near_scan, refused=_cumsum_refused),
+    "aten.var.correction": Spec(_var, _near_variance, refused=_var_refused),
+    "aten.var.dim": Spec(_var_dim, _near_variance, refused=_var_refused),
+    "aten.sort.default": Spec(_sort, EITHER_ZERO, refused=_sort_refused, any_values=(1,), judged=_sort_wrong),
+    "aten.topk.default": Spec(_topk, EITHER_ZERO, refused=_topk_refused, any_values=(0, 1), judged=_topk_wrong),
+}

@@ -223,8 +223,7 @@ def _neg_view(draw: Draw) -> Call:
 def _both_ways(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
     """What is written through a view is in its base, and what is written to the base shows in the view."""
     call = spec.call(draw)
-    if kernel.claims is not None and not kernel.claims(*call.args, **call.kwargs):
-        raise Skip("not claimed")
+    kernel.require_claim(call)
     theirs, ours = given(call.args, call.kwargs), given(call.args, call.kwargs, kernel.device)
     answer, want = observe(kernel.native, theirs.args, theirs.kwargs)
     if want.error is not None:
