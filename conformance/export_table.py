@@ -127,7 +127,15 @@ _HEAD = """\
 in many programs; the library's rules are a table too:
 
 ```python
+import torch
+import eagerdecomp as ed
+
+model, args = torch.nn.Linear(2, 3), (torch.ones(1, 2),)
 program = torch.export.export(model, args).run_decompositions(ed.decompositions(ed.core_aten()))
+print([str(node.target) for node in program.graph.nodes if node.op == "call_function"])
+```
+```text
+['aten.permute.default', 'aten.addmm.default']
 ```
 
 The same table serves `make_fx(decomposition_table=...)`, AOTAutograd (`aot_autograd(decompositions=...)`) and compilers on top.

@@ -158,14 +158,16 @@ class _Linker:
     def _named(self, value: Any, tree: _Tree, path: str) -> Any:
         """What a global name, or an attribute of one, leads to: `tree` holds the attributes that are read of it."""
         if not isinstance(value, (OpNamespace, OpOverloadPacket, ModuleType)):
-            return (
-                value if tree and isinstance(value, OpOverload) else self.value(value)
-            )  # an attribute of an overload is asked for
+            if tree and isinstance(value, OpOverload):
+                raise RuleError(
+                    f"a rule reads {next(iter(tree))!r} of {path}, which its kernel need not have; mark it recorded=True"
+                )
+            return self.value(value)
         if isinstance(value, OpOverloadPacket) and not tree:
             raise RuleError(f"a rule calls {path}, which has several overloads; name one of them, such as {path}.default")
         if isinstance(value, OpNamespace) and not tree:
             raise RuleError(
-                f"a rule looks ops up in {path} while it runs, where they cannot be linked; name them, or mark it recorded=True"
+                f"a rule looks ops up in {path} as it runs, where none can be linked; name them, or mark it recorded=True"
             )
         if isinstance(value, ModuleType) and not isinstance(value, OpNamespace) and not _module_concerns(value, tree, set()):
             return value
