@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import FakeTensor
 from eagerdecomp.eager.layouts import all_row_major, iterator_strides
 from eagerdecomp.eager.promotion import floating, promoted, wide_type
 from eagerdecomp.ops.plumbing import READ
-from eagerdecomp.rules.link import Call, Linkable
+from eagerdecomp.rules.link import Linkable, link, link_on_call
 
-__all__ = ["Compute", "Constant", "computed", "constant", "elementwise_strides", "kept_number", "kept_numbers", "relaid", "told"]
+__all__ = ["Compute", "Constant", "computed", "constant", "elementwise_strides", "kept_number", "kept_numbers", "told"]
 
 aten = torch.ops.aten
 
@@ -34,10 +32,9 @@ def told(read: Callable[..., Any], tell: Callable[[str], None]) -> Callable[...,
     return run
 
 
-def kept_number(call: Call, value: Any) -> Callable[[Tensor], Tensor]:
+def kept_number(value: Any) -> Callable[[Tensor], Tensor]:
     """``number(like)``: `value` as a tensor without dimensions, of the type and on the device of `like`, which promotes nothing. It
     is made once for each and kept: nobody may write to it or hand it out."""
-    full = call(aten.full.default)
     kept: dict[torch.dtype | tuple[torch.dtype, torch.device], Tensor] = {}
 
     def number(like: Tensor) -> Tensor:
@@ -45,7 +42,7 @@ def kept_number(call: Call, value: Any) -> Callable[[Tensor], Tensor]:
         return make(like) if found is None or like.__class__ is FakeTensor else found
 
     def make(like: Tensor) -> Tensor:
-        made: Tensor = full([], value, dtype=like.dtype, device=like.device)
+        made: Tensor = aten.full.default([], value, dtype=like.dtype, device=like.device)
         if made.__class__ is Tensor:
             kept[like.dtype if like.is_cpu else (like.dtype, like.device)] = made
         return made
@@ -53,9 +50,8 @@ def kept_number(call: Call, value: Any) -> Callable[[Tensor], Tensor]:
     return number
 
 
-def kept_numbers(call: Call) -> Callable[[Tensor, Any], Tensor]:
+def kept_numbers() -> Callable[[Tensor, Any], Tensor]:
     """``number(like, value)``: the same for values that callers give, of which the first ones are kept."""
-    full = call(aten.full.default)
     kept: dict[Any, Tensor] = {}
 
     def number(like: Tensor, value: Any) -> Tensor:
@@ -63,7 +59,7 @@ def kept_numbers(call: Call) -> Callable[[Tensor, Any], Tensor]:
         return make(like, value) if found is None or like.__class__ is FakeTensor else found
 
     def make(like: Tensor, value: Any) -> Tensor:
-        made: Tensor = full([], value, dtype=like.dtype, device=like.device)
+        made: Tensor = aten.full.default([], value, dtype=like.dtype, device=like.device)
         if made.__class__ is Tensor and len(kept) < _KEPT:
             kept[value or str(value), like.dtype, like.is_cpu or like.device] = made
         return made
@@ -79,26 +75,27 @@ class Constant(Linkable):
     """
 
     def __init__(self, value: Any) -> None:
-        super().__init__(lambda call: kept_number(call, value))
+        super().__init__(lambda call: link(kept_number(value), call))
 
 
 #: ``constant(like, value)``: as `Constant`, for a value that the caller of an op gives.
-constant = Linkable(lambda call: kept_numbers(call))
-
-#: ``elementwise_strides(result, *operands)``: the result with the strides that an elementwise kernel of these operands gives it.
-elementwise_strides = Linkable(lambda call: functools.partial(relaid, call))
+constant = Linkable(lambda call: link(kept_numbers(), call))
 
 
-def relaid(call: Call, result: Tensor, *operands: Tensor) -> Tensor:
-    """`result` as an elementwise kernel of these operands lays it out."""
+def elementwise_strides(result: Tensor, *operands: Tensor) -> Tensor:
+    """Return the result with the strides that an elementwise kernel of these operands gives it."""
     if all_row_major(operands):
         return result
     shape, strides = result.shape, iterator_strides(result.shape, operands, result.dtype)
     if not result.numel() or all(n == 1 or s == w for n, s, w in zip(shape, result.stride(), strides, strict=True)):
         return result
-    # Bound here: most calls need neither, and a set without them still serves those.
-    copy = call(aten.empty_strided.default)(shape, strides, dtype=result.dtype, device=result.device)
-    return call(aten.copy_.default)(copy, result)  # type: ignore[no-any-return]
+    return _restrided(result, strides)
+
+
+@link_on_call  # most calls need no copy, and a set without these ops still serves those
+def _restrided(result: Tensor, strides: Sequence[int]) -> Tensor:
+    copy = aten.empty_strided.default(result.shape, strides, dtype=result.dtype, device=result.device)
+    return aten.copy_.default(copy, result)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -119,10 +116,10 @@ class Compute:
     promotes: bool = False
 
 
-def computed(op: OpOverload, how: Compute, formula: Callable[..., Any], call: Call) -> Callable[..., Any]:
-    """Return a function of the op's arguments that runs `formula`, whose kernels are bound, as `how` says."""
+def computed(how: Compute, formula: Callable[..., Any], next_rules: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of the op's arguments that runs `formula` as `how` says; `next_rules` take the other calls."""
     operands, stepwise, promotes = how.operands, how.dtype == "operands", how.promotes
-    to, next_rules = call(aten._to_copy.default), call(op)
+    to, restrided = aten._to_copy.default, elementwise_strides  # held here, so that linking copies no globals: all rules share them
 
     def rest(*args: Any, **kwargs: Any) -> Any:
         tensors = [args[at] for at in operands]
@@ -141,6 +138,6 @@ def computed(op: OpOverload, how: Compute, formula: Callable[..., Any], call: Ca
             return next_rules(*args, **kwargs)
         if wide is not dtype:
             result = to(result, dtype=dtype)
-        return result if len(tensors) == 1 else relaid(call, result, *tensors)
+        return result if len(tensors) == 1 else restrided(result, *tensors)
 
     return rest

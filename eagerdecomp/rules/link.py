@@ -28,6 +28,7 @@ Call: TypeAlias = Callable[[OpOverload], Callable[..., Any]]
 _Chain: TypeAlias = tuple[str, ...]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_T = TypeVar("_T")
 
 _ON_CALL = "__link_on_call__"
 
@@ -56,8 +57,9 @@ def _itself(op: OpOverload) -> Callable[..., Any]:
     return op
 
 
-def link(fn: Callable[..., Any], call: Call) -> Callable[..., Any]:
-    """Return `fn` with each overload that it mentions replaced by ``call(overload)``; `fn` itself where it mentions none.
+def link(fn: _T, call: Call) -> _T:
+    """Return `fn`, a function or a tuple of some, with each overload that it mentions replaced by ``call(overload)``; `fn` itself
+    where it mentions none.
 
     An overload is found where the function, or a function that it calls, reads it from a global name (``aten.mul.Tensor``), a
     closure, a default, or a tuple, list or dict that one of these holds. An object with a method ``__link__(call)`` is replaced by
@@ -67,7 +69,7 @@ def link(fn: Callable[..., Any], call: Call) -> Callable[..., Any]:
         RuleError: where an overload would stay as it is: a packet that is called, or a helper that is no plain function.
         Exception: what `call` raises, such as `NoRoute` for an overload without a route.
     """
-    return _Linker(call).value(fn)  # type: ignore[no-any-return]
+    return fn if call is _itself else _Linker(call).value(fn)
 
 
 def mentions_ops(fn: Callable[..., Any]) -> bool:
@@ -96,14 +98,17 @@ def _functions(value: Any, seen: set[int]) -> Iterator[FunctionType]:
 class _Linker:
     """One linking: each function, namespace and module is copied once, so that helpers which call each other stay tied."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, kernels: dict[OpOverload, Any] | None = None) -> None:
         self._call = call
+        self._kernels = {} if kernels is None else kernels  # `call` may link rules of its own each time
         self._linked: dict[int, Any] = {}
         self._alive: list[Any] = []  # what the ids above are of
 
     def value(self, value: Any) -> Any:
         if isinstance(value, OpOverload):
-            return self._call(value)
+            if value not in self._kernels:
+                self._kernels[value] = self._call(value)
+            return self._kernels[value]
         if not _concerns(value, set()):
             return value
         found = self._linked.get(id(value))
@@ -134,19 +139,21 @@ class _Linker:
         def run(*args: Any, **kwargs: Any) -> Any:
             nonlocal made
             if made is None:
-                made = self._function(fn)
+                # Linked apart: where an overload has no route, no helper stays behind half linked.
+                made = _Linker(self._call, self._kernels)._function(fn)
             return made(*args, **kwargs)
 
         self._linked[id(fn)] = run
         return run
 
     def _function(self, fn: FunctionType) -> FunctionType:
-        named: dict[str, Any] = dict(fn.__globals__)
+        names = _names(fn)
+        named: dict[str, Any] = dict(fn.__globals__) if names else fn.__globals__
         cells = tuple(CellType() for _ in fn.__closure__ or ())
         made = FunctionType(fn.__code__, named, fn.__name__, None, cells or None)
         made.__qualname__, made.__module__, made.__doc__ = fn.__qualname__, fn.__module__, fn.__doc__
         self._linked[id(fn)] = made  # before its helpers, which may call it
-        for name, tree in _names(fn).items():
+        for name, tree in names.items():
             named[name] = self._named(fn.__globals__[name], tree, name)
         for mine, theirs in zip(cells, fn.__closure__ or (), strict=True):
             if _is_filled(theirs):

@@ -111,8 +111,10 @@ class Rule:
         """The rule with each op that it uses run by what `call` gives for it."""
         if not self.linked:
             return Bound(self.fn, self.fn)
-        formula = link(self.fn, call)
-        run = formula if self.compute is None else computed(self.op, self.compute, formula, call)
+        if self.compute is None:
+            formula = run = link(self.fn, call)
+        else:
+            formula, run = link((self.fn, computed(self.compute, self.fn, self.op)), call)
         return Bound(self._around(formula), self._around(run))
 
     def _dispatched(self, fused: bool) -> Callable[..., Any]:
@@ -141,7 +143,7 @@ class Rule:
             return self.fn
         if self.compute is None:
             return self._around(self.fn)
-        return self._around(computed(self.op, self.compute, self.fn, _Dispatched(self.op, fused=False)))
+        return self._around(computed(self.compute, self.fn, _left_to_the_next))
 
     def _around(self, run: Callable[..., Any]) -> Callable[..., Any]:
         return run if self.around is None else self.around(run)

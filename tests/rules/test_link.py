@@ -22,7 +22,7 @@ from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.rules.compute import Constant, kept_number, kept_numbers
 from eagerdecomp.rules.link import Call, Linkable, _chains, link, link_on_call
-from eagerdecomp.rules.rule import make_rule, rule, rules_of
+from eagerdecomp.rules.rule import NoRoute, make_rule, rule, rules_of
 
 aten = torch.ops.aten
 
@@ -43,7 +43,7 @@ def counted() -> tuple[Call, list[Any]]:
 
 def test_a_number_is_made_once_for_each_type() -> None:
     call, calls = counted()
-    number = kept_number(call, 0.5)
+    number = link(kept_number(0.5), call)
     single, double = torch.ones(2), torch.ones(2, dtype=torch.float64)
     assert number(single) is number(torch.zeros(3))
     assert number(single).dtype is torch.float32
@@ -53,7 +53,7 @@ def test_a_number_is_made_once_for_each_type() -> None:
 
 
 def test_values_that_python_takes_for_equal_are_told_apart_where_they_differ() -> None:
-    number, x = kept_numbers(counted()[0]), torch.ones(2)
+    number, x = link(kept_numbers(), counted()[0]), torch.ones(2)
     for value in (0.0, -0.0, 0.0, 1, True, math.nan, -0.0):
         got = number(x, value)
         assert str(got) == str(torch.full([], value, dtype=torch.float32))
@@ -61,7 +61,7 @@ def test_values_that_python_takes_for_equal_are_told_apart_where_they_differ() -
 
 def test_not_every_value_is_kept() -> None:
     call, calls = counted()
-    number, x = kept_numbers(call), torch.ones(2)
+    number, x = link(kept_numbers(), call), torch.ones(2)
     for value in range(1, 200):
         assert number(x, value).item() == value
     del calls[:]
@@ -249,6 +249,41 @@ def test_a_helper_that_few_calls_reach_is_linked_when_it_is_called() -> None:
     linked(torch.rand(4))
     linked(torch.rand(4))
     assert asked == [aten.exp.default, aten.erfinv.default]
+
+
+def with_a_helper_of_two(x: Tensor) -> Any:
+    return rare_helper(x)
+
+
+@link_on_call
+def rare_helper(x: Tensor) -> Any:
+    return of_two(x)
+
+
+def of_two(x: Tensor) -> Any:
+    return aten.erfinv.default(aten.exp.default(x))
+
+
+def test_a_rare_helper_without_a_route_is_refused_at_every_call() -> None:
+    def call(op: Any) -> Any:
+        if op is aten.erfinv.default:
+            raise NoRoute(op)
+        return op
+
+    linked = link(with_a_helper_of_two, call)
+    for _ in range(2):
+        with pytest.raises(NoRoute):
+            linked(torch.rand(2))
+
+
+def test_an_overload_is_asked_for_once() -> None:
+    asked: list[Any] = []
+    link(lambda x: aten.exp.default(helper_of_exp(x)), lambda op: asked.append(op) or op)
+    assert asked == [aten.exp.default]
+
+
+def helper_of_exp(x: Tensor) -> Any:
+    return aten.exp.default(x)
 
 
 def test_no_linked_rule_of_the_library_keeps_an_overload() -> None:
