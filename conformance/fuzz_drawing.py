@@ -16,10 +16,9 @@ from torch import Tensor
 from conformance.fuzz_judging import is_leaf
 from conformance.fuzz_limits import EXCLUDED, FINITE, ROW_MAJOR, ROW_MAJOR_OUT, WRITTEN
 from conformance.fuzz_roundings import is_finite
-from eagerdecomp._torch.ops import OpOverload, packet_overloads
+from eagerdecomp._torch.ops import OpOverload, op_named, packet_overloads
 from eagerdecomp.conformance.generic_spec import examples_of
 from eagerdecomp.conformance.view_programs import JOINS, VIEWS, WRITES
-from eagerdecomp.coverage.routes import op_named
 from eagerdecomp.eager.observe import leaves_of
 from eagerdecomp.ops.call_text import CallTextError, parse_call
 from eagerdecomp.ops.schema import Argument, facts_of, functional_twin

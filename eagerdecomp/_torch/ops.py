@@ -26,6 +26,7 @@ __all__ = [
     "has_tag",
     "inductor_prims",
     "is_dispatched",
+    "op_named",
     "op_names",
     "overload",
     "packet_overloads",
@@ -69,6 +70,12 @@ def overload(qualified: str) -> OpOverload | None:
     packet = getattr(getattr(torch.ops, namespace), packet_name, None)
     found = getattr(packet, overload_name or "default", None)
     return found if isinstance(found, OpOverload) else None
+
+
+def op_named(name: str) -> OpOverload | None:
+    """The overload of a name such as ``"aten.add.Tensor"``; None where Python cannot see it."""
+    namespace, _, rest = name.partition(".")
+    return overload(f"{namespace}::{rest}")
 
 
 def packet_overloads(qualified: str) -> tuple[OpOverload, ...]:

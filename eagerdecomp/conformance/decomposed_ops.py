@@ -18,7 +18,7 @@ from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.planner.planner import planner_of
-from eagerdecomp.planner.rule_calls import load_calls, load_footprints
+from eagerdecomp.planner.rule_calls import load_calls
 from eagerdecomp.verify.findings import Blame
 
 __all__ = ["Program", "programs", "tried"]
@@ -37,7 +37,7 @@ def programs(backend: Backend, seed: int, most: int) -> list[Program]:
     turn, as the seed orders."""
     draws = random.Random(seed)
     names = [name for name, seen in load_calls().items() if seen.eager and name.startswith("aten.")]
-    routes = Routes(planner_of(backend), load_calls(), load_footprints())
+    routes = Routes(planner_of(backend), load_calls())
     routes.know(names)
     rounds: dict[int, list[Program]] = {}
     for name in names:

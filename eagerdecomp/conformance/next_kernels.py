@@ -14,7 +14,7 @@ from eagerdecomp.ops.opset import core_aten
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.planner.planner import planner_of
-from eagerdecomp.planner.rule_calls import load_calls, load_footprints
+from eagerdecomp.planner.rule_calls import load_calls
 
 __all__ = ["openings"]
 
@@ -26,7 +26,7 @@ def openings(backend: Backend, *, together: int = 10) -> tuple[Opening, ...]:
     taken apart already, and which no other op waits for, is not among them.
     """
     missing = {str(op): op for op in core_aten() if op not in backend.ops}
-    routes = Routes(planner_of(backend), load_calls(), load_footprints())
+    routes = Routes(planner_of(backend), load_calls())
     names = [str(op) for op in aten_ops() if not is_plumbing_name(str(op))]
     routes.know(names)
     # Of an op that has rules, of which no call was seen, nobody knows what it waits for.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
-from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload, torch_release
+from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_named, op_names, overload, torch_release
+from eagerdecomp.coverage.example_runs import kernels_of_runs
 from eagerdecomp.coverage.model_ops import ModelCalls, model_calls
 from eagerdecomp.coverage.next_kernels import SmallSet, choose_kernels, fewest_kernels, smallest_set
 from eagerdecomp.coverage.op_plan import OpPlan
 from eagerdecomp.coverage.plan_report import Plan
-from eagerdecomp.coverage.routes import Routes, op_named
+from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.coverage.user_rules import with_rules
 from eagerdecomp.decomps import FAMILIES
 from eagerdecomp.ops.backend import Backend, as_backend
@@ -19,7 +21,7 @@ from eagerdecomp.ops.opset import OpLike, OpSet, infra, resolve_ops
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.planner.planner import Planner, planner_of
-from eagerdecomp.planner.rule_calls import load_calls, load_footprints
+from eagerdecomp.planner.rule_calls import load_calls
 from eagerdecomp.rules.rule import Rule, index_rules
 
 __all__ = ["aten_ops", "carrying_set", "plan"]
@@ -48,7 +50,9 @@ def plan(
 
     Args:
         supported_ops: the set, or a `Backend`.
-        ops: the ops to plan for; all of ATen unless given.
+        ops: the ops to plan for; all of ATen unless given. Of named ops each call that was seen is run, with torch's own kernels in
+            the place of the backend's, so that the kernel calls are those of a run; for all of ATen they are sums over what was
+            recorded of each rule.
         model: plan for what a model calls, forward and backward, instead: a function that makes a module and its inputs,
             ``return model, (x,)``, or that gives a function of no arguments which does a step. It is run on fake tensors: a module
             twice, a step until nothing new is called, three times at most, since optimizers begin with other calls than they go on
@@ -74,8 +78,10 @@ def plan(
     backend = as_backend(supported_ops)
     user = index_rules(rules)
     planner = planner_of(backend, user.values())
-    seen, unknown = with_rules(load_calls(), user.values())
-    routes = Routes(planner, seen, load_footprints())
+    recorded = load_calls()
+    changed = [rule for one in recorded.values() if one.calls for rule in one.changed]
+    seen, unknown = with_rules(recorded, (*changed, *user.values()))
+    routes = Routes(planner, seen)
     called = ModelCalls()
     if model is not None:
         called = model_calls(planner, model, lambda part, words: tell(0.1 + 0.4 * part, words))
@@ -93,6 +99,8 @@ def plan(
         if not number % 50:
             tell(0.5 + 0.2 * number / len(names), "what each op comes to")
         found.append(_planned(routes, op, called, unknown))
+    if ops is not None:
+        found = [_counted(one, backend.ops, user.values()) for one in found]
     planned = tuple(found)
     required = [one.op for one in planned if one.required]
     open_ops = {one.op for one in planned if one.status in ("partly", "missing")}
@@ -120,7 +128,7 @@ def plan(
         to_close,
         for_gradients,
         called.stopped,
-        (*called.notes, *_of_making(planned), *unknown.values(), *_of_samples(planned)),
+        (*called.notes, *_of_data(recorded), *_of_making(planned), *unknown.values(), *_of_samples(planned)),
         time.perf_counter() - started,
     )
 
@@ -152,8 +160,15 @@ def _of_making(planned: Iterable[OpPlan]) -> tuple[str, ...]:
     return (f"only the making of the model calls what does not close here ({some}): make it before the mode is entered",)
 
 
+def _of_data(recorded: Collection[str]) -> tuple[str, ...]:
+    told = f"there are no recorded calls for torch {torch_release()}: what ops come to is known of a model's own calls alone"
+    return () if recorded else (told,)
+
+
 def _of_samples(planned: Iterable[OpPlan]) -> tuple[str, ...]:
-    return () if all(one.exact for one in planned) else (_SAMPLES, _KERNELS)
+    samples = [one for one in planned if not one.exact]
+    summed = any(not route.counted and not route.missing for one in samples for route in one.routes)
+    return (*(_SAMPLES,) * bool(samples), *(_KERNELS,) * summed)
 
 
 def aten_ops() -> list[OpOverload]:
@@ -193,7 +208,7 @@ def carrying_set(
         () if not last_resort else tuple(rule for rule in FAMILIES["last_resort"] if rule.source == "small" and rule.op not in user)
     )
     seen, _ = with_rules(load_calls(), (*user.values(), *fewer))
-    routes = Routes(planner, seen, load_footprints())
+    routes = Routes(planner, seen)
     if ops is None:
         wanted = [op for op, found in seen.items() if found.eager and op_named(op) is not None]  # some are registered on first use
     else:
@@ -229,6 +244,14 @@ def _planned(routes: Routes, op: str, called: ModelCalls, untried: Collection[st
     else:
         status = "unknown" if (rules and not routes.kinds(op)) or op in untried else "missing"
     return OpPlan(op, status, routes.routes(op), rules, gradient, lacking, calls, making=making)
+
+
+def _counted(one: OpPlan, ops: OpSet, rules: Iterable[Rule]) -> OpPlan:
+    """An op with the kernel calls that a run makes for each of its examples, as far as their texts make calls that eager takes."""
+    calls = [route.call for route in one.routes if route.call and not route.missing]
+    counts = dict(zip(calls, kernels_of_runs(ops, rules, one.op, calls), strict=True))
+    found = (route if (n := counts.get(route.call)) is None else replace(route, kernels=n, counted=True) for route in one.routes)
+    return replace(one, routes=tuple(found))
 
 
 def _any_op(op: str) -> bool:

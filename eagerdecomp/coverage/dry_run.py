@@ -46,9 +46,9 @@ class Rehearsal:
         decision = self._planner.decide(op)
         call = call_text(args, kwargs, width=100)
         if decision.plumbing:
-            return Route(call, "", {}, {})
+            return Route(call, "", {}, {}, counted=True)
         if decision.kernel is not None and (decision.when is None or decision.when(*args, **kwargs)):
-            return Route(call, "", {}, {str(op): 1})
+            return Route(call, "", {}, {str(op): 1}, counted=True)
         values, named = _copied(args), {name: _copied([value])[0] for name, value in kwargs.items()}
         failures: list[NoRoute] = []
         for rule in decision.rules:
@@ -68,7 +68,7 @@ class Rehearsal:
             if program is None:
                 return None
             kernels = Counter(str(kernel.op) for kernel in optimise(program).calls)
-            return Route(call, str(rule), {}, dict(sorted(kernels.items())))
+            return Route(call, str(rule), {}, dict(sorted(kernels.items())), counted=True)
         missing = {str(end) for end in _ends(failures)}
         return Route(call, "", {}, {}, tuple(sorted(missing - {str(op)} or {str(op)})))
 

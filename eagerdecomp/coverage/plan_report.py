@@ -262,7 +262,8 @@ def _fault(one: OpPlan) -> str:
 
 def _op_of(row: Mapping[str, Any]) -> OpPlan:
     routes = tuple(
-        Route(r["call"], r["rule"], r["ops"], r["kernels"], tuple(r["missing"]), tuple(r["in_part"])) for r in row.get("routes", ())
+        Route(**{**route, "missing": tuple(route["missing"]), "in_part": tuple(route["in_part"])})
+        for route in row.get("routes", ())
     )
     return OpPlan(
         row["op"],

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eagerdecomp._torch.ops import OpOverload, overload
+from eagerdecomp._torch.ops import OpOverload, op_named
 from eagerdecomp._torch.tensors import FakeTensorMode, fake_tensor_log_off
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.ops.opset import Predicate
@@ -21,10 +21,10 @@ from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, functional_twin
 from eagerdecomp.planner.closure import Clauses, Closure, without_self_calls
 from eagerdecomp.planner.planner import Planner
-from eagerdecomp.planner.rule_calls import Footprint, Footprints, SeenOp
+from eagerdecomp.planner.rule_calls import Footprint, SeenOp
 from eagerdecomp.rules.rule import Rule
 
-__all__ = ["Kind", "Route", "Routes", "Way", "op_named"]
+__all__ = ["Kind", "Route", "Routes", "Way"]
 
 _FLOATS = ("f32[", "f64[", "f16[", "bf16[", "c64[", "c128[")
 
@@ -56,6 +56,8 @@ class Route:
         kernels: what reaches the backend, with how often.
         missing: the ops at which all its rules end; empty where it closes.
         in_part: the ops on the way that close for some of their calls alone.
+        counted: `kernels` were counted for this very call; else they are a sum over what was recorded of each rule on the way,
+            before a program's passes.
     """
 
     call: str
@@ -64,12 +66,7 @@ class Route:
     kernels: Mapping[str, int]
     missing: tuple[str, ...] = ()
     in_part: tuple[str, ...] = ()
-
-
-def op_named(name: str) -> OpOverload | None:
-    """The overload of a name such as ``"aten.add.Tensor"``."""
-    namespace, _, rest = name.partition(".")
-    return overload(f"{namespace}::{rest}")
+    counted: bool = False
 
 
 class Routes:
@@ -78,13 +75,11 @@ class Routes:
     Args:
         planner: decides which rules there are for an op, and in which order.
         seen: what was seen of each op.
-        footprints: the planner's own footprints, for rules that `seen` does not know as they are now.
     """
 
-    def __init__(self, planner: Planner, seen: Mapping[str, SeenOp], footprints: Footprints) -> None:
+    def __init__(self, planner: Planner, seen: Mapping[str, SeenOp]) -> None:
         self._planner = planner
         self._seen = seen
-        self._footprints = footprints
         self._kinds: dict[str, tuple[Kind, ...]] = {}
         self._under_way: set[str] = set()
         self._counted: dict[str, Counter[str]] = {}
@@ -121,24 +116,10 @@ class Routes:
     def _find_kinds(self, op: str) -> Iterator[Kind]:
         rules = self.rules(op)
         seen = self._seen.get(op)
-        kept = self._footprints.get(op, {})
-        told = seen.calls if seen is not None else ()
-        # A rule that has changed since the calls were heard: the footprints, which are harvested more often, tell without examples.
-        changed = [
-            rule
-            for rule in rules
-            if rule.source in kept and not _same(kept[rule.source], [c.by_source.get(rule.source) for c in told])
-        ]
-        for call in told:
-            ways = (
-                Way(rule, call.by_source[rule.source]) for rule in rules if rule.source in call.by_source and rule not in changed
-            )
-            found = tuple(ways)
-            if found or not changed:
-                yield Kind(call.example, found)
-        for rule in changed:
-            yield from (Kind("", (Way(rule, footprint),)) for footprint in kept[rule.source])
-        if not told and not changed:
+        if seen is not None and seen.calls:
+            for call in seen.calls:
+                yield Kind(call.example, tuple(Way(rule, call.by_rule[rule.key]) for rule in rules if rule.key in call.by_rule))
+        else:
             bound = tuple(Way(rule, ops) for rule in rules if rule.linked and (ops := _bound(rule)))
             # C++ composes what writes `out` of what does the same: its functional twin and a copy tell what that comes to.
             composed = tuple(Way(rule, as_twin) for rule in rules if rule.source == "composite" and (as_twin := _of_twin(rule)))
@@ -159,7 +140,7 @@ class Routes:
     @functools.cached_property
     def _all(self) -> set[str]:
         gradients = (op for seen in self._seen.values() for _, calls in seen.gradient for op in calls or ())
-        return self.graph([*self._seen, *self._footprints, *gradients])
+        return self.graph([*self._seen, *gradients])
 
     def know(self, ops: Iterable[str]) -> None:
         """Take ops in that were never seen; before anything is asked of what closes."""
@@ -322,10 +303,6 @@ def _takes(when: Predicate, example: str) -> bool:
             return bool(when(*args, **kwargs))
         except (RuntimeError, TypeError, ValueError, LookupError, AttributeError, NotImplementedError):
             return False
-
-
-def _same(kept: tuple[Footprint, ...], told: list[Footprint | None]) -> bool:
-    return any(footprint in told for footprint in kept)
 
 
 def _of_twin(rule: Rule) -> Footprint:

@@ -235,7 +235,7 @@ def _ways(planner: Planner, op: OpOverload, tried: Sequence[Way]) -> list[Way]:
     verdicts = {way.rule: way for way in tried}
     found = []
     for rule in planner.decide(op).rules:
-        closed, kernels = costs.of_rule(str(op), rule.source)
+        closed, kernels = costs.of_rule(str(op), rule.key)
         known = ("closes", "not measured", "closes for some calls", "leaves the set")[closed]
         about = f"{known}, {count_text(int(kernels))}" if closed in (0, 2) else known
         found.append(verdicts.get(str(rule)) or Way(str(rule), _kind(rule), f"not tried ({about})" if tried else about))

@@ -172,10 +172,12 @@ class Costs:
         footprints: what each rule calls.
         supported: the op set, by name.
         passes: whether an op outside the set passes as plumbing, at no cost.
-        without: a source whose rules the set has no use for.
+        without: the keys of rules that the set has no use for.
     """
 
-    def __init__(self, footprints: Footprints, supported: frozenset[str], passes: Callable[[str], bool], without: str = "") -> None:
+    def __init__(
+        self, footprints: Footprints, supported: frozenset[str], passes: Callable[[str], bool], without: Set[str] = frozenset()
+    ) -> None:
         self._footprints = footprints
         self._without = without
         self._passes = passes
@@ -190,10 +192,10 @@ class Costs:
             found = self._known[op]
         return found
 
-    def of_rule(self, op: str, source: str) -> tuple[int, float]:
+    def of_rule(self, op: str, key: str) -> tuple[int, float]:
         """Rank a rule, less is better: closed for every call seen (0), unknown (1), closed for some (2) or none (3); then by the
         kernel calls of the call seen most often among the closed ones."""
-        costs = self._of_footprints(op, source)
+        costs = self._of_footprints(op, key)
         if not costs:
             return (1, math.inf)
         closed = [cost for cost in costs if cost < math.inf]
@@ -201,12 +203,12 @@ class Costs:
             return (3, math.inf)
         return (0 if len(closed) == len(costs) else 2, closed[0])
 
-    def leads_nowhere(self, op: str, source: str) -> bool:
+    def leads_nowhere(self, op: str, key: str) -> bool:
         """Return whether `of_rule` ranks the rule last: it was seen, and no call of it closed."""
-        return self.of_rule(op, source)[0] == 3
+        return self.of_rule(op, key)[0] == 3
 
-    def _of_footprints(self, op: str, source: str) -> list[float]:
-        seen = self._footprints.get(op, {}).get(source, ())
+    def _of_footprints(self, op: str, key: str) -> list[float]:
+        seen = self._footprints.get(op, {}).get(key, ())
         return [_sum(footprint, self.of) for footprint in seen]
 
     def _solve(self, asked: str) -> dict[str, float]:
@@ -222,7 +224,7 @@ class Costs:
                 known[op] = self._known.get(op, 0.0)
                 continue
             rules = self._footprints.get(op, {}).items()
-            ways: list[Footprint] = [footprint for source, seen in rules if source != self._without for footprint in seen]
+            ways: list[Footprint] = [footprint for key, seen in rules if key not in self._without for footprint in seen]
             clauses[op] = [ways]
             waiting.extend(called for way in ways for called in way)
         closure = Closure(clauses, (op for op, cost in known.items() if cost < math.inf), known)

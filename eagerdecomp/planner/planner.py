@@ -154,7 +154,7 @@ class Planner:
         first = next(ours, None)
         # `_ranked` puts such a rule first, whatever the others are.
         goes_first = first is not None and first.source not in _LAST and (first.source == "own" or next(ours, None) is None)
-        if first is None or not goes_first or self._costs(self.backend.ops).leads_nowhere(name, first.source):
+        if first is None or not goes_first or self._costs(self.backend.ops).leads_nowhere(name, first.key):
             return self._ranked(op, name)
         if not first.linked and self._is_a_prim(name):
             return self._ranked(op, name)
@@ -172,7 +172,7 @@ class Planner:
         if not self._has_prims:
             return False
         costs = self._costs(self.backend.ops)
-        closed, kernels = costs.of_rule(name, "own")
+        closed, kernels = min(costs.of_rule(name, "own"), costs.of_rule(name, "own-linked"))
         return closed == 0 and math.isfinite(kernels) and costs.of_rule(name, "table") == (0, 1.0)
 
     def _ranked(self, op: OpOverload, name: str) -> tuple[Rule, ...]:
@@ -182,7 +182,7 @@ class Planner:
         costs = self._costs(self.backend.ops)
 
         def rank(rule: Rule) -> tuple[int, int, float]:
-            closed, kernels = costs.of_rule(name, rule.source)
+            closed, kernels = costs.of_rule(name, rule.key)
             if rule.source in _LAST:
                 return (closed, 2 + _LAST.index(rule.source), kernels)
             if rule.source == "table" and self._is_a_prim(name):
@@ -200,7 +200,9 @@ class Planner:
 def shipped_costs(ops: OpSet) -> Costs:
     """What each route costs on an op set, by the shipped footprints."""
     has_prims = any(op.namespace == "prims" for op in ops)
-    return Costs(load_footprints(), frozenset(map(str, ops)), is_plumbing_name, "" if has_prims else "prims")
+    return Costs(
+        load_footprints(), frozenset(map(str, ops)), is_plumbing_name, frozenset() if has_prims else {"prims", "prims-linked"}
+    )
 
 
 def planner_of(backend: Backend, rules: Iterable[Rule] = ()) -> Planner:

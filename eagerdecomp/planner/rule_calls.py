@@ -1,45 +1,81 @@
-"""The calls that each rule was seen to make, harvested once for a torch version and shipped as data.
+"""The calls that each rule makes, recorded once for a torch release and shipped as data.
 
-A rule is a Python or C++ function; what it calls is known only by running it. The tools run every rule on the calls of torch's
-operator database:
+A rule is a Python or C++ function; what it calls is known only by running it. ``tools/record_rules.py`` runs every rule on the
+calls of torch's operator database and writes ``rules.json.gz``: for each op, examples of its calls, what each rule calls for
+them, and what the gradient of the op calls. The planner reads what each rule called, and how often. A plan reads the examples too.
 
-- ``tools/harvest_footprints.py`` writes ``footprints.json``, which the planner reads: per op and rule source, the distinct lists of
-  ops that one call made, most frequent first. A rule without a footprint is not worse, only unknown.
-- ``tools/harvest_calls.py`` writes ``calls.json``, which only a plan reads: the same by kind of call, with an example of each, also
-  in a few other dtypes, and what the gradient of each op calls.
+What was recorded of a rule counts only while the rule's code is what it was (`code_hash`): a changed rule is unknown until it is
+recorded again, which ``python tools/record_rules.py --changed`` does in seconds.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from eagerdecomp._torch.ops import op_named, torch_release
+from eagerdecomp.decomps import our_rules
+from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.shipped_data import shipped_data
+from eagerdecomp.rules.code_hash import code_hash
+from eagerdecomp.rules.rule import Rule
 
-__all__ = ["Footprint", "Footprints", "SeenCall", "SeenOp", "load_calls", "load_footprints"]
+__all__ = ["FILE", "Footprint", "Footprints", "SeenCall", "SeenOp", "changed_rules", "load_calls", "load_footprints"]
+
+#: The name of the file in ``data/torch-<release>``.
+FILE = "rules.json.gz"
 
 #: What one call of a rule called: op -> how often.
 Footprint: TypeAlias = Mapping[str, int]
 
-#: op -> rule source -> the footprints seen, most frequent first.
+#: op -> rule, by its `Rule.key` -> what it called, most frequent first.
 Footprints: TypeAlias = Mapping[str, Mapping[str, tuple[Footprint, ...]]]
 
+_KINDS = 6  # footprints of a rule that the planner goes by
 
-class _ByLine(Mapping[str, Mapping[str, tuple[Footprint, ...]]]):
-    """The footprints of a text that holds one op a line, each line read when its op is asked for: few ever are."""
+
+@dataclass(frozen=True)
+class SeenCall:
+    """One kind of call: an example, and what each rule that takes it called, by the rule's `Rule.key`."""
+
+    example: str
+    by_rule: Mapping[str, Footprint]
+
+
+@dataclass(frozen=True)
+class SeenOp:
+    """What was recorded of one op.
+
+    Attributes:
+        eager: eager calls it for the operator database; others are met within rules.
+        calls: kinds of call, the most frequent first.
+        gradient: an example and what its backward called, for each kind; None where autograd has no gradient for it.
+        footprints: what each rule called in the calls that the planner goes by, most frequent first.
+        changed: our rules that have changed since, of which nothing is known.
+    """
+
+    eager: bool
+    calls: tuple[SeenCall, ...]
+    gradient: tuple[tuple[str, Footprint | None], ...]
+    footprints: Mapping[str, tuple[Footprint, ...]] = field(default_factory=dict)
+    changed: tuple[Rule, ...] = ()
+
+
+class _ByLine(Mapping[str, SeenOp]):
+    """The ops of a text that holds one a line. A line is read when its op is asked for: few ever are."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = {line[1 : line.index('"', 1)]: line for line in lines}
-        self._read: dict[str, Mapping[str, tuple[Footprint, ...]]] = {}
+        self._read: dict[str, SeenOp] = {}
 
-    def __getitem__(self, op: str) -> Mapping[str, tuple[Footprint, ...]]:
+    def __getitem__(self, op: str) -> SeenOp:
         found = self._read.get(op)
         if found is None:
-            (rules,) = json.loads(f"{{{self._lines[op].removesuffix(',')}}}").values()
-            found = self._read[op] = {source: tuple(seen) for source, seen in rules.items()}
+            found = self._read[op] = _current(op, self.entry(op))
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -48,48 +84,75 @@ class _ByLine(Mapping[str, Mapping[str, tuple[Footprint, ...]]]):
     def __len__(self) -> int:
         return len(self._lines)
 
-
-@functools.cache
-def load_footprints() -> Footprints:
-    """The shipped footprints; none where they were harvested from another torch release, since its rules call other ops."""
-    text = shipped_data("footprints.json")
-    return {} if text is None else _ByLine(text.splitlines()[1:-1])
+    def entry(self, op: str) -> Mapping[str, Any]:
+        """What the line of an op holds, rules that have changed since included."""
+        (entry,) = json.loads(f"{{{self._lines[op].removesuffix(',')}}}").values()
+        return entry  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True)
-class SeenCall:
-    """One kind of call: an example, and what each rule that took it called."""
+class _Footprints(Mapping[str, Mapping[str, tuple[Footprint, ...]]]):
+    def __init__(self, ops: Mapping[str, SeenOp]) -> None:
+        self._ops = ops
 
-    example: str
-    by_source: Mapping[str, Footprint]
+    def __getitem__(self, op: str) -> Mapping[str, tuple[Footprint, ...]]:
+        return self._ops[op].footprints
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ops)
 
-@dataclass(frozen=True)
-class SeenOp:
-    """What was seen of one op.
-
-    Attributes:
-        eager: eager calls it for the operator database; others are met within rules.
-        calls: kinds of call, the most frequent first.
-        gradient: an example and what its backward called, for each kind; None where autograd has no gradient for it.
-    """
-
-    eager: bool
-    calls: tuple[SeenCall, ...]
-    gradient: tuple[tuple[str, Footprint | None], ...]
+    def __len__(self) -> int:
+        return len(self._ops)
 
 
 @functools.cache
 def load_calls() -> Mapping[str, SeenOp]:
-    """Return what was seen of each op, by name; nothing where it was harvested from another torch release."""
-    text = shipped_data("calls.json")
-    return {} if text is None else {op: _seen(entry) for op, entry in json.loads(text)["ops"].items()}
+    """Return what was recorded of each op, by name; nothing, with a warning, where nothing was recorded on the torch that runs."""
+    text = shipped_data(FILE)
+    if text is None:
+        warn_caller(
+            f"eagerdecomp has no recorded calls of its rules for torch {torch_release()}: routes are chosen by trust instead of by "
+            "cost, and `eagerdecomp plan` reports ops as unknown; `python tools/record_rules.py` in a checkout records them"
+        )
+        return {}
+    return _ByLine(text.splitlines()[1:-1])
 
 
-def _seen(entry: Mapping[str, Any]) -> SeenOp:
-    footprints = entry["footprints"]
-    calls = tuple(
-        SeenCall(example, {source: footprints[number] for source, number in by_source.items()})
-        for example, by_source in entry["calls"]
-    )
-    return SeenOp(entry["eager"], calls, tuple((example, footprint) for example, footprint in entry["gradient"]))
+def load_footprints() -> Footprints:
+    """Return what each rule of each op called."""
+    return _Footprints(load_calls())
+
+
+def changed_rules(op: str, hashes: Mapping[str, str]) -> tuple[set[str], tuple[Rule, ...]]:
+    """Return our rules of an op whose code is not what it was when they were recorded, or that never were.
+
+    Args:
+        op: the op's name.
+        hashes: the hash of each rule of ours when it was recorded, by its `Rule.key`.
+
+    Returns:
+        The keys of recorded rules that changed or are gone, and the rules as they are now.
+    """
+    found = op_named(op)
+    rules = () if found is None else tuple(our_rules(found))
+    changed = tuple(rule for rule in rules if hashes.get(rule.key) != code_hash(rule))
+    return hashes.keys() - {rule.key for rule in rules if rule not in changed}, changed
+
+
+def _current(op: str, entry: Mapping[str, Any]) -> SeenOp:
+    """What the line of an op holds of its rules as they are now."""
+    stale, changed = changed_rules(op, entry["hashes"])
+    called = entry["footprints"]
+    calls = []
+    weights: dict[str, Counter[int]] = {}
+    for example, by_rule, weight in entry["calls"]:
+        current = {key: number for key, number in by_rule.items() if key not in stale}
+        calls.append(SeenCall(example, {key: called[number] for key, number in current.items()}))
+        for key, number in current.items():
+            if weight:
+                weights.setdefault(key, Counter())[number] += weight
+    footprints = {}
+    for key, found in weights.items():
+        order = sorted(found, key=lambda number: (-found[number], sorted(called[number].items())))
+        footprints[key] = tuple(called[number] for number in order[:_KINDS])
+    gradient = tuple((example, footprint) for example, footprint in entry["gradient"])
+    return SeenOp(entry["eager"], tuple(calls), gradient, footprints, changed)

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from eagerdecomp._torch.ops import OpNamespace, OpOverload, OpOverloadPacket
 from eagerdecomp.errors import RuleError
 
-__all__ = ["Call", "Linkable", "link", "link_on_call", "may_decline", "mentions_ops"]
+__all__ = ["Call", "Linkable", "is_filled", "link", "link_on_call", "may_decline", "mentions_ops"]
 
 #: Returns what runs an op: the kernel or handler when a rule is linked, the op itself when its calls are recorded.
 Call: TypeAlias = Callable[[OpOverload], Callable[..., Any]]
@@ -89,7 +89,7 @@ def _functions(value: Any, seen: set[int]) -> Iterator[FunctionType]:
     seen.add(id(value))
     yield value
     held = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-    held += [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
+    held += [cell.cell_contents for cell in value.__closure__ or () if is_filled(cell)]
     held += [value.__globals__[chain[0]] for chain in _chains(value.__code__) if len(chain) == 1 and chain[0] in value.__globals__]
     for one in held:
         yield from _functions(one, seen)
@@ -156,7 +156,7 @@ class _Linker:
         for name, tree in names.items():
             named[name] = self._named(fn.__globals__[name], tree, name)
         for mine, theirs in zip(cells, fn.__closure__ or (), strict=True):
-            if _is_filled(theirs):
+            if is_filled(theirs):
                 mine.cell_contents = self.value(theirs.cell_contents)
         made.__defaults__ = None if fn.__defaults__ is None else tuple(map(self.value, fn.__defaults__))
         made.__kwdefaults__ = {k: self.value(v) for k, v in fn.__kwdefaults__.items()} if fn.__kwdefaults__ else {}
@@ -283,7 +283,7 @@ def _function_concerns(fn: FunctionType, under_way: set[int]) -> bool:
 
 def _reads_overloads(fn: FunctionType, under_way: set[int]) -> bool:
     held = [*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()]
-    held += [cell.cell_contents for cell in fn.__closure__ or () if _is_filled(cell)]
+    held += [cell.cell_contents for cell in fn.__closure__ or () if is_filled(cell)]
     if any(_concerns(one, under_way) for one in held):
         return True
     named = fn.__globals__
@@ -317,7 +317,7 @@ def _class_concerns(value: type, under_way: set[int]) -> bool:
     return any(_concerns(one, under_way) for one in vars(value).values() if isinstance(one, FunctionType))
 
 
-def _is_filled(cell: CellType) -> bool:
+def is_filled(cell: CellType) -> bool:
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:

@@ -92,6 +92,11 @@ class Rule:
     compute: Compute | None = None
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
 
+    @property
+    def key(self) -> str:
+        """What tells the rule from the op's others: an op has one linked and one recorded rule of each source."""
+        return f"{self.source}-linked" if self.linked else self.source
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the rule to the op's arguments, each op it uses called through the dispatcher."""
         return self.apply(args, kwargs)

@@ -84,7 +84,7 @@ def test_the_gradient_is_told_apart_from_the_op() -> None:
 
 def test_an_op_whose_route_depends_on_the_call_says_on_which() -> None:
     ops = ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default", "aten._to_copy.default"]
-    seen = {call.example: set(call.by_source) for call in load_calls()["aten.gelu.default"].calls}
+    seen = {call.example: set(call.by_rule) for call in load_calls()["aten.gelu.default"].calls}
     assert {"f32[10, 10]", "f32[10, 10], approximate='tanh'"} <= set(seen)
     one = ed.plan(ops | ["aten.add.Tensor", "aten.erf.default"], ops=["aten.gelu.default"])["aten.gelu.default"]
     assert one.status == "partly"

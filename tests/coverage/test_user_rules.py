@@ -90,7 +90,7 @@ def test_no_kernel_runs_while_a_rule_is_tried() -> None:
     assert not ran.ops
     assert not notes
     assert torch.Tensor not in seen
-    assert all(call.by_source["user"] == {"aten.mul.Tensor": 1} for call in found["aten.silu.default"].calls)
+    assert all(call.by_rule["user"] == {"aten.mul.Tensor": 1} for call in found["aten.silu.default"].calls)
     assert len(seen) == len(found["aten.silu.default"].calls)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 from on_core import on_core
 
-from eagerdecomp.ops.shipped_data import shipped_data
+from eagerdecomp.planner.rule_calls import load_calls
 
 ROOT = Path(__file__).parents[2]
 
@@ -112,14 +112,14 @@ def test_no_op_is_left_out() -> None:
 
 
 def test_each_rule_that_was_heard_to_read_data_is_named_with_the_reason() -> None:
-    def reads(calls: dict[str, int]) -> bool:
+    def reads(calls: Mapping[str, int]) -> bool:
         return not {"aten._local_scalar_dense.default", "aten.nonzero.default", "aten.masked_select.default"}.isdisjoint(calls)
 
-    data = {name: json.loads(shipped_data(f"{name}.json") or "") for name in ("footprints", "calls")}
-    heard = {op for op, rules in data["footprints"]["rules"].items() if any(map(reads, rules.get("own", ())))}
-    for op, entry in data["calls"]["ops"].items():
-        own = [entry["footprints"][by["own"]] for _, by in entry["calls"] if "own" in by]
-        heard |= {op} if any(map(reads, own)) else set()
+    heard = {
+        op
+        for op, seen in load_calls().items()
+        if any(reads(called) for call in seen.calls for key, called in call.by_rule.items() if key.startswith("own"))
+    }
     named = set(TOOL.READERS).union(*(names for names, _, _ in TOOL.ELSEWHERE))
     assert {op.split(".")[1] for op in heard} <= named
     assert all(hasattr(torch.ops.aten, name) for name in named)

@@ -11,7 +11,7 @@ from on_core import check
 from torch import Tensor
 
 import eagerdecomp as ed
-from eagerdecomp.coverage.routes import op_named
+from eagerdecomp._torch.ops import op_named
 from eagerdecomp.eager.scalars import HELD, held_number
 from eagerdecomp.ops.schema import facts_of
 

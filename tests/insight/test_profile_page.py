@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from browser import NARROW, needs_browser, outside_resources, visit
-from test_profile_summary import GELU, MUL, RECORD, gap
+from profile_records import GELU, MUL, RECORD, gap
 
 from eagerdecomp.cli.main import main
 from eagerdecomp.host.source_lines import Line

@@ -4,54 +4,11 @@ from __future__ import annotations
 
 import json
 
-from eagerdecomp.host.source_lines import Line
+from profile_records import CAT, ERF, GELU, LINES, MUL, RECORD, gap
+
 from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.rows import Bucket, Flow, Head, Miss, Site, Unsupported
+from eagerdecomp.insight.profile.rows import Head
 from eagerdecomp.insight.profile.summary import Digest, file_name
-
-GELU, MUL, ERF, CAT = "aten.gelu.default", "aten.mul.Tensor", "aten.erf.default", "aten.cat.default"
-
-LINES = (
-    Line("/home/me/train.py", 7, "step", "y = gelu(x)"),
-    Line("/home/me/train.py", 7, "step", "y = gelu(x)", "GeluBackward0"),
-    Line("/home/me/train.py", 9, "step", "loss.backward()"),
-    Line("", 0, "", "", "AccumulateGrad"),
-    Line("", 0, "", "", "SumBackward0"),
-)
-
-SITES = (
-    Site(GELU, 0, 4, 0.4, 0.3, 20, hits=3, misses=1),
-    Site("aten.gelu_backward.default", 1, 2, 0.6, 0.2, 8, hits=2),
-    Site(MUL, 1, 3, 0.1, 0.1, 3, direct=3),
-    Site(MUL, 2, 1, 0.05, 0.05, 1, direct=1),
-    Site(MUL, 3, 1, 0.01, 0.01, 1, direct=1),
-    Site(MUL, 4, 1, 0.02, 0.01, 1, direct=1),
-    Site("aten.linalg_eig.default", 2, 1, 0.03, 0.02, 1, fell_back=1),
-    Site("profiler._record_function_enter_new.default", 2, 5, 0.001, 0.001, 5, direct=5),
-)
-
-FLOWS = (
-    Flow(GELU, MUL, 12, 0.2),
-    Flow(GELU, ERF, 4, 0.1),
-    Flow(MUL, MUL, 6, 0.17),
-    Flow("aten.gelu_backward.default", MUL, 8, 0.2),
-    Flow("aten.linalg_eig.default", "aten.linalg_eig.default", 1, 0.02, supported=False),
-    Flow("profiler._record_function_enter_new.default", "profiler._record_function_enter_new.default", 5, 0.001, supported=False),
-)
-
-RECORD = Record(
-    Head("/home/me/train.py", op_set="OpSet(mine: 9 ops)", torch="2.13.0", seconds=2.0),
-    LINES,
-    SITES,
-    FLOWS,
-    buckets=(Bucket(0.0, 1, 10, hits=3, misses=1), Bucket(0.5, 2, 8, hits=2)),
-    bucket_seconds=0.5,
-    misses=(Miss(GELU, 0, 0.01, 0.3, "aten.gelu.default(f32[2])", "the first call of this op"),),
-)
-
-
-def gap(op: str, calls: int, *openers: tuple[str, ...]) -> Unsupported:
-    return Unsupported(op, 0, calls, True, f"{op}(f32[2])", "no route", (op,), openers[0] if openers else (), openers)
 
 
 def test_calls_of_an_op_add_up_over_its_lines() -> None:

@@ -170,11 +170,15 @@ def test_shipped_examples_are_what_the_writer_writes() -> None:
             with contextlib.suppress(CallTextError):
                 read.append((example, parse_call(example, torch_empty)))
     assert len(read) > 4000
-    assert [call_text(*call, width=100) for _, call in read] == [example for example, _ in read]
+    assert [call_text(*call, tensor=tensor_as_recorded) for _, call in read] == [example for example, _ in read]
 
 
 def torch_empty(sizes: tuple[int, ...], strides: tuple[int, ...] | None, dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty(sizes, dtype=dtype)
+    return torch.empty(sizes, dtype=dtype) if strides is None else torch.empty_strided(sizes, strides, dtype=dtype)
+
+
+def tensor_as_recorded(tensor: torch.Tensor) -> str:
+    return tensor_text(tensor, strides=not tensor.is_contiguous())
 
 
 def test_a_call_is_written_in_short() -> None:

@@ -81,7 +81,7 @@ def test_costs_do_not_depend_on_what_was_asked_before(graph: Footprints, support
 @given(graph=graphs, supported=st.sets(ops))
 def test_a_rule_leads_nowhere_where_it_ranks_last(graph: Footprints, supported: set[str]) -> None:
     solved = costs(graph, *supported)
-    pairs = [(op, source) for op in OPS for source in ("core", "table", "unknown")]
+    pairs = [(op, key) for op in OPS for key in ("core", "table", "unknown")]
     assert [solved.leads_nowhere(*pair) for pair in pairs] == [solved.of_rule(*pair)[0] == 3 for pair in pairs]
 
 

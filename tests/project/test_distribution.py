@@ -137,7 +137,7 @@ def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: Path, tree: P
     files = {name for name in written if (tree / name).is_file() and "__pycache__" not in name}
     own = {name for name in held if ".dist-info/" not in name}
     assert own == files
-    assert {"eagerdecomp/py.typed", "eagerdecomp/data/torch-2.13/calls.json", "eagerdecomp/cli/templates/backend.py.txt"} <= own
+    assert {"eagerdecomp/py.typed", "eagerdecomp/data/torch-2.13/rules.json.gz", "eagerdecomp/cli/templates/backend.py.txt"} <= own
     assert "eagerdecomp/host/templates/base.html.jinja" in own
     about = {name.partition(".dist-info/")[2] for name in held} - {""}
     assert about == {"METADATA", "WHEEL", "entry_points.txt", "top_level.txt", "licenses/LICENSE"}

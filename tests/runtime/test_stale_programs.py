@@ -22,7 +22,7 @@ from conformance import fuzz
 from conformance.fuzz_judging import Seen
 from conformance.fuzz_running import checked
 from conformance.judge import differences, excused, observe
-from eagerdecomp.coverage.routes import op_named
+from eagerdecomp._torch.ops import op_named
 from eagerdecomp.runtime.cache import OpPrograms
 
 aten = torch.ops.aten

@@ -153,13 +153,14 @@ def _lstm_layer(
     batch_first: bool,
     train: bool,
 ) -> Any:
-    """``[T, B, I]`` and states ``[B, H]`` -> output ``[T, B, H]``, last states, and a workspace that our backward does not read."""
+    """``[T, B, I]`` and states ``[B, H]`` or ``[1, B, H]`` -> output ``[T, B, H]``, last states, and a workspace that our backward
+    does not read."""
     if mode != _LSTM or batch_sizes:
         raise NoRoute(aten.mkldnn_rnn_layer.default)
     steps, batch = input.shape[0], input.shape[1]
     from_input = aten.split_with_sizes.default(_projected(_flattened(input), w_ih, b_ih, b_hh, has_biases), [batch] * steps)
     recurrent, widths = aten.permute.default(w_hh, [1, 0]), [hidden_size] * 4
-    hidden, cell = hx, cx
+    hidden, cell = _of_rank(hx, 2), _of_rank(cx, 2)
     outputs: list[Tensor] = [hx] * steps
     for time in _times(steps, reverse):
         gates = aten.addmm.default(from_input[time], hidden, recurrent)
@@ -169,7 +170,15 @@ def _lstm_layer(
         cell = aten.add.Tensor(aten.mul.Tensor(gate_f, cell), aten.mul.Tensor(gate_i, candidate))
         hidden = outputs[time] = aten.mul.Tensor(gate_o, aten.tanh.default(cell))
     workspace = aten.empty.memory_format([0], dtype=torch.uint8, device=input.device)
-    return aten.view.default(aten.cat.default(outputs), [steps, batch, hidden_size]), hidden, cell, workspace
+    output = aten.view.default(aten.cat.default(outputs), [steps, batch, hidden_size])
+    return output, _of_rank(hidden, hx.dim()), _of_rank(cell, cx.dim()), workspace
+
+
+def _of_rank(state: Tensor, rank: int) -> Any:
+    """A state as ``[B, H]`` or ``[1, B, H]``."""
+    if state.dim() == rank:
+        return state
+    return aten.squeeze.dims(state, [0]) if rank == 2 else aten.unsqueeze.default(state, 0)
 
 
 def _cells(first: Tensor, kept: Sequence[Tensor], fresh: Sequence[Tensor], times: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ probabilities, that they be in [0, 1], is not asked here: it would read them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -114,16 +114,39 @@ def _smooth_l1(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float
 
 @rule(aten.mse_loss_backward.default)
 def _mse_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Any:
+    if _whole((grad_output, self, target)):
+        share = int(2.0 * _share(reduction, self))  # eager's kernel casts it to the operands' type
+        return aten.mul.Tensor(aten.mul.Scalar(aten.sub.Tensor(self, target), share), grad_output)
     grad = aten.mul.Tensor(
         aten.mul.Scalar(_subtractor("mse_backward_cpu_out", self, target), 2.0 * _share(reduction, self)), grad_output
     )
     return grad if grad.is_contiguous() else aten.clone.default(grad, memory_format=torch.contiguous_format)
 
 
+def _whole(tensors: Sequence[Tensor]) -> bool:
+    """Whether tensors are integers of one dtype, for which these kernels work too."""
+    dtype = tensors[0].dtype
+    floats = dtype.is_floating_point or dtype.is_complex or dtype is torch.bool
+    return not floats and all(tensor.dtype is dtype for tensor in tensors)
+
+
+def _of_whole_numbers(grad_output: Tensor, self: Tensor, target: Tensor, share: int, bend: float) -> Any:
+    """The gradient of smooth L1 in integers, as C computes it: no difference wraps, and the quotient is rounded towards zero."""
+    grad, left, right = (aten._to_copy.default(given, dtype=torch.int64) for given in (grad_output, self, target))
+    wide, line = aten.sub.Tensor(left, right), aten.mul.Scalar(grad, share)
+    product = aten._to_copy.default(aten.mul.Tensor(wide, line), dtype=torch.float64)
+    within = aten._to_copy.default(aten.div.Scalar(product, bend or 1), dtype=torch.int64)
+    slope = aten.where.self(aten.ge.Scalar(wide, bend), line, within)
+    slope = aten.where.self(aten.le.Scalar(wide, -bend), aten.neg.default(line), slope)
+    return aten._to_copy.default(slope, dtype=self.dtype)
+
+
 def _bent_backward(kernel: str, *, slope_is_bend: bool) -> Callable[..., Any]:
     """The gradient is the difference within the bend, and the bend beyond: for smooth L1 as a share of the bend."""
 
     def backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, bend: float) -> Any:
+        if not slope_is_bend and _whole((grad_output, self, target)):
+            return _of_whole_numbers(grad_output, self, target, int(_share(reduction, self)), bend)
         share, difference = _share(reduction, self), _subtractor(kernel, self, target)
         if (bend > 0 and slope_is_bend) or bend >= _BARELY:
             most = cast_number(bend, difference.dtype)

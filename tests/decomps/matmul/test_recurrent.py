@@ -218,3 +218,14 @@ def test_a_step_of_an_lstm_takes_few_kernels_and_no_program() -> None:
         forward(23).sum().backward()
     rnn = ("aten.mkldnn_rnn_layer.default", "aten.mkldnn_rnn_layer_backward.default")
     assert all(mode.stats()[op].misses == 0 for op in rnn)
+
+
+def test_a_fused_layer_takes_states_of_three_dimensions() -> None:
+    draws = torch.Generator().manual_seed(0)
+    sizes = [(4, 3, 8), (24, 8), (24, 6), (24,), (24,), (1, 3, 6), (1, 3, 6)]
+    tensors = [torch.rand(size, generator=draws) for size in sizes]
+    args = (*tensors, False, [], 2, 6, 1, True, False, False, False)
+    with torch.inference_mode():
+        want = torch.ops.aten.mkldnn_rnn_layer.default(*args)[:3]
+        found = on_core(lambda: torch.ops.aten.mkldnn_rnn_layer.default(*args))[:3]
+    torch.testing.assert_close(found, want)

@@ -422,3 +422,22 @@ def test_other_numbers_for_the_reduction(name: str, reduction: int) -> None:
     x, y = torch.rand(3), torch.rand(3)
     options = {"binary_cross_entropy": [None], "binary_cross_entropy_with_logits": [None, None]}.get(name, [])
     check(lambda: getattr(torch.ops.aten, name).default(x, y, *options, reduction))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_gradients_of_integers_are_those_of_eagers_kernels(dtype: torch.dtype, reduction: int) -> None:
+    """Whose differences do not wrap, and whose quotients are rounded towards zero."""
+    draws = torch.Generator().manual_seed(reduction)
+    for size in (1, 3, 6):
+        grad, given, target = (torch.randint(0, 20, (size,), generator=draws).to(dtype) for _ in range(3))
+        for bend in (0.0, 1.0, 2.0, 3.5):
+            want = aten.smooth_l1_loss_backward.default(grad, given, target, reduction, bend)
+            args = (grad, given, target, reduction, bend)
+            found = on_core(lambda: aten.smooth_l1_loss_backward.default(*args))  # noqa: B023 - called at once
+            assert found.dtype is dtype
+            assert torch.equal(found, want)
+        want = aten.mse_loss_backward.default(grad, given, target, reduction)
+        found = on_core(lambda: aten.mse_loss_backward.default(grad, given, target, reduction))  # noqa: B023
+        assert found.dtype is dtype
+        assert torch.equal(found, want)

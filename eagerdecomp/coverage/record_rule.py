@@ -1,0 +1,73 @@
+"""What a rule calls for one call, found by running it once while every op that it calls is noted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from eagerdecomp._torch.fake import handling_fakes
+from eagerdecomp._torch.modes import DispatchMode, no_current_modes, without_torch_function
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.tensors import FakeTensorMode, lazy_bits_visible
+from eagerdecomp.ops.call_text import parse_call
+from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.rules.rule import NoRoute, Rule
+
+__all__ = ["NOT_TRIED", "calls_of", "uninitialised"]
+
+#: What a rule may raise of arguments that stand for others: what its checks raise, and what fake tensors say where data decides.
+NOT_TRIED = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, NotImplementedError, AttributeError)
+
+
+class _Noted(DispatchMode):
+    """Notes what is called, but for plumbing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if not is_plumbing_name(str(func)):
+            self.calls[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def calls_of(rule: Rule, example: str, *, fake: bool) -> Counter[str] | None:
+    """Return what a rule calls for a call, and how often; None where it leaves the call to the next rule.
+
+    Args:
+        rule: the rule.
+        example: the call's arguments, as text (`parse_call`).
+        fake: run it on fake tensors, so that no kernel runs; else on real ones of fixed values, where a rule may read data.
+
+    Raises:
+        CallTextError: where the text cannot be read.
+        Exception: what the rule raises.
+    """
+    noted = _Noted()
+    with handling_fakes(FakeTensorMode()) if fake else _handling_tensors():
+        args, kwargs = parse_call(example, uninitialised if fake else None)
+        with torch.no_grad(), noted:
+            try:
+                result = rule(*args, **kwargs)
+            except NoRoute:
+                return None
+    return None if result is NotImplemented else noted.calls
+
+
+@contextmanager
+def _handling_tensors() -> Iterator[None]:
+    with no_current_modes(), without_torch_function(), lazy_bits_visible(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def uninitialised(sizes: tuple[int, ...], strides: tuple[int, ...] | None, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor for `parse_call` of these sizes and strides; row-major where there are none."""
+    return torch.empty(sizes, dtype=dtype) if strides is None else torch.empty_strided(sizes, strides, dtype=dtype)
