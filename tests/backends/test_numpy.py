@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from calls_of_kernels import HELD_DTYPES
 from compare import outcome
+from sampled import part_of
 from torch import Tensor, nn
-from weekly import this_weeks
 
 import eagerdecomp as ed
 from eagerdecomp.backends.numpy import BACKEND, FAMILIES, PLUMBING
@@ -45,7 +45,7 @@ SILENT = {
     "aten.lift_fresh.default",
 }
 
-#: One part in so many of the OpInfos runs each time; the week chooses which.
+#: One part in so many of the OpInfos runs each time.
 PARTS = 96
 
 # -- and what is made of them -------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def wrong(infos: Sequence[Any]) -> tuple[list[str], int]:
 
 
 def test_a_rotating_part_of_the_op_database_is_right_on_it() -> None:
-    found, right = wrong(this_weeks(opinfos(), PARTS))
+    found, right = wrong(part_of(opinfos(), PARTS))
     assert found == []
     assert right > 0
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 from calls_of_kernels import CALLS, HELD_DTYPES, ONE, TWO, WITH_NUMBER
 from compare import outcome
+from sampled import part_of
 from torch import Tensor
 from torch.utils._pytree import tree_flatten
-from weekly import this_weeks
 
 import eagerdecomp as ed
 from eagerdecomp._torch.modes import DispatchMode
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 aten = torch.ops.aten
 
-#: One part in so many of the OpInfos runs each time; the week chooses which.
+#: One part in so many of the OpInfos runs each time.
 PARTS = 96
 
 #: So many calls of a kernel are held for an OpInfo in one dtype and layout.
@@ -180,7 +180,7 @@ FORWARD = [
 
 
 def test_a_rotating_part_of_the_kernels_calls_is_eager_s() -> None:
-    seen = held(this_weeks(opinfos(), PARTS), FORWARD)
+    seen = held(part_of(opinfos(), PARTS), FORWARD)
     assert seen.calls.total() > 50
     assert seen.faults == {}
 
@@ -196,7 +196,7 @@ def _but_samples(selection: Selection) -> dict[str, Any]:
     return {"dtype": selection.dtype, "layout": selection.layout, "grad": selection.grad}
 
 
-#: One part in so many of the kernels is tried by the conformance suite each time; the week chooses which.
+#: One part in so many of the kernels is tried by the conformance suite each time.
 SUITE_PARTS = 12
 
 
@@ -211,7 +211,7 @@ def wrong_by_the_suite(kernels: Sequence[Any], seed: int) -> dict[str, list[str]
 
 
 def test_the_suite_finds_nothing_wrong_in_a_rotating_part_of_the_kernels() -> None:
-    assert wrong_by_the_suite(this_weeks(sorted(BACKEND.kernels, key=str), SUITE_PARTS), 0) == {}
+    assert wrong_by_the_suite(part_of(sorted(BACKEND.kernels, key=str), SUITE_PARTS), 0) == {}
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 import torch
 from compare import assert_same, outcome
 from on_core import on_core
-from weekly import this_weeks
+from sampled import part_of
 
 from conformance.cases import opinfos
 from conformance.error_inputs import Refusal, refusals, table
@@ -15,7 +15,7 @@ from eagerdecomp import core_aten
 
 def test_torchs_own_error_inputs_are_refused_as_eager_refuses_them() -> None:
     infos = [info for info in opinfos() if info.error_inputs_func is not None]
-    found = list(refusals(this_weeks(infos, 8), core_aten()))
+    found = list(refusals(part_of(infos, 8), core_aten()))
     assert found
     assert all(one.status == "pass" for one in found), table(found)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from sampled import part_of
 from torch import Tensor
-from weekly import this_weeks
 
 import eagerdecomp as ed
 from eagerdecomp.eager.compare import Difference
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 CORE = ed.core_aten()
 PLAIN = Cell("plain", "float32", "contiguous", "value")
 
-#: One cell in so many runs each time; the week chooses which.
+#: One cell in so many runs each time.
 PARTS = 3000
 
 
@@ -48,7 +48,7 @@ def test_a_rotating_part_of_the_cells_is_eagers_or_refused_as_listed() -> None:
     manifest = Manifest.read()
     every = [(job, cell) for job, mine in planned().items() for cell in mine]
     held = Held()
-    for job, cell in this_weeks(every, PARTS):
+    for job, cell in part_of(every, PARTS):
         held.add(job, judged(job, [cell], manifest.samples))
     faults = matrix.faults(held, manifest)
     assert not faults, told(held, faults)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from sampled import part_of
 from torch import Tensor, nn
-from weekly import this_weeks
 
 import eagerdecomp as ed
 from eagerdecomp.frontends import installation
@@ -35,7 +35,7 @@ WITHOUT_EXPONENTIALS = CORE - ["aten.sigmoid", "aten.tanh", "aten.exp"]
 ALL = entries()
 PLAIN = [entry for entry in ALL if not entry.needs]
 
-#: One part in so many of the entries in plain torch runs each time; the week chooses which.
+#: One part in so many of the entries in plain torch runs each time.
 PARTS = 5
 
 #: Models that are compiled, a part of them each time.
@@ -52,12 +52,12 @@ def faults(results: list[Result]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("entry", this_weeks(PLAIN, PARTS), ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", part_of(PLAIN, PARTS), ids=lambda entry: entry.name)
 def test_a_rotating_part_of_the_plain_models_is_right_or_refused(entry: Entry) -> None:
     assert not faults(judge_entry(entry, CORE))
 
 
-@pytest.mark.parametrize("entry", this_weeks([one for one in ALL if one.name in COMPILED], PARTS), ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", part_of([one for one in ALL if one.name in COMPILED], PARTS), ids=lambda entry: entry.name)
 def test_a_rotating_part_of_some_models_is_right_compiled(entry: Entry) -> None:
     if missing := missing_extras(entry):
         pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[models]'")

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from sampled import part_of
 from torch import Tensor
-from weekly import this_weeks
 
 import eagerdecomp as ed
 
@@ -37,7 +37,7 @@ aten = torch.ops.aten
 
 CORE = ed.core_aten()
 
-#: One part in so many of the OpInfos runs each time; the week chooses which, so that all have been seen after some months.
+#: One part in so many of the OpInfos runs each time.
 PARTS = 12
 
 SELECTIONS = {
@@ -64,7 +64,7 @@ def faults(rows: list[Row]) -> list[str]:
 
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_a_rotating_part_of_the_opinfos_is_right_or_refused(name: str) -> None:
-    rows = [judge_opinfo(info, CORE, SELECTIONS[name]) for info in this_weeks(opinfos(), PARTS)]
+    rows = [judge_opinfo(info, CORE, SELECTIONS[name]) for info in part_of(opinfos(), PARTS)]
     assert not faults(rows)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from weekly import this_weeks
+from sampled import part_of
 
 from conformance.cases import full_name, opinfos
 from conformance.judge import Observed
@@ -35,7 +35,7 @@ def test_a_fixed_sample_of_calls_fails_nowhere() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.* runs natively")
 def test_this_weeks_part_of_all_calls_fails_nowhere() -> None:
-    found = list(failures(this_weeks(opinfos(), 40), tuple(SETS)))
+    found = list(failures(part_of(opinfos(), 40), tuple(SETS)))
     assert found == [], "\n".join(map(str, found))
 
 

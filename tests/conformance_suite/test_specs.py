@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from broken import told
-from weekly import this_weeks
+from sampled import part_of
 
 import eagerdecomp as ed
 from eagerdecomp.backends.reference import BACKEND
@@ -17,7 +17,7 @@ from eagerdecomp.ops.call_text import call_text, value_text
 from eagerdecomp.ops.opset import resolve_ops
 from eagerdecomp.ops.schema import arguments_of, facts_of
 
-#: One part in so many of the kernels is tried thoroughly each time; the week chooses which.
+#: One part in so many of the kernels is tried thoroughly each time.
 PARTS = 8
 DRAWS = 300
 
@@ -69,8 +69,8 @@ def test_torchs_own_kernel_is_right_in_a_few_calls(name: str) -> None:
 
 
 def test_torchs_own_kernels_are_right() -> None:
-    """A part of them each week."""
-    names = this_weeks(NAMES, PARTS)
+    """A part of them each time."""
+    names = part_of(NAMES, PARTS)
     report = run_conformance(BACKEND, ops=names, profile="quick")
     assert [(str(one.op), one.property, one.message, one.example) for one in report.failures] == []
     assert {verdict.state for verdict in report.results} == {"right"}

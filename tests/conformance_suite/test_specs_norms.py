@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from broken import native, tried, values_only
+from sampled import sampled
 from torch import Tensor
-from weekly import weekly
 
 aten = torch.ops.aten
 
@@ -250,7 +250,7 @@ def test_kernels_that_broadcast_what_eager_refuses_are_caught(op: str, kernel: C
     assert found.fault.kind == "errors"
 
 
-@pytest.mark.parametrize("what", weekly(RIGHT))
+@pytest.mark.parametrize("what", sampled(RIGHT))
 def test_kernels_that_are_right_in_another_way_pass(what: str) -> None:
     op, kernel = RIGHT[what]
     name = f"aten.{op}"

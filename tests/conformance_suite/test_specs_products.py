@@ -11,8 +11,8 @@ import torch
 from broken import tried, values_only
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from sampled import sampled
 from torch import Tensor
-from weekly import weekly
 
 from eagerdecomp.conformance.specs.products import _only_padding
 
@@ -183,7 +183,7 @@ BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.parametrize("what", weekly(RIGHT))
+@pytest.mark.parametrize("what", sampled(RIGHT))
 def test_kernels_that_are_right_in_another_way_pass(what: str) -> None:
     op, kernel = RIGHT[what]
     name = f"aten.{op}.default"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from broken import told
+from sampled import sampled
 from torch import Tensor
-from weekly import weekly
 
 aten = torch.ops.aten
 
@@ -173,6 +173,6 @@ RIGHT: list[tuple[str, Callable[..., Any]]] = [
 
 
 @pytest.mark.filterwarnings("ignore:var")
-@pytest.mark.parametrize(("op", "run"), weekly(RIGHT, ids=lambda case: f"{case[0]} {case[1].__name__}"))
+@pytest.mark.parametrize(("op", "run"), sampled(RIGHT, ids=lambda case: f"{case[0]} {case[1].__name__}"))
 def test_what_is_made_in_another_right_way_is_not_flagged(op: str, run: Callable[..., Any]) -> None:
     assert not told(f"aten.{op}", run, seed=1)

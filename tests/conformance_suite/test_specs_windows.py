@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from broken import native, tried, values_only
+from sampled import sampled
 from torch import Tensor
-from weekly import weekly
 
 aten = torch.ops.aten
 
@@ -188,7 +188,7 @@ BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.parametrize("what", weekly(RIGHT))
+@pytest.mark.parametrize("what", sampled(RIGHT))
 def test_kernels_that_are_right_in_another_way_pass(what: str) -> None:
     op, kernel = RIGHT[what]
     name = f"aten.{op}"

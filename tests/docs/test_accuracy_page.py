@@ -10,8 +10,8 @@ import mpmath as mp
 import pytest
 import torch
 from accuracy import Worst, errors, ulps, worst
+from sampled import sampled
 from special_functions import FUNCTIONS, Function, lgamma
-from weekly import weekly
 
 from eagerdecomp.decomps.special import bessel
 
@@ -48,7 +48,7 @@ def hold(function: Function, points: int, seed: int) -> None:
         assert found.ours <= max(1.5 * ours + 0.5, 2 * eagers), found
 
 
-@pytest.mark.parametrize("function", weekly(FUNCTIONS, 6, ids=lambda function: function.name))
+@pytest.mark.parametrize("function", sampled(FUNCTIONS, 6, ids=lambda function: function.name))
 def test_errors_are_no_larger_than_the_page_says(function: Function) -> None:
     hold(function, 150, 1)
 

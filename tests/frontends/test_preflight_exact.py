@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from on_core import CORE
-from weekly import WEEK, this_weeks
+from sampled import SEED, part_of
 
 import eagerdecomp as ed
 from eagerdecomp.ops.schema import tensors_in
@@ -86,7 +86,7 @@ def hold(infos: list[Any], ops: ed.OpSet, samples: int, seed: int) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("fewer", FEWER)
 def test_what_is_refused_is_what_fails_in_backward(fewer: str) -> None:
-    hold(this_weeks(opinfos(), PARTS), CORE - FEWER[fewer], 2, WEEK)
+    hold(part_of(opinfos(), PARTS), CORE - FEWER[fewer], 2, SEED)
 
 
 @pytest.mark.slow

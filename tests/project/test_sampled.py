@@ -1,0 +1,23 @@
+"""Parts of many cases: the parts are all of them, and what does not run each time is slow."""
+
+from __future__ import annotations
+
+import pytest
+from sampled import part_of, sampled
+
+
+@pytest.mark.parametrize("parts", [1, 3, 6, 96])
+def test_the_parts_are_all_cases(parts: int) -> None:
+    cases = range(200)
+    assert sorted(case for part in range(1000, 1000 + parts) for case in part_of(cases, parts, part)) == list(cases)
+
+
+@pytest.mark.parametrize("part", range(1000, 1004))
+def test_what_is_not_of_the_part_is_slow_and_one_of_each_kind_runs_each_time(part: int) -> None:
+    cases = [(letter, number) for letter in "abc" for number in range(8)]
+    made = sampled(cases, 4, ids=lambda case: f"{case[0]}{case[1]}", each=lambda case: case[0], part=part)
+    assert [one.values for one in made] == cases
+    assert [one.id for one in made][:2] == ["a0", "a1"]
+    now = {one.values for one in made if not one.marks}
+    assert now == {*part_of(cases, 4, part), ("a", 0), ("b", 0), ("c", 0)}
+    assert {mark.name for one in made for mark in one.marks} == {"slow"}
