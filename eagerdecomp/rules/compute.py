@@ -15,7 +15,7 @@ from eagerdecomp.eager.promotion import floating, promoted, wide_type
 from eagerdecomp.ops.plumbing import READ
 from eagerdecomp.rules.link import Linkable, link, link_on_call
 
-__all__ = ["Compute", "Constant", "computed", "constant", "elementwise_strides", "kept_number", "kept_numbers", "told"]
+__all__ = ["Compute", "Constant", "computed", "constant", "elementwise_strides", "kept_number", "kept_numbers", "restrided", "told"]
 
 aten = torch.ops.aten
 
@@ -89,11 +89,12 @@ def elementwise_strides(result: Tensor, *operands: Tensor) -> Tensor:
     shape, strides = result.shape, iterator_strides(result.shape, operands, result.dtype)
     if not result.numel() or all(n == 1 or s == w for n, s, w in zip(shape, result.stride(), strides, strict=True)):
         return result
-    return _restrided(result, strides)
+    return restrided(result, strides)
 
 
 @link_on_call  # most calls need no copy, and a set without these ops still serves those
-def _restrided(result: Tensor, strides: Sequence[int]) -> Tensor:
+def restrided(result: Tensor, strides: Sequence[int]) -> Tensor:
+    """Return a copy of the result with these strides."""
     copy = aten.empty_strided.default(result.shape, strides, dtype=result.dtype, device=result.device)
     return aten.copy_.default(copy, result)  # type: ignore[no-any-return]
 
@@ -119,7 +120,7 @@ class Compute:
 def computed(how: Compute, formula: Callable[..., Any], next_rules: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of the op's arguments that runs `formula` as `how` says; `next_rules` take the other calls."""
     operands, stepwise, promotes = how.operands, how.dtype == "operands", how.promotes
-    to, restrided = aten._to_copy.default, elementwise_strides  # held here, so that linking copies no globals: all rules share them
+    to, strided = aten._to_copy.default, elementwise_strides  # held here, so that linking copies no globals: all rules share them
 
     def rest(*args: Any, **kwargs: Any) -> Any:
         tensors = [args[at] for at in operands]
@@ -138,6 +139,6 @@ def computed(how: Compute, formula: Callable[..., Any], next_rules: Callable[...
             return next_rules(*args, **kwargs)
         if wide is not dtype:
             result = to(result, dtype=dtype)
-        return result if len(tensors) == 1 else restrided(result, *tensors)
+        return result if len(tensors) == 1 else strided(result, *tensors)
 
     return rest

@@ -35,9 +35,10 @@ _ON_CALL = "__link_on_call__"
 
 def link_on_call(fn: _F) -> _F:
     """Decorator for a helper of rules that few calls reach: its overloads are linked when it is first called, so that a set without
-    them can still use the rule."""
-    setattr(fn, _ON_CALL, True)
-    return fn
+    them can still use the rule. Of an overload it makes such a helper."""
+    run: Any = fn if isinstance(fn, FunctionType) else lambda *args, **kwargs: fn(*args, **kwargs)
+    setattr(run, _ON_CALL, True)
+    return run  # type: ignore[no-any-return]
 
 
 class Linkable:
@@ -153,11 +154,12 @@ class _Linker:
         made = FunctionType(fn.__code__, named, fn.__name__, None, cells or None)
         made.__qualname__, made.__module__, made.__doc__ = fn.__qualname__, fn.__module__, fn.__doc__
         self._linked[id(fn)] = made  # before its helpers, which may call it
-        for name, tree in names.items():
-            named[name] = self._named(fn.__globals__[name], tree, name)
+        # The closure first: a derived rule holds the op that it is derived from there, which an error should name before others.
         for mine, theirs in zip(cells, fn.__closure__ or (), strict=True):
             if is_filled(theirs):
                 mine.cell_contents = self.value(theirs.cell_contents)
+        for name, tree in names.items():
+            named[name] = self._named(fn.__globals__[name], tree, name)
         made.__defaults__ = None if fn.__defaults__ is None else tuple(map(self.value, fn.__defaults__))
         made.__kwdefaults__ = {k: self.value(v) for k, v in fn.__kwdefaults__.items()} if fn.__kwdefaults__ else {}
         return made

@@ -175,7 +175,6 @@ class _Dispatched:
 def to_be_fused(call: Call) -> bool:
     """Whether a linked rule runs to be recorded for a backend's hook, which wants one expression of whole tensors: blocks that fit
     a cache gain nothing there, and what reads a number cannot be recorded."""
-    call = getattr(call, "__wrapped__", call)  # a rule may hold it behind `functools.cache`
     return isinstance(call, _Dispatched) and call.fused
 
 

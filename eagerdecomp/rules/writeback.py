@@ -16,23 +16,23 @@ from eagerdecomp.eager.promotion import can_cast, computed_in
 from eagerdecomp.eager.strides import is_dense, reach
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import arguments_of, facts_of, is_composite
-from eagerdecomp.rules.link import Linkable
+from eagerdecomp.rules.link import Linkable, link, link_on_call
 from eagerdecomp.rules.rule import Call, NoRoute, to_be_fused
 
 __all__ = [
-    "block_cutter",
     "by_a_kernel",
     "check_apart",
     "check_overlap",
     "check_result",
-    "columns_in_blocks",
     "bump_versions",
+    "columns_in_blocks",
+    "cut_row",
     "expanded_dims",
     "functional_of",
     "inplace_by",
     "refuse_cast_first",
-    "list_writer",
-    "out_writer",
+    "resize_",
+    "write_list",
     "write_out",
 ]
 
@@ -128,32 +128,44 @@ _HEAVY = 1 << 15
 Row: TypeAlias = "Sequence[Any]"
 
 
-def block_cutter(call: Call) -> Callable[..., Sequence[Row]]:
-    """``cut(row, least=1)``: the rows of at least so many blocks of a pointwise op's arguments, the target first; the row alone
-    where the target is small, where a tensor would be read after it has been written in part, where the set cannot split, or where
-    a hook makes one kernel of it all.
+def _cut(row: Row, least: int = 1) -> Sequence[Row]:
+    sizes = _block_sizes(row, least)
+    if not sizes:
+        return (row,)
+    split: Any = aten.split_with_sizes.default
+    columns = [split(x, sizes) if isinstance(x, Tensor) and x.dim() else [x] * len(sizes) for x in row]
+    return list(zip(*columns, strict=True))
 
-    On CPUs alone: another device wants few large kernels, and its allocator has memory at hand.
-    """
+
+def _block_sizes(row: Row, least: int) -> list[int]:
+    target: Tensor = row[0]
+    count = max(least, target.numel() // (_BLOCK * torch.get_num_threads()))
+    count = min(count, target.shape[0]) if target.dim() else 1
+    if count < 2 or not target.is_cpu or not is_dense(target) or not all(_cut_alike(target, other) for other in row[1:]):
+        return []
+    each, more = divmod(target.shape[0], count)
+    return [each + 1] * more + [each] * (count - more)
+
+
+def _keep_whole(row: Row, least: int = 1) -> Sequence[Row]:
+    return (row,)
+
+
+def _cutter(call: Call) -> Callable[..., Sequence[Row]]:
     if to_be_fused(call):
-        return lambda row, least=1: (row,)
+        return _keep_whole
     try:
-        split = call(aten.split_with_sizes.default)
+        return link(_cut, call)
     except NoRoute:
-        return lambda row, least=1: (row,)
+        return _keep_whole
 
-    def cut(row: Row, least: int = 1) -> Sequence[Row]:
-        target: Tensor = row[0]
-        count = max(least, target.numel() // (_BLOCK * torch.get_num_threads()))
-        count = min(count, target.shape[0]) if target.dim() else 1
-        if count < 2 or not target.is_cpu or not is_dense(target) or not all(_cut_alike(target, other) for other in row[1:]):
-            return (row,)
-        each, more = divmod(target.shape[0], count)
-        sizes = [each + 1] * more + [each] * (count - more)
-        columns = [split(x, sizes) if isinstance(x, Tensor) and x.dim() else [x] * count for x in row]
-        return list(zip(*columns, strict=True))
 
-    return cut
+#: ``cut_row(row, least=1)``: the rows of at least so many blocks of a pointwise op's arguments, the target first; the row alone
+#: where the target is small, where a tensor would be read after it has been written in part, where the set cannot split, or where
+#: a hook makes one kernel of it all.
+#:
+#: On CPUs alone: another device wants few large kernels, and its allocator has memory at hand.
+cut_row = Linkable(_cutter)
 
 
 def _cut_alike(target: Tensor, other: Any) -> bool:
@@ -189,16 +201,17 @@ def inplace_by(
     operands: int,
     expanded: Callable[..., bool] | None = None,
 ) -> Callable[..., Tensor]:
-    """An in-place op: `functional`, ATen's checks, a copy into `self`, which is returned; large tensors in blocks if the op is
-    pointwise. One frame, since every step of every optimizer runs it.
+    """An in-place op, linked by `call`: `functional`, ATen's checks, a copy into `self`, which is returned; large tensors in blocks
+    if the op is pointwise. One frame, since every step of every optimizer runs it.
 
     `operands` is how many of the arguments behind `self` may be tensors: none, the first alone (1), or any (more). Where eager
     writes into expanded tensors, `expanded` takes the op's arguments, does so, and says whether `self` was one.
     """
     shares, casts = not quirks.checks_overlap_first, quirks.pointwise and not quirks.writes_any_dtype
     first = not shares and expanded is None
-    copy_ = call(aten.copy_.default)
-    cut = block_cutter(call) if quirks.pointwise else None
+    # Held here, so that linking copies no globals: all in-place ops share them.
+    copy_: Any = aten.copy_.default
+    cut = cut_row if quirks.pointwise else None
 
     def with_one(self: Tensor, other: Any, *args: Any, **kwargs: Any) -> Tensor:
         if cut is not None and self.numel() >= _LARGE and len(rows := cut((self, other, *args))) > 1:
@@ -245,8 +258,9 @@ def inplace_by(
         return self
 
     run: Any = with_one if operands == 1 else with_any
-    run.functional = functional
-    return run  # type: ignore[no-any-return]
+    bound, linked = link((functional, run), call)
+    linked.functional = bound
+    return linked  # type: ignore[no-any-return]
 
 
 def functional_of(handler: Callable[..., Any]) -> Callable[..., Tensor] | None:
@@ -254,28 +268,23 @@ def functional_of(handler: Callable[..., Any]) -> Callable[..., Tensor] | None:
     return getattr(handler, "functional", None)
 
 
-def list_writer(call: Call) -> Callable[[Sequence[Tensor], Sequence[Sequence[Any]], Iterator[Tensor]], None]:
-    """``write(targets, operands, results)``: what an in-place op does with lists, `operands` holding for each other argument a
-    tensor for each target, or one for all. A result is made when its turn comes, and dropped once written: one lives at a time."""
-    copy_ = call(aten.copy_.default)
-
-    def write(targets: Sequence[Tensor], operands: Sequence[Sequence[Any]], results: Iterator[Tensor]) -> None:
-        if not _all_apart(targets, operands):
-            for position, target in enumerate(targets):
-                result = next(results)
-                check_result(result, target)
-                check_overlap(target, [operand[position % len(operand)] for operand in operands])
-                copy_(target, result)
-                del result
-            return
-        for target in targets:
+def write_list(targets: Sequence[Tensor], operands: Sequence[Sequence[Any]], results: Iterator[Tensor]) -> None:
+    """What an in-place op does with lists, `operands` holding for each other argument a tensor for each target, or one for all. A
+    result is made when its turn comes, and dropped once written: one lives at a time."""
+    if not _all_apart(targets, operands):
+        for position, target in enumerate(targets):
             result = next(results)
-            if result.dtype is not target.dtype or result.shape != target.shape:
-                check_result(result, target)
-            copy_(target, result)
+            check_result(result, target)
+            check_overlap(target, [operand[position % len(operand)] for operand in operands])
+            aten.copy_.default(target, result)
             del result
-
-    return write
+        return
+    for target in targets:
+        result = next(results)
+        if result.dtype is not target.dtype or result.shape != target.shape:
+            check_result(result, target)
+        aten.copy_.default(target, result)
+        del result
 
 
 def _all_apart(targets: Sequence[Tensor], operands: Sequence[Sequence[Tensor]]) -> bool:
@@ -288,38 +297,37 @@ def _all_apart(targets: Sequence[Tensor], operands: Sequence[Sequence[Tensor]]) 
     return all(target.is_contiguous() for target in targets)
 
 
-#: ``write_out(out, result, inputs)`` in a rule: see `out_writer`.
-write_out = Linkable(lambda call: out_writer(call))
+def write_out(target: Tensor, result: Tensor, inputs: Iterable[Any], strides: OutStrides = "result") -> Tensor:
+    """Write a result into `out`: cast check, resize with eager's warning, copy; returns `out` itself."""
+    _check_cast(result, target)
+    if result.device != target.device:
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {result.device} and {target.device}!"
+        )
+    resized = result.shape != target.shape
+    if resized or strides == "always":
+        dense, fresh = is_dense(result), not target.numel()
+        gapped = strides == "lapack" and fresh and not dense
+        if resized:
+            _warn_resize(target, result)
+            resize_(target, [reach(result.shape, result.stride())] if gapped else result.shape)
+        restrided = strides in ("result", "always") or (strides == "lapack" and fresh)
+        if gapped or (restrided and dense and target.stride() != result.stride()):
+            _restride_(target, result)
+    check_overlap(target, inputs)
+    aten.copy_.default(target, result)
+    return target
 
 
-def out_writer(call: Call) -> Callable[..., Tensor]:
-    """``write(out, result, inputs, strides="result")``: cast check, resize with eager's warning, copy; returns `out` itself."""
-    copy_ = call(aten.copy_.default)
+@link_on_call  # most out= calls need no resize, and a set without it still serves those
+def resize_(target: Tensor, shape: Sequence[int]) -> None:
+    aten.resize_.default(target, shape)
 
-    def write(target: Tensor, result: Tensor, inputs: Iterable[Any], strides: OutStrides = "result") -> Tensor:
-        _check_cast(result, target)
-        if result.device != target.device:
-            raise RuntimeError(
-                "Expected all tensors to be on the same device, but found at least two devices, "
-                f"{result.device} and {target.device}!"
-            )
-        resized = result.shape != target.shape
-        if resized or strides == "always":
-            dense, fresh = is_dense(result), not target.numel()
-            gapped = strides == "lapack" and fresh and not dense
-            # Bound here, not above: most out= calls need neither, and a set without them still serves those.
-            if resized:
-                _warn_resize(target, result)
-                call(aten.resize_.default)(target, [reach(result.shape, result.stride())] if gapped else result.shape)
-            restrided = strides in ("result", "always") or (strides == "lapack" and fresh)
-            if gapped or (restrided and dense and target.stride() != result.stride()):
-                restride_ = call(aten.set_.source_Storage_storage_offset)
-                restride_(target, target.untyped_storage(), target.storage_offset(), result.shape, result.stride())
-        check_overlap(target, inputs)
-        copy_(target, result)
-        return target
 
-    return write
+@link_on_call
+def _restride_(target: Tensor, result: Tensor) -> None:
+    set_: Any = aten.set_.source_Storage_storage_offset
+    set_(target, target.untyped_storage(), target.storage_offset(), result.shape, result.stride())
 
 
 def _warn_resize(target: Tensor, result: Tensor) -> None:

@@ -21,7 +21,7 @@ import eagerdecomp as ed
 from eagerdecomp._torch.ops import op_names, overload
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.rules.compute import Constant, kept_number, kept_numbers
-from eagerdecomp.rules.link import Call, Linkable, _chains, link, link_on_call
+from eagerdecomp.rules.link import Call, _chains, link, link_on_call
 from eagerdecomp.rules.rule import NoRoute, make_rule, rule, rules_of
 
 aten = torch.ops.aten
@@ -293,7 +293,7 @@ def test_no_linked_rule_of_the_library_keeps_an_overload() -> None:
         for op in map(overload, op_names())
         if op is not None
         for rule in our_rules(op)
-        if rule.linked and not isinstance(rule.fn, Linkable)
+        if rule.linked
         for path in kept(rule.bind(lambda op: Linked(op)).formula)
     ]
     assert not found
@@ -312,7 +312,7 @@ class Linked:
 def kept(value: Any, seen: set[int] | None = None, path: str = "") -> Iterator[str]:
     """The overloads that a linked function still leads to, helpers that are linked when they are called aside."""
     seen = set() if seen is None else seen
-    if id(value) in seen or hasattr(value, "__wrapped__") or getattr(value, "__module__", "") == "eagerdecomp.rules.writeback":
+    if id(value) in seen or hasattr(value, "__wrapped__"):
         return
     seen.add(id(value))
     if isinstance(value, OpOverload):

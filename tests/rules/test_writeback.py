@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from eagerdecomp.eager.out_quirks import OutQuirks
 from eagerdecomp.eager.promotion import can_cast
-from eagerdecomp.rules.writeback import check_overlap, functional_of, inplace_by, list_writer, out_writer
+from eagerdecomp.rules.link import link
+from eagerdecomp.rules.writeback import check_overlap, functional_of, inplace_by, write_list, write_out
 
 aten = torch.ops.aten
 
@@ -69,8 +70,8 @@ def test_a_write_that_cannot_be_cast_is_refused_in_eagers_words(source: torch.dt
         torch.mul(result, result, out=written)
     writers: list[Callable[[], Any]] = [
         *(functools.partial(inplace_by(lambda *args: result, itself, CHECKED, operands=n), *[written] * (n + 1)) for n in range(3)),
-        lambda: list_writer(itself)([written], [], iter([result])),
-        lambda: out_writer(itself)(written, result, ()),
+        lambda: link(write_list, itself)([written], [], iter([result])),
+        lambda: link(write_out, itself)(written, result, ()),
     ]
     for write in writers:
         with pytest.raises(RuntimeError) as got:
@@ -198,7 +199,7 @@ def test_an_in_place_write_never_broadcasts_nor_resizes(operands: int) -> None:
         target.add_(torch.ones(2, 3))
     for write in (
         lambda: inplace_by(lambda *args: torch.ones(2, 3), itself, CHECKED, operands=operands)(target, *[target] * operands),
-        lambda: list_writer(itself)([target], [[target]] * operands, iter([torch.ones(2, 3)])),
+        lambda: link(write_list, itself)([target], [[target]] * operands, iter([torch.ones(2, 3)])),
     ):
         with pytest.raises(RuntimeError) as got:
             write()
@@ -222,7 +223,7 @@ def test_every_in_place_write_checks_its_operands_memory(pair: Any, before: int)
 
     assert refuses(lambda: inplace_by(total, itself, CHECKED, operands=1 + before)(target, *apart, other)) is want
     lists = [[torch.zeros(2), target], [torch.zeros(2), other]]
-    assert refuses(lambda: list_writer(itself)(lists[0], lists[1:], map(torch.add, *lists))) is want
+    assert refuses(lambda: link(write_list, itself)(lists[0], lists[1:], map(torch.add, *lists))) is want
 
 
 def test_a_list_is_written_one_by_one_so_that_one_result_lives_at_a_time() -> None:
@@ -237,7 +238,7 @@ def test_a_list_is_written_one_by_one_so_that_one_result_lives_at_a_time() -> No
             del result
             most = max(most, len(alive))
 
-    list_writer(itself)(targets, [], results())
+    link(write_list, itself)(targets, [], results())
     assert [target.tolist() for target in targets] == [[0.0] * 4, [1.0] * 4, [2.0] * 4]
     assert most == 0
 
@@ -247,7 +248,7 @@ def out_of(start: torch.Tensor, result: torch.Tensor) -> tuple[torch.Tensor, lis
     noted = Noted()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert out_writer(noted.call)(start, result, ()) is start
+        assert link(write_out, noted.call)(start, result, ()) is start
     return start, [str(one.message).split(" (Triggered")[0] for one in caught], noted.ran
 
 
@@ -284,4 +285,4 @@ def test_a_larger_out_keeps_its_memory() -> None:
 
 def test_an_out_on_another_device_is_refused() -> None:
     with pytest.raises(RuntimeError, match=r"Expected all tensors to be on the same device.*cpu and meta"):
-        out_writer(itself)(torch.empty(2, device="meta"), torch.ones(2), ())
+        link(write_out, itself)(torch.empty(2, device="meta"), torch.ones(2), ())

@@ -16,9 +16,9 @@ import torch
 
 from eagerdecomp._torch.ops import OpOverload, overload
 from eagerdecomp.ops.schema import facts_of, functional_twin
-from eagerdecomp.rules.link import Call, Linkable
+from eagerdecomp.rules.link import Call, Linkable, link
 from eagerdecomp.rules.rule import Rule, make_rule
-from eagerdecomp.rules.writeback import block_cutter, check_overlap, columns_in_blocks, functional_of, list_writer, out_writer
+from eagerdecomp.rules.writeback import check_overlap, columns_in_blocks, cut_row, functional_of, write_list, write_out
 
 __all__ = ["rules_for"]
 
@@ -86,14 +86,14 @@ def _check_packed_scalars(scalars: torch.Tensor, length: int) -> None:
 
 # -- the loops ----------------------------------------------------------------------------------------------------------
 
-#: ``make(call, one) -> run``: `one` runs the per-tensor op, `run` the foreach op functionally or in place; it answers a list.
-_Make = Callable[[Call, Callable[..., Any]], Callable[..., Any]]
+#: ``make(one) -> run``: `one` runs the per-tensor op, `run` the foreach op functionally or in place; it answers a list.
+_Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _over_tensor_lists(count: int) -> _Make:
     """`count` lists of tensors side by side; what follows them is the same for each."""
 
-    def make(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
+    def make(one: Callable[..., Any]) -> Callable[..., Any]:
         def run_one_list(tensors: Any, *shared: Any, **named: Any) -> list[Any]:
             _check_lists(tensors, ())
             return [one(tensor, *shared, **named) for tensor in tensors]
@@ -111,7 +111,7 @@ def _over_tensor_lists(count: int) -> _Make:
 def _over_scalars(count: int) -> _Make:
     """`count` lists of tensors and one of scalars."""
 
-    def make(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
+    def make(one: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> list[Any]:
             _check_lists(args[0], args[1:count], args[count])
             return [one(*items) for items in zip(*args, strict=True)]
@@ -121,7 +121,7 @@ def _over_scalars(count: int) -> _Make:
     return make
 
 
-def _with_scalar_tensor(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
+def _with_scalar_tensor(one: Callable[..., Any]) -> Callable[..., Any]:
     """A list and one tensor without dimensions for all of it."""
 
     def run(tensors: Any, other: Any, **named: Any) -> list[Any]:
@@ -132,20 +132,19 @@ def _with_scalar_tensor(call: Call, one: Callable[..., Any]) -> Callable[..., An
     return run
 
 
-def _with_packed_scalars(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
+def _with_packed_scalars(one: Callable[..., Any]) -> Callable[..., Any]:
     """Lists, and the scalar of each tensor packed in one tensor, which eager reads too."""
-    select, item = call(aten.select.int), call(aten._local_scalar_dense.default)
 
     def run(tensors: Any, first: Any, second: Any, scalars: Any) -> list[Any]:
         _check_packed_scalars(scalars, len(tensors))
         _check_lists(tensors, (first, second))
-        values = [item(select(scalars, 0, position)) for position in range(len(tensors))]
+        values = [aten._local_scalar_dense.default(aten.select.int(scalars, 0, position)) for position in range(len(tensors))]
         return [one(*items) for items in zip(tensors, first, second, values, strict=True)]
 
     return run
 
 
-def _scalar_to_powers(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
+def _scalar_to_powers(one: Callable[..., Any]) -> Callable[..., Any]:
     def run(base: Any, exponents: Any) -> list[Any]:
         _check_lists(exponents, ())
         return [one(base, exponent) for exponent in exponents]
@@ -153,7 +152,7 @@ def _scalar_to_powers(call: Call, one: Callable[..., Any]) -> Callable[..., Any]
     return run
 
 
-def _products(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
+def _products(one: Callable[..., Any]) -> Callable[..., Any]:
     def run(left: Any, right: Any) -> list[Any]:
         if not left or not right:
             raise RuntimeError("_foreach_mm requires non-empty tensor lists")
@@ -164,7 +163,7 @@ def _products(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _maxima(call: Call, one: Callable[..., Any]) -> Callable[..., Any]:
+def _maxima(one: Callable[..., Any]) -> Callable[..., Any]:
     def run(tensors: Any) -> list[Any]:
         _check_lists(tensors, ())
         if not all(tensor.numel() for tensor in tensors):
@@ -194,7 +193,7 @@ def _writing_lists(op: OpOverload, one: OpOverload, call: Call, compute: Callabl
     has_tensor = any(argument.holds_tensors and not argument.is_list for argument in arguments)
     if str(op) in _OWN_LOOPS or (has_tensor and count > 1):
         return None
-    write, cut = list_writer(call), block_cutter(call) if torch.Tag.pointwise in one.tags else None
+    write, cut = link((write_list, cut_row if torch.Tag.pointwise in one.tags else None), call)
     listed, halves = count + has_scalars, one._schema.name in _HALVED
 
     def run(*args: Any, **named: Any) -> None:
@@ -229,35 +228,32 @@ def _same_number(scalars: Sequence[Any]) -> bool:
     return first != 0 and scalars.count(first) == len(scalars) and set(map(type, scalars)) == {float}
 
 
-def _writing_by_number(call: Call, one: Callable[..., Any], functional: Callable[..., Any], *, listed: bool) -> Callable[..., None]:
-    """In place by one scalar, or one for each tensor. A kernel takes half the time when a scalar that many tensors share comes as
-    a tensor: from a number, torch makes and converts such a tensor for every call."""
-    full, copy_, cut = call(aten.full.default), call(aten.copy_.default), block_cutter(call)
-
-    def run(tensors: Any, given: Any) -> None:
-        _check_lists(tensors, (), given if listed else None)
-        scalar = given[0] if listed else given
-        if (
-            len(tensors) >= _WORTH_A_NUMBER
-            and (_same_number(given) if listed else type(scalar) is float)
-            and -_LARGEST < scalar < _LARGEST
-            and len({tensor.dtype for tensor in tensors}) == 1
-            and tensors[0].dtype in _EXACT
-            and len({tensor.device for tensor in tensors}) == 1
-        ):
-            number = full([], scalar, dtype=tensors[0].dtype, device=tensors[0].device)
-            for tensor in columns_in_blocks(cut, (tensors,))[0]:
-                if not tensor.is_contiguous():
-                    check_overlap(tensor, ())
-                copy_(tensor, functional(tensor, number))
-        elif listed:
-            for tensor, scalar in zip(tensors, given, strict=True):
-                one(tensor, scalar)
-        else:
-            for tensor in tensors:
-                one(tensor, scalar)
-
-    return run
+def _write_by_number(
+    one: Callable[..., Any], functional: Callable[..., Any], listed: bool, tensors: Sequence[Any], given: Any, /
+) -> None:
+    """In place by one scalar, or with `listed` one for each tensor. A kernel takes half the time when a scalar that many tensors
+    share comes as a tensor: from a number, torch makes and converts such a tensor for every call."""
+    _check_lists(tensors, (), given if listed else None)
+    scalar = given[0] if listed else given
+    if (
+        len(tensors) >= _WORTH_A_NUMBER
+        and (_same_number(given) if listed else type(scalar) is float)
+        and -_LARGEST < scalar < _LARGEST
+        and len({tensor.dtype for tensor in tensors}) == 1
+        and tensors[0].dtype in _EXACT
+        and len({tensor.device for tensor in tensors}) == 1
+    ):
+        number = aten.full.default([], scalar, dtype=tensors[0].dtype, device=tensors[0].device)
+        for tensor in columns_in_blocks(cut_row, (tensors,))[0]:
+            if not tensor.is_contiguous():
+                check_overlap(tensor, ())
+            aten.copy_.default(tensor, functional(tensor, number))
+    elif listed:
+        for tensor, scalar in zip(tensors, given, strict=True):
+            one(tensor, scalar)
+    else:
+        for tensor in tensors:
+            one(tensor, scalar)
 
 
 # -- per-tensor ops whose arguments stand elsewhere ---------------------------------------------------------------------
@@ -305,18 +301,15 @@ def _loop(op: OpOverload) -> _Make:
 
 
 def _list_rule(op: OpOverload, packet: str, one: OpOverload) -> Rule:
-    make, adapt, writes = _loop(op), _ADAPTED.get(packet), bool(facts_of(op).mutated)
+    adapt = _ADAPTED.get(packet)
+    run = _loop(op)(one if adapt is None else adapt(one))
+    if not facts_of(op).mutated:
+        return make_rule(op, run)
 
-    def link(call: Call) -> Callable[..., Any]:
-        kernel = call(one)
-        run = make(call, adapt(kernel) if adapt is not None else kernel)
+    def in_place(*args: Any, **kwargs: Any) -> None:
+        run(*args, **kwargs)
 
-        def in_place(*args: Any, **kwargs: Any) -> None:
-            run(*args, **kwargs)
-
-        return (_written(op, packet, one, call) or in_place) if writes else run
-
-    return make_rule(op, Linkable(link))
+    return make_rule(op, Linkable(lambda call: _written(op, packet, one, call) or link(in_place, call)))
 
 
 def _written(op: OpOverload, packet: str, one: OpOverload, call: Call) -> Callable[..., None] | None:
@@ -328,7 +321,7 @@ def _written(op: OpOverload, packet: str, one: OpOverload, call: Call) -> Callab
     by_tensor = _per_tensor(packet, "List") if packet in _BY_NUMBER and op._overloadname in ("Scalar", "ScalarList") else None
     in_place = functional_of(call(by_tensor)) if by_tensor is not None else None
     if in_place is not None:
-        return _writing_by_number(call, kernel, in_place, listed=op._overloadname == "ScalarList")
+        return partial(link(_write_by_number, call), kernel, in_place, op._overloadname == "ScalarList")
     adapt = _ADAPTED.get(packet)
     return _writing_lists(op, one, call, functional if adapt is None else adapt(functional))
 
@@ -336,22 +329,17 @@ def _written(op: OpOverload, packet: str, one: OpOverload, call: Call) -> Callab
 def _out_rule(op: OpOverload, twin: OpOverload) -> Rule:
     """``out=`` a list: the functional op, then each result into its tensor, whose dtype has to be the result's own."""
 
-    def link(call: Call) -> Callable[..., Any]:
-        functional, write = call(twin), out_writer(call)
+    def run(*args: Any, out: Any, **kwargs: Any) -> None:
+        results = twin(*args, **kwargs)
+        if len(out) != len(results):
+            raise RuntimeError(f"out= has {len(out)} tensors for {len(results)} results")
+        for target, result in zip(out, results, strict=True):
+            if target.dtype is not result.dtype:
+                wanted, found = (str(dtype).removeprefix("torch.") for dtype in (result.dtype, target.dtype))
+                raise RuntimeError(f"Expected out tensor to have dtype {wanted}, but got {found} instead")
+            write_out(target, result, ())
 
-        def run(*args: Any, out: Any, **kwargs: Any) -> None:
-            results = functional(*args, **kwargs)
-            if len(out) != len(results):
-                raise RuntimeError(f"out= has {len(out)} tensors for {len(results)} results")
-            for target, result in zip(out, results, strict=True):
-                if target.dtype is not result.dtype:
-                    wanted, found = (str(dtype).removeprefix("torch.") for dtype in (result.dtype, target.dtype))
-                    raise RuntimeError(f"Expected out tensor to have dtype {wanted}, but got {found} instead")
-                write(target, result, ())
-
-        return run
-
-    return make_rule(op, Linkable(link))
+    return make_rule(op, run)
 
 
 def rules_for(op: OpOverload) -> Iterator[Rule]:

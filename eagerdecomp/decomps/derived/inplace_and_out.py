@@ -17,7 +17,8 @@ from eagerdecomp.eager.promotion import can_cast, computed_in
 from eagerdecomp.eager.strides import lies_in_lines
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite, settled_by_out
-from eagerdecomp.rules.link import Call, Linkable
+from eagerdecomp.rules.compute import restrided
+from eagerdecomp.rules.link import Call, Linkable, link_on_call
 from eagerdecomp.rules.rule import Rule, make_rule
 from eagerdecomp.rules.writeback import (
     by_a_kernel,
@@ -25,8 +26,9 @@ from eagerdecomp.rules.writeback import (
     check_overlap,
     expanded_dims,
     inplace_by,
-    out_writer,
     refuse_cast_first,
+    resize_,
+    write_out,
 )
 
 __all__ = ["rules_for"]
@@ -43,12 +45,12 @@ def rules_for(op: OpOverload) -> Iterator[Rule]:
     if facts.is_out and is_composite(op) and not out_quirks(op).ignores_out:
         return  # C++ composes it of others, which lay `out` out and refuse it; that comes with torch's other rules
     if facts.is_out and settled_by_out(op, twin):
-        yield make_rule(op, Linkable(_factory_linker(op, twin)), source="schema")
+        yield make_rule(op, _factory_rule(op, twin), source="schema")
     elif facts.is_out and facts.arguments[facts.mutated[0]].is_list:
         if len(facts.mutated) == 1:
-            yield make_rule(op, Linkable(_list_linker(op, twin)), source="schema")
+            yield make_rule(op, _list_rule(op, twin), source="schema")
     elif facts.is_out:
-        yield make_rule(op, Linkable(_out_linker(op, twin)), source="schema")
+        yield make_rule(op, _out_rule(op, twin), source="schema")
     elif facts.is_inplace and len(facts.mutated) == 1 and not facts.arguments[0].is_list:
         yield make_rule(op, Linkable(_inplace_linker(op, twin)), source="schema")
 
@@ -60,8 +62,8 @@ def _inplace_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callab
     (apart,) = positions_in(op, quirks.no_overlap)
 
     def link(call: Call) -> Callable[..., Any]:
-        expanded = None if write is None else _into_expanded(call(twin), call, write)
-        functional = _with_defaults(op, twin, call(twin))
+        expanded = None if write is None else _into_expanded(twin, write)
+        functional = _with_defaults(op, twin, twin)
         if check is not None:
             functional = _checked(check, functional)
         if quirks.dtype_from_out:
@@ -143,41 +145,58 @@ def _with_defaults(op: OpOverload, twin: OpOverload, functional: Callable[..., A
 
 # -- writes into expanded tensors, which few ops of eager's make ----------------------------------------------------------
 
-#: ``write(twin, call, memory, self, *args) -> result``: what `memory`, that of an expanded `self` once, is after the op's writes.
+#: ``write(twin, memory, self, *args) -> result``: what `memory`, that of an expanded `self` once, is after the op's writes.
 _Write: TypeAlias = Callable[..., Tensor]
 
 
-def _into_expanded(twin: Callable[..., Tensor], call: Call, write: _Write) -> Callable[..., bool]:
+def _into_expanded(twin: Callable[..., Tensor], write: _Write) -> Callable[..., bool]:
     def expanded(self: Tensor, *args: Any, **kwargs: Any) -> bool:
-        memory, dims = self, [] if self.is_contiguous() else expanded_dims(self)
+        dims = [] if self.is_contiguous() else expanded_dims(self)
         if not dims or not self.numel():
             return False
-        for dim in dims:
-            memory = call(aten.slice.Tensor)(memory, dim, 0, 1)
-        call(aten.copy_.default)(memory, write(twin, call, memory, self, *args, **kwargs))
+        memory = _memory_once(self, dims)
+        aten.copy_.default(memory, write(twin, memory, self, *args, **kwargs))
         return True
 
     return expanded
 
 
-def _fill_masked(twin: Callable[..., Tensor], call: Call, memory: Tensor, self: Tensor, mask: Tensor, value: Any) -> Tensor:
+@link_on_call
+def _memory_once(self: Tensor, dims: Sequence[int]) -> Tensor:
+    for dim in dims:
+        self = aten.slice.Tensor(self, dim, 0, 1)
+    return self
+
+
+# Linked when first called: most calls need none of these.
+_any, _mean, _sum = map(link_on_call, (aten.any.dim, aten.mean.dim, aten.sum.dim_IntList))
+_mul_scalar, _to = map(link_on_call, (aten.mul.Scalar, aten._to_copy.default))
+_expand, _view = map(link_on_call, (aten.expand.default, aten.view.default))
+
+
+def _fill_masked(twin: Callable[..., Tensor], memory: Tensor, self: Tensor, mask: Tensor, value: Any) -> Tensor:
     _warn_of_expanded("masked_fill_", "tensor[mask] = scalar")
-    met = call(aten.expand.default)(mask, list(self.shape))
+    met = _expand(mask, list(self.shape))
     for dim in expanded_dims(self):
-        met = call(aten.any.dim)(met, dim, True)
+        met = _any(met, dim, True)
     return twin(memory, met, value)
 
 
-def _fill_at(twin: Callable[..., Tensor], call: Call, memory: Tensor, self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+def _fill_at(twin: Callable[..., Tensor], memory: Tensor, self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     _warn_of_expanded("index_fill_", "tensor[mask] = scalar")
     if dim % self.dim() in expanded_dims(self):
-        index = call(aten.mul.Scalar)(index, 0)  # there is one place to go to
+        index = _mul_scalar(index, 0)  # there is no other to go to
     return twin(memory, dim, index, value)
 
 
-def _put_at(
+def _put_at(twin: Callable[..., Tensor], memory: Tensor, self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    _warn_of_expanded("index_put_", "tensor[indices] = tensor")
+    return _put_in_memory(twin, memory, self, *args, **kwargs)
+
+
+@link_on_call
+def _put_in_memory(
     twin: Callable[..., Tensor],
-    call: Call,
     memory: Tensor,
     self: Tensor,
     indices: list[Tensor | None],
@@ -185,30 +204,30 @@ def _put_at(
     accumulate: bool = False,
 ) -> Tensor:
     """By the places in memory that the indices come to, each met as often as eager writes it."""
-    _warn_of_expanded("index_put_", "tensor[indices] = tensor")
-    view = call(aten.view.default)
-    places = view(call(aten.arange.start_step)(0, memory.numel(), device=self.device), list(memory.shape))
-    picked = call(aten.index.Tensor)(call(aten.expand.default)(places, list(self.shape)), indices)
-    flat = view(call(aten.clone.default)(memory, memory_format=torch.contiguous_format), [-1])
+    view: Any = aten.view.default
+    places = view(aten.arange.start_step(0, memory.numel(), device=self.device), list(memory.shape))
+    picked = aten.index.Tensor(aten.expand.default(places, list(self.shape)), indices)
+    flat = view(aten.clone.default(memory, memory_format=torch.contiguous_format), [-1])
     return view(twin(flat, [picked], values, accumulate), list(memory.shape))  # type: ignore[no-any-return]
 
 
-def _triangle(twin: Callable[..., Tensor], call: Call, memory: Tensor, self: Tensor, diagonal: int = 0) -> Tensor:
+@link_on_call
+def _triangle(twin: Callable[..., Tensor], memory: Tensor, self: Tensor, diagonal: int = 0) -> Tensor:
     """Memory is lost with the first of its places that is."""
-    ones = call(aten.full.default)(list(self.shape[-2:]), True, dtype=torch.bool, device=self.device)
-    lost = call(aten.logical_not.default)(twin(ones, diagonal))
+    ones = aten.full.default(list(self.shape[-2:]), True, dtype=torch.bool, device=self.device)
+    lost = aten.logical_not.default(twin(ones, diagonal))
     for dim in expanded_dims(self):
         if dim >= self.dim() - 2:
-            lost = call(aten.any.dim)(lost, dim - self.dim(), True)
-    return call(aten.masked_fill.Scalar)(memory, lost, 0)  # type: ignore[no-any-return]
+            lost = _any(lost, dim - self.dim(), True)
+    return aten.masked_fill.Scalar(memory, lost, 0)  # type: ignore[no-any-return]
 
 
-def _all_alike(twin: Callable[..., Tensor], call: Call, memory: Tensor, self: Tensor, *args: Any) -> Tensor:
+def _all_alike(twin: Callable[..., Tensor], memory: Tensor, self: Tensor, *args: Any) -> Tensor:
     """Places that are one memory get one value, however often it is written."""
     return twin(memory, *args)
 
 
-def _conjugate(twin: Callable[..., Tensor], call: Call, memory: Tensor, self: Tensor) -> Tensor:
+def _conjugate(twin: Callable[..., Tensor], memory: Tensor, self: Tensor) -> Tensor:
     """Of real numbers nothing is written."""
     if self.dtype.is_complex:
         check_overlap(self, ())
@@ -216,12 +235,12 @@ def _conjugate(twin: Callable[..., Tensor], call: Call, memory: Tensor, self: Te
 
 
 def _renormed(
-    twin: Callable[..., Tensor], call: Call, memory: Tensor, self: Tensor, indices: Tensor, max_norm: float, norm_type: float
+    twin: Callable[..., Tensor], memory: Tensor, self: Tensor, indices: Tensor, max_norm: float, norm_type: float
 ) -> Tensor:
     """A row that is met twice is short enough the second time."""
     if memory.size(1) != self.size(1):
         check_overlap(self, ())
-    return twin(memory, call(aten.mul.Scalar)(indices, 0), max_norm, norm_type)
+    return twin(memory, _mul_scalar(indices, 0), max_norm, norm_type)
 
 
 def _warn_of_expanded(name: str, example: str) -> None:
@@ -243,7 +262,7 @@ _EXPANDED: dict[str, _Write] = {
 }
 
 
-def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+def _out_rule(op: OpOverload, twin: OpOverload) -> Callable[..., Any]:
     facts, quirks, check = facts_of(op), out_quirks(op), CHECKS.get(str(op))
     names = [facts.arguments[position].name for position in facts.mutated]
     several, first, from_out = len(names) > 1, quirks.checks_overlap_first, quirks.dtype_from_out
@@ -252,63 +271,59 @@ def _out_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[.
     errors = quirks.dtype_errors * (1 if len(quirks.dtype_errors) == len(names) else len(names))
     adjusts = quirks.writes_no_result or quirks.strides_ndim or quirks.lapack_fits_all or (quirks.pointwise and several)
 
-    def out(call: Call) -> Callable[..., Any]:
-        functional = _with_defaults(op, twin, _summed_in(call, call(twin)) if from_out == "reduction" else call(twin))
-        write = out_writer(call)
+    functional = _with_defaults(op, twin, _summed_in(twin) if from_out == "reduction" else twin)
 
-        def run(*args: Any, **kwargs: Any) -> Any:
-            if check is not None:
-                check(*args, **kwargs)
-            targets = tuple(map(kwargs.pop, names))
-            target = targets[0]
-            if first:
-                for one in targets:
-                    check_overlap(one, args)
-            if from_out == "self":
-                args = (_float_cast(call, args[0], target.dtype), *args[1:])
-            elif from_out and kwargs.get("dtype") is None:
-                kwargs["dtype"] = target.dtype
-            try:
-                answer = functional(*args, **kwargs)
-            except NotImplementedError as refused:
-                _refuse_dtype_first(quirks, refused, target, args)
-                raise
-            results = answer if several else (answer,)
-            if quirks.no_overlap:
-                for one, positions in zip(targets, apart, strict=True):
-                    check_apart(one, _at(positions, args))
-            if quirks.copies_unless_columns and target.shape == answer.shape and not lies_in_lines(target):
-                return call(aten.copy_.default)(target, answer)
-            if errors:
-                for place, one in enumerate(targets):
-                    if one.dtype is not (dtype := results[place].dtype) and not (accepts and accepts(one, results[place], args)):
-                        raise _dtype_error(errors[place], one, dtype, quirks.dtype_error_class)
-            wanted = strides
-            if adjusts:
-                results, wanted = adjust(targets, results, args)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if check is not None:
+            check(*args, **kwargs)
+        targets = tuple(map(kwargs.pop, names))
+        target = targets[0]
+        if first:
+            for one in targets:
+                check_overlap(one, args)
+        if from_out == "self":
+            args = (_float_cast(args[0], target.dtype), *args[1:])
+        elif from_out and kwargs.get("dtype") is None:
+            kwargs["dtype"] = target.dtype
+        try:
+            answer = functional(*args, **kwargs)
+        except NotImplementedError as refused:
+            _refuse_dtype_first(quirks, refused, target, args)
+            raise
+        results = answer if several else (answer,)
+        if quirks.no_overlap:
+            for one, positions in zip(targets, apart, strict=True):
+                check_apart(one, _at(positions, args))
+        if quirks.copies_unless_columns and target.shape == answer.shape and not lies_in_lines(target):
+            return aten.copy_.default(target, answer)
+        if errors:
             for place, one in enumerate(targets):
-                write(one, results[place], _at(in_part[place], args) if in_part[place] else (), wanted)
-            return targets if several else target
+                if one.dtype is not (dtype := results[place].dtype) and not (accepts and accepts(one, results[place], args)):
+                    raise _dtype_error(errors[place], one, dtype, quirks.dtype_error_class)
+        wanted = strides
+        if adjusts:
+            results, wanted = adjust(targets, results, args)
+        for place, one in enumerate(targets):
+            write_out(one, results[place], _at(in_part[place], args) if in_part[place] else (), wanted)
+        return targets if several else target
 
-        def adjust(targets: Sequence[Tensor], results: Sequence[Tensor], args: Any) -> tuple[Sequence[Tensor], OutStrides]:
-            wanted, dtype = strides, targets[0].dtype
-            if quirks.writes_no_result is not None and quirks.writes_no_result(args, results[0]) and results[0].dtype is not dtype:
-                results = [call(aten._to_copy.default)(results[0], dtype=dtype)]
-            if quirks.strides_ndim is not None and args[0].dim() != quirks.strides_ndim:
-                wanted = "result"
-            if quirks.lapack_fits_all and not (all(map(_fits_lapack, targets, results)) and targets[1].is_contiguous()):
-                wanted = "contiguous"
-            return _laid_by_one_iterator(call, targets, results, args) if quirks.pointwise and several else results, wanted
+    def adjust(targets: Sequence[Tensor], results: Sequence[Tensor], args: Any) -> tuple[Sequence[Tensor], OutStrides]:
+        wanted, dtype = strides, targets[0].dtype
+        if quirks.writes_no_result is not None and quirks.writes_no_result(args, results[0]) and results[0].dtype is not dtype:
+            results = [_to(results[0], dtype=dtype)]
+        if quirks.strides_ndim is not None and args[0].dim() != quirks.strides_ndim:
+            wanted = "result"
+        if quirks.lapack_fits_all and not (all(map(_fits_lapack, targets, results)) and targets[1].is_contiguous()):
+            wanted = "contiguous"
+        return _laid_by_one_iterator(targets, results, args) if quirks.pointwise and several else results, wanted
 
-        return run
-
-    return out
+    return run
 
 
-def _float_cast(call: Call, given: Tensor, dtype: torch.dtype) -> Tensor:
+def _float_cast(given: Tensor, dtype: torch.dtype) -> Tensor:
     if given.dtype is dtype or not (given.dtype.is_floating_point and dtype.is_floating_point):
         return given
-    return call(aten._to_copy.default)(given, dtype=dtype)  # type: ignore[no-any-return]
+    return _to(given, dtype=dtype)  # type: ignore[no-any-return]
 
 
 def _refuse_dtype_first(quirks: OutQuirks, refused: NotImplementedError, target: Tensor, args: Any) -> None:
@@ -326,20 +341,19 @@ def _fits_lapack(target: Tensor, result: Tensor) -> bool:
     return target.dtype is result.dtype and (not target.numel() or target.shape == result.shape)
 
 
-def _summed_in(call: Call, loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _summed_in(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A loss of elements, rounded in its own type, that is summed up in `dtype`."""
 
     def run(self: Tensor, target: Tensor, reduction: int = 1, *more: Any, dtype: torch.dtype, **others: Any) -> Tensor:
         if reduction not in (1, 2) or dtype is self.dtype or not can_cast(self.dtype, dtype):
             return loss(self, target, reduction, *more, **others)
         each = loss(self, target, 0, *more, **others)
-        total = aten.mean.dim if reduction == 1 else aten.sum.dim_IntList
-        return call(total)(each, None, False, dtype=dtype)  # type: ignore[no-any-return]
+        return (_mean if reduction == 1 else _sum)(each, None, False, dtype=dtype)  # type: ignore[no-any-return]
 
     return run
 
 
-def _laid_by_one_iterator(call: Call, targets: Sequence[Tensor], results: Any, args: Any) -> list[Tensor]:
+def _laid_by_one_iterator(targets: Sequence[Tensor], results: Any, args: Any) -> list[Tensor]:
     """The results, those for an `out` that is resized laid out as the iterator does, which reads `out` of the right shape first."""
     there = [target for target, result in zip(targets, results, strict=True) if target.shape == result.shape]
     if not there or len(there) == len(targets):
@@ -347,10 +361,7 @@ def _laid_by_one_iterator(call: Call, targets: Sequence[Tensor], results: Any, a
     strides = iterator_strides(there[0].shape, [*there, *(one for one in args if isinstance(one, Tensor))])
     laid = []
     for target, result in zip(targets, results, strict=True):
-        if target.shape != result.shape:
-            beside = call(aten.empty_strided.default)(result.shape, strides, dtype=result.dtype, device=result.device)
-            result = call(aten.copy_.default)(beside, result)
-        laid.append(result)
+        laid.append(result if target.shape == result.shape else restrided(result, strides))
     return laid
 
 
@@ -360,54 +371,44 @@ def _dtype_error(words: str, target: Tensor, wanted: torch.dtype, kind: type[Exc
     return kind(words.format(**names, result_type=type_name(wanted), out_type=type_name(target.dtype)))
 
 
-def _list_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+def _list_rule(op: OpOverload, twin: OpOverload) -> Callable[..., Any]:
     """An op that writes a list of tensors (`split_with_sizes_copy.out`) answers nothing."""
     facts = facts_of(op)
     name = facts.arguments[facts.mutated[0]].name
     called = f"{op._schema.name.partition('::')[2]}_{op._overloadname}"
     (positions,) = positions_in(op, out_quirks(op).no_partial_overlap)
 
-    def out(call: Call) -> Callable[..., Any]:
-        functional, write = call(twin), out_writer(call)
+    def run(*args: Any, **kwargs: Any) -> None:
+        targets = kwargs.pop(name)
+        results = twin(*args, **kwargs)
+        if len(targets) != len(results):
+            raise RuntimeError(f"{called} expected an out= argument of size {len(results)}, got size {len(targets)}")
+        for target, result in zip(targets, results, strict=True):
+            write_out(target, result, _at(positions, args))
 
-        def run(*args: Any, **kwargs: Any) -> None:
-            targets = kwargs.pop(name)
-            results = functional(*args, **kwargs)
-            if len(targets) != len(results):
-                raise RuntimeError(f"{called} expected an out= argument of size {len(results)}, got size {len(targets)}")
-            for target, result in zip(targets, results, strict=True):
-                write(target, result, _at(positions, args))
-
-        return run
-
-    return out
+    return run
 
 
-def _factory_linker(op: OpOverload, twin: OpOverload) -> Callable[[Call], Callable[..., Any]]:
+def _factory_rule(op: OpOverload, twin: OpOverload) -> Callable[..., Any]:
     """A factory takes its dtype and device from `out`. One that reads no tensor resizes without a word, as in eager."""
     facts = facts_of(op)
     name = facts.arguments[facts.mutated[0]].name
     settled, quirks = settled_by_out(op, twin), out_quirks(op)
     quiet = quirks.keeps_shape or not any(arg.holds_tensors for arg in facts_of(twin).arguments)
 
-    def out(call: Call) -> Callable[..., Any]:
-        functional, write = call(twin), out_writer(call)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        target = kwargs.pop(name)
+        result = twin(*args, **kwargs, **{fact: getattr(target, fact) for fact in settled})
+        if result.shape != target.shape:
+            if quirks.keeps_shape and result.numel() == target.numel():
+                result = _view(result, target.shape)
+            elif quiet:
+                if target.numel() and quirks.warns_of_numel:
+                    _warn_of_arange(target, result)
+                resize_(target, result.shape)
+        return write_out(target, result, (), quirks.strides)
 
-        def run(*args: Any, **kwargs: Any) -> Any:
-            target = kwargs.pop(name)
-            result = functional(*args, **kwargs, **{fact: getattr(target, fact) for fact in settled})
-            if result.shape != target.shape:
-                if quirks.keeps_shape and result.numel() == target.numel():
-                    result = call(aten.view.default)(result, target.shape)
-                elif quiet:
-                    if target.numel() and quirks.warns_of_numel:
-                        _warn_of_arange(target, result)
-                    call(aten.resize_.default)(target, result.shape)
-            return write(target, result, (), quirks.strides)
-
-        return run
-
-    return out
+    return run
 
 
 def _warn_of_arange(target: Tensor, result: Tensor) -> None:

@@ -17,7 +17,7 @@ from eagerdecomp.eager.out_quirks import out_quirks
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, number_like, promoted
 from eagerdecomp.eager.scalars import cast_number, held_number
 from eagerdecomp.rules.compute import Constant, constant, elementwise_strides
-from eagerdecomp.rules.link import Call, Linkable, link, link_on_call
+from eagerdecomp.rules.link import Call, Linkable, link_on_call
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.writeback import inplace_by
 
@@ -418,7 +418,7 @@ def _product_by_scalar(self: Tensor, other: Any) -> Any:
 @rule(aten.mul_.Scalar)
 @Linkable
 def _mul_scalar_(call: Call) -> Callable[..., Any]:
-    return inplace_by(link(_product_by_scalar, call), call, out_quirks(aten.mul_.Scalar), operands=0)
+    return inplace_by(_product_by_scalar, call, out_quirks(aten.mul_.Scalar), operands=0)
 
 
 @rule(aten.rsub.Scalar)
