@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,21 +60,10 @@ from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 
-
-def _small(*ops: OpOverload) -> Callable[[_F], _F]:
-    """`rule` for sets that lack an op of Core ATen: a function of two tensors gets tensors alone, and its result their strides."""
-
-    def decorate(fn: _F) -> _F:
-        for op in ops:
-            arguments = op._schema.arguments
-            two_tensors = len(arguments) > 1 and all(str(one.type) == "Tensor" for one in arguments[:2])
-            run = laid_out(_with_numbers(fn), {0: _as_both}) if two_tensors and op is not aten.mm.default else fn
-            rule(op, recorded=True, source="small")(run)
-        return fn
-
-    return decorate
+def _of_two(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of two tensors, for calls of numbers too, and with the strides that an elementwise kernel gives its result."""
+    return laid_out(_with_numbers(fn), {0: _as_both})
 
 
 def _as_both(result: Tensor, self: Any, other: Any, **named: Any) -> Sequence[int] | None:
@@ -104,7 +93,7 @@ def _by_tensor(op: OpOverload) -> Callable[..., Any]:
     return run
 
 
-@_small(aten.reciprocal.default)
+@rule(aten.reciprocal.default, recorded=True, source="small")
 def _reciprocal(self: Tensor) -> Any:
     return aten.div.Tensor(as_number(1, self, floating(self.dtype)), self) if is_real(self.dtype) else NotImplemented
 
@@ -143,12 +132,12 @@ def _sigmoid(x: Tensor) -> Tensor:
     return result
 
 
-@_small(aten.pow.Scalar)
+@rule(aten.pow.Scalar, recorded=True, source="small")
 def _pow_number(self: Any, exponent: Tensor) -> Any:
     return aten.pow.Tensor_Tensor(as_number(self, exponent, computed_in([exponent, self])), exponent)
 
 
-@_small(aten.pow.Tensor_Scalar)
+@rule(aten.pow.Tensor_Scalar, recorded=True, source="small")
 def _pow_by_number(self: Tensor, exponent: Any) -> Any:
     """Of floats, the exponents that eager has a formula for by that formula."""
     if is_whole(self.dtype) and isinstance(exponent, int) and exponent < 0:
@@ -174,14 +163,14 @@ _POWERS: dict[Any, Callable[[Tensor], Any]] = {
 # -- rounding and remainders ------------------------------------------------------------------------------------------------
 
 
-@_small(aten.ceil.default)
+@rule(aten.ceil.default, recorded=True, source="small")
 def _ceil(self: Tensor) -> Any:
     if is_whole(self.dtype):
         return aten.clone.default(self)
     return minus(aten.floor.default(minus(self))) if is_real(self.dtype) else NotImplemented
 
 
-@_small(aten.trunc.default)
+@rule(aten.trunc.default, recorded=True, source="small")
 def _trunc(self: Tensor) -> Any:
     if is_whole(self.dtype):
         return aten.clone.default(self)
@@ -190,7 +179,7 @@ def _trunc(self: Tensor) -> Any:
     return aten.where.self(aten.gt.Tensor(self, as_number(0, self)), aten.floor.default(self), _ceil(self))
 
 
-@_small(aten.round.default)
+@rule(aten.round.default, recorded=True, source="small")
 def _round(self: Tensor) -> Any:
     """To the nearest, halves to even: of the magnitude, whose fraction is exact; zeros keep their sign by being turned twice."""
     if is_whole(self.dtype):
@@ -207,7 +196,6 @@ def _round(self: Tensor) -> Any:
     return aten.where.self(above, rounded, minus(rounded))
 
 
-@_small(aten.remainder.Tensor)
 def _remainder(self: Tensor, other: Tensor) -> Any:
     """The remainder of the other sign takes one divisor more."""
     left, right, dtype = in_common(self, other)
@@ -224,7 +212,8 @@ def _remainder(self: Tensor, other: Tensor) -> Any:
     return in_type(aten.where.self(moved, aten.add.Tensor(rest, right), rest), dtype)
 
 
-@_small(aten.div.Tensor_mode)
+@rule(aten.div.Tensor_mode, recorded=True, source="small")
+@_of_two
 def _div_mode(self: Tensor, other: Tensor, *, rounding_mode: str | None) -> Any:
     left, right, dtype = in_common(self, other)
     if rounding_mode is None:
@@ -269,7 +258,8 @@ def _floor_of(left: Tensor, right: Tensor, quotient: Tensor) -> Tensor:
 # -- extremes ---------------------------------------------------------------------------------------------------------------
 
 
-@_small(aten.maximum.default)
+@rule(aten.maximum.default, recorded=True, source="small")
+@_of_two
 def _greater(self: Tensor, other: Tensor) -> Any:
     left, right, dtype = in_common(self, other)
     if not is_real(dtype):
@@ -277,7 +267,8 @@ def _greater(self: Tensor, other: Tensor) -> Any:
     return aten.where.self(aten.bitwise_or.Tensor(aten.gt.Tensor(right, left), isnan(right)), right, left)
 
 
-@_small(aten.minimum.default)
+@rule(aten.minimum.default, recorded=True, source="small")
+@_of_two
 def _less(self: Tensor, other: Tensor) -> Any:
     left, right, dtype = in_common(self, other)
     if not is_real(dtype):
@@ -291,7 +282,7 @@ def _turned(x: Tensor) -> Tensor:
     return result
 
 
-@_small(aten.amin.default)
+@rule(aten.amin.default, recorded=True, source="small")
 def _amin(self: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
     return _turned(aten.amax.default(_turned(self), dim, keepdim)) if is_real(self.dtype) else NotImplemented
 
@@ -313,12 +304,12 @@ def _first_greatest(self: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tens
     return aten.squeeze.dim(values, dim), aten.squeeze.dim(places, dim)
 
 
-@_small(aten.max.dim)
+@rule(aten.max.dim, recorded=True, source="small")
 def _max_dim(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     return _first_greatest(self, dim, keepdim) if is_real(self.dtype) else NotImplemented
 
 
-@_small(aten.min.dim)
+@rule(aten.min.dim, recorded=True, source="small")
 def _min_dim(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     if not is_real(self.dtype):
         return NotImplemented
@@ -341,7 +332,7 @@ def _arg(extreme: Callable[..., Any]) -> Callable[..., Any]:
 # -- sums and products ------------------------------------------------------------------------------------------------------
 
 
-@_small(aten.mean.dim)
+@rule(aten.mean.dim, recorded=True, source="small")
 def _mean(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     kept = dtype or self.dtype
     if is_whole(kept):
@@ -364,17 +355,17 @@ def _spread(self: Tensor, dim: Sequence[int] | None, correction: Any, keepdim: b
     return in_type(spread, self.dtype), in_type(middle, self.dtype)
 
 
-@_small(aten.var.correction)
+@rule(aten.var.correction, recorded=True, source="small")
 def _var(self: Tensor, dim: Sequence[int] | None = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     return _spread(self, dim, correction, keepdim)[0] if self.dtype.is_floating_point else NotImplemented
 
 
-@_small(aten.var_mean.correction)
+@rule(aten.var_mean.correction, recorded=True, source="small")
 def _var_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     return _spread(self, dim, correction, keepdim) if self.dtype.is_floating_point else NotImplemented
 
 
-@_small(aten.prod.dim_int)
+@rule(aten.prod.dim_int, recorded=True, source="small")
 def _prod_dim(self: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """By halves, of which the rounding is another than eager's: floats in float64, rounded once."""
     kept = dtype or (torch.int64 if is_whole(self.dtype) else self.dtype)
@@ -396,12 +387,12 @@ def _prod_dim(self: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dty
     return aten.clone.default(result) if self.size(dim) == 1 else result
 
 
-@_small(aten.prod.default)
+@rule(aten.prod.default, recorded=True, source="small")
 def _prod(self: Tensor, *, dtype: torch.dtype | None = None) -> Any:
     return _prod_dim(aten.reshape.default(self, [-1]), 0, False, dtype=dtype)
 
 
-@_small(aten.mm.default)
+@rule(aten.mm.default, recorded=True, source="small")
 def _mm(self: Tensor, mat2: Tensor) -> Any:
     if self.dim() != 2 or mat2.dim() != 2:
         return NotImplemented
@@ -425,7 +416,7 @@ def _flip(self: Tensor, dims: Sequence[int]) -> Any:
     return aten.clone.default(self) if result is self else result
 
 
-@_small(aten.scatter.value)
+@rule(aten.scatter.value, recorded=True, source="small")
 def _scatter_value(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
     if self.dtype.is_complex is False and isinstance(value, complex):
         return NotImplemented
@@ -433,7 +424,7 @@ def _scatter_value(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
     return aten.scatter.src(self, dim, index, filled)
 
 
-@_small(aten.topk.default)
+@rule(aten.topk.default, recorded=True, source="small")
 def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     check_topk(self, k, dim)
     if not self.dim():
@@ -443,23 +434,25 @@ def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 
 
 for name in ("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder"):
-    _small(getattr(aten, name).Scalar)(_by_tensor(getattr(aten, name).Tensor))
-_small(aten.ne.Tensor)(differs)
-_small(aten.lt.Tensor)(below_other)
-_small(aten.le.Tensor)(le)
-_small(aten.ge.Tensor)(ge)
-_small(aten.isnan.default)(isnan)
-_small(aten.bitwise_and.Tensor)(both)
-_small(aten.bitwise_xor.Tensor)(xor)
-_small(aten.sub.Tensor)(less_by)
-_small(aten.neg.default)(minus)
-_small(aten.abs.default)(magnitude)
-_small(aten.sign.default)(sign_of)
-_small(aten.rsqrt.default)(_in_wide(_rsqrt))
-_small(aten.sigmoid.default)(_in_wide(_sigmoid))
-_small(aten.argmax.default)(_arg(_max_dim))
-_small(aten.argmin.default)(_arg(_min_dim))
-_small(aten.flip.default)(laid_out(_flip, {0: as_operands(1)}))
+    rule(getattr(aten, name).Scalar, recorded=True, source="small")(_by_tensor(getattr(aten, name).Tensor))
+rule(aten.ne.Tensor, recorded=True, source="small")(_of_two(differs))
+rule(aten.lt.Tensor, recorded=True, source="small")(_of_two(below_other))
+rule(aten.le.Tensor, recorded=True, source="small")(_of_two(le))
+rule(aten.ge.Tensor, recorded=True, source="small")(_of_two(ge))
+rule(aten.isnan.default, recorded=True, source="small")(isnan)
+rule(aten.bitwise_and.Tensor, recorded=True, source="small")(_of_two(both))
+rule(aten.bitwise_xor.Tensor, recorded=True, source="small")(_of_two(xor))
+rule(aten.sub.Tensor, recorded=True, source="small")(_of_two(less_by))
+rule(aten.remainder.Tensor, recorded=True, source="small")(_of_two(_remainder))
+rule(aten.atan2.default, recorded=True, source="small")(_of_two(rounded_once(atan2, atan2)))
+rule(aten.neg.default, recorded=True, source="small")(minus)
+rule(aten.abs.default, recorded=True, source="small")(magnitude)
+rule(aten.sign.default, recorded=True, source="small")(sign_of)
+rule(aten.rsqrt.default, recorded=True, source="small")(_in_wide(_rsqrt))
+rule(aten.sigmoid.default, recorded=True, source="small")(_in_wide(_sigmoid))
+rule(aten.argmax.default, recorded=True, source="small")(_arg(_max_dim))
+rule(aten.argmin.default, recorded=True, source="small")(_arg(_min_dim))
+rule(aten.flip.default, recorded=True, source="small")(laid_out(_flip, {0: as_operands(1)}))
 for op, *formulas in (
     (aten.expm1.default, expm1),
     (aten.log1p.default, log1p, log1p_double),
@@ -472,8 +465,7 @@ for op, *formulas in (
     (aten.atanh.default, atanh),
     (aten.asin.default, asin),
     (aten.acos.default, acos),
-    (aten.atan2.default, atan2, atan2),
     (aten.log2.default, log_to(2)),
     (aten.log10.default, log_to(10)),
 ):
-    _small(op)(rounded_once(*formulas))
+    rule(op, recorded=True, source="small")(rounded_once(*formulas))
