@@ -411,6 +411,20 @@ def _slow_backward(
     return tuple(gradient if asked else None for gradient, asked in zip(gradients, output_mask, strict=True))
 
 
+@rule(aten._conv_depthwise2d.default, aten.conv_depthwise3d.default)
+def _depthwise(
+    self: Tensor,
+    weight: Tensor,
+    kernel_size: Sequence[int],
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Any:
+    """Filters of its own for each channel, ``[N, C, *]`` by ``[C * m, 1, *]``: a convolution of C groups. CUDA has a kernel."""
+    return aten.convolution.default(self, weight, bias, stride, padding, dilation, False, [0] * len(stride), self.shape[1])
+
+
 @rule(aten.conv_tbc.default, recorded=True)
 def _over_time(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Any:
     """``[T, B, I]`` and ``[K, I, O]`` -> ``[T', B, O]``."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from compare import outcome
+from compare import assert_same, outcome
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from on_core import CORE, check, check_words, kernel_calls, on_core
@@ -276,6 +276,18 @@ def test_gradients_of_a_convolution_over_no_channels() -> None:
         return torch.autograd.grad(made, leaves, torch.ones_like(made))
 
     check(run, *(torch.ones(shape).requires_grad_() for shape in ((1, 0, 4, 4), (2, 0, 3, 3), (2,))), ops=NONE)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dims", [2, 3])
+def test_a_depthwise_convolution_is_one_of_groups(dims: int, dtype: torch.dtype) -> None:
+    """Eager has no kernel of it on the CPU, and calls it below autograd: what it computes is a convolution of as many groups."""
+    op = {2: aten._conv_depthwise2d.default, 3: aten.conv_depthwise3d.default}[dims]
+    grouped = {2: F.conv2d, 3: F.conv3d}[dims]
+    kernel, stride, padding, dilation = [3, 2, 2][:dims], [2, 1, 1][:dims], [1, 0, 1][:dims], [1, 2, 1][:dims]
+    x, weight, bias = (whole(*shape, dtype=dtype) for shape in ((2, 3, 7, 6, 5)[: dims + 2], (6, 1, *kernel), (6,)))
+    want = grouped(x, weight, bias, stride, padding, dilation, groups=3)
+    assert_same(on_core(lambda: op(x, weight, kernel, bias, stride, padding, dilation)), want)
 
 
 def test_stays_short() -> None:
