@@ -173,13 +173,20 @@ class Costs:
         supported: the op set, by name.
         passes: whether an op outside the set passes as plumbing, at no cost.
         without: the keys of rules that the set has no use for.
+        changed: whether a rule, by its op and key, is not the one that was seen; asked of one that would rank last.
     """
 
     def __init__(
-        self, footprints: Footprints, supported: frozenset[str], passes: Callable[[str], bool], without: Set[str] = frozenset()
+        self,
+        footprints: Footprints,
+        supported: frozenset[str],
+        passes: Callable[[str], bool],
+        without: Set[str] = frozenset(),
+        changed: Callable[[str, str], bool] = lambda op, key: False,
     ) -> None:
         self._footprints = footprints
         self._without = without
+        self._changed = changed
         self._passes = passes
         #: Final costs. Two threads may find the cost of the same op at once; they find the same.
         self._known: dict[str, float] = {op: 0.0 if passes(op) else 1.0 for op in supported}
@@ -200,7 +207,7 @@ class Costs:
             return (1, math.inf)
         closed = [cost for cost in costs if cost < math.inf]
         if not closed:
-            return (3, math.inf)
+            return (1 if self._changed(op, key) else 3, math.inf)
         return (0 if len(closed) == len(costs) else 2, closed[0])
 
     def leads_nowhere(self, op: str, key: str) -> bool:

@@ -15,7 +15,7 @@ from eagerdecomp.ops.opset import OpSet, Predicate
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, is_composite
 from eagerdecomp.planner.closure import Costs
-from eagerdecomp.planner.rule_calls import load_footprints
+from eagerdecomp.planner.rule_calls import is_changed, load_footprints
 from eagerdecomp.rules.rule import Rule, index_rules
 from eagerdecomp.rules.shipped import shipped_rules
 
@@ -200,9 +200,8 @@ class Planner:
 def shipped_costs(ops: OpSet) -> Costs:
     """What each route costs on an op set, by the shipped footprints."""
     has_prims = any(op.namespace == "prims" for op in ops)
-    return Costs(
-        load_footprints(), frozenset(map(str, ops)), is_plumbing_name, frozenset() if has_prims else {"prims", "prims-linked"}
-    )
+    without = frozenset() if has_prims else frozenset({"prims", "prims-linked"})
+    return Costs(load_footprints(), frozenset(map(str, ops)), is_plumbing_name, without, is_changed)
 
 
 def planner_of(backend: Backend, rules: Iterable[Rule] = ()) -> Planner:

@@ -4,8 +4,8 @@ A rule is a Python or C++ function; what it calls is known only by running it. `
 calls of torch's operator database and writes ``rules.json.gz``: for each op, examples of its calls, what each rule calls for
 them, and what the gradient of the op calls. The planner reads what each rule called, and how often. A plan reads the examples too.
 
-What was recorded of a rule counts only while the rule's code is what it was (`code_hash`): a changed rule is unknown until it is
-recorded again, which ``python tools/record_rules.py --changed`` does in seconds.
+What was recorded of a rule counts only while the rule's code is what it was (`code_hash`): a plan tries a changed rule anew, and
+the planner does not pass it over. ``python tools/record_rules.py --changed`` records such rules in seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from eagerdecomp._torch.ops import op_named, torch_release
@@ -24,7 +24,7 @@ from eagerdecomp.ops.shipped_data import shipped_data
 from eagerdecomp.rules.code_hash import code_hash
 from eagerdecomp.rules.rule import Rule
 
-__all__ = ["FILE", "Footprint", "Footprints", "SeenCall", "SeenOp", "changed_rules", "load_calls", "load_footprints"]
+__all__ = ["FILE", "Footprint", "Footprints", "SeenCall", "SeenOp", "changed_rules", "is_changed", "load_calls", "load_footprints"]
 
 #: The name of the file in ``data/torch-<release>``.
 FILE = "rules.json.gz"
@@ -54,14 +54,12 @@ class SeenOp:
         eager: eager calls it for the operator database; others are met within rules.
         calls: kinds of call, the most frequent first.
         gradient: an example and what its backward called, for each kind; None where autograd has no gradient for it.
-        footprints: what each rule called in the calls that the planner goes by, most frequent first.
         changed: our rules that have changed since, of which nothing is known.
     """
 
     eager: bool
     calls: tuple[SeenCall, ...]
     gradient: tuple[tuple[str, Footprint | None], ...]
-    footprints: Mapping[str, tuple[Footprint, ...]] = field(default_factory=dict)
     changed: tuple[Rule, ...] = ()
 
 
@@ -91,11 +89,17 @@ class _ByLine(Mapping[str, SeenOp]):
 
 
 class _Footprints(Mapping[str, Mapping[str, tuple[Footprint, ...]]]):
-    def __init__(self, ops: Mapping[str, SeenOp]) -> None:
+    """The footprints of ops that are read a line at a time."""
+
+    def __init__(self, ops: _ByLine) -> None:
         self._ops = ops
+        self._found: dict[str, Mapping[str, tuple[Footprint, ...]]] = {}
 
     def __getitem__(self, op: str) -> Mapping[str, tuple[Footprint, ...]]:
-        return self._ops[op].footprints
+        found = self._found.get(op)
+        if found is None:
+            found = self._found[op] = _footprints(self._ops.entry(op))
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._ops)
@@ -105,7 +109,7 @@ class _Footprints(Mapping[str, Mapping[str, tuple[Footprint, ...]]]):
 
 
 @functools.cache
-def load_calls() -> Mapping[str, SeenOp]:
+def load_calls() -> _ByLine:
     """Return what was recorded of each op, by name; nothing, with a warning, where nothing was recorded on the torch that runs."""
     text = shipped_data(FILE)
     if text is None:
@@ -113,13 +117,19 @@ def load_calls() -> Mapping[str, SeenOp]:
             f"eagerdecomp has no recorded calls of its rules for torch {torch_release()}: routes are chosen by trust instead of by "
             "cost, and `eagerdecomp plan` reports ops as unknown; `python tools/record_rules.py` in a checkout records them"
         )
-        return {}
+        return _ByLine(())
     return _ByLine(text.splitlines()[1:-1])
 
 
 def load_footprints() -> Footprints:
-    """Return what each rule of each op called."""
+    """Return what each rule of each op called in the calls that the planner goes by, rules that have changed since included."""
     return _Footprints(load_calls())
+
+
+def is_changed(op: str, key: str) -> bool:
+    """Whether a rule of ours is not what it was when it was recorded."""
+    calls = load_calls()
+    return op in calls and any(rule.key == key for rule in calls[op].changed)
 
 
 def changed_rules(op: str, hashes: Mapping[str, str]) -> tuple[set[str], tuple[Rule, ...]]:
@@ -142,17 +152,24 @@ def _current(op: str, entry: Mapping[str, Any]) -> SeenOp:
     """What the line of an op holds of its rules as they are now."""
     stale, changed = changed_rules(op, entry["hashes"])
     called = entry["footprints"]
-    calls = []
+    calls = (
+        SeenCall(example, {key: called[number] for key, number in by_rule.items() if key not in stale})
+        for example, by_rule, _ in entry["calls"]
+    )
+    gradient = tuple((example, footprint) for example, footprint in entry["gradient"])
+    return SeenOp(entry["eager"], tuple(calls), gradient, changed)
+
+
+def _footprints(entry: Mapping[str, Any]) -> Mapping[str, tuple[Footprint, ...]]:
+    """What each rule of an op called, most frequent first."""
+    called = entry["footprints"]
     weights: dict[str, Counter[int]] = {}
-    for example, by_rule, weight in entry["calls"]:
-        current = {key: number for key, number in by_rule.items() if key not in stale}
-        calls.append(SeenCall(example, {key: called[number] for key, number in current.items()}))
-        for key, number in current.items():
+    for _, by_rule, weight in entry["calls"]:
+        for key, number in by_rule.items():
             if weight:
                 weights.setdefault(key, Counter())[number] += weight
     footprints = {}
     for key, found in weights.items():
         order = sorted(found, key=lambda number: (-found[number], sorted(called[number].items())))
         footprints[key] = tuple(called[number] for number in order[:_KINDS])
-    gradient = tuple((example, footprint) for example, footprint in entry["gradient"])
-    return SeenOp(entry["eager"], tuple(calls), gradient, footprints, changed)
+    return footprints

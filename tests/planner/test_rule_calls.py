@@ -18,6 +18,7 @@ from eagerdecomp.coverage.record_rule import calls_of
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.ops.shipped_data import shipped_data
 from eagerdecomp.planner import rule_calls
+from eagerdecomp.planner.planner import shipped_costs
 from eagerdecomp.planner.rule_calls import FILE, load_calls, load_footprints
 from eagerdecomp.rules.rule import Rule
 
@@ -26,9 +27,11 @@ SILU = "aten.silu.default"
 
 @pytest.fixture
 def read_anew() -> Iterator[None]:
-    load_calls.cache_clear()
+    for cached in (load_calls, shipped_costs):
+        cached.cache_clear()
     yield
-    load_calls.cache_clear()
+    for cached in (load_calls, shipped_costs):
+        cached.cache_clear()
 
 
 def recorded() -> list[tuple[str, Rule, str, dict[str, int]]]:
@@ -88,14 +91,17 @@ def test_two_rules_of_an_op_have_their_own_footprints() -> None:
 
 def test_a_changed_rule_is_unknown_to_the_planner_and_tried_by_a_plan(monkeypatch: pytest.MonkeyPatch, read_anew: None) -> None:
     before = ed.plan(ed.core_aten(), ops=[SILU])[SILU]
+    assert shipped_costs(ed.infra()).leads_nowhere(SILU, "own-linked")
     load_calls.cache_clear()
+    shipped_costs.cache_clear()
     hash_now = rule_calls.code_hash
     monkeypatch.setattr(rule_calls, "code_hash", lambda rule: "changed" if str(rule.op) == SILU else hash_now(rule))
     seen = load_calls()[SILU]
     keys = {rule.key for rule in our_rules(torch.ops.aten.silu.default)}
     assert {rule.key for rule in seen.changed} == keys
-    assert not keys & load_footprints()[SILU].keys()
     assert not any(keys & call.by_rule.keys() for call in seen.calls)
+    costs = shipped_costs(ed.infra())
+    assert {costs.of_rule(SILU, key)[0] for key in keys} == {1}  # unknown, where one that leads nowhere is 3
     after = ed.plan(ed.core_aten(), ops=[SILU])[SILU]
     assert [replace(route, ops={}) for route in after.routes] == [replace(route, ops={}) for route in before.routes]
 
