@@ -212,6 +212,8 @@ def _names(fn: FunctionType) -> _Tree:
 
 _EXTENDED, _GLOBAL, _NAME = (dis.opmap[name] for name in ("EXTENDED_ARG", "LOAD_GLOBAL", "LOAD_NAME"))
 _ATTRIBUTE, _METHOD = dis.opmap["LOAD_ATTR"], dis.opmap.get("LOAD_METHOD", -1)
+#: What a chain begins with.
+_READS = frozenset((_EXTENDED, _GLOBAL, _NAME))
 #: Instructions that may stand between a name and its attribute.
 _BETWEEN = frozenset(dis.opmap[name] for name in ("CACHE", "EXTENDED_ARG", "PRECALL", "PUSH_NULL") if name in dis.opmap)
 #: By how many bits an argument is shifted, to keep a flag beside the index of the name.
@@ -227,9 +229,11 @@ def _chains(code: CodeType) -> tuple[_Chain, ...]:
     found: dict[_Chain, None] = {}
     chain: list[str] = []
     names, text, extended = code.co_names, code.co_code, 0
-    for at in range(0, len(text), 2):
-        op = text[at]
-        argument = text[at + 1] | extended
+    for op, low in zip(text[::2], text[1::2], strict=True):
+        if not chain and op not in _READS:
+            extended = 0
+            continue
+        argument = low | extended
         extended = argument << 8 if op == _EXTENDED else 0
         if op in (_GLOBAL, _NAME):
             if chain:
