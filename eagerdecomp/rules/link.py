@@ -37,7 +37,7 @@ def link_on_call(fn: _F) -> _F:
     """Decorator for a helper of rules that few calls reach: its overloads are linked when it is first called, so that a set without
     them can still use the rule. Of an overload it makes such a helper."""
     run: Any = fn if isinstance(fn, FunctionType) else lambda *args, **kwargs: fn(*args, **kwargs)
-    setattr(run, _ON_CALL, True)
+    setattr(run, _ON_CALL, fn)
     return run  # type: ignore[no-any-return]
 
 
@@ -141,7 +141,8 @@ class _Linker:
             nonlocal made
             if made is None:
                 # Linked apart: where an overload has no route, no helper stays behind half linked.
-                made = _Linker(self._call, self._kernels)._function(fn)
+                linker, helper = _Linker(self._call, self._kernels), getattr(fn, _ON_CALL)
+                made = linker._function(fn) if helper is fn else linker.value(helper)
             return made(*args, **kwargs)
 
         self._linked[id(fn)] = run

@@ -120,9 +120,7 @@ def _wide(tensor: Tensor) -> Tensor:
 
 
 def _write(step: _Step, target: Tensor, value: Tensor) -> None:
-    if step.skip is not None:
-        value = _where(step.skip, target, value)
-    aten.copy_.default(target, value)
+    aten.copy_.default(target, value if step.skip is None else _where(step.skip, target, value))
 
 
 def _gradient(step: _Step, grad: Tensor, *, maximize: bool) -> Tensor:
@@ -150,7 +148,8 @@ def _blend(step: _Step, target: Tensor, factor: Any, other: Tensor, weight: Any)
         return aten.add_.Tensor(target if factor is None else aten.mul_.Scalar(target, factor), other, alpha=weight)  # type: ignore[no-any-return]
     value: Tensor = _wide(target)
     value = aten.add.Tensor(value if factor is None else _times(value, factor), other, alpha=weight)
-    _write(step, target, value)
+    # As `_write` does, without its frame: this runs three times a parameter.
+    aten.copy_.default(target, value if step.skip is None else _where(step.skip, target, value))
     return value
 
 
