@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.eager.messages import no_cast, not_implemented, scalar_type_name
-from eagerdecomp.eager.promotion import HALF, can_cast, promoted
+from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, can_cast, promoted
 from eagerdecomp.eager.scalars import cast_number
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.writeback import check_result
@@ -124,10 +124,10 @@ def _mse_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: 
 
 
 def _whole(tensors: Sequence[Tensor]) -> bool:
-    """Whether tensors are integers of one dtype, for which these kernels work too."""
+    """Whether tensors are integers of one dtype, for which these kernels work too, unsigned ones of 16 bits and more apart."""
     dtype = tensors[0].dtype
-    floats = dtype.is_floating_point or dtype.is_complex or dtype is torch.bool
-    return not floats and all(tensor.dtype is dtype for tensor in tensors)
+    other = dtype.is_floating_point or dtype.is_complex or dtype is torch.bool or dtype in WIDE_UNSIGNED
+    return not other and all(tensor.dtype is dtype for tensor in tensors)
 
 
 def _of_whole_numbers(grad_output: Tensor, self: Tensor, target: Tensor, share: int, bend: float) -> Any:
