@@ -46,7 +46,7 @@ def plan(
     """What each op comes to on a set, and which kernels to write next, before anything is run.
 
     For every ATen overload: in the set, decomposed (into which kernels, how many, by which rules, and whether its gradient closes
-    too), or without a route. No kernel runs: it is known from the rules and the calls they were seen for.
+    too), or without a route. No kernel of the backend runs: it is known from the rules and the calls they were seen for.
 
     Args:
         supported_ops: the set, or a `Backend`.

@@ -1,0 +1,137 @@
+"""Every rule of ours, beside eager: the first calls recorded of its op in float32 and bfloat16, each recorded, compiled and hit;
+what reaches the backend; and the gradient."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same, outcome
+from torch import Tensor
+
+import eagerdecomp as ed
+from eagerdecomp._torch.ops import OpOverload, op_named
+from eagerdecomp.decomps import our_rules
+from eagerdecomp.eager.compare import Difference, difference
+from eagerdecomp.eager.observe import Observed, copied, leaves_of, observe
+from eagerdecomp.ops.call_text import parse_call
+from eagerdecomp.ops.plumbing import is_plumbing_name
+from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.planner.rule_calls import load_calls
+
+CORE = ed.core_aten()
+GROUPS = 40
+
+#: Ops of which a call read from its text is none that eager makes.
+INCONSISTENT = {
+    "aten._ctc_loss.default": "targets of zeros are blanks, whose gradient is not defined",
+    "aten._log_softmax_backward_data.default": "eager's kernel on the CPU passes over `input_dtype`, which CUDA's goes by",
+    "aten._softmax_backward_data.default": "the same",
+    "aten.log_sigmoid_backward.default": "the buffer is what forward computed of the input",
+    "aten.mkldnn_rnn_layer_backward.default": "the workspace is what forward computed of the input",
+}
+
+
+@functools.cache
+def ops_with_rules() -> list[str]:
+    """The ops outside Core ATen that have a rule of ours and a recorded call."""
+    found = []
+    for name, seen in load_calls().items():
+        op = op_named(name)
+        if (
+            op is not None
+            and op not in CORE
+            and name not in INCONSISTENT
+            and seen.calls
+            and any(rule.source in ("own", "schema") for rule in our_rules(op))
+        ):
+            found.append(name)
+    return found
+
+
+def examples(name: str) -> list[str]:
+    """The first call in float32, and the first in bfloat16."""
+    calls = [call.example for call in load_calls()[name].calls]
+    kinds = ("f32[", "bf16[")
+    first = [next((call for call in calls if call.startswith((kind, f"[{kind}"))), None) for kind in kinds]
+    return [call for call in first if call is not None] or calls[:1]
+
+
+def call(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], mode: ed.EagerDecompMode | None) -> Observed:
+    """What a call leaves behind, from a fixed seed; under the mode what reaches the backend is of the set."""
+    torch.manual_seed(0)
+    if mode is None:
+        return observe(op, args, kwargs)[1]
+    with ed.BackendRecorder() as seen, mode:
+        found = observe(op, args, kwargs)[1]
+    outside = [str(kernel) for kernel in seen.ops if kernel not in CORE and not is_plumbing_name(str(kernel))]
+    assert outside == []
+    return found
+
+
+def differs(op: OpOverload, example: str, mode: ed.EagerDecompMode) -> Difference | str | None:
+    args, kwargs = parse_call(example)
+    random = facts_of(op).is_random
+    want = call(op, *copied(op, args, kwargs), None)
+    if want.error is not None:
+        return None  # the text alone makes no call that eager takes, such as one of indices that must fit
+    for run in ("recorded", "compiled", "hit"):
+        try:
+            have = call(op, *copied(op, args, kwargs), mode)
+        except ed.UnsupportedOpError:
+            return None  # which ops close is for the scoreboard to say
+        if isinstance(have.error, ed.UnsupportedOpError):
+            return None
+        found = difference(op, args, kwargs, want, have, op, values=not random)
+        if found is not None:
+            return f"{run}: {found}"
+    return None
+
+
+def gradients(op: OpOverload, example: str, mode: ed.EagerDecompMode | None) -> list[Any]:
+    """The gradients of the floating inputs of a call; an error in its place where there is none to take."""
+    args, kwargs = parse_call(example)
+    floats = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor) and one.is_floating_point()]
+    leaves = [one.requires_grad_() for one in floats]
+    torch.manual_seed(0)
+    with contextlib.nullcontext() if mode is None else mode:
+        result = op(*args, **kwargs)
+        wanted = [one for one in leaves_of(result) if isinstance(one, Tensor) and one.requires_grad]
+        return list(torch.autograd.grad(wanted, leaves, [torch.ones_like(one) for one in wanted], allow_unused=True))
+
+
+def has_gradient(op: OpOverload, example: str) -> bool:
+    facts = facts_of(op)
+    if facts.mutated or facts.is_out or op.namespace != "aten":
+        return False
+    kind, _ = outcome(lambda: gradients(op, example, None))
+    return kind != "error"
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_rules_compute_what_eager_does(group: int) -> None:
+    found = []
+    for name in ops_with_rules()[group::GROUPS]:
+        op = op_named(name)
+        assert op is not None
+        mode = ed.EagerDecompMode(CORE)
+        found += [(name, example, one) for example in examples(name) if (one := differs(op, example, mode)) is not None]
+    assert found == []
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_gradients_of_ops_with_rules_are_eagers(group: int) -> None:
+    for name in ops_with_rules()[group::GROUPS]:
+        op = op_named(name)
+        assert op is not None
+        example = examples(name)[0]
+        if has_gradient(op, example):
+            mode = ed.EagerDecompMode(CORE)
+            kind, found = outcome(lambda: gradients(op, example, mode))  # noqa: B023 - called at once
+            if not isinstance(found, ed.UnsupportedOpError):
+                assert kind != "error", f"{name}({example}): {found!r}"
+                assert_same(found, gradients(op, example, None), strides=False)
