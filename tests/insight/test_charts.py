@@ -15,11 +15,13 @@ def drawn(ribbons: list[Ribbon], most: int = 16) -> ET.Element:
 
 
 def told(svg: ET.Element, kind: str) -> list[str]:
-    return [one.findtext("title") or "" for one in svg.iter() if kind in (one.get("class") or "").split()]
+    return [one.get("title") or one.findtext("title") or "" for one in svg.iter() if kind in (one.get("class") or "").split()]
 
 
-def bars(svg: ET.Element) -> dict[str, float]:
-    return {node.get("id") or "": float(node.find("rect").get("height") or 0) for node in svg if node.tag == "g"}  # type: ignore[union-attr]
+def bars(picture: ET.Element) -> dict[str, tuple[float, float]]:
+    """The top and the height of each op's bar, by its id."""
+    found = {node.get("id"): re.findall(r"(?:top|height):(\S+?)px", node.get("style") or "") for node in picture if node.get("id")}
+    return {str(name): (float(top), float(height)) for name, (top, height) in found.items()}
 
 
 def test_each_ribbon_and_each_op_says_what_flows() -> None:
@@ -31,19 +33,18 @@ def test_each_ribbon_and_each_op_says_what_flows() -> None:
 
 def test_heights_are_as_the_widths() -> None:
     heights = bars(drawn([Ribbon("a", "x", 30, "apart"), Ribbon("a", "y", 10, "apart"), Ribbon("b", "y", 60, "native")]))
-    assert sorted(heights.values()) == pytest.approx([84, 112, 168, 196])
+    assert sorted(height for _, height in heights.values()) == pytest.approx([84, 112, 168, 196])
 
 
 def test_ribbons_begin_and_end_on_the_bars_of_their_ops() -> None:
     svg = drawn([Ribbon(f"a{i}", f"x{j}", 1 + i * j, "apart") for i in range(5) for j in range(4)])
-    rects = {node.get("id"): node.find("rect") for node in svg if node.tag == "g"}
-    spans = {name: (float(r.get("y")), float(r.get("y")) + float(r.get("height"))) for name, r in rects.items()}  # type: ignore[union-attr,arg-type]
+    spans = {name: (top, top + height) for name, (top, height) in bars(svg).items()}
     paths = list(svg.iter("path"))
     assert len(paths) == 20
     for path in paths:
         start, end = re.match(r"M\S+ (\S+)C.* (\S+)v", path.get("d") or "").groups()  # type: ignore[union-attr]
         for at, name in ((start, path.get("data-from")), (end, path.get("data-to"))):
-            low, high = spans[name]
+            low, high = spans[str(name)]
             assert low - 0.2 <= float(at) <= high + 0.2
 
 

@@ -183,6 +183,18 @@ def test_it_fits_its_width(record: Record, width: int, tmp_path: Path) -> None:
 
 
 @needs_browser
+@pytest.mark.parametrize("width", [1280, NARROW])
+def test_ribbons_and_names_are_within_the_page(width: int, tmp_path: Path) -> None:
+    ask = """const shown=[...document.querySelectorAll('.picture .ribbon,.picture .node>*')].filter(one=>one.checkVisibility());
+        const boxes=shown.map(one=>one.getBoundingClientRect());
+        return [boxes.length,Math.min(...boxes.map(one=>one.left))>=0,Math.max(...boxes.map(one=>one.right))<=innerWidth,
+        Math.min(...boxes.map(one=>one.width))>9]"""
+    count, *fits = visit(written(large(), tmp_path), ask, width=width).answer
+    assert count > 60
+    assert fits == [True, True, True]
+
+
+@needs_browser
 def test_one_picture_is_shown_and_the_choice_is_the_reader_s(tmp_path: Path) -> None:
     ask = """const shown=()=>[...document.querySelectorAll('.flow')].filter(one=>one.checkVisibility()).map(one=>one.dataset.of);
         const found=[shown()];for(const value of ['time','all']){document.querySelector(`input[value=${value}]`).click();
@@ -193,7 +205,7 @@ def test_one_picture_is_shown_and_the_choice_is_the_reader_s(tmp_path: Path) -> 
 @needs_browser
 def test_pointing_at_an_op_follows_its_ribbons(tmp_path: Path) -> None:
     ask = """const flow=[...document.querySelectorAll('.flow')].find(one=>one.checkVisibility());
-        const node=[...flow.querySelectorAll('.node')].find(one=>one.textContent.startsWith('aten.gelu.default'));
+        const node=[...flow.querySelectorAll('.node')].find(one=>one.title.startsWith('aten.gelu.default'));
         const on=()=>[...flow.querySelectorAll('.ribbon.on title')].map(one=>one.textContent.split(':')[0]).sort();
         node.dispatchEvent(new Event('mouseenter'));const during=on();
         node.dispatchEvent(new Event('mouseleave'));return [during,on()]"""

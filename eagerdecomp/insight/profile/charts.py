@@ -1,4 +1,4 @@
-"""The pictures of a report, as SVG for a page: which ops came to which kernels, and counts over time."""
+"""The pictures of a report, as HTML and SVG for a page: which ops came to which kernels, and counts over time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Steps:
 
 # -- the flow --------------------------------------------------------------------------------------------------------
 
-_WIDTH, _EDGE, _BAR = 960, 300, 7
+_WIDTH = 360  # of the ribbons, in units that stretch with the page
 _LONGEST = 30  # letters of a name that there is room for
 _AREA, _SLOT = 280, 17  # the height that all ribbons share, and what each place has beside its part of that
 
@@ -87,11 +87,9 @@ def flow(
     right = _side(sorted(targets, key=lambda op: (op in others, pull[op], op)), targets, total, height)
     return render(
         _PACKAGE,
-        "flow.svg.jinja",
+        "flow.html.jinja",
         width=_WIDTH,
         height=height,
-        edge=_EDGE,
-        bar_width=_BAR,
         label=label,
         name=name,
         ribbons=list(_ribbons(widths, left, right)),
@@ -134,7 +132,7 @@ def _side(order: Sequence[str], sums: Mapping[str, float], total: float, height:
 def _ribbons(
     widths: Mapping[tuple[str, str, str], float], left: Mapping[str, _Place], right: Mapping[str, _Place]
 ) -> Iterator[_Drawn]:
-    begin, end, middle = _EDGE + _BAR, _WIDTH - _EDGE - _BAR, _WIDTH / 2
+    middle = _WIDTH / 2
     starts: dict[tuple[str, str, str], float] = {}
     for way in sorted(widths, key=lambda way: right[way[1]].top):
         place = left[way[0]]
@@ -147,8 +145,8 @@ def _ribbons(
         target.taken += thick
         thick = max(thick, 0.6)  # what is there can be seen
         path = (
-            f"M{begin} {y:.1f}C{middle:g} {y:.1f} {middle:g} {z:.1f} {end} {z:.1f}v{thick:.1f}"
-            f"C{middle:g} {z + thick:.1f} {middle:g} {y + thick:.1f} {begin} {y + thick:.1f}z"
+            f"M0 {y:.1f}C{middle:g} {y:.1f} {middle:g} {z:.1f} {_WIDTH} {z:.1f}v{thick:.1f}"
+            f"C{middle:g} {z + thick:.1f} {middle:g} {y + thick:.1f} 0 {y + thick:.1f}z"
         )
         yield _Drawn(source, target, way[2], width, path)
 
