@@ -1,19 +1,25 @@
-"""The page of a plan: one HTML file that needs no other, with a row and a part for each op."""
+"""The page of a plan: one HTML file that needs no other, with a part for each op, by family."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
+from eagerdecomp.coverage.families import OTHER, family
 from eagerdecomp.coverage.next_kernels import Kernel
 from eagerdecomp.coverage.op_plan import STATUSES, OpPlan
 from eagerdecomp.host.html import render
 
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
 __all__ = ["Sheet", "page"]
 
 _PLAIN = re.compile(r"[\w.]+").fullmatch
+
+_FEW = 40  # ops of a page whose families are open at first
 
 _CALLS = 2  # examples of calls that go the same way
 
@@ -54,14 +60,15 @@ def page(title: str, torch: str, sheets: Sequence[Sheet], kernels: Sequence[Kern
     ops = sheets[0].ops
     on_others = [(_short(sheet.op_set), {one.op: one for one in sheet.ops}) for sheet in sheets[1:]]
     first = _short(sheets[0].op_set)
-    parts = []
+    families: dict[str, list[tuple[OpPlan, str, dict[_OnSet, list[str]], tuple[str, ...]]]] = {}
     for one in ops:
         there = [(first, one), *((name, found[one.op]) for name, found in on_others if one.op in found)]
         alike: dict[_OnSet, list[str]] = {}
         for name, found_there in there:
             alike.setdefault(_on_set(found_there), []).append(name)
         unused = set(one.rules) - {route.rule for _, found_there in there for route in found_there.routes}
-        parts.append((one, _about(one), alike, one.rules if unused else ()))
+        families.setdefault(family(one.op), []).append((one, _about(one), alike, one.rules if unused else ()))
+    links = _Links(one.op for one in ops)
     return render(
         "eagerdecomp.coverage",
         "plan.html.jinja",
@@ -73,11 +80,47 @@ def page(title: str, torch: str, sheets: Sequence[Sheet], kernels: Sequence[Kern
         kernels=kernels,
         opened=sum(len(kernel.opens) for kernel in kernels),
         bound=bound,
-        ops=parts,
+        count=len(ops),
+        fold=len(ops) > _FEW,
+        families=[
+            (name, parts, Counter(one.status for one, *_ in parts))
+            for name, parts in sorted(families.items(), key=lambda item: (item[0] == OTHER, item[0].lower()))
+        ],
         notes=notes,
-        known={one.op for one in ops},
-        plain=_PLAIN,
+        linked=links,
+        listed=links.listed,
+        called=links.called,
     )
+
+
+class _Links(dict[str, "Markup"]):
+    """Op -> its name as HTML, a link where the page has a part for it.
+
+    A page has a hundred thousand of them: they are made here once an op, without quotes where HTML lets one leave them out.
+    """
+
+    def __init__(self, known: Iterable[str]) -> None:
+        super().__init__()
+        self._known = frozenset(known)
+
+    def __missing__(self, op: str) -> Markup:
+        from markupsafe import Markup  # with jinja2, which most programs do not import
+
+        plain = "<a href=#{0}>{0}</a>" if _PLAIN(op) else '<a href="#{0}">{0}</a>'
+        found = self[op] = Markup(plain if op in self._known else "<code>{0}</code>").format(op)
+        return found
+
+    def listed(self, ops: Iterable[str]) -> Markup:
+        """The ops, with commas between."""
+        from markupsafe import Markup
+
+        return Markup(", ".join([self[op] for op in ops]))
+
+    def called(self, kernels: Iterable[tuple[str, int]]) -> Markup:
+        """Kernels with their numbers of calls."""
+        from markupsafe import Markup
+
+        return Markup(", ".join([f"{self[op]} &times;{times}" if times > 1 else self[op] for op, times in kernels]))
 
 
 def _short(op_set: str) -> str:

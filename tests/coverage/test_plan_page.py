@@ -1,15 +1,18 @@
-"""The page of a plan in a browser: addresses, the box that finds ops, and a layout that fits."""
+"""The page of a plan in a browser: addresses, families, the box that finds ops, and a layout that fits."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from browser import NARROW, needs_browser, outside_resources, visit
 
 import eagerdecomp as ed
+from eagerdecomp.coverage.families import OTHER, family
 
 ASKED = ("aten.silu.default", "aten.silu_backward.default", "aten.hardswish.default", "aten.cos.default", "aten.mul.Tensor")
+LINALG = [f"aten.linalg_{name}" for name in ("qr", "eigh", "svd", "inv", "det", "solve", "norm", "lu", "cholesky", "pinv")]
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +67,68 @@ def test_the_box_leaves_the_ops_that_hold_every_word(page: Path, typed: str, lef
     seen = visit(page, ask)
     assert sorted(seen.answer["ops"]) == left
     assert seen.answer["told"] == f"{len(left)} of {len(ASKED)} ops"
+
+
+SHOWN = """const shown=kind=>[...document.querySelectorAll(`details.${kind}`)].filter(one=>one.checkVisibility());
+    const type=text=>{const box=document.getElementById('find');box.value=text;box.dispatchEvent(new Event('input'))};
+    const names=()=>shown('op').map(one=>one.id);"""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("large") / "plan.html"
+    path.write_text(
+        ed.plan(ed.core_aten(), ops=["aten.silu", *LINALG, "aten.add", "aten.mul", "aten.sum"]).to_html(), encoding="utf-8"
+    )
+    return path
+
+
+@needs_browser
+def test_many_ops_are_folded_by_family_with_counts_of_each_status(large: Path) -> None:
+    ask = SHOWN + "return [shown('family').map(one=>one.querySelector('summary').textContent.replace(/\\s+/g,' ')),names()]"
+    families, ops = visit(large, ask).answer
+    assert ops == []
+    assert [text.rpartition(" ")[0].partition(":")[0].rstrip(" 0123456789") for text in families] == [
+        "activations",
+        "elementwise",
+        "linear algebra",
+        "reductions, scans and sorts",
+    ]
+    for text in families:
+        head, _, counts = text.partition(":")
+        assert int(head.rpartition(" ")[2]) == sum(map(int, re.findall(r"\d+", counts)))
+
+
+@needs_browser
+def test_without_a_script_every_family_is_open(large: Path, tmp_path: Path) -> None:
+    text = large.read_text(encoding="utf-8")
+    plain = tmp_path / "plain.html"
+    plain.write_text(re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL), encoding="utf-8")
+    assert visit(plain, SHOWN + "return names().length").answer == text.count("<details class=op")
+
+
+@needs_browser
+def test_a_search_opens_the_families_that_hold_what_it_finds_and_closes_them_again(large: Path) -> None:
+    ask = """const found=[];for(const text of ['add.tensor','silu.out','']){type(text);
+        found.push([shown('family').length,names()])}return found"""
+    assert visit(large, SHOWN + ask).answer == [[1, ["aten.add.Tensor"]], [1, ["aten.silu.out"]], [4, []]]
+
+
+@needs_browser
+def test_an_address_opens_the_family_of_its_op(large: Path) -> None:
+    ask = SHOWN + "return [names().includes('aten.silu.default'),document.getElementById('aten.silu.default').open]"
+    assert visit(large, ask, fragment="aten.silu.default").answer == [True, True]
+
+
+def test_every_op_of_core_aten_has_a_family() -> None:
+    lost = {str(op) for op in ed.core_aten() if str(op).startswith("aten.") and family(str(op)) == OTHER}
+    assert lost == set()
+    assert [family(op) for op in ("aten.linalg_qr.default", "aten.sub_.Tensor", "aten.foo.bar", "no name")] == [
+        "linear algebra",
+        "elementwise",
+        OTHER,
+        OTHER,
+    ]
 
 
 @needs_browser
