@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ __all__ = [
     "TraceRequestError",
     "UnsupportedGradientError",
     "UnsupportedOpError",
+    "ops_line",
+    "plan_command",
 ]
 
 
@@ -268,6 +270,8 @@ class UnsupportedOpError(EagerDecompError):
         op_set: what the set calls itself.
         hint: a word of advice for this op, or "".
         may_fall_back: whether it was raised where ``on_unsupported`` can be given.
+        gaps: the ops without a route that the mode has met so far, this one included.
+        additions: kernels that together open all of them.
 
     Examples:
         >>> import torch
@@ -293,6 +297,8 @@ class UnsupportedOpError(EagerDecompError):
         op_set: str = "",
         hint: str = "",
         may_fall_back: bool = True,
+        gaps: Sequence[str] = (),
+        additions: Sequence[str] = (),
     ) -> None:
         self.op = op
         self.call = call
@@ -303,6 +309,8 @@ class UnsupportedOpError(EagerDecompError):
         self.op_set = op_set
         self.hint = hint
         self.may_fall_back = may_fall_back
+        self.gaps = tuple(gaps)
+        self.additions = tuple(additions)
         super().__init__(self._report())
 
     def _report(self) -> str:
@@ -325,11 +333,28 @@ class UnsupportedOpError(EagerDecompError):
             if self.may_fall_back
             else f"  what to do: {given}, or pass a rule of your own (rules=)."
         )
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._all_gaps()])
+
+    def _all_gaps(self) -> list[str]:
+        """Lines about every gap found so far, and the command that finds the others."""
+        lines = [f"  ops without a route so far ({len(self.gaps)}): {', '.join(self.gaps)}"] if len(self.gaps) > 1 else []
+        if self.additions:
+            lines.append(f"  line to paste: {ops_line(self.additions)}")
+        return [*lines, f"  find all gaps of a model at once: {plan_command()}"]
 
     def __reduce__(self) -> tuple[object, ...]:
-        state = (self.op, self.call, self.chain, self.missing, self.tried, self.openers, self.op_set, self.hint, self.may_fall_back)
-        return (_rebuild_unsupported, state)
+        told = (self.op_set, self.hint, self.may_fall_back, self.gaps, self.additions)
+        return (_rebuild_unsupported, (self.op, self.call, self.chain, self.missing, self.tried, self.openers, *told))
+
+
+def ops_line(names: Iterable[str]) -> str:
+    """Return the expression that adds ops to a set: ``ops | {"aten.add.Tensor"}``."""
+    return "ops | {" + ", ".join(f'"{name}"' for name in names) + "}"
+
+
+def plan_command(ops: str = "OPS") -> str:
+    """Return the command that lists the gaps of a whole model on a set, before it runs."""
+    return f"eagerdecomp plan --model MODULE:FACTORY --ops {ops} --require closed"
 
 
 def _rebuild_unsupported(
@@ -342,6 +367,8 @@ def _rebuild_unsupported(
     op_set: str,
     hint: str,
     may_fall_back: bool,
+    gaps: tuple[str, ...],
+    additions: tuple[str, ...],
 ) -> UnsupportedOpError:
     return UnsupportedOpError(
         op,
@@ -353,6 +380,8 @@ def _rebuild_unsupported(
         op_set=op_set,
         hint=hint,
         may_fall_back=may_fall_back,
+        gaps=gaps,
+        additions=additions,
     )
 
 
@@ -392,6 +421,8 @@ class UnsupportedGradientError(UnsupportedOpError):
             openers=_open_all([error.openers for error in gradient]),
             op_set=gradient[0].op_set,
             hint="; ".join(dict.fromkeys(error.hint for error in gradient if error.hint)),
+            gaps=list(dict.fromkeys(gap for error in gradient for gap in error.gaps)),
+            additions=list(dict.fromkeys(kernel for error in gradient for kernel in error.additions)),
         )
 
     def _report(self) -> str:
@@ -411,7 +442,7 @@ class UnsupportedGradientError(UnsupportedOpError):
         lines.append(
             "  where no gradient is needed, make the call under torch.no_grad(). With preflight=False it is backward() that raises."
         )
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._all_gaps()])
 
     def __reduce__(self) -> tuple[object, ...]:
         return (UnsupportedGradientError, (self.op, self.call, self.wanted, self.gradient))

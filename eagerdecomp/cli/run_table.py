@@ -10,7 +10,7 @@ from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.host.outputs import Outputs
 from eagerdecomp.ops.opset import OpSet
 from eagerdecomp.ops.plumbing import is_plumbing_name
-from eagerdecomp.runtime.stats import HOST_RANDOM, OTHER_NUMBERS, OpStats, Stats, count_by_packet
+from eagerdecomp.runtime.stats import HOST_RANDOM, OTHER_NUMBERS, OpStats, Stats, count_by_packet, gap_lines
 
 __all__ = ["RunFacts", "run_facts", "summary_json", "summary_table"]
 
@@ -36,6 +36,8 @@ class RunFacts:
         values: what those lines say, as plain values for JSON.
         host_random: random op -> calls of data loading code that ran natively; they are not among those outside the set.
         other_numbers: random op -> calls with other numbers than eager.
+        gaps: op without a route -> calls that ran natively.
+        ops_option: what the command line calls the op set.
         outputs: what the script printed under the mode and in plain eager; None where it ran once.
         notes: sentences under the table.
     """
@@ -54,6 +56,8 @@ class RunFacts:
     values: Mapping[str, Any] = field(default_factory=dict)
     host_random: Mapping[str, int] = field(default_factory=dict)
     other_numbers: Mapping[str, int] = field(default_factory=dict)
+    gaps: Mapping[str, int] = field(default_factory=dict)
+    ops_option: str = "OPS"
     outputs: Outputs | None = None
     notes: Sequence[str] = ()
 
@@ -69,7 +73,7 @@ def run_facts(op_set: OpSet, stats: Stats, seen: BackendRecorder | None, *, seco
         reached = {str(op): count for op, count in sorted(seen.ops.items(), key=_by_name) if op in op_set}
         others = {str(op): count - stats.host_random.get(str(op), 0) for op, count in seen.outside(op_set).items()}
         outside = {name: count for name, count in sorted(others.items()) if count > 0}
-    more |= {"host_random": stats.host_random, "other_numbers": stats.other_numbers}
+    more |= {"host_random": stats.host_random, "other_numbers": stats.other_numbers, "gaps": stats.gaps}
     return RunFacts(repr(op_set), called, reached, outside, passed, stats.total, stats.programs, seconds, **more)
 
 
@@ -83,9 +87,8 @@ def summary_table(facts: RunFacts, width: int | None = None) -> str:
     label_width = max(len(label) for label, _ in rows)
     lines = [f"{label.ljust(label_width)}  {value}" for label, value in rows]
     rule = "-" * max(map(len, lines))
-    listing = facts.outputs.listing(width) if facts.outputs is not None else []
-    if listing:
-        listing.append(rule)
+    parts = [gap_lines(facts.gaps, facts.ops_option), facts.outputs.listing(width) if facts.outputs is not None else []]
+    listing = [line for part in parts if part for line in (*part, rule)]
     return "\n".join([f"eagerdecomp on {facts.op_set}", rule, *lines, rule, *listing, *facts.notes])
 
 
@@ -105,6 +108,7 @@ def summary_json(facts: RunFacts) -> dict[str, Any]:
             "plumbing": dict(facts.plumbing),
         },
         "fell_back": total.fell_back,
+        "gaps": dict(facts.gaps),
         "random": {"host_random": dict(facts.host_random), "other_numbers": dict(facts.other_numbers)},
         "cache": {"hits": total.hits, "misses": total.misses, "bypassed": total.bypassed, "programs": facts.programs},
         "timed": facts.timed,

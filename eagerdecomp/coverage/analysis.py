@@ -157,7 +157,7 @@ def _of_making(planned: Iterable[OpPlan]) -> tuple[str, ...]:
     if not lacking:
         return ()
     some = ", ".join(lacking[:6]) + (f", ... {len(lacking) - 6} more" if len(lacking) > 6 else "")
-    return (f"only the making of the model calls what does not close here ({some}): make it before the mode is entered",)
+    return (f"making the model calls ops that do not close and that no step calls ({some}): make it before the mode is entered",)
 
 
 def _of_data(recorded: Collection[str]) -> tuple[str, ...]:

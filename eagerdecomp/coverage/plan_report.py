@@ -12,7 +12,7 @@ from eagerdecomp.coverage.html import Sheet, page
 from eagerdecomp.coverage.next_kernels import Kernel
 from eagerdecomp.coverage.op_plan import STATUSES, OpPlan
 from eagerdecomp.coverage.routes import Route
-from eagerdecomp.errors import PlanError
+from eagerdecomp.errors import PlanError, ops_line
 
 __all__ = ["Comparison", "Plan", "REQUIREMENTS"]
 
@@ -131,7 +131,7 @@ class Plan:
         add = self.for_gradients if require == "gradients" else self.to_close
         add = (*add, *unseen) if require == "known" else add
         if add:
-            lines += ["to open them all, add these to the set:", f"  ops | {list(add)!r}".replace("'", '"')]
+            lines += ["to open them all, add these to the set:", f"  {ops_line(add)}"]
         if unseen and require != "known":
             lines.append(f"no call was ever seen of {len(unseen)}{_listed(unseen)}: not required, unless by --require known")
         return "\n".join([*lines, *([f"nor is it the whole: {self.stopped}"] if self.stopped else [])])

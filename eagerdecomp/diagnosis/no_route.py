@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from eagerdecomp._torch.fake import handling_fakes, mode_of_fakes
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import FakeTensor
+from eagerdecomp.diagnosis.gaps import Gap, choose_openers
 from eagerdecomp.eager.unsupported_layouts import outside_layouts
 from eagerdecomp.errors import Attempt, UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
@@ -115,24 +116,39 @@ def _fake(mode: Any, value: Any) -> Any:
 
 
 def unsupported_error(
-    planner: Planner, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], failure: NoRoute, *, may_fall_back: bool = True
+    planner: Planner,
+    op: OpOverload,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    failure: NoRoute,
+    *,
+    may_fall_back: bool = True,
+    met: MutableMapping[Gap, None] | None = None,
 ) -> UnsupportedOpError:
     """The error for a call that has no route, from what the search left behind.
 
     Args:
         may_fall_back: whether such calls could be asked to run natively.
+        met: the gaps of earlier calls, which the error lists too; that of this call is added.
     """
     steps = path(failure)
+    ways = tuple(tuple(str(kernel) for kernel in kernels) for kernels in openers(planner, op, args, kwargs, failure))
+    gaps: list[Gap] = []
+    if met is not None:
+        met[Gap(str(op), ways)] = None
+        gaps = list(met)
     return UnsupportedOpError(
         str(op),
         describe_call(op, args, kwargs),
         chain=[str(step) for step in (steps if steps[0] is op else [op, *steps])],
         missing=[str(end) for end in ends(failure)],
         tried=list(dict.fromkeys(attempts(failure))),
-        openers=[[str(kernel) for kernel in kernels] for kernels in openers(planner, op, args, kwargs, failure)],
+        openers=ways,
         op_set=repr(planner.backend.ops),
         hint=outside_layouts(op, args, kwargs) or _hint(planner, failure),
         may_fall_back=may_fall_back,
+        gaps=list(dict.fromkeys(gap.op for gap in gaps)),
+        additions=list(dict.fromkeys(kernel for kernels, _ in choose_openers(gaps) for kernel in kernels)),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp.diagnosis.explain_call import explain_on, one_overload
 from eagerdecomp.diagnosis.explanation import Explanation
+from eagerdecomp.diagnosis.gaps import Gap
 from eagerdecomp.diagnosis.no_route import unsupported_error
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend
@@ -92,6 +93,7 @@ class Engine:
         self.runtime = Runtime(self.planner, self.cache, owner, self._watched, host_random=host_random == "native")
         self._warned: set[OpOverload] = set()
         self._vain: dict[OpOverload, dict[Any, NoRoute]] = {}
+        self._gaps: dict[Gap, None] = {}  # of calls so far, in their order
         self.heard: Callable[[Entry, Sequence[Any], dict[str, Any], NoRoute], None] | None = None
         self.may_fall_back = True
 
@@ -114,7 +116,7 @@ class Engine:
         # An op that writes several tensors may have written some of them: to run it again would write those twice.
         begun = writes_several(entry.op) and not entry.routeless
         if self.on_unsupported == "error" or begun:
-            raise unsupported_error(self.planner, entry.op, args, kwargs, failure, may_fall_back=self.may_fall_back)
+            raise unsupported_error(self.planner, entry.op, args, kwargs, failure, may_fall_back=self.may_fall_back, met=self._gaps)
         if not isinstance(failure, _MetBefore):
             self._remember(entry, args, kwargs, failure)
         entry.fell_back += 1
@@ -122,6 +124,7 @@ class Engine:
             self.heard(entry, args, kwargs, failure)
         if entry.op not in self._warned:
             self._warned.add(entry.op)
+            self._gaps[Gap(str(entry.op), ((str(entry.op),),))] = None
             words = f"{entry.op} has no route to {self.backend.ops!r} and runs natively"
             warn_caller(words)
         return native(*args, **kwargs)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
-__all__ = ["HOST_RANDOM", "OTHER_NUMBERS", "OpStats", "Stats", "count_by_packet"]
+from eagerdecomp.errors import ops_line, plan_command
+
+__all__ = ["HOST_RANDOM", "OTHER_NUMBERS", "OpStats", "Stats", "count_by_packet", "gap_lines"]
 
 #: The labels of the two counts of random calls, in every table that has them.
 HOST_RANDOM = "random calls of data loading, run natively"
@@ -102,6 +104,11 @@ class Stats(Mapping[str, OpStats]):
         """Op -> random calls with other numbers than eager, the most first."""
         return self._most_first("other_numbers")
 
+    @property
+    def gaps(self) -> dict[str, int]:
+        """Op -> calls that ran natively for want of a route, the most first."""
+        return self._most_first("fell_back")
+
     def _most_first(self, count: str) -> dict[str, int]:
         counts = {name: number for name, one in self.ops.items() if (number := getattr(one, count))}
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
@@ -132,11 +139,30 @@ def table(stats: Stats) -> str:
     for label, counts in ((HOST_RANDOM, stats.host_random), (OTHER_NUMBERS, stats.other_numbers)):
         if counts:
             lines.append(f"{label}: {count_by_packet(counts)}")
+    lines += gap_lines(stats.gaps)
     reasons = sorted({f"{name}: {one.why_bypassed}" for name, one in rows if one.why_bypassed})
     if reasons:
         lines.append("bypassed the cache:")
         lines.extend(f"  {reason}" for reason in reasons)
     return "\n".join(lines)
+
+
+def gap_lines(gaps: Mapping[str, int], ops: str = "OPS") -> list[str]:
+    """Return lines that list ops without a route, with their native calls, and how to add them all.
+
+    Args:
+        gaps: op -> calls that ran natively.
+        ops: what the command line calls the op set.
+    """
+    if not gaps:
+        return []
+    width = max(map(len, gaps))
+    return [
+        "without a route, run natively:",
+        *(f"  {name.ljust(width)}  {calls}" for name, calls in gaps.items()),
+        f"line to paste, which adds them all: {ops_line(gaps)}",
+        f"the fewest kernels, and gaps that this run did not reach: {plan_command(ops)}",
+    ]
 
 
 def count_by_packet(counts: Mapping[str, int]) -> str:

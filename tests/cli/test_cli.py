@@ -176,7 +176,7 @@ def test_an_op_without_a_route_stops_the_script_or_is_counted(
     assert "UnsupportedOpError" in captured.err
     assert "script done" not in captured.out
     assert "eagerdecomp on OpSet(ops.txt" in captured.out
-    assert "go into a FILE for --ops; --on-unsupported fallback runs such ops natively" in captured.out
+    assert "go into a FILE for --ops; --on-unsupported fallback runs them natively, and lists all gaps" in captured.out
     with pytest.warns(UserWarning, match="runs natively"):
         assert main(["run", "--ops", str(ops), "--on-unsupported", "fallback", str(script)]) == 0
     out = capfd.readouterr().out

@@ -45,7 +45,7 @@ def test_the_command_plans_a_model_and_is_a_gate(files: Path, capsys: pytest.Cap
     told = capsys.readouterr()
     assert "aten.silu.default" in told.err
     assert "aten.addmm.default" in told.err
-    assert "  ops | [" in told.err
+    assert '  ops | {"' in told.err
     assert "kernels to write" in told.out
 
 

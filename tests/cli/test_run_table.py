@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
 import torch
 
 import eagerdecomp as ed
@@ -57,6 +58,30 @@ def test_what_was_not_recorded_is_said_and_not_shown_as_nought() -> None:
 def test_the_table_tells_of_the_cache_and_of_bypasses_only_where_there_are_any() -> None:
     assert line(FACTS, "cache") == "2 hits / 1 misses / 5 programs"
     assert "4 bypassed" in line(replace(FACTS, total=replace(FACTS.total, bypassed=4)), "cache")
+
+
+def test_every_gap_is_listed_with_a_line_that_opens_them_all() -> None:
+    ops, x = ed.infra() | ["aten.mul.Tensor"], torch.randn(3)
+
+    def run(on: ed.OpSet) -> RunFacts:
+        with ed.EagerDecompMode(on, on_unsupported="fallback") as mode:
+            torch.cos(torch.nn.functional.silu(x)) + torch.sin(x) + torch.cos(x)
+        return run_facts(on, mode.stats(), None, seconds=1.0, ops_option="few.txt")
+
+    with pytest.warns(UserWarning, match="runs natively"):
+        facts = run(ops)
+    assert dict(facts.gaps) == {
+        "aten.add.Tensor": 2,
+        "aten.cos.default": 2,
+        "aten.silu.default": 1,
+        "aten.sin.default": 1,
+    }
+    assert summary_json(facts)["gaps"] == facts.gaps
+    assert line(facts, "aten.cos.default") == "2"
+    assert "eagerdecomp plan --model MODULE:FACTORY --ops few.txt --require closed" in summary_table(facts)
+    opened = run(eval(line(facts, "line to paste, which adds them all:"), {"ops": ops}))
+    assert not opened.gaps
+    assert "without a route" not in summary_table(opened)
 
 
 def test_calls_that_fell_back_are_told() -> None:

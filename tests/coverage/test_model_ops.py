@@ -127,8 +127,16 @@ def test_what_makes_the_model_is_told_and_not_required() -> None:
     small = ed.plan(ed.infra() | ["aten.mul.Tensor"], model=lambda: (lambda x: x * 2, torch.randn(3)))
     assert small["aten.randn.default"].status == "missing"
     assert small.refusal("closed") == ""
-    assert "only the making of the model calls what does not close here (aten.randn.default)" in str(small)
+    assert "ops that do not close and that no step calls (aten.randn.default)" in str(small)
     assert "nothing is missing" in str(small)
+
+
+def test_what_only_the_making_calls_is_told_apart_from_gaps_of_the_step() -> None:
+    made = ed.plan(ed.infra() | ["aten.mul.Tensor"], model=lambda: (lambda x: torch.sin(x * 2), torch.randn(3)))
+    assert [one.op for one in made.failing("closed")] == ["aten.sin.default"]
+    (note,) = [note for note in made.notes if "making the model" in note]
+    assert "calls ops that do not close and that no step calls (aten.randn.default)" in note
+    assert "nothing is missing" not in str(made)
 
 
 def test_no_op_of_fake_tensors_alone_is_in_the_plan() -> None:

@@ -96,6 +96,7 @@ def test_the_words_say_what_was_called_what_its_gradient_lacks_and_what_to_do() 
         "    - aten.gelu_backward.default",
         "  what to do: add one of these lines to the op set, or pass a rule of your own (rules=).",
         "  where no gradient is needed, make the call under torch.no_grad(). With preflight=False it is backward() that raises.",
+        "  find all gaps of a model at once: eagerdecomp plan --model MODULE:FACTORY --ops OPS --require closed",
     ]
     for again in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
         assert (type(again), str(again)) == (type(error), str(error))

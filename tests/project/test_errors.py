@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 
 import pytest
 import torch
@@ -24,12 +25,19 @@ FULL = UnsupportedOpError(
 )
 
 BARE = UnsupportedOpError("aten.opaque.default", "aten.opaque.default(3)")
+SECOND = UnsupportedOpError(
+    "aten.b.default",
+    "aten.b.default(3)",
+    gaps=["aten.a.default", "aten.b.default"],
+    additions=["aten.c.default", "aten.b.default"],
+)
 INSTALLED = UnsupportedOpError("aten.opaque.default", "aten.opaque.default(3)", may_fall_back=False)
 
 WHAT_TO_DO = (
     "  what to do: add one of these lines to the op set, pass a rule of your own (rules=), "
     'or run it natively with on_unsupported="fallback".'
 )
+PLAN = "  find all gaps of a model at once: eagerdecomp plan --model MODULE:FACTORY --ops OPS --require closed"
 
 
 def test_the_report_says_what_why_and_what_next() -> None:
@@ -45,6 +53,7 @@ def test_the_report_says_what_why_and_what_next() -> None:
             "    - aten.silu.default",
             "    - aten.sigmoid.default, aten.mul.Tensor",
             WHAT_TO_DO,
+            PLAN,
         ]
     )
 
@@ -56,18 +65,54 @@ def test_a_report_without_facts_leaves_their_lines_out() -> None:
             "  called as: aten.opaque.default(3)",
             "  routes tried: none; no rule for it is known",
             WHAT_TO_DO,
+            PLAN,
         ]
     )
+
+
+def test_the_report_lists_every_gap_so_far_and_a_line_to_paste() -> None:
+    assert str(SECOND).splitlines()[-3:] == [
+        "  ops without a route so far (2): aten.a.default, aten.b.default",
+        '  line to paste: ops | {"aten.c.default", "aten.b.default"}',
+        PLAN,
+    ]
+
+
+def test_a_mode_lists_the_gaps_of_earlier_calls_too_and_its_line_opens_them_all() -> None:
+    ops = ed.infra() | ["aten.mul.Tensor"]
+    x = torch.randn(3)
+    calls = [torch.nn.functional.silu, torch.sigmoid, torch.cos]
+    with ed.EagerDecompMode(ops):
+        for call in calls:
+            with pytest.raises(ed.UnsupportedOpError) as caught:
+                call(x)
+    error = caught.value
+    assert error.gaps == ("aten.silu.default", "aten.sigmoid.default", "aten.cos.default")
+    assert error.additions == ("aten.sigmoid.default", "aten.cos.default")  # silu closes by sigmoid
+    (line,) = re.findall(r"line to paste: (.*)", str(error))
+    with ed.EagerDecompMode(eval(line, {"ops": ops})):
+        for call in calls:
+            call(x)
+
+
+def test_the_error_of_a_gradient_has_a_line_too() -> None:
+    ops = ed.core_aten() - ["aten.erf", "aten.exp"]
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(ed.UnsupportedGradientError) as caught, ed.EagerDecompMode(ops, preflight=True):
+        torch.nn.functional.gelu(x)
+    (line,) = re.findall(r"line to paste: (.*)", str(caught.value))
+    with ed.EagerDecompMode(eval(line, {"ops": ops}), preflight=True):
+        torch.nn.functional.gelu(x).sum().backward()
 
 
 def test_a_chain_of_the_op_alone_is_not_told() -> None:
     assert "reached by" not in str(UnsupportedOpError("aten.a.default", "call", chain=["aten.a.default"]))
 
 
-FIELDS = ("op", "call", "chain", "missing", "tried", "openers", "op_set", "hint", "may_fall_back")
+FIELDS = ("op", "call", "chain", "missing", "tried", "openers", "op_set", "hint", "may_fall_back", "gaps", "additions")
 
 
-@pytest.mark.parametrize("error", [FULL, BARE, INSTALLED], ids=["full", "bare", "installed"])
+@pytest.mark.parametrize("error", [FULL, BARE, SECOND, INSTALLED], ids=["full", "bare", "second", "installed"])
 @pytest.mark.parametrize(
     "through", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy], ids=["pickle", "copy", "deep"]
 )
@@ -122,7 +167,7 @@ def test_a_missing_op_is_not_swallowed_by_code_that_probes_with_not_implemented(
 def test_every_error_tells_cause_and_cure() -> None:
     kinds = [getattr(errors, name) for name in errors.__all__]
     for kind in kinds:
-        if issubclass(kind, Exception):
+        if isinstance(kind, type) and issubclass(kind, Exception):
             assert "Cause: " in (kind.__doc__ or ""), kind
             assert "Cure: " in (kind.__doc__ or ""), kind
 

@@ -41,6 +41,11 @@ def test_the_table_lists_the_most_called_first_then_totals_the_cache_and_the_rea
         "----------------------------------------------------------------------------------------\n"
         "total                         134     120          13     5       2         6          1\n"
         "cache: 12 programs held, 3 evicted\n"
+        "without a route, run natively:\n"
+        "  aten.linalg_inv_ex.default  1\n"
+        'line to paste, which adds them all: ops | {"aten.linalg_inv_ex.default"}\n'
+        "the fewest kernels, and gaps that this run did not reach: "
+        "eagerdecomp plan --model MODULE:FACTORY --ops OPS --require closed\n"
         "bypassed the cache:\n"
         "  aten.allclose.default: reads the data of a tensor"
     )

@@ -168,7 +168,7 @@ def _run(args: argparse.Namespace) -> int:
             if args.perfetto is not None:
                 write_trace(record.to_perfetto())
                 notes.append(f"timeline: {args.perfetto}; open it in https://ui.perfetto.dev")
-        more = {"plain_seconds": plain, "outputs": outputs, "notes": notes}
+        more = {"plain_seconds": plain, "outputs": outputs, "notes": notes, "ops_option": shlex.quote(args.ops)}
         facts = run_facts(mode.backend.ops, mode.stats(), seen, seconds=outcome.seconds, **more)
         if not args.quiet and args.json != "-":
             print_last(summary_table(facts))
@@ -184,7 +184,11 @@ def _ways_on(raised: BaseException | None) -> list[str]:
     if not isinstance(raised, UnsupportedOpError):
         return []
     preflight = isinstance(raised, UnsupportedGradientError)
-    other = "without --preflight it is backward() that raises" if preflight else "--on-unsupported fallback runs such ops natively"
+    other = (
+        "without --preflight it is backward() that raises"
+        if preflight
+        else "--on-unsupported fallback runs them natively, and lists all gaps"
+    )
     return [f"no route: the names that the error lists go into a FILE for --ops; {other}"]
 
 

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
+from eagerdecomp.diagnosis.gaps import choose_openers
 from eagerdecomp.host.html import count_text, counted, duration_text
 from eagerdecomp.host.source_lines import Line
 from eagerdecomp.insight.profile.record import Record
-from eagerdecomp.insight.profile.rows import Flow, Site, Unsupported
+from eagerdecomp.insight.profile.rows import Flow, Site
 from eagerdecomp.ops.plumbing import is_plumbing_name
 
 __all__ = ["Counts", "Digest", "LineRow", "OpRow", "Wanted", "file_name", "place_text"]
@@ -125,17 +126,10 @@ class Digest:
     @cached_property
     def wanted(self) -> tuple[Wanted, ...]:
         """Kernels that together open all that has no route, those first that open the most ops: a greedy choice."""
-        left = [one for one in self.record.unsupported if one.openers]
-        chosen: set[str] = set()
-        rows = []
-        while left:
-            choices = {kernels: _opened(left, chosen | {*kernels}) for one in left for kernels in one.openers}
-            kernels = max(choices, key=lambda kernels: len({one.op for one in choices[kernels]}) / (len(kernels) or 1))
-            opened = choices[kernels]
-            rows.append(Wanted(kernels, tuple(dict.fromkeys(one.op for one in opened)), sum(one.calls for one in opened)))
-            chosen |= {*kernels}
-            left = [one for one in left if one not in opened]
-        return tuple(rows)
+        return tuple(
+            Wanted(kernels, tuple(dict.fromkeys(one.op for one in opened)), sum(one.calls for one in opened))
+            for kernels, opened in choose_openers(self.record.unsupported)
+        )
 
     @cached_property
     def op_names(self) -> tuple[str, ...]:
@@ -219,10 +213,6 @@ def place_text(line: Line) -> str:
 def file_name(path: str) -> str:
     """The last part of a path."""
     return path.replace("\\", "/").rpartition("/")[2]
-
-
-def _opened(gaps: Iterable[Unsupported], kernels: set[str]) -> list[Unsupported]:
-    return [one for one in gaps if any(kernels.issuperset(way) for way in one.openers)]
 
 
 def _place(line: Line) -> tuple[str, int, str]:
