@@ -1,9 +1,13 @@
-"""Shared settings: one thread, since tests are spread over processes; hypothesis without deadlines, since machines are noisy."""
+"""Shared settings: one thread, since tests are spread over processes; hypothesis without deadlines, since machines are noisy.
+And the rules of the default tier: each test is short, and none starts a process. Failures print as they happen."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +16,80 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 torch.set_num_threads(1)
+
+
+#: What a test of the default tier may take, in seconds of CPU time, which other work on the machine changes little.
+CPU_LIMIT = 0.5
+TIERS = {"full", "nightly"}
+_running: list[pytest.Item] = []
+
+
+def tier(item: pytest.Item) -> str:
+    """The last tier of an item's marks: a nightly case of a test of the full tier is nightly."""
+    marks = {mark.name for mark in item.iter_markers()} & TIERS
+    return max(marks, default="default")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.markexpr == "full":
+        config.hook.pytest_deselected(items=[item for item in items if tier(item) == "nightly"])
+        items[:] = [item for item in items if tier(item) != "nightly"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    start = time.process_time()
+    _running.append(item)
+    try:
+        return (yield)
+    finally:
+        _running.pop()
+        if tier(item) == "default":
+            item.user_properties.append(("cpu", time.process_time() - start))
+
+
+def _no_process(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "subprocess.Popen" and _running and tier(_running[-1]) == "default":
+        raise RuntimeError(f"{arguments[1]} is started by a test of the default tier, which starts no process: mark the test full")
+
+
+sys.addaudithook(_no_process)
+
+
+class Failures:
+    """Prints failures as they happen, and fails a run of the whole default tier by the tests of it that take too long."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+        self.slow: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal.ensure_newline()
+            terminal.line(f"FAILED {report.nodeid}")
+            terminal.line(report.longreprtext)
+        taken = dict(report.user_properties).get("cpu", 0.0)
+        if self.whole and report.when == "call" and isinstance(taken, float) and taken > CPU_LIMIT:
+            self.slow[report.nodeid] = taken
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.slow and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for name, taken in self.slow.items():
+            terminalreporter.line(
+                f"FAILED {name} took {taken:.2f} s of CPU time. A test of the default tier takes at most {CPU_LIMIT} s: "
+                "make it smaller, or mark it full."
+            )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Failures(config), "eagerdecomp_failures")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

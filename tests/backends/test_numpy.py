@@ -80,7 +80,7 @@ def test_a_rotating_part_of_the_op_database_is_right_on_it() -> None:
     assert right > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_op_database_is_right_on_it() -> None:
     found, right = wrong(opinfos())
     assert found == []

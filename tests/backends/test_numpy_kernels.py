@@ -185,7 +185,7 @@ def test_a_rotating_part_of_the_kernels_calls_is_eager_s() -> None:
     assert seen.faults == {}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("part", range(8))
 def test_every_kernel_is_eager_s(part: int) -> None:
     seen = held(opinfos()[part::8], [Selection(samples=one.samples * 2, **_but_samples(one)) for one in FORWARD])
@@ -214,7 +214,7 @@ def test_the_suite_finds_nothing_wrong_in_a_rotating_part_of_the_kernels() -> No
     assert wrong_by_the_suite(part_of(sorted(BACKEND.kernels, key=str), SUITE_PARTS), 0) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_suite_finds_nothing_wrong(family: str) -> None:
     kernels = [f"aten.{name}" if "." in name else f"aten.{name}.default" for name in FAMILIES[family]]

@@ -77,7 +77,7 @@ def test_rows_have_their_fields(told: dict[str, Any], name: str) -> None:
     _has_its_fields(told, name)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", LONG)
 def test_rows_of_long_sections_have_their_fields(name: str, tmp_path: Path) -> None:
     _has_its_fields(_run([name], tmp_path), name)

@@ -20,7 +20,7 @@ def test_torchs_own_error_inputs_are_refused_as_eager_refuses_them() -> None:
     assert all(one.status == "pass" for one in found), table(found)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_of_torchs_error_inputs_are_refused_as_eager_refuses_them() -> None:
     found = list(refusals(opinfos(), core_aten()))
     assert len(found) > 600

@@ -499,7 +499,7 @@ def test_programs_of_a_seed_are_eagers(capsys: pytest.CaptureFixture[str]) -> No
     assert "60 programs, 0 differ" in told
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 def test_many_programs_are_eagers(capsys: pytest.CaptureFixture[str]) -> None:
     assert fuzz.main(["--seed", "0", "--programs", "5000", "--workers", str(os.cpu_count() or 1)]) == 0, capsys.readouterr().out

@@ -65,7 +65,7 @@ def test_a_rotating_part_of_some_models_is_right_compiled(entry: Entry) -> None:
     assert {(one.status, one.graphs > 0, one.detail) for one in results} == {("pass", True, "")}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("entry", ALL, ids=lambda entry: f"{entry.family}/{entry.name}")
 def test_every_model_is_right_or_refused_compiled(entry: Entry) -> None:
     if missing := missing_extras(entry):
@@ -73,7 +73,7 @@ def test_every_model_is_right_or_refused_compiled(entry: Entry) -> None:
     assert not faults(judge_entry_compiled(entry, CORE))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("entry", ALL, ids=lambda entry: f"{entry.family}/{entry.name}")
 def test_every_model_is_right_or_refused(entry: Entry) -> None:
     if missing := missing_extras(entry):

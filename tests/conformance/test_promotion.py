@@ -22,7 +22,7 @@ def test_this_weeks_mixes_are_promoted_as_eager_promotes_them() -> None:
     assert not [str(mix) for mix, status, _ in found if status == "wrong"], table(found)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_mixes_are_promoted_as_eager_promotes_them() -> None:
     text, _ = table(one for one in judged(mixes(), core_aten()) if one[1] in ("wrong", "pass"))
     assert "wrong" not in text, text

@@ -68,7 +68,7 @@ def test_a_rotating_part_of_the_opinfos_is_right_or_refused(name: str) -> None:
     assert not faults(rows)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_most_of_the_opinfos_pass_and_none_is_wrong() -> None:
     rows = [judge_opinfo(info, CORE, Selection()) for info in opinfos()]
     counted = [row for row in rows if row.status != "none"]
@@ -76,13 +76,13 @@ def test_most_of_the_opinfos_pass_and_none_is_wrong() -> None:
     assert sum(row.status == "pass" for row in counted) >= 0.72 * len(counted), table(rows, CORE)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
 def test_no_gradient_is_wrong(layout: str) -> None:
     assert not faults([judge_opinfo(info, CORE, Selection(grad=True, layout=layout)) for info in opinfos()])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ["inplace", "out"])
 def test_no_writing_form_is_wrong(form: str) -> None:
     assert not faults([judge_opinfo(info, CORE, Selection(form=form, layout=layout)) for info in opinfos() for layout in LAYOUTS])

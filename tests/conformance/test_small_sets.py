@@ -32,7 +32,7 @@ def test_a_fixed_sample_of_calls_fails_nowhere() -> None:
     assert counts["passed"] > 40
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:.* runs natively")
 def test_this_weeks_part_of_all_calls_fails_nowhere() -> None:
     found = list(failures(part_of(opinfos(), 40), tuple(SETS)))

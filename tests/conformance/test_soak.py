@@ -32,7 +32,7 @@ def test_steps_of_four_threads_are_eagers_and_no_tensor_stays() -> None:
     assert report.samples[-1].tensors - report.samples[0].tensors < 80
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 def test_ten_minutes_of_steps_are_eagers_and_memory_is_flat() -> None:
     report = soak(seconds=600)

@@ -77,7 +77,7 @@ def test_torchs_own_kernels_are_right() -> None:
     assert [str(verdict.op) for verdict in report.results] == names
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(20))
 def test_torchs_own_kernels_are_right_by_every_seed(seed: int) -> None:
     report = run_conformance(BACKEND, profile="standard", seed=seed)

@@ -218,7 +218,7 @@ def test_nothing_else_reaches_the_backend_where_the_plan_says_closed(name: str) 
     assert overstated <= proved / 10
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SETS)
 def test_nothing_else_reaches_the_backend_for_any_operator_where_the_plan_says_closed(name: str) -> None:

@@ -69,7 +69,7 @@ def test_four_processes_get_eagers_numbers_on_the_set(name: str, four: Found) ->
     check(four, name)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", sorted(set(SCENARIOS) - set(FEW)))
 def test_four_processes_do_all_that_two_do(name: str, all_of_four: Found) -> None:
     check(all_of_four, name)

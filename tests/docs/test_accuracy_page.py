@@ -53,7 +53,7 @@ def test_errors_are_no_larger_than_the_page_says(function: Function) -> None:
     hold(function, 150, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
 def test_errors_are_no_larger_than_the_page_says_at_many_points(function: Function) -> None:
     hold(function, 1000, 2)

@@ -42,7 +42,7 @@ def test_an_op_of_many_kernels_without_a_reason_fails(
     assert capsys.readouterr().err == "more than 64 kernel calls without a reason: aten._dirichlet_grad.default\n"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_everything_dear_has_a_reason(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     command = [sys.executable, str(TOOLS / "kernel_calls.py"), "--above", "64", "--markdown", str(page)]

@@ -68,6 +68,6 @@ def test_rows_are_what_is_measured(tool: Any, capsys: pytest.CaptureFixture[str]
     assert row in tool.FILE.read_text(encoding="utf-8").splitlines(), STALE
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_page_is_what_is_measured(tool: Any) -> None:
     assert tool.main(["--check"]) == 0

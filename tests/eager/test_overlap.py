@@ -113,7 +113,7 @@ def test_ops_of_the_table_refuse_shared_memory_as_eager_does(part: int) -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.slow  # eager checks none of these: what it writes to shared memory may end the process
+@pytest.mark.nightly  # eager checks none of these: what it writes to shared memory may end the process
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_other_ops_refuse_shared_memory_as_eager_does(part: int) -> None:

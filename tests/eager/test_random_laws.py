@@ -3,7 +3,7 @@
 The table below says what is drawn and from which law; `laws` turns two successive calls into thirteen p-values. A test fails where
 one of them is below `THRESHOLD`, a share of `FALSE_ALARMS` for each p-value of the whole file and a tenth of that for the
 approximations: with any seed, a right library fails this file once in a million runs or less. Seeds are fixed, so that it is the
-same run every time; others are run by ``LAW_SEED=17 pytest tests/eager/test_random_laws.py``, and twenty of them by ``-m slow``.
+same run every time; others are run by ``LAW_SEED=17 pytest tests/eager/test_random_laws.py``, and twenty of them by ``-m nightly``.
 
 What such tests can miss is told by the second table: samplers that are wrong on purpose, each of which has to fail.
 """
@@ -293,7 +293,7 @@ def test_follows_its_law(name: str, dtype: torch.dtype) -> None:
     judge(name, dtype, seed_of(name, dtype))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1, 21))
 def test_follows_its_law_under_other_seeds(seed: int) -> None:
     for name, dtype in DRAWN:

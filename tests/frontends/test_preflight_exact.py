@@ -89,7 +89,7 @@ def test_what_is_refused_is_what_fails_in_backward(fewer: str) -> None:
     hold(part_of(opinfos(), PARTS), CORE - FEWER[fewer], 2, SEED)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("fewer", FEWER)

@@ -105,7 +105,7 @@ def test_an_interrupt_at_any_moment_of_a_call_leaves_nothing_behind(at: Any, war
     sweep(at, warm, step=(733, 197, 257, 61)[warm])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("warm", range(4))
 @pytest.mark.parametrize("at", [at_line, at_call], ids=["line", "signal"])
 def test_an_interrupt_at_every_moment_of_a_call_leaves_nothing_behind(at: Any, warm: int) -> None:
@@ -128,7 +128,7 @@ def test_an_interrupt_of_an_installed_backend_leaves_nothing_behind() -> None:
 
 # Slow, and with a process to itself: a timer also rings in what Python and torch cannot be interrupted in (callbacks of weak
 # references, which swallow it; fake tensors entering C++, which end the process; a lock of theirs that is then held for ever).
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers")
 def test_signals_at_random_moments_leave_nothing_behind() -> None:
     mode, drawn, hits = make(), random.Random(SEED), 0
@@ -153,7 +153,7 @@ def test_signals_at_random_moments_leave_nothing_behind() -> None:
     assert hits
 
 
-@pytest.mark.slow  # as above
+@pytest.mark.nightly  # as above
 def test_an_exception_thrown_into_a_working_thread_ends_it_and_others_go_on() -> None:
     mode, ready = make(), threading.Event()
     states: list[Any] = []

@@ -246,7 +246,7 @@ def test_an_error_of_a_rule_keeps_nothing_alive() -> None:
 # -- many and long ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("shapes", "bound"), [(300, 1), (300, 64), pytest.param(10_000, 64, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("shapes", "bound"), [(300, 1), (300, 64), pytest.param(10_000, 64, marks=pytest.mark.nightly)])
 def test_shapes_beyond_the_bound_run_rightly_and_hold_no_more_programs(shapes: int, bound: int) -> None:
     cache = ed.ProgramCache(limit_per_op=bound)
     with ed.EagerDecompMode(CORE, rules=[by_shape], cache=cache):

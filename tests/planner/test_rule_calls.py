@@ -74,7 +74,7 @@ def test_rules_call_what_was_recorded_of_them() -> None:
     assert [one for one in tried if one[2] != one[3]] == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_rules_call_what_was_recorded_of_them() -> None:
     again = [(op, example, called, called_again(rule, example)) for op, rule, example, called in recorded()]
     tried = [one for one in again if one[3] is not None]

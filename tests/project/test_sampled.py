@@ -20,4 +20,4 @@ def test_what_is_not_of_the_part_is_slow_and_one_of_each_kind_runs_each_time(par
     assert [one.id for one in made][:2] == ["a0", "a1"]
     now = {one.values for one in made if not one.marks}
     assert now == {*part_of(cases, 4, part), ("a", 0), ("b", 0), ("c", 0)}
-    assert {mark.name for one in made for mark in one.marks} == {"slow"}
+    assert {mark.name for one in made for mark in one.marks} == {"nightly"}

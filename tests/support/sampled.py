@@ -48,5 +48,5 @@ def sampled(
             seen.add(each(case))
         now = first or number % parts == part % parts
         values = case if isinstance(case, tuple) else (case,)
-        found.append(pytest.param(*values, id=None if ids is None else ids(case), marks=() if now else pytest.mark.slow))
+        found.append(pytest.param(*values, id=None if ids is None else ids(case), marks=() if now else pytest.mark.nightly))
     return found

@@ -87,7 +87,7 @@ def test_calls_of_torchs_operator_database_differ_nowhere(dtype: torch.dtype) ->
     assert sum(one.calls for one in told.values()) > 50
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_no_call_of_torchs_operator_database_differs(dtype: torch.dtype) -> None:
     told = {full_name(info): held(info, dtype, 3) for info in to_hold(dtype)}

@@ -54,7 +54,7 @@ def test_where_the_cpu_is_no_standard_is_asked_of_dtype_and_device() -> None:
     assert not no_standard(chunked, "cpu", torch.float16)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name, (_, elsewhere, _) in NO_STANDARD.items() if elsewhere])
 def test_a_call_without_standard_on_this_device_alone_differs_here(name: str) -> None:
     infos = [info for info in opinfos() if full_name(info) == name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import unittest
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any
 import npu
 import pytest
 import torch
+from sampled import part_of
 from torch import Tensor
 from torch.testing._internal.common_device_type import PrivateUse1TestBase, instantiate_device_type_tests, ops
 from torch.testing._internal.common_utils import TestCase, suppress_warnings
@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 import eagerdecomp as ed
 from eagerdecomp.coverage.opinfo_allowlist import Allowlist, allowlist_of, opinfos
 
-#: One part in so many of the OpInfos runs each time; the week chooses which.
+#: One part in so many of the OpInfos runs each time.
 PARTS = 24
 SAMPLES = 4
 
@@ -80,14 +80,13 @@ def run(infos: Sequence[Any]) -> tuple[unittest.TestResult, Allowlist]:
     return result, allowed
 
 
-def test_a_rotating_part_of_torchs_operator_tests_passes() -> None:
-    week = datetime.date.today().isocalendar().week
-    result, allowed = run(opinfos()[week % PARTS :: PARTS])
+def test_a_part_of_torchs_operator_tests_passes() -> None:
+    result, allowed = run(part_of(opinfos(), PARTS))
     assert [*result.errors, *result.failures] == []
     assert result.testsRun - len(result.skipped) > len(allowed.gradients) * 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_torchs_operator_tests_pass() -> None:
     result, allowed = run(opinfos())
     assert [test for test, _ in (*result.errors, *result.failures)] == []

@@ -223,7 +223,7 @@ def test_a_set_of_less_than_ninety_carries_what_it_lacks() -> None:
     check(call, torch.randn(6, 5, generator=_DRAWS), ops=ed.tiny())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_planner_finds_the_tiny_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """For calls of real numbers, of which it takes `index_select` for one of its own."""
     seen = {

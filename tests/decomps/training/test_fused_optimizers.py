@@ -366,7 +366,7 @@ def test_every_optimizer(info: Any) -> None:
         assert_trains(info, options, dtype)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("info", DENSE, ids=lambda info: info.optim_cls.__name__)
 def test_every_optimizer_in_every_type(info: Any) -> None:
     for options, dtype in itertools.product(configurations(info), dtypes_of(info)):
