@@ -1,0 +1,178 @@
+"""Plant single-line faults in a copy of the library, one at a time, and report which tier of the tests finds each.
+
+    python tools/faults.py                  # 60 faults; about a minute each
+    python tools/faults.py --only 7,12      # by their numbers
+    python tools/faults.py --tier full      # also run the full tier on what the default tier does not find
+
+A fault is found when a test fails. The tests of the package that holds it run first, then the whole default tier. The exit code
+is 1 where the default tier misses more than 6 of the 60, or the full tier any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A line of a file of the library, by a part of it that stands there once, and what stands there instead."""
+
+    file: str
+    text: str
+    instead: str
+
+
+FAULTS = (
+    # operators flipped
+    Fault("_torch/ops.py", "return found is not None and tag in found[2]", "return found is not None and tag not in found[2]"),
+    Fault("planner/closure.py", "return self._closed.keys() >= ops", "return self._closed.keys() <= ops"),
+    Fault("planner/planner.py", "0 <= index < len(self._first)", "0 < index < len(self._first)"),
+    Fault("eager/promotion.py", "left.itemsize > right.itemsize", "left.itemsize < right.itemsize"),
+    Fault("eager/checks/arguments.py", "if dim >= rank:", "if dim > rank:"),
+    Fault("eager/checks/shapes.py", "if sum(split_sizes) != self.size(dim):", "if sum(split_sizes) > self.size(dim):"),
+    Fault("rules/writeback.py", "if dtype is not None and not can_cast(", "if dtype is not None and can_cast("),
+    Fault("eager/scalars.py", "and _LEAST < value < _MOST:", "and not _LEAST < value < _MOST:"),
+    Fault("program/constant_hoisting.py", "nbytes() <= _LARGEST", "nbytes() > _LARGEST"),
+    Fault("program/key.py", "value.is_conj() or value.is_neg() or", "value.is_neg() or"),
+    Fault("decomps/matmul/addmm.py", "if alpha == 0 and _is_unread(", "if alpha != 0 and _is_unread("),
+    Fault("decomps/matmul/convolution.py", "if not channels:", "if channels:"),
+    Fault("decomps/reduce/reductions.py", "if self.dim() == 0 or not self.dtype", "if self.dim() != 0 or not self.dtype"),
+    Fault("decomps/shape/views.py", "self.size(-3) % factor**2:", "self.size(-3) % factor:"),
+    Fault("decomps/training/ctc.py", "length > most:", "length >= most:"),
+    Fault("decomps/linalg/lu.py", "if unpack_pivots:", "if not unpack_pivots:"),
+    Fault("decomps/matmul/blocked_attention.py", "if first > row and so_far", "if first >= row and so_far"),
+    Fault("decomps/shape/embedding.py", "if self.dim() != 2:", "if self.dim() == 2:"),
+    Fault("decomps/image/grid_sample.py", "if taps == 1:", "if taps == 2:"),
+    Fault("insight/compare_mode.py", "if one.dtype is other.dtype and one.shape ==", "if one.shape =="),
+    # checks dropped
+    Fault("eager/checks/arguments.py", "if self.dtype is not tensor.dtype:", "if False:"),
+    Fault("eager/checks/shapes.py", "if one.dim() != first.dim():", "if False:"),
+    Fault("eager/checks/table.py", "if index.dtype is not torch.int64:", "if False:"),
+    Fault("eager/checks/arguments.py", "if self.dim() and index.numel() and not self.size(dim):", "if False:"),
+    Fault("rules/rule.py", "if not callable(fn):", "if False:"),
+    Fault("ops/backend.py", "if any(op not in supported.ops for op in added):", "if False:"),
+    Fault("ops/opset.py", "if not isinstance(label, str):", "if False:"),
+    Fault("verify/policy.py", "not 1.0 <= self.tolerance < float(\"inf\")", "False"),
+    Fault("decomps/shape/ranges.py", "if layout not in (None, torch.strided):", "if False:"),
+    Fault("decomps/last_resort/prims_random.py", "if any(length < 0 for length in size):", "if False:"),
+    Fault("decomps/matmul/transformer_encoder.py", "if self.dtype not in _SOFTENED:", "if False:"),
+    Fault("rules/writeback.py", "if above and not torch.is_inference_mode_enabled():", "if False:"),
+    Fault("decomps/shape/padded_batches.py", "if mask_check and not _is_left_aligned(t, mask):", "if False:"),
+    Fault("cli/new_backend.py", "if folder.exists() and (", "if False and ("),
+    Fault("frontends/fx/capture.py", 'and "data-dependent" in said:', 'and "other" in said:'),
+    Fault("decomps/derived/inplace_and_out.py", "if quirks.no_overlap:", "if False:"),
+    # guards and conditions
+    Fault("tracing/guards.py", 'if fact == "length":', 'if fact == "lengths":'),
+    Fault("tracing/guards.py", 'if fact == "dtype":', 'if fact == "dtypes":'),
+    Fault("tracing/recorder.py", "if not self._why_not and reads_data(op, args):", "if False:"),
+    Fault("tracing/recorder.py", "if type(value) is TrackedInt or type(value) in (int, float):", "if type(value) in (int, float):"),
+    Fault("program/key.py", "if not argument.holds_tensors:", "if argument.holds_tensors:"),
+    Fault("program/passes/common_subexpressions.py", " or any(slot in escaping for slot in call.results):", ":"),
+    Fault("program/passes/buffer_reuse.py", "and slot in free and _by_elements(call.op):", "and _by_elements(call.op):"),
+    Fault("runtime/runtime.py", "found if found is not None else self._entry(self._nested, op)", "self._entry(self._nested, op)"),
+    Fault("runtime/runtime.py", "if linked is not None:", "if linked is None:"),
+    Fault("runtime/record_call.py", "if types and desugars_first(types):", "if types:"),
+    Fault("rules/compute.py", "if all_row_major(operands):", "if True:"),
+    Fault("rules/link.py", "if isinstance(value, OpOverload):", "if False:"),
+    Fault("rules/writeback.py", "if target.numel():", "if True:"),
+    Fault("dispatcher/composites.py", "or is_transforming() or autocast_is_on():", "or is_transforming():"),
+    Fault("dispatcher/device_kernels.py", "if isinstance(value, bool):", "if isinstance(value, int):"),
+    Fault("planner/planner.py", "if supported and when is None:", "if supported:"),
+    Fault("eager/random_numbers.py", "if facts.is_out:", "if not facts.is_out:"),
+    Fault("coverage/routes.py", "if reached.issuperset(way.calls):", "if True:"),
+    Fault("coverage/plan_report.py", 'if one.status == "partly":', 'if one.status == "part":'),
+    Fault("frontends/preflight.py", "return tensor.clone() if tensor.requires_grad else tensor", "return tensor"),
+    Fault("conformance/spec_arguments.py", "if other in HALVES and dtype not in HALVES:", "if other in HALVES:"),
+    Fault("conformance/specs/products.py", 'if factors["beta"] == 0:', 'if factors["beta"] != 0:'),
+    Fault("verify/replay.py", "if why_not_compared(self._planner, op, args, kwargs):", "if False:"),
+    Fault("ops/call_text.py", "if isinstance(node.op, ast.USub) and", "if isinstance(node.op, ast.UAdd) and"),
+)  # fmt: skip
+
+
+def copy_of_library(folder: Path) -> Path:
+    """A copy of what git knows, as it lies in the work tree."""
+    copy = folder / "copy"
+    subprocess.run(["git", "worktree", "add", "-q", "--detach", str(copy)], cwd=ROOT, check=True)
+    return copy
+
+
+def failing_test(copy: Path, tests: Sequence[str], tier: str) -> str | None:
+    """The first test that fails, or None where all pass."""
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-x", "-p", "no:cacheprovider", *tests]
+    command += ["-m", "full"] if tier == "full" else []
+    environment = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    if run.returncode in (0, 5):  # 5: no test of this tier is there
+        return None
+    lines = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return lines[0].removeprefix("FAILED ").partition(" - ")[0] if lines else (run.stdout + run.stderr).strip().splitlines()[-1]
+
+
+def folder_of_tests(copy: Path, file: str) -> str:
+    """The folder of tests that mirrors a file's own."""
+    folder = Path(file).parent
+    while not (copy / "tests" / folder).is_dir():
+        folder = folder.parent
+    return f"tests/{folder}".replace("tests/conformance", "tests/conformance_suite")
+
+
+def found_by(copy: Path, fault: Fault, tiers: Sequence[str]) -> tuple[str, str] | None:
+    """The tier that finds a fault, and the test; None where none does."""
+    file = copy / "eagerdecomp" / fault.file
+    source = file.read_text(encoding="utf-8")
+    if source.count(fault.text) != 1:
+        raise SystemExit(f"eagerdecomp/{fault.file} should hold {fault.text!r} once: edit FAULTS")
+    file.write_text(source.replace(fault.text, fault.instead), encoding="utf-8")
+    try:
+        near = folder_of_tests(copy, fault.file)
+        for tier in tiers:
+            for tests in ([near], []):
+                if (test := failing_test(copy, tests, tier)) is not None:
+                    return tier, test
+        return None
+    finally:
+        file.write_text(source, encoding="utf-8")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="numbers of faults, separated by commas")
+    parser.add_argument("--tier", choices=("default", "full"), default="default", help="the last tier that is run")
+    options = parser.parse_args(argv)
+    numbers = [int(one) for one in options.only.split(",")] if options.only else range(1, len(FAULTS) + 1)
+    tiers = ("default", "full")[: 2 if options.tier == "full" else 1]
+    counts = {"default": 0, "full": 0}
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        copy = copy_of_library(Path(folder))
+        try:
+            if (test := failing_test(copy, [], "default")) is not None and not options.only:
+                raise SystemExit(f"{test} fails without any fault")
+            for number in numbers:
+                fault, start = FAULTS[number - 1], time.monotonic()
+                found = found_by(copy, fault, tiers)
+                if found is not None:
+                    counts[found[0]] += 1
+                tier, test = found or ("missed", "")
+                took = f"{time.monotonic() - start:.0f} s"
+                print(f"{number:2} {tier:8} {fault.file}: {fault.text} -> {fault.instead}  {test}  [{took}]", flush=True)
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(copy)], cwd=ROOT, check=True)
+    missed = len(numbers) - sum(counts.values())
+    print(
+        f"of {len(numbers)} faults the default tier finds {counts['default']}, the full tier {counts['full']} more; {missed} missed"
+    )
+    return int(len(numbers) - counts["default"] > 6 or (options.tier == "full" and missed > 0))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
