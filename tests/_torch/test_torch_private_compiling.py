@@ -30,6 +30,7 @@ from eagerdecomp._torch.tensors import FakeTensorMode
 aten = torch.ops.aten
 
 
+@pytest.mark.full
 def test_aotautograd_hands_over_both_graphs_and_calls_what_it_is_given() -> None:
     graphs: list[torch.fx.GraphModule] = []
 
@@ -70,6 +71,7 @@ def test_no_guard_is_added_while_none_may_be() -> None:
         pass
 
 
+@pytest.mark.full
 def test_a_skipped_function_is_not_compiled_and_dynamo_not_imported_for_it() -> None:
     torch._dynamo.reset()
     counter = CompileCounter()

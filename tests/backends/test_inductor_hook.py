@@ -87,6 +87,7 @@ def adamw(*lists: list[torch.Tensor]) -> None:
     torch._fused_adamw_(*lists[:4], [], lists[4], **ADAM)
 
 
+@pytest.mark.full
 @compiles
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_layer_norm_forward_and_backward(dtype: torch.dtype) -> None:
@@ -100,6 +101,7 @@ def test_layer_norm_forward_and_backward(dtype: torch.dtype) -> None:
     )
 
 
+@pytest.mark.full
 @compiles
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_gelu_forward_and_backward(approximate: str) -> None:
@@ -107,6 +109,7 @@ def test_gelu_forward_and_backward(approximate: str) -> None:
     check(lambda y, x: aten.gelu_backward(y, x, approximate=approximate), Y, X, took="gelu_backward")
 
 
+@pytest.mark.full
 @compiles
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_batch_norm_writes_its_running_statistics(channels_last: bool) -> None:
@@ -126,6 +129,7 @@ def test_softmax_backward() -> None:
     check(lambda y, out: aten._softmax_backward_data(y, out, -1, torch.float32), Y, out, took="_softmax_backward_data")
 
 
+@pytest.mark.full
 @compiles
 def test_adam_writes_each_list_in_place() -> None:
     shapes = ([48], [64, 48], [7])
@@ -269,6 +273,7 @@ def test_a_fused_call_reaches_nothing_outside_and_neither_does_its_compilation()
     assert not seen.outside(OPS)
 
 
+@pytest.mark.full
 @compiles
 def test_a_fused_program_runs_in_many_threads_and_under_any_grad_state() -> None:
     mode, want, wrong = ed.EagerDecompMode(ed.Backend("cpu", OPS, compile=inductor_hook)), torch.nn.functional.gelu(X), []
@@ -292,6 +297,7 @@ def test_a_fused_program_runs_in_many_threads_and_under_any_grad_state() -> None
         torch.testing.assert_close(torch.nn.functional.gelu(X), want)
 
 
+@pytest.mark.full
 @compiles
 def test_gradients_through_fused_programs_are_those_of_eager() -> None:
     def train() -> list[torch.Tensor]:

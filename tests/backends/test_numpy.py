@@ -110,6 +110,7 @@ class Beside:
         return set(map(str, self.seen.ops)) - SILENT - set(map(str, self.seen.plumbing(BACKEND.ops)))
 
 
+@pytest.mark.full
 def test_the_demonstration_trains_to_eager_s_losses_without_arithmetic_of_torch_s() -> None:
     codes = np.random.default_rng(0).integers(0, 40, 4000).cumsum() % 37
     beside = Beside()
@@ -151,6 +152,7 @@ def perceptron() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(200, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, functools.partial(torch.optim.AdamW, eps=1e-2)])
 @pytest.mark.parametrize("make", [perceptron, Convolutional, Recurrent])
 def test_small_nets_train_to_eager_s_weights(make: Callable[[], nn.Module], optimizer: Any) -> None:
@@ -300,11 +302,13 @@ def test_every_op_of_the_set_has_a_kernel_or_is_plumbing() -> None:
     assert len(BACKEND.kernels) == sum(map(len, FAMILIES.values())) == 180
 
 
+@pytest.mark.full
 def test_what_the_set_carries_is_no_less_than_was_counted() -> None:
     counts = ed.plan(BACKEND).counts
     assert counts["supported"] + counts["closed"] >= 2081
 
 
+@pytest.mark.full
 def test_the_module_says_what_to_install_where_numpy_is_missing() -> None:
     code = "import sys; sys.modules['numpy'] = None\nimport eagerdecomp\nimport eagerdecomp.backends.numpy"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
@@ -312,6 +316,7 @@ def test_the_module_says_what_to_install_where_numpy_is_missing() -> None:
     assert "ImportError: eagerdecomp.backends.numpy computes with NumPy: pip install 'eagerdecomp[numpy]'" in done.stderr
 
 
+@pytest.mark.full
 def test_the_library_does_not_import_numpy_s_backend() -> None:
     code = "import sys, eagerdecomp, eagerdecomp.backends; print('eagerdecomp.backends.numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

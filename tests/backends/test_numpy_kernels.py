@@ -179,6 +179,7 @@ FORWARD = [
 ]
 
 
+@pytest.mark.full
 def test_a_rotating_part_of_the_kernels_calls_is_eager_s() -> None:
     seen = held(part_of(opinfos(), PARTS), FORWARD)
     assert seen.calls.total() > 50
@@ -210,6 +211,7 @@ def wrong_by_the_suite(kernels: Sequence[Any], seed: int) -> dict[str, list[str]
     return found
 
 
+@pytest.mark.full
 def test_the_suite_finds_nothing_wrong_in_a_rotating_part_of_the_kernels() -> None:
     assert wrong_by_the_suite(part_of(sorted(BACKEND.kernels, key=str), SUITE_PARTS), 0) == {}
 

@@ -56,6 +56,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return _run(SHORT, tmp_path_factory.mktemp("bench"))
 
 
+@pytest.mark.full
 def test_a_run_leaves_no_mode_on_in_this_process(told: dict[str, Any]) -> None:
     assert torch._C._len_torch_dispatch_stack() == 0
     assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()

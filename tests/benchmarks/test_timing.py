@@ -93,6 +93,7 @@ def test_the_joint_spread_is_over_rounds_of_means_over_rows() -> None:
     assert (spread.low, spread.median, spread.high) == pytest.approx((3.0, 4.0, 5.0))
 
 
+@pytest.mark.full
 def test_the_cycle_collector_is_as_it_was_afterwards() -> None:
     assert gc.isenabled()
     with quiet_collector():

@@ -59,6 +59,7 @@ def run(path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False, cwd="/")
 
 
+@pytest.mark.full
 def test_the_command_blames_and_writes_a_script_that_fails_until_the_kernel_is_mended(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +81,7 @@ def test_the_command_blames_and_writes_a_script_that_fails_until_the_kernel_is_m
     assert "no difference" in passed.stdout
 
 
+@pytest.mark.full
 def test_a_fault_of_large_inputs_alone_is_shown_by_drawn_ones(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["blame", "--backend", "broken_backend:large", "--reproducer", "wrong.py", "large.py"]) == 1
     text = (folder / "wrong.py").read_text()
@@ -88,6 +90,7 @@ def test_a_fault_of_large_inputs_alone_is_shown_by_drawn_ones(folder: Path, capf
     assert run(folder / "wrong.py").returncode == 1
 
 
+@pytest.mark.full
 def test_the_command_blames_rules(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["blame", "--rules", "broken_backend:my_silu", "--reproducer", "wrong.py", "script.py"]) == 1
     assert "the rule of aten.silu.default: user rule broken_backend.my_silu" in capfd.readouterr().out

@@ -166,6 +166,7 @@ def test_composites_named_stay_whole_and_belong_to_the_set(script: Path, tmp_pat
     assert facts["ops_outside"] == 0
 
 
+@pytest.mark.full
 def test_an_op_without_a_route_stops_the_script_or_is_counted(
     script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,6 +185,7 @@ def test_an_op_without_a_route_stops_the_script_or_is_counted(
     assert not told(out, "of those outside the set").startswith("0")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("recorded", [False, True])
 def test_a_gradient_without_a_route_stops_the_script_in_the_forward_pass_when_asked(
     recorded: bool, script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -261,6 +263,7 @@ def test_ops_of_the_script_s_threads_are_brought_to_the_set(script: Path, tmp_pa
     assert facts["ops_outside"] == 0
 
 
+@pytest.mark.full
 def test_a_forked_child_that_exits_prints_no_table_of_its_own(script: Path) -> None:
     script.write_text(
         "import os, sys\npid = os.fork()\nif pid == 0:\n    sys.exit(5)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n",
@@ -271,6 +274,7 @@ def test_a_forked_child_that_exits_prints_no_table_of_its_own(script: Path) -> N
     assert done.stdout.count("eagerdecomp on") == 1
 
 
+@pytest.mark.full
 def test_a_script_that_puts_another_stdout_in_place_does_not_swallow_the_table(
     script: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -280,6 +284,7 @@ def test_a_script_that_puts_another_stdout_in_place_does_not_swallow_the_table(
     assert done.stdout.startswith("eagerdecomp on")
 
 
+@pytest.mark.full
 def test_baseline_tells_both_times(script: Path, tmp_path: Path) -> None:
     target = tmp_path / "facts.json"
     command = [sys.executable, "-m", "eagerdecomp", "run", "--baseline", "--no-record", "--json", str(target), str(script)]
@@ -292,6 +297,7 @@ def test_baseline_tells_both_times(script: Path, tmp_path: Path) -> None:
     assert facts["time_ratio"] == facts["seconds"] / facts["plain_seconds"]
 
 
+@pytest.mark.full
 def test_a_baseline_that_fails_is_said_and_its_time_not_used(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
     script.write_text("import sys, torch\nsys.exit(0 if torch._C._len_torch_dispatch_stack() else 3)\n", encoding="utf-8")
     assert main(["run", "--baseline", str(script)]) == 0
@@ -305,6 +311,7 @@ def test_opset_lists_a_set_in_the_format_that_ops_reads(capsys: pytest.CaptureFi
     assert parse_ops(capsys.readouterr().out.splitlines(), source="opset") == ed.core_aten()
 
 
+@pytest.mark.full
 def test_a_reader_that_has_read_enough_is_no_error() -> None:
     command = [sys.executable, "-m", "eagerdecomp", "opset", "core"]
     listing = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -331,6 +338,7 @@ def test_ctrl_c_while_the_package_is_imported_ends_without_a_traceback(tmp_path:
     assert (ended.returncode, ended.stderr) == (130, "interrupted\n")
 
 
+@pytest.mark.full
 def test_a_stdout_that_is_closed_or_full_is_no_traceback() -> None:
     command = f"{sys.executable} -m eagerdecomp opset core"
     closed = subprocess.run(f"{command} >&-", shell=True, capture_output=True, text=True, check=False)

@@ -30,12 +30,14 @@ def trained() -> Demo:
     return demo
 
 
+@pytest.mark.full
 def test_the_model_learns_on_the_op_set(trained: Demo) -> None:
     losses = trained.facts().values["loss"]
     assert len(losses) == 30
     assert losses[-1] < losses[0] - 1
 
 
+@pytest.mark.full
 def test_nothing_outside_the_set_reaches_the_backend(trained: Demo) -> None:
     facts = trained.facts()
     assert facts.outside == {}
@@ -51,6 +53,7 @@ def test_nothing_outside_the_set_reaches_the_backend(trained: Demo) -> None:
         assert any(called.startswith(f"aten.{name}.") for called in facts.called), name
 
 
+@pytest.mark.full
 def test_both_runs_start_alike_and_agree_on_gradients(trained: Demo) -> None:
     apart = trained.facts().values["largest_difference"]
     assert apart["starting_weights"] < 1e-5
@@ -58,6 +61,7 @@ def test_both_runs_start_alike_and_agree_on_gradients(trained: Demo) -> None:
     assert apart["loss_without_dropout"] < 1e-4
 
 
+@pytest.mark.full
 def test_the_checks_notice_a_wrong_gradient(trained: Demo) -> None:
     # A rule that is wrong by a factor, as a backend's own could be.
     @ed.register_decomposition("aten.gelu_backward.default")
@@ -74,6 +78,7 @@ def test_the_checks_notice_a_wrong_gradient(trained: Demo) -> None:
         under.mode = right
 
 
+@pytest.mark.full
 def test_the_loss_check_notices_a_wrong_optimizer(trained: Demo) -> None:
     @ed.register_decomposition("aten._foreach_addcdiv_.ScalarList")
     def wrong(self: list[torch.Tensor], first: list[torch.Tensor], second: list[torch.Tensor], scalars: list[float]) -> None:
@@ -89,6 +94,7 @@ def test_the_loss_check_notices_a_wrong_optimizer(trained: Demo) -> None:
         under.mode = right
 
 
+@pytest.mark.full
 def test_the_same_seed_gives_the_same_run(trained: Demo) -> None:
     again = Demo(ed.core_aten(), steps=3)
     again.train(io.StringIO())
@@ -98,6 +104,7 @@ def test_the_same_seed_gives_the_same_run(trained: Demo) -> None:
     assert other.facts().values["loss"] != again.facts().values["loss"]
 
 
+@pytest.mark.full
 def test_random_state_and_threads_of_the_caller_are_left_alone() -> None:
     before, threads = torch.get_rng_state(), torch.get_num_threads()
     torch.set_num_threads(2)
@@ -120,6 +127,7 @@ class Interrupting(io.StringIO):
         return super().write(text)
 
 
+@pytest.mark.full
 def test_ctrl_c_leaves_a_table_of_the_steps_done_and_a_usable_library() -> None:
     demo = Demo(ed.core_aten(), steps=5)
     with pytest.raises(KeyboardInterrupt):
@@ -133,6 +141,7 @@ def test_ctrl_c_leaves_a_table_of_the_steps_done_and_a_usable_library() -> None:
     assert demo.finished
 
 
+@pytest.mark.full
 def test_the_command_prints_progress_and_table_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "facts.json"
     assert main(["demo", "--steps", "2", "--json", str(target)]) == 0
@@ -142,6 +151,7 @@ def test_the_command_prints_progress_and_table_and_writes_json(tmp_path: Path, c
     assert json.loads(target.read_text())["finished"] is True
 
 
+@pytest.mark.full
 def test_the_command_ends_with_130_and_the_table_on_ctrl_c(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +167,7 @@ def test_the_command_ends_with_130_and_the_table_on_ctrl_c(
     assert "steps done before the interrupt" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_an_op_without_a_route_ends_the_demo_with_1_and_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ops = tmp_path / "ops.txt"
     ops.write_text("@infra\naten.normal_\naten.uniform_\n", encoding="utf-8")

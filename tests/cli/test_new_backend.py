@@ -58,6 +58,7 @@ def project(kind: str, projects: dict[str, Path]) -> Path:
     return projects[kind]
 
 
+@pytest.mark.full
 def test_a_project_passes_its_own_tests(project: Path) -> None:
     out = run(project, "pytest", "-p", "no:cacheprovider")
     assert " passed" in out
@@ -84,6 +85,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.full
 def test_its_tests_see_faults(kind: str, tmp_path: Path) -> None:
     assert main(["new-backend", "mine", *KINDS[kind][0], "--dir", str(tmp_path)]) == 0
     for file, right, wrong, _ in FAULTS[kind]:
@@ -97,6 +99,7 @@ def test_its_tests_see_faults(kind: str, tmp_path: Path) -> None:
         assert f"FAILED tests/test_mine.py::{seen_by}" in str(caught.value)
 
 
+@pytest.mark.full
 def test_the_conformance_suite_sees_what_its_own_calls_do_not(kind: str, tmp_path: Path) -> None:
     assert main(["new-backend", "mine", *KINDS[kind][0], "--dir", str(tmp_path)]) == 0
     kernels = tmp_path / "mine" / "kernels.py"
@@ -111,12 +114,14 @@ def test_the_conformance_suite_sees_what_its_own_calls_do_not(kind: str, tmp_pat
     assert "aten.add.Tensor: answers a call that eager refuses" in str(caught.value)
 
 
+@pytest.mark.full
 def test_it_tells_which_kernels_to_write_next(projects: dict[str, Path]) -> None:
     out = run(projects["backend"], "mine")
     assert "kernels to write; they open" in out
     assert "aten.relu.default" in out
 
 
+@pytest.mark.full
 def test_a_device_tells_which_kernels_a_step_runs_and_which_are_yours(projects: dict[str, Path]) -> None:
     lines = run(projects["device"], "mine").splitlines()
     losses = [line.partition(":")[2] for line in lines if line.startswith("losses on")]
@@ -127,6 +132,7 @@ def test_a_device_tells_which_kernels_a_step_runs_and_which_are_yours(projects: 
     assert len(kernels["aten.div.Tensor"]) == 1
 
 
+@pytest.mark.full
 def test_its_output_may_be_cut_short(project: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     running = subprocess.Popen(
@@ -140,10 +146,12 @@ def test_its_output_may_be_cut_short(project: Path) -> None:
     running.stderr.close()
 
 
+@pytest.mark.full
 def test_it_is_typed(project: Path, tmp_path: Path) -> None:
     run(project, "mypy", "--strict", "--cache-dir", str(tmp_path), "mine", "tests")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("first", ["torch", "eagerdecomp", "mine", "mine.kernels"])
 def test_a_device_that_is_installed_is_there_once_torch_is_imported_whoever_imports_it(
     first: str, projects: dict[str, Path], tmp_path: Path
@@ -164,6 +172,7 @@ print(x.grad.cpu(), eagerdecomp.install is sys.modules["eagerdecomp.frontends.in
     assert out == "tensor([1.0833, 1.0833]) True\n"
 
 
+@pytest.mark.full
 def test_a_device_installed_editable_is_there_from_its_project_s_parent_too(tmp_path: Path) -> None:
     """From there the project's own folder is a package of its name, without a file."""
     project, site = tmp_path / "mine", tmp_path / "site"

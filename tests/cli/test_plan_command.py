@@ -38,6 +38,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.full
 def test_the_command_plans_a_model_and_is_a_gate(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--model", "planned_nets:mlp", "--require", "closed"]) == 0
     assert "nothing is missing" in capsys.readouterr().out
@@ -49,6 +50,7 @@ def test_the_command_plans_a_model_and_is_a_gate(files: Path, capsys: pytest.Cap
     assert "kernels to write" in told.out
 
 
+@pytest.mark.full
 def test_the_command_writes_and_compares(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = ["plan", "--match", r"aten\.silu(_backward)?\.default"]
     assert main([*few, "--json", "old.json", "--html", "plan.html"]) == 0
@@ -64,6 +66,7 @@ def test_the_command_writes_and_compares(files: Path, capsys: pytest.CaptureFixt
     assert Plan.from_json(capsys.readouterr().out).counts == {"closed": 2}
 
 
+@pytest.mark.full
 def test_the_command_puts_core_aten_and_prims_beside_a_set(files: Path) -> None:
     assert main(["plan", "--ops", "few.txt", "--match", "^aten.silu.default", "--html", "plan.html"]) == 0
     text = Path("plan.html").read_text(encoding="utf-8")

@@ -76,6 +76,7 @@ def test_the_record_is_written_however_the_script_ends(script: Path, tmp_path: P
     assert json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_the_run_and_leaves_the_record(script: Path, tmp_path: Path) -> None:
     # Whoever started the tests in the background may have left SIGINT ignored, which children inherit.
     waiting = """
@@ -117,6 +118,7 @@ WITH_A_THREAD = "import threading, time\nthreading.Thread(target=time.sleep, arg
 HANDLING = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n" + WAITING
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM cannot be handled")
 @pytest.mark.parametrize(
     ("source", "status", "recorded"),
@@ -136,6 +138,7 @@ def test_sigterm_ends_the_run_and_leaves_the_record(script: Path, tmp_path: Path
     assert sorted(folder.iterdir()) == [target, table]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 @pytest.mark.parametrize(
     ("command", "number"), [(["run", "--record"], signal.SIGKILL), (["blame", "--json"], signal.SIGTERM)], ids=["killed", "blame"]
@@ -158,6 +161,7 @@ def test_a_full_device_is_named_after_the_run(script: Path, capfd: pytest.Captur
     assert capfd.readouterr().err == "eagerdecomp run: --record /dev/full: cannot be written: No space left on device\n"
 
 
+@pytest.mark.full
 def test_calls_that_fell_back_are_in_the_record(script: Path, tmp_path: Path) -> None:
     ops, target = tmp_path / "ops.txt", tmp_path / "run.json"
     ops.write_text("@infra\naten.full\naten.sum\naten.expand\n", encoding="utf-8")

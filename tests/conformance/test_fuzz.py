@@ -24,6 +24,7 @@ from eagerdecomp.eager.observe import Caught
 aten = torch.ops.aten
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FOUND)
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_a_program_that_once_differed_is_eagers(name: str, lanes: int) -> None:
@@ -84,6 +85,7 @@ def test_masks_are_eagers_where_the_set_holds_its_kernel_of_dropout() -> None:
     assert checked(Program(lines), _on({"aten.native_dropout.default": scaled})) is not None
 
 
+@pytest.mark.full
 def test_every_pattern_of_what_is_left_out_fits_an_op() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("conformance.fuzz_drawing.EXCLUDED", {})
@@ -199,6 +201,7 @@ NOT_COMPARED: dict[str, tuple[str, tuple[str, ...], str]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NOT_COMPARED)
 def test_what_is_not_compared_differs(name: str) -> None:
     table, lines, ops = NOT_COMPARED[name]
@@ -263,6 +266,7 @@ def test_transforms_are_compared_where_nothing_infinite_goes_in() -> None:
     assert checked(Program(lines), _on({"aten._fft_r2c.default": lost})) is not None
 
 
+@pytest.mark.full
 def test_what_schemas_do_not_say_is_written_is_drawn_as_if_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [aten.native_batch_norm.default])
     modes, seen = fuzz._Modes(), Seen()
@@ -324,6 +328,7 @@ def test_eager_leaves_an_out_as_it_was(name: str) -> None:
     assert not out.any()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["cat", "concat", "concatenate", "hstack", "column_stack", "dstack", "gelu"])
 def test_programs_give_row_major_outs_to_ops_that_leave_others_as_they_were(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     op = getattr(aten, name).out
@@ -337,6 +342,7 @@ def test_programs_give_row_major_outs_to_ops_that_leave_others_as_they_were(name
         assert any(re.match(rf"{one} = leaf\(.*'contiguous'", line) for line in lines)
 
 
+@pytest.mark.full
 def test_programs_give_finite_numbers_to_ops_of_which_others_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     ops = [aten.linalg_eigvals.default, aten.grid_sampler_2d.default]
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: ops)
@@ -433,6 +439,7 @@ def test_what_eager_refuses_without_a_line_that_differs_under_any_mode_is_left_o
     assert as_under_any_mode(program, found)
 
 
+@pytest.mark.full
 def test_a_difference_that_its_short_form_shows_under_any_mode_is_none() -> None:
     lines = (
         "t1 = leaf('float32', [5])",
@@ -490,6 +497,7 @@ def test_a_program_follows_from_its_seed_and_number() -> None:
     assert runs[0] == runs[1] != other
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 def test_programs_of_a_seed_are_eagers(capsys: pytest.CaptureFixture[str]) -> None:
     """What CI runs of the fuzzer; a run of it is `conformance/fuzz.py`."""
@@ -505,6 +513,7 @@ def test_many_programs_are_eagers(capsys: pytest.CaptureFixture[str]) -> None:
     assert fuzz.main(["--seed", "0", "--programs", "5000", "--workers", str(os.cpu_count() or 1)]) == 0, capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_a_run_goes_on_where_it_was(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     kept = str(tmp_path / "kept.json")
     fuzz.main(["--seed", "0", "--programs", "3", "--resume", kept])

@@ -330,6 +330,7 @@ OPEN = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", OPEN)
 def test_a_program_whose_values_are_open_finds_nothing(name: str) -> None:
     assert all(checked(Program(OPEN[name], ops)) is None for ops in ("core", "few"))

@@ -41,6 +41,7 @@ def test_found_and_missed_are_counted_by_kind_and_what_is_wrong_is_listed() -> N
     assert "exp: twin" not in alarms
 
 
+@pytest.mark.full
 def test_a_broken_kernel_is_found_under_its_own_op_and_a_right_one_is_not() -> None:
     lot = [
         m("neg", "made up", "values", lambda c: c.but() + 1, lambda: given(n(3))),

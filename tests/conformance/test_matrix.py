@@ -44,6 +44,7 @@ def info_of(name: str) -> Any:
     return info
 
 
+@pytest.mark.full
 def test_a_rotating_part_of_the_cells_is_eagers_or_refused_as_listed() -> None:
     manifest = Manifest.read()
     every = [(job, cell) for job, mine in planned().items() for cell in mine]
@@ -209,6 +210,7 @@ def test_the_manifest_is_written_and_read(tmp_path: Path) -> None:
     assert Manifest.read(tmp_path / "manifest.json") == listed
 
 
+@pytest.mark.full
 def test_the_manifest_names_opinfos_and_cells_that_there_are() -> None:
     manifest, plan = Manifest.read(), planned()
     assert manifest.closed | set(manifest.open) <= set(plan)
@@ -221,6 +223,7 @@ def test_the_manifest_names_opinfos_and_cells_that_there_are() -> None:
 FEW = ["--ops", "core", "--match", "^(rad2deg|positive)$", "--cells", "float32 contiguous (value|reverse)"]
 
 
+@pytest.mark.full
 def test_a_run_goes_on_where_it_was_and_writes_its_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +254,7 @@ def test_a_result_that_is_not_as_listed_fails_the_run(
     assert ("closes now" in capsys.readouterr().out) == (result is PASSED)
 
 
+@pytest.mark.full
 def test_a_cell_that_ends_its_process_is_known_and_the_others_are_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -287,6 +291,7 @@ def test_the_page_counts_by_block_and_tells_what_is_not_eagers() -> None:
     assert "- silu, plain float32 contiguous value: wrong: values differ" in text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "arguments", [["--shard", "0/2"], ["--part", "3/2"], ["--shard", "x"], ["--samples", "0"], ["--manifest", "--samples", "1"]]
 )

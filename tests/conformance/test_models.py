@@ -52,11 +52,13 @@ def faults(results: list[Result]) -> list[str]:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("entry", part_of(PLAIN, PARTS), ids=lambda entry: entry.name)
 def test_a_rotating_part_of_the_plain_models_is_right_or_refused(entry: Entry) -> None:
     assert not faults(judge_entry(entry, CORE))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("entry", part_of([one for one in ALL if one.name in COMPILED], PARTS), ids=lambda entry: entry.name)
 def test_a_rotating_part_of_some_models_is_right_compiled(entry: Entry) -> None:
     if missing := missing_extras(entry):
@@ -243,6 +245,7 @@ def _off_by_ours(x: Tensor) -> Tensor:
     return x.sigmoid() * (1.01 if any(isinstance(mode, ed.EagerDecompMode) for mode in stack) else 1.0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("function", "ops", "status", "note"),
     [
@@ -279,6 +282,7 @@ def _left_alone(entry: Entry) -> Any:
     return subject
 
 
+@pytest.mark.full
 def test_the_command_judges_compiled_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     threads = torch.get_num_threads()
     facts = tmp_path / "models.json"
@@ -299,6 +303,7 @@ def _nothing_is_installed(x: Tensor) -> Tensor:
     return x.sigmoid() * (1.01 if installation._installed else 1.0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("function", "ops", "status"),
     [
@@ -316,6 +321,7 @@ def test_an_installed_set_is_judged_alike(function: Callable[[Tensor], Tensor], 
     assert not installation._installed
 
 
+@pytest.mark.full
 def test_the_command_judges_what_is_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     threads = torch.get_num_threads()
     document = tmp_path / "models.md"

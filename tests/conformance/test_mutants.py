@@ -49,6 +49,7 @@ def _quiet() -> None:
     torch.manual_seed(0)
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("mutant", ALIVE, ids=lambda one: one.name)
 def test_a_broken_kernel_differs_from_eager_where_it_says_and_on_a_plain_call_does_not(mutant: Mutant) -> None:
@@ -78,6 +79,7 @@ def _run(name: str) -> None:
     print("came back", flush=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mutant", [one for one in MUTANTS if one.fatal], ids=lambda one: one.name)
 def test_a_fatal_kernel_does_not_come_back_from_the_call_that_shows_it(mutant: Mutant, capfd: pytest.CaptureFixture[str]) -> None:
     work = multiprocessing.get_context("fork").Process(target=_run, args=(mutant.name,))
@@ -111,6 +113,7 @@ def test_a_random_twin_follows_the_seed_and_draws_anew_each_time(twin: Mutant) -
     assert not torch.equal(first, second)
 
 
+@pytest.mark.full
 def test_no_law_that_shows_a_broken_kernel_is_broken_by_a_twin() -> None:
     for twin in TWINS:
         laws = [one for one in MUTANTS if one.op == twin.op and one.kind in ("random", "threads") and isinstance(one.shows, Proof)]

@@ -16,6 +16,7 @@ from eagerdecomp import EagerDecompMode, core_aten, register_decomposition
 _EVERY = 900
 
 
+@pytest.mark.full
 def test_this_weeks_mixes_are_promoted_as_eager_promotes_them() -> None:
     found = list(judged(itertools.islice(mixes(), SEED * 17 % _EVERY, None, _EVERY), core_aten()))
     assert len(found) > 100

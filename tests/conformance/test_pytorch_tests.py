@@ -42,6 +42,7 @@ def run(folder: Path, text: str, *options: str, name: str = "test_it.py") -> tup
     return code, {**{row["test"]: row["status"] for row in found["rows"]}, **found["imports"]}
 
 
+@pytest.mark.full
 def test_each_test_gets_the_status_that_its_runs_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, statuses = run(
         tmp_path,
@@ -82,6 +83,7 @@ def test_each_test_gets_the_status_that_its_runs_give(tmp_path: Path, capsys: py
     assert "2 x AssertionError: Tensor-likes are not close!" in printed
 
 
+@pytest.mark.full
 def test_a_process_that_ends_or_blocks_is_a_result_and_the_rest_goes_on(tmp_path: Path) -> None:
     _, statuses = run(
         tmp_path,
@@ -109,6 +111,7 @@ def test_a_process_that_ends_or_blocks_is_a_result_and_the_rest_goes_on(tmp_path
     }
 
 
+@pytest.mark.full
 def test_a_failure_that_other_tests_cause_is_told_apart(tmp_path: Path) -> None:
     _, statuses = run(
         tmp_path,
@@ -199,6 +202,7 @@ def test_device_names_are_replaced_where_they_name_the_device(written: str, read
     assert ast.unparse(tree) == read
 
 
+@pytest.mark.full
 def test_a_run_is_continued_and_what_differs_is_run_again_on_request(tmp_path: Path) -> None:
     journal = str(tmp_path / "rows.jsonl")
     text = """
@@ -215,6 +219,7 @@ def test_a_run_is_continued_and_what_differs_is_run_again_on_request(tmp_path: P
     assert run(tmp_path, fixed, "--resume", journal, "--again") == (0, {"TestIt.test_it": "mode", "TestIt.test_other": "mode"})
 
 
+@pytest.mark.full
 def test_a_difference_with_a_reason_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reasons = tmp_path / "reasons.json"
     reasons.write_text(

@@ -62,6 +62,7 @@ def faults(rows: list[Row]) -> list[str]:
     return shown + [f"{row.name}: strides: {row.strides}" for row in rows if row.strides]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_a_rotating_part_of_the_opinfos_is_right_or_refused(name: str) -> None:
     rows = [judge_opinfo(info, CORE, SELECTIONS[name]) for info in part_of(opinfos(), PARTS)]

@@ -20,6 +20,7 @@ def _one_thread_an_op() -> object:
     torch.set_num_threads(before)
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 def test_steps_of_four_threads_are_eagers_and_no_tensor_stays() -> None:
     report = soak(rounds=4, turns=5, seed=1)
@@ -40,6 +41,7 @@ def test_ten_minutes_of_steps_are_eagers_and_memory_is_flat() -> None:
     assert not report.hung
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 def test_a_loss_that_is_another_is_told_with_its_seed() -> None:
     report = soak(rounds=1, threads=2, turns=1, bend=0.1)
@@ -57,6 +59,7 @@ def test_what_grows_is_told_and_a_single_peak_is_not() -> None:
     assert flat.growth() == []
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 def test_the_command_says_what_it_came_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = tmp_path / "soak.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ def drawn(draw: Draw) -> tuple[object, ...]:
     return (*found, draw.any(1000), draw.flag("deep") and draw.pick("more", "mn"), draw.seed())
 
 
+@pytest.mark.full
 @given(st.integers(0, 2**32))
 def test_a_case_is_drawn_again_by_its_choices(seed: int) -> None:
     first = Draw(coverage=Coverage(seed))

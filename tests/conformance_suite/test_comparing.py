@@ -85,6 +85,7 @@ def test_it_is_told_worst_first() -> None:
     ]
 
 
+@pytest.mark.full
 @given(reports())
 def test_nothing_differs_from_itself(report: Report) -> None:
     found = compare(report, report)
@@ -102,6 +103,7 @@ def test_what_is_worse_one_way_is_not_the_other_way_round(old: Report, new: Repo
     assert not only_mended & {change.op for change in back.of("better")}
 
 
+@pytest.mark.full
 @given(reports(), reports())
 def test_worse_is_a_property_newly_broken_or_a_kernel_no_longer_right(old: Report, new: Report) -> None:
     assume(not old.interrupted and not new.interrupted)

@@ -22,12 +22,14 @@ def closing(ops: ed.OpSet) -> set[str]:
     return {one.op for one in ed.plan(ops).of("closed", "supported", "passes")}
 
 
+@pytest.mark.full
 def test_a_kernel_opens_alone_the_ops_that_close_when_it_is_added(found: tuple[Opening, ...]) -> None:
     before = closing(FEW)
     first = found[0]
     assert first.alone == first.together == len(closing(FEW | [first.op]) - before) > 1
 
 
+@pytest.mark.full
 def test_kernels_open_together_the_ops_that_close_when_all_are_added(found: tuple[Opening, ...]) -> None:
     assert sum(one.together for one in found) == len(closing(ed.core_aten()) - closing(FEW))
     assert any(one.together > one.alone for one in found)  # some ops wait for two
@@ -37,6 +39,7 @@ def test_a_kernel_whose_op_is_taken_apart_already_is_not_asked_for(found: tuple[
     assert {str(one.op) for one in found} == {*LACKING} - {"aten.clamp.default"}
 
 
+@pytest.mark.full
 def test_the_best_few_come_first_and_the_others_by_what_each_opens() -> None:
     every = openings(as_backend(ed.infra()), together=3)
     assert {one.op for one in every} <= set(ed.core_aten()) - set(ed.infra())
@@ -47,5 +50,6 @@ def test_the_best_few_come_first_and_the_others_by_what_each_opens() -> None:
     assert sum(one.together for one in every[:3]) >= alone[0]
 
 
+@pytest.mark.full
 def test_nothing_is_missing_of_core_aten() -> None:
     assert openings(as_backend(ed.core_aten())) == ()

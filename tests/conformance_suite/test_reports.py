@@ -149,6 +149,7 @@ def test_text_fits_its_width_and_prints(report: Report, width: int) -> None:
     assert len(block.splitlines()) <= 50
 
 
+@pytest.mark.full
 @given(reports())
 def test_every_form_can_tell_any_report(report: Report) -> None:
     for told in (report_text, report_markdown, report_junit, report_page):
@@ -160,6 +161,7 @@ def test_every_form_can_tell_any_report(report: Report) -> None:
 # -- scripts ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_reproducers_are_written_each_to_a_file_that_runs(tmp_path: Path) -> None:
     report = a_report(wrong("aten.add.Tensor", "values", "out of bounds/.."), wrong("aten.amax.default"))
     written = write_scripts(report, tmp_path / "scripts")

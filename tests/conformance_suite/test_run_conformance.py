@@ -55,6 +55,7 @@ def leaving(x: Tensor) -> Tensor:
     return aten.neg(x) if x.dim() < 2 else sys.exit(7)
 
 
+@pytest.mark.full
 def test_a_wrong_kernel_is_named_with_the_smallest_call_and_a_script() -> None:
     report = run_conformance(
         backend(exp=lambda x: torch.exp(x) * 1.001, neg=aten.neg.default), ops=["aten.exp", "aten.neg"], profile="quick"
@@ -71,6 +72,7 @@ def test_a_wrong_kernel_is_named_with_the_smallest_call_and_a_script() -> None:
     assert Report.from_json(report.to_json()) == report
 
 
+@pytest.mark.full
 def test_verdicts_tell_what_is_absent_and_what_was_not_exercised() -> None:
     some = ed.Backend("some", ["aten.exp.default", "aten._assert_async.default", "aten.relu.default"])
     report = run_conformance(some, profile="quick", programs=False)
@@ -87,6 +89,7 @@ def test_an_op_of_which_no_call_is_known_is_not_exercised() -> None:
     assert (verdict.state, verdict.note) == ("not exercised", "nothing is known to try it with")
 
 
+@pytest.mark.full
 def test_what_only_earlier_calls_bring_about_is_told_as_state() -> None:
     kept: dict[Any, Tensor] = {}
 
@@ -97,6 +100,7 @@ def test_what_only_earlier_calls_bring_about_is_told_as_state() -> None:
     assert {failure.property for failure in report.failures} == {"state"}
 
 
+@pytest.mark.full
 def test_what_one_call_shows_is_not_told_as_state_though_another_came_first() -> None:
     def maximum(one: Tensor, other: Tensor) -> Tensor:
         return torch.where(one > other, one, other)
@@ -129,6 +133,7 @@ def seeding(x: Tensor) -> Tensor:
     return aten.exp(x)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kernel", "words"), [(switching, "grad mode"), (seeding, "the default generator's state")])
 def test_what_a_kernel_sets_for_all_is_found(kernel: Callable[..., Any], words: str) -> None:
     torch.manual_seed(0)
@@ -139,12 +144,14 @@ def test_what_a_kernel_sets_for_all_is_found(kernel: Callable[..., Any], words: 
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.full
 def test_a_right_kernel_is_right_whatever_the_callers_surroundings() -> None:
     with torch.inference_mode():
         report = run_conformance(backend(relu=torch.relu), ops=torch.ops.aten.relu, profile="quick")
     assert [verdict.state for verdict in report.results] == ["right"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kernel", "words"), [(aborting, "SIGABRT"), (leaving, "exit code 7"), (lambda x: os._exit(0), "exit code 0")]
 )
@@ -158,6 +165,7 @@ def test_a_kernel_that_ends_its_process_is_told_and_the_rest_still_runs(kernel: 
     assert report.verdict("aten.exp.default").state == "right"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("deaths", "state"), [(2, "right"), (100, "not exercised")])  # it dies once more when it is asked
 def test_a_kernel_is_not_blamed_where_eagers_own_ends_the_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deaths: int, state: str
@@ -184,6 +192,7 @@ def test_a_kernel_is_not_blamed_where_eagers_own_ends_the_process(
     assert ("SIGABRT" in verdict.note) == (state == "not exercised")
 
 
+@pytest.mark.full
 def test_a_kernel_that_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
@@ -202,6 +211,7 @@ def test_a_kernel_that_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.verdict("aten.exp.default").state == "right"
 
 
+@pytest.mark.full
 def test_a_kernel_right_by_itself_and_wrong_in_a_program_is_named_with_the_consequences() -> None:
     def exp(x: Tensor) -> Tensor:
         return torch.exp(x) * 1.001
@@ -215,6 +225,7 @@ def test_a_kernel_right_by_itself_and_wrong_in_a_program_is_named_with_the_conse
     assert report.calls > 50
 
 
+@pytest.mark.full
 def test_without_processes_of_their_own_kernels_keep_the_callers_state() -> None:
     seen: list[int] = []
 
@@ -226,6 +237,7 @@ def test_without_processes_of_their_own_kernels_keep_the_callers_state() -> None
     assert set(seen) == {os.getpid()}
 
 
+@pytest.mark.full
 def test_an_interrupted_run_reports_what_it_knows() -> None:
     def tell(done: int, total: int, verdict: object) -> None:
         if done == 1:
@@ -268,6 +280,7 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, check=False, env=environment)
 
 
+@pytest.mark.full
 def test_the_command_names_the_wrong_kernel_writes_reports_and_scripts_that_run(project: Path) -> None:
     ops = "aten.exp,aten.neg,aten.tanh"
     files = ("--json", "r.json", "--markdown", "r.md", "--junit", "r.xml", "--html", "r.html", "--scripts", "wrong")
@@ -308,6 +321,7 @@ def test_the_command_names_the_wrong_kernel_writes_reports_and_scripts_that_run(
     assert json.loads(compared.stdout)["backend"] == "mine"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("op", ["tan", "sin"])
 def test_a_script_shows_also_what_comes_of_many_calls_or_ends_the_process(project: Path, op: str) -> None:
     words = ("--profile", "quick", "--ops", f"aten.{op}", "--scripts", "wrong")
@@ -347,6 +361,7 @@ def test_what_the_command_cannot_do_is_told_in_a_line(
     assert len(error.splitlines()) <= 2
 
 
+@pytest.mark.full
 def test_pytest_runs_a_test_a_kernel(project: Path) -> None:
     words = (
         "-m",
@@ -370,6 +385,7 @@ def test_pytest_runs_a_test_a_kernel(project: Path) -> None:
     assert "--eagerdecomp-backend MODULE:BACKEND names the backend" in unnamed.stdout + unnamed.stderr
 
 
+@pytest.mark.full
 def test_the_command_says_when_nothing_was_exercised_and_declares_all_that_is_absent(project: Path) -> None:
     words = ("-m", "eagerdecomp", "conformance", "mine:backend", "--profile", "quick")
     nothing = command(project, *words, "--ops", "aten.tanh", "--write-absences", "absent.txt")

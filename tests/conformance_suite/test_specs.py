@@ -62,12 +62,14 @@ def test_the_same_choices_draw_the_same_call(name: str) -> None:
                 torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NAMES)
 def test_torchs_own_kernel_is_right_in_a_few_calls(name: str) -> None:
     assert told(name, cases=12, seed=1) == []
 
 
+@pytest.mark.full
 def test_torchs_own_kernels_are_right() -> None:
     """A part of them each time."""
     names = part_of(NAMES, PARTS)

@@ -59,6 +59,7 @@ RIGHT: list[tuple[str, Callable[..., Any]]] = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "run"), RIGHT, ids=[run.__name__ for _, run in RIGHT])
 def test_a_kernel_that_answers_what_eager_does_not_is_right(name: str, run: Callable[..., Any]) -> None:
@@ -78,6 +79,7 @@ def test_pools_are_drawn_that_eager_takes(rank: int) -> None:
         getattr(aten, f"max_pool{rank}d_with_indices")(*call.args)
 
 
+@pytest.mark.full
 def test_no_product_is_drawn_that_overflows_before_it_is_added() -> None:
     """Whether products are rounded before depends on the processor, for eager's own kernel."""
     for call in drawn("aten.add.Tensor", 1500):

@@ -167,6 +167,7 @@ RIGHT: list[tuple[str, Callable[..., Any]]] = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "run"), sampled(RIGHT, ids=lambda case: f"{case[0]}-{case[1].__name__}"))
 def test_kernels_that_are_right_in_another_way_pass(name: str, run: Callable[..., Any]) -> None:
     (op,) = resolve_ops([name])
@@ -479,6 +480,7 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "run"), BROKEN, ids=[f"{name}-{run.__name__}" for name, run in BROKEN])
 def test_broken_kernels_are_caught(name: str, run: Callable[..., Any]) -> None:
     (fault,) = told(name, run)

@@ -13,6 +13,8 @@ from sampled import sampled
 
 from eagerdecomp.conformance.specs import factories, infra, joining
 
+pytestmark = pytest.mark.full
+
 aten = torch.ops.aten
 SPECS = {**factories.SPECS, **joining.SPECS, **infra.SPECS}
 

@@ -12,6 +12,8 @@ from broken import native, tried, values_only
 from sampled import sampled
 from torch import Tensor
 
+pytestmark = pytest.mark.full
+
 aten = torch.ops.aten
 
 _HALVES = (torch.float16, torch.bfloat16)

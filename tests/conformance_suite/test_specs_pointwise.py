@@ -482,11 +482,13 @@ BROKEN = {**UNARY_BROKEN, **BINARY_BROKEN, **COPIES_BROKEN}
 RIGHT = {**UNARY_RIGHT, **BINARY_RIGHT}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_kernel_with_one_fault_is_caught(fault: str) -> None:
     assert told(tried(*BROKEN[fault]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", sampled(RIGHT))
 def test_a_kernel_that_is_right_in_another_way_passes(way: str) -> None:
     assert not told(tried(*RIGHT[way], cases=250, seed=3))

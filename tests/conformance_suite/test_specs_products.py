@@ -183,6 +183,7 @@ BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", sampled(RIGHT))
 def test_kernels_that_are_right_in_another_way_pass(what: str) -> None:
     op, kernel = RIGHT[what]
@@ -190,6 +191,7 @@ def test_kernels_that_are_right_in_another_way_pass(what: str) -> None:
     assert not tried(name, values_only(name, kernel), cases=120).found
 
 
+@pytest.mark.full
 def test_a_convolution_that_broadcasts_its_bias_is_caught() -> None:
     def kernel(given: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
         channels = weight.shape[1] * rest[5] if rest[3] else weight.shape[0]
@@ -200,6 +202,7 @@ def test_a_convolution_that_broadcasts_its_bias_is_caught() -> None:
     assert found.fault.kind == "errors"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", BROKEN)
 def test_broken_kernels_are_caught(what: str) -> None:
     op, kernel = BROKEN[what]

@@ -90,6 +90,7 @@ RIGHT: list[tuple[str, Callable[..., Any]]] = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "run"), sampled(RIGHT, 3))
 def test_another_algorithm_passes(name: str, run: Callable[..., Any]) -> None:
     assert told(name, run, 250) == []
@@ -272,6 +273,7 @@ BROKEN: list[tuple[str, Callable[..., Any]]] = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "run"), sampled(BROKEN, 3, each=lambda case: case[0]))
 def test_a_kernel_with_a_fault_is_caught(name: str, run: Callable[..., Any]) -> None:
     assert told(name, run, 250)

@@ -11,6 +11,8 @@ from broken import told
 from sampled import sampled
 from torch import Tensor
 
+pytestmark = pytest.mark.full
+
 aten = torch.ops.aten
 
 

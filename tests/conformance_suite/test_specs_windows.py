@@ -11,6 +11,8 @@ from broken import native, tried, values_only
 from sampled import sampled
 from torch import Tensor
 
+pytestmark = pytest.mark.full
+
 aten = torch.ops.aten
 
 

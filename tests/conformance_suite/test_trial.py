@@ -84,6 +84,7 @@ def by_numpy() -> Callable[[Tensor], Tensor]:
     return lambda one: aten.exp(torch.from_numpy(one.numpy()))
 
 
+@pytest.mark.full
 def test_a_right_kernel_is_tried_and_nothing_found() -> None:
     found = trial(aten.exp.default)
     assert not found.found
@@ -92,10 +93,12 @@ def test_a_right_kernel_is_tried_and_nothing_found() -> None:
     assert found.varied == ("self",)
 
 
+@pytest.mark.full
 def test_a_right_kernel_of_another_kind_is_right() -> None:
     assert not trial(lambda one: one.double().exp().to(aten.exp(one).dtype)).found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
@@ -166,6 +169,7 @@ def test_what_was_found_is_shown_again_by_its_choices() -> None:
     assert shown(Kernel(aten.exp.default, aten.exp.default, aten.exp.default), SPEC, only.property, only.choices) is None
 
 
+@pytest.mark.full
 def test_the_same_seed_finds_the_same() -> None:
     def rare(one: Tensor) -> Tensor:
         return aten.exp(one) + (one.dim() == 4 and one.shape[0] == 1)
@@ -175,6 +179,7 @@ def test_the_same_seed_finds_the_same() -> None:
     assert [one.choices for one in first] == [one.choices for one in again]
 
 
+@pytest.mark.full
 def test_each_case_is_told_before_the_kernel_runs() -> None:
     told: list[Sequence[int]] = []
     running: list[Sequence[int]] = []
@@ -188,6 +193,7 @@ def test_each_case_is_told_before_the_kernel_runs() -> None:
     assert all(running)
 
 
+@pytest.mark.full
 def test_properties_of_a_spec_are_asked_too() -> None:
     from eagerdecomp.conformance.spec import Fault
 

@@ -12,6 +12,8 @@ import eagerdecomp as ed
 from eagerdecomp.conformance.view_programs import Difference, Run, programs_of_views
 from eagerdecomp.frontends.mode import EagerDecompMode
 
+pytestmark = pytest.mark.full
+
 aten = torch.ops.aten
 
 

@@ -7,6 +7,8 @@ import signal
 import sys
 import time
 
+import pytest
+
 from eagerdecomp.conformance.workers import Beat, Lost, done_in_processes, has_fork, survives
 
 
@@ -24,6 +26,7 @@ def work(job: int, beat: Beat) -> tuple[int, int]:
     return job, os.getpid()
 
 
+@pytest.mark.full
 def test_every_job_is_answered_or_told_lost() -> None:
     answers = dict(done_in_processes(range(9), work, 2, 1.0))
     assert sorted(answers) == list(range(9))
@@ -53,6 +56,7 @@ def test_no_process_is_left() -> None:
         raise AssertionError("a worker is left")
 
 
+@pytest.mark.full
 def test_whether_work_survives() -> None:
     assert survives(lambda: None, 10.0)
     assert not survives(os.abort, 10.0)

@@ -47,6 +47,7 @@ def net() -> Any:
 # -- what it says ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_plan_has_every_overload_of_aten_once(core: Plan) -> None:
     assert [one.op for one in core.ops] == [str(op) for op in aten_ops()]
     assert len({one.op for one in core.ops}) == len(core.ops) > 3000
@@ -62,6 +63,7 @@ def test_an_op_of_the_set_is_one_kernel_and_one_outside_those_of_its_rule(core: 
     assert plain.kernels == {"aten.mul.Tensor": 1, "aten.sigmoid.default": 1}
 
 
+@pytest.mark.full
 def test_an_op_without_a_route_names_the_end_and_a_set_with_it_opens_it() -> None:
     name, ops = "aten.special_gammainc.default", CORE - ["aten.erf"]
     asked = ed.plan(ops, ops=[name])[name]
@@ -75,6 +77,7 @@ def test_an_in_place_form_is_its_twin_and_a_copy(core: Plan) -> None:
     assert set(core["aten.silu_.default"].routes[0].kernels) == {"aten.mul.Tensor", "aten.sigmoid.default", "aten.copy_.default"}
 
 
+@pytest.mark.full
 def test_the_gradient_is_told_apart_from_the_op() -> None:
     ops = ed.infra() | ["aten.silu.default", "aten.mul.Tensor", "aten.sigmoid.default"]
     one = ed.plan(ops, ops=["aten.silu.default"])["aten.silu.default"]
@@ -82,6 +85,7 @@ def test_the_gradient_is_told_apart_from_the_op() -> None:
     assert ed.plan(CORE, ops=["aten.silu.default"])["aten.silu.default"].gradient == "closed"
 
 
+@pytest.mark.full
 def test_an_op_whose_route_depends_on_the_call_says_on_which() -> None:
     ops = ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default", "aten._to_copy.default"]
     seen = {call.example: set(call.by_rule) for call in load_calls()["aten.gelu.default"].calls}
@@ -92,6 +96,7 @@ def test_an_op_whose_route_depends_on_the_call_says_on_which() -> None:
     assert "closes for (f32[10, 10])" in one.depends
 
 
+@pytest.mark.full
 def test_a_predicate_says_for_which_calls_the_kernel_runs() -> None:
     floats = (ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"]).with_predicate(
         "aten.sigmoid.default", lambda x: x.dtype is torch.float32
@@ -109,6 +114,7 @@ def test_a_predicate_says_for_which_calls_the_kernel_runs() -> None:
     assert "torch._refs.nn.functional.gelu for (f32[10, 10], approximate='tanh')" in told
 
 
+@pytest.mark.full
 def test_routes_end_in_kernels_of_the_set_where_ops_with_predicates_call_each_other() -> None:
     floats = CORE
     for op in ("aten.div.Tensor", "aten.div.Tensor_mode"):
@@ -118,6 +124,7 @@ def test_routes_end_in_kernels_of_the_set_where_ops_with_predicates_call_each_ot
     assert [kernel for route in routes for kernel in route.kernels if kernel not in names] == []
 
 
+@pytest.mark.full
 def test_the_next_kernels_open_what_the_plan_says(core: Plan) -> None:
     ops = ed.infra() | ["aten.mul.Tensor"]
     asked = ["aten.silu.default", "aten.silu_backward.default", "aten.mul_.Tensor", "aten.sigmoid.out"]
@@ -131,6 +138,7 @@ def test_the_next_kernels_open_what_the_plan_says(core: Plan) -> None:
     assert not closed.of("partly", "missing")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("lacks", [("sigmoid", "exp", "tanh"), ("mm", "bmm", "addmm"), ("where", "maximum", "clamp", "abs")])
 def test_no_other_kernels_open_more(lacks: tuple[str, ...]) -> None:
     """Against all the choices there are, each planned for."""
@@ -208,6 +216,7 @@ def prove(ops: ed.OpSet, part: int, parts: int) -> tuple[int, int, int]:
     return proved, gradients, overstated
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SETS)
 def test_nothing_else_reaches_the_backend_where_the_plan_says_closed(name: str) -> None:
@@ -242,6 +251,7 @@ def test_kernel_calls_are_those_that_are_made(core: Plan, op: Any, args: Any) ->
 # -- models ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_the_plan_of_a_model_is_what_a_run_of_it_calls() -> None:
     made = ed.plan(CORE, model=net)
     model, inputs = net()
@@ -268,6 +278,7 @@ def test_no_kernel_runs_for_the_plan_of_a_model() -> None:
     assert made["aten.silu.default"].routes[0].kernels == {"aten.mul.Tensor": 1, "aten.sigmoid.default": 1}
 
 
+@pytest.mark.full
 def test_a_model_s_gaps_are_ranked_for_it_alone() -> None:
     made = ed.plan(CORE - ["aten.sigmoid"] - ["aten.exp"], model=net)
     missing = [one.op for one in made.of("missing")]
@@ -276,6 +287,7 @@ def test_a_model_s_gaps_are_ranked_for_it_alone() -> None:
     assert {op for kernel in made.next_kernels for op in kernel.opens} <= {one.op for one in made.ops}
 
 
+@pytest.mark.full
 def test_a_factory_may_give_a_step_instead() -> None:
     def step() -> Any:
         weight = torch.randn(3, requires_grad=True)
@@ -305,6 +317,7 @@ def test_a_factory_that_gives_no_model_is_an_error(made: Any) -> None:
 # -- the small set ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_the_small_set_carries_what_it_was_asked_for() -> None:
     found = ed.carrying_set(["aten.silu", "aten.silu_backward", "aten.hardswish", "aten.mul"])
     made = ed.plan(ed.infra() | list(found.ops), ops=["aten.silu.default", "aten.silu_backward.default", "aten.hardswish.default"])
@@ -315,6 +328,7 @@ def test_the_small_set_carries_what_it_was_asked_for() -> None:
         assert ed.plan(left, ops=["aten.silu", "aten.silu_backward", "aten.hardswish", "aten.mul"]).of("partly", "missing")
 
 
+@pytest.mark.full
 def test_the_tour_says_how_small_a_set_carries_all_that_eager_calls() -> None:
     found = ed.carrying_set()
     eager = sum(seen.eager for seen in load_calls().values())

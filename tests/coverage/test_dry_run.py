@@ -46,6 +46,7 @@ def outcome(made: Plan) -> dict[str, Any]:
     return {one.op: (one.status, one.kernels, one.missing) for one in made.ops}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ops", [ed.infra(), core_sample(1), core_sample(2), core_sample(3)], ids=["infra", "1", "2", "3"])
 def test_what_failed_is_not_tried_again_and_nothing_else_comes_of_it(ops: ed.OpSet, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = count_runs(monkeypatch)

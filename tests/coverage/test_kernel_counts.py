@@ -39,6 +39,7 @@ def kernels_of_mode(mode: ed.EagerDecompMode, op: Any, call: str) -> dict[str, i
     return {str(kernel): count for kernel, count in seen.ops.items()}
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_a_plan_counts_the_kernel_calls_that_the_mode_makes(group: int) -> None:
@@ -68,6 +69,7 @@ def test_an_op_whose_linked_rule_has_a_kernel_costs_that_kernel() -> None:
     assert set(counts) == {1}
 
 
+@pytest.mark.full
 def test_all_of_aten_is_summed_up_and_says_so() -> None:
     made = ed.plan(CORE)
     assert not any(route.counted for one in made.ops for route in one.routes)

@@ -61,6 +61,7 @@ def eager_steps(factory: Callable[[], Callable[[], None]], steps: int) -> Counte
     return most
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("factory", [momentum, clipped, adam])
 def test_a_step_calls_what_three_eager_steps_call(factory: Any) -> None:
     made = ed.plan(CORE, model=factory)
@@ -69,6 +70,7 @@ def test_a_step_calls_what_three_eager_steps_call(factory: Any) -> None:
     assert planned == eager
 
 
+@pytest.mark.full
 def test_a_set_that_carries_the_first_step_alone_is_refused() -> None:
     first = set(eager_steps(momentum, 1))
     assert "aten.mul_.Tensor" not in first
@@ -85,6 +87,7 @@ def test_a_set_that_carries_the_first_step_alone_is_refused() -> None:
     assert not seen.outside(ops)
 
 
+@pytest.mark.full
 def test_a_module_runs_twice_with_its_gradients_taken_away() -> None:
     class Counting(torch.nn.Module):
         def __init__(self) -> None:
@@ -102,6 +105,7 @@ def test_a_module_runs_twice_with_its_gradients_taken_away() -> None:
     assert "aten.add_.Tensor" not in called
 
 
+@pytest.mark.full
 def test_a_step_runs_three_times_at_most() -> None:
     runs = []
 
@@ -118,6 +122,7 @@ def test_a_step_runs_three_times_at_most() -> None:
     assert len(runs) == 2
 
 
+@pytest.mark.full
 def test_what_makes_the_model_is_told_and_not_required() -> None:
     made = ed.plan(CORE - ["aten.uniform_"] - ["aten.rand"], model=lambda: (torch.nn.Linear(3, 3), torch.ones(2, 3)))
     uniform = made["aten.uniform_.default"]
@@ -157,6 +162,7 @@ def test_a_step_that_fails_is_a_fault_of_the_model_s() -> None:
         ed.plan(CORE, model=failing)
 
 
+@pytest.mark.full
 def test_a_second_step_that_fails_leaves_the_plan_of_the_first() -> None:
     def factory() -> Callable[[], None]:
         batches = iter([torch.randn(3)])
@@ -168,6 +174,7 @@ def test_a_second_step_that_fails_leaves_the_plan_of_the_first() -> None:
     assert made.refusal("closed") == ""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["module and inputs", "a step"])
 @pytest.mark.parametrize("had", [None, 3.0])
 def test_a_model_made_outside_its_factory_keeps_the_gradients_that_it_had(form: str, had: float | None) -> None:

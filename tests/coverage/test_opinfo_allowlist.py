@@ -46,6 +46,7 @@ def read(source: str) -> dict[str, Any]:
     return namespace
 
 
+@pytest.mark.full
 def test_an_opinfo_stays_if_all_that_it_calls_closes(plan: ed.Plan, infos: list[Any]) -> None:
     found = allowlist_of(plan, infos)
     assert set(found.forward) == set(SOME) - {"sparse.sampled_addmm"}
@@ -55,6 +56,7 @@ def test_an_opinfo_stays_if_all_that_it_calls_closes(plan: ed.Plan, infos: list[
     assert {"nn.functional.gelu", "nn.functional.mish"} <= set(without.left_out)
 
 
+@pytest.mark.full
 def test_a_backward_that_does_not_close_leaves_the_forward_in(infos: list[Any]) -> None:
     few = ed.infra() | [
         "aten.mm",
@@ -73,6 +75,7 @@ def test_a_backward_that_does_not_close_leaves_the_forward_in(infos: list[Any]) 
     assert found.left_out == {"nn.functional.gelu": ("aten.gelu_backward.default",)}
 
 
+@pytest.mark.full
 def test_what_a_plan_does_not_hold_does_not_close(infos: list[Any]) -> None:
     found = allowlist_of(ed.plan(CORE, ops=["aten.add.Tensor"]), infos)
     assert set(found.forward) == {"add", "positive"}
@@ -90,6 +93,7 @@ def test_progress_is_told(plan: ed.Plan, infos: list[Any]) -> None:
     assert done == [1, 2, 3]
 
 
+@pytest.mark.full
 def test_torchs_device_tests_run_over_the_closure_alone(plan: ed.Plan, infos: list[Any]) -> None:
     from torch.testing._internal.common_device_type import CPUTestBase, instantiate_device_type_tests, ops
     from torch.testing._internal.common_utils import TestCase
@@ -123,6 +127,7 @@ def test_torchs_device_tests_run_over_the_closure_alone(plan: ed.Plan, infos: li
     assert result.testsRun == len(names) > len(infos)
 
 
+@pytest.mark.full
 def test_the_command_writes_it(infos: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr("eagerdecomp.cli.commands.plan.opinfos", lambda: infos)
     assert main(["plan", "--allowlist", str(tmp_path / "closure.py")]) == 0

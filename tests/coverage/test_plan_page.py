@@ -11,6 +11,8 @@ from browser import NARROW, needs_browser, outside_resources, visit
 import eagerdecomp as ed
 from eagerdecomp.coverage.families import OTHER, family
 
+pytestmark = pytest.mark.full
+
 ASKED = ("aten.silu.default", "aten.silu_backward.default", "aten.hardswish.default", "aten.cos.default", "aten.mul.Tensor")
 LINALG = [f"aten.linalg_{name}" for name in ("qr", "eigh", "svd", "inv", "det", "solve", "norm", "lu", "cholesky", "pinv")]
 

@@ -32,6 +32,7 @@ def core() -> Plan:
     return ed.plan(CORE)
 
 
+@pytest.mark.full
 def test_a_plan_is_kept_as_json(core: Plan) -> None:
     assert Plan.from_json(core.to_json()) == core
     assert json.loads(core.to_json())["counts"] == core.counts
@@ -43,6 +44,7 @@ def test_what_is_no_plan_is_refused(text: str) -> None:
         Plan.from_json(text)
 
 
+@pytest.mark.full
 def test_plans_compare() -> None:
     ops = ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"]
     asked = ["aten.silu.default", "aten.cos.default"]
@@ -53,6 +55,7 @@ def test_plans_compare() -> None:
     assert str(old.compare(old)) == "no op differs"
 
 
+@pytest.mark.full
 def test_only_the_calls_that_both_plans_tell_of_are_compared() -> None:
     def shapes(*sizes: int) -> Any:
         return lambda: lambda: [torch.nn.functional.mse_loss(torch.randn(n), torch.randn(n)) for n in sizes]
@@ -68,6 +71,7 @@ def test_only_the_calls_that_both_plans_tell_of_are_compared() -> None:
     assert str(both.compare(both)) == "no op differs"
 
 
+@pytest.mark.full
 def test_a_refusal_lists_all_ops_and_the_line_that_opens_them() -> None:
     ops = ed.infra() | ["aten.mul.Tensor"]
     asked = ["aten.silu.default", "aten.cos.default", "aten.mul_.Tensor"]
@@ -84,6 +88,7 @@ def added(refusal: str) -> list[str]:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("require", ["closed", "gradients", "known"])
 @pytest.mark.parametrize("share", [0.2, 0.7])
 @pytest.mark.parametrize("part", range(2))
@@ -114,6 +119,7 @@ def test_an_op_without_a_call_is_told_apart_and_required_by_known_alone() -> Non
     assert set(added(made.refusal("known"))) == set(asked)
 
 
+@pytest.mark.full
 def test_gradients_are_opened_too() -> None:
     ops = ed.infra() | ["aten.silu.default", "aten.mul.Tensor", "aten.sigmoid.default"]
     made = ed.plan(ops, ops=["aten.silu.default"])
@@ -122,6 +128,7 @@ def test_gradients_are_opened_too() -> None:
     assert ed.plan(ops | added(made.refusal("gradients")), ops=["aten.silu.default"])["aten.silu.default"].gradient == "closed"
 
 
+@pytest.mark.full
 def test_prims_are_proposed_to_sets_alone_that_hold_some() -> None:
     asked = ["aten.le.Scalar", "aten.clamp.default", "aten.relu.default", "aten.ne.Scalar"]
     made = ed.plan(ed.infra(), ops=asked)
@@ -179,6 +186,7 @@ class Page(HTMLParser):
             self.loads.append(tag)
 
 
+@pytest.mark.full
 def test_the_page_has_a_part_for_each_op_and_needs_no_other_file(core: Plan) -> None:
     found = Page(core.to_html())
     assert {one.op for one in core.ops} <= found.ids
@@ -187,6 +195,7 @@ def test_the_page_has_a_part_for_each_op_and_needs_no_other_file(core: Plan) -> 
     assert not found.loads
 
 
+@pytest.mark.full
 def test_the_page_tells_of_each_op_on_other_sets_too(core: Plan) -> None:
     others = [ed.plan(ed.prims()), ed.plan(ed.infra() | ["aten.mul.Tensor", "aten.sigmoid.default"])]
     text = core.to_html(others)
@@ -201,6 +210,7 @@ def test_the_page_tells_of_each_op_on_other_sets_too(core: Plan) -> None:
     assert len(text) < 7e6
 
 
+@pytest.mark.full
 def test_the_page_counts_gradients_and_tells_sets_together_that_come_to_the_same() -> None:
     asked = ["aten.silu.default", "aten.cos.default"]
     made = ed.plan(CORE, ops=asked)

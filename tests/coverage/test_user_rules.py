@@ -31,6 +31,7 @@ def silu_of_floats(x: torch.Tensor) -> Any:
     return torch.sin(x) if x.dtype is torch.float32 else NotImplemented
 
 
+@pytest.mark.full
 def test_a_rule_opens_its_op_and_those_that_call_it() -> None:
     asked = [IGAMMA, GAMMAINC]
     assert ed.plan(FEWER, ops=asked).counts == {"missing": 2}
@@ -50,6 +51,7 @@ def test_calls_that_a_rule_leaves_go_by_the_next() -> None:
     assert by_call["bf1"][0] == "own"
 
 
+@pytest.mark.full
 def test_a_set_without_the_kernel_that_a_rule_calls_lacks_it() -> None:
     made = ed.plan(ed.infra() | ["aten.sigmoid.default"], ops=[IGAMMA], rules=[igamma])
     assert "aten.mul.Tensor" in made[IGAMMA].missing
@@ -66,6 +68,7 @@ def test_a_rule_for_an_op_that_was_never_seen_says_so() -> None:
     assert any("no call of edtests.opaque.default was seen" in note for note in made.notes)
 
 
+@pytest.mark.full
 def test_a_rule_that_cannot_be_tried_says_for_which_calls() -> None:
     @ed.register_decomposition("aten.silu.default")
     def by_data(x: torch.Tensor) -> torch.Tensor:
@@ -94,6 +97,7 @@ def test_no_kernel_runs_while_a_rule_is_tried() -> None:
     assert len(seen) == len(found["aten.silu.default"].calls)
 
 
+@pytest.mark.full
 def test_a_small_set_goes_by_them_too() -> None:
     assert ed.carrying_set([GAMMAINC]).necessary == ()
     assert "aten.sigmoid.default" not in ed.carrying_set([GAMMAINC]).ops
@@ -103,6 +107,7 @@ def test_a_small_set_goes_by_them_too() -> None:
     assert not made.of("partly", "missing", "unknown")
 
 
+@pytest.mark.full
 def test_the_command_takes_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "probed_rules.py").write_text(
         "import eagerdecomp as ed\n"

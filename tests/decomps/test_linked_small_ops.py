@@ -90,6 +90,7 @@ RUNS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", PLACED)
 @pytest.mark.parametrize("name", RUNS)
 def test_as_eager(name: str, place: str) -> None:
@@ -123,6 +124,7 @@ def test_glu_backward(dtype: torch.dtype, dim: int) -> None:
     check(aten.glu_backward.default, torch.tensor([[INF, NAN, 0]]), torch.tensor([[0, 1, INF, -INF, 2, -200.0]]), dim)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
 def test_upsample_nearest2d_and_its_gradient(dtype: torch.dtype, form: torch.memory_format) -> None:

@@ -665,6 +665,7 @@ def test_rrelu_with_noise_out(training: bool) -> None:
     assert ((noise >= 0.1) & (noise <= 1)).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", [{"tol": 0.1}, {"tol": torch.tensor(0.1)}, {"atol": 0.1, "rtol": 0.0}, {}])
 def test_matrix_rank_out_in_inference_mode(options: dict[str, Any]) -> None:
     """Eager composes it of ops in C++ that leave `out` unwritten under any mode, unless it arrives whole."""

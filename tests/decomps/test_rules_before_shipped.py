@@ -75,6 +75,7 @@ def test_losses_of_nothing_have_gradients_of_nothing(loss: str, shape: tuple[int
     check(gradient, torch.empty(shape, requires_grad=True), torch.empty(shape))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64], ids=str)
 def test_linspace_of_integers_starts_and_ends_at_integers(dtype: torch.dtype) -> None:
     for ends in ((0.9, 120), (5.9, 1.2), (0, 1), (100, 3), (7, 7), (-2.5, 9.7), (0, 300), (-129, 3)):

@@ -115,6 +115,7 @@ def tensors(draw: st.DrawFn, dtypes: tuple[torch.dtype, ...], values: list[float
     return x.mT if len(shape) > 1 and draw(st.booleans()) else x
 
 
+@pytest.mark.full
 @given(x=tensors((*FLOATS, *INTEGERS), [0, 1, 2, 3]))
 @settings(max_examples=12, deadline=None)
 def test_ties(x: Tensor) -> None:
@@ -122,6 +123,7 @@ def test_ties(x: Tensor) -> None:
         agrees(run, x)
 
 
+@pytest.mark.full
 @given(x=tensors(FLOATS, [0.0, -0.0, 1, 2, NAN, float("inf"), -float("inf")]))
 @settings(max_examples=12, deadline=None)
 def test_nans_and_signed_zeros(x: Tensor) -> None:

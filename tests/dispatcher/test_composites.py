@@ -72,6 +72,7 @@ def test_the_gradient_of_a_kept_op_can_be_differentiated_again_where_eagers_can(
     assert_same(kept(lambda: second(*fresh(small)), op, times=None), want)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["linear", "linear of four dimensions", "layer_norm", "rms_norm", "einsum"])
 def test_gradcheck_holds_twice(name: str) -> None:
     op, fn, shapes = CASES[name]
@@ -206,6 +207,7 @@ def test_a_device_of_ones_own_decides_where_ops_are_kept() -> None:
 # -- told beforehand ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_plan_of_a_model_counts_the_composites_that_the_mode_would_keep() -> None:
     ops = CORE | ["aten.linear"]
 

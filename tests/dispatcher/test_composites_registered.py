@@ -127,6 +127,7 @@ def test_a_model_trains_as_in_eager() -> None:
         assert seen.ops[op.default] >= 4, op
 
 
+@pytest.mark.full
 def test_keeping_says_nothing_on_a_fresh_interpreter() -> None:
     code = """
 import torch, eagerdecomp as ed

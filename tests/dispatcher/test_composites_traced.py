@@ -126,6 +126,7 @@ def test_subclasses_sparse_and_conjugate_tensors_are_eagers() -> None:
 # -- tracing -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("tracing", ["real", "fake", "symbolic"])
 @pytest.mark.parametrize("inside", [True, False])
 def test_make_fx_keeps_them_as_single_nodes(tracing: str, inside: bool) -> None:
@@ -179,6 +180,7 @@ def test_trace_holds_kept_ops_as_single_nodes() -> None:
     assert_same(symbolic(torch.ones(7, 4), w.detach()), F.linear(torch.ones(7, 4), w.detach()))
 
 
+@pytest.mark.full
 def test_gradients_of_a_compiled_function_are_eagers() -> None:
     torch._dynamo.reset()
     tensors = leaves((3, 4), (5, 4), (5,))
@@ -196,6 +198,7 @@ def test_gradients_of_a_compiled_function_are_eagers() -> None:
         torch._dynamo.reset()
 
 
+@pytest.mark.full
 def test_gradients_are_not_lost_where_a_fall_through_with_a_body_loses_them() -> None:
     """Autograd falls through, a body at the backend's key composes: right in eager, but below a mode nothing is recorded."""
     tensors = leaves((3, 4), (5, 4))

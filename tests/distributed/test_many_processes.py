@@ -59,11 +59,13 @@ def check(found: Found, name: str) -> None:
     assert any(op.startswith(("c10d.", "_c10d_functional.")) for by_name in found for op in by_name[name]["plumbing"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", TWO)
 def test_two_processes_get_eagers_numbers_on_the_set(name: str, two: Found) -> None:
     check(two, name)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FEW)
 def test_four_processes_get_eagers_numbers_on_the_set(name: str, four: Found) -> None:
     check(four, name)

@@ -48,6 +48,7 @@ def hold(function: Function, points: int, seed: int) -> None:
         assert found.ours <= max(1.5 * ours + 0.5, 2 * eagers), found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", sampled(FUNCTIONS, 6, ids=lambda function: function.name))
 def test_errors_are_no_larger_than_the_page_says(function: Function) -> None:
     hold(function, 150, 1)
@@ -73,6 +74,7 @@ def test_twice_eagers_error_holds_and_more_does_not() -> None:
     assert not Worst(20.1, (), 10.0, ()).holds
 
 
+@pytest.mark.full
 def test_the_script_gives_the_coefficients_that_are_kept() -> None:
     told = "import fit_ratios as f, sys; sys.exit(f.text() != f.FILE.read_text(encoding='utf-8'))"
     done = subprocess.run([sys.executable, "-c", told], cwd=ROOT / "tools", capture_output=True, text=True, timeout=600)

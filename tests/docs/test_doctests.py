@@ -10,6 +10,8 @@ import pytest
 
 import eagerdecomp
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize("name", sorted(eagerdecomp.__all__))
 def test_an_example_prints_what_stands_there(name: str) -> None:

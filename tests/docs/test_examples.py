@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 WITH_TESTS = sorted(path.parent.name for path in (ROOT / "examples").glob("*/tests"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("example", WITH_TESTS)
 def test_an_examples_tests_pass(example: str) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", f"examples/{example}/tests"]

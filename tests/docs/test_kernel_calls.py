@@ -29,6 +29,7 @@ def test_every_op_with_a_reason_exists_and_has_one_reason(tool: Any) -> None:
     assert len(named) == len(set(named)) == len(tool.REASONS)
 
 
+@pytest.mark.full
 def test_an_op_of_many_kernels_without_a_reason_fails(
     tool: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

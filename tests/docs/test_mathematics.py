@@ -125,6 +125,7 @@ def test_each_rule_that_was_heard_to_read_data_is_named_with_the_reason() -> Non
     assert all(hasattr(torch.ops.aten, name) for name in named)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CALLS)
 def test_each_call_reaches_the_set_alone(name: str) -> None:
     results = on_core(CALLS[name]), CALLS[name]()
@@ -157,6 +158,7 @@ def test_one_digit_is_shown_rounded_up() -> None:
     assert [TOOL.shown(error) for error in (0.0, 0.31, 0.4, 2.0, 9.2, 19.0)] == ["exact", "0.4", "0.4", "2", "10", "20"]
 
 
+@pytest.mark.full
 def test_the_page_is_what_the_tool_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     monkeypatch.setattr(TOOL, "errors", lambda name, run: (1.0, 1.0))

@@ -24,6 +24,7 @@ def test_there_are_such_pages_and_readme_leads_to_each() -> None:
     assert [page for page in PAGES if f"]({page})" not in readme] == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("page", PAGES)
 def test_every_example_prints_what_stands_behind_it_in_a_script_of_its_own(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

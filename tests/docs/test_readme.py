@@ -30,6 +30,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README + TOUR, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.full
 def test_the_examples_run_in_the_order_they_stand() -> None:
     namespace: dict[str, Any] = {}
     assert blocks("python")
@@ -83,6 +84,7 @@ def test_ci_refuses_a_readme_without_one_such_line(tmp_path: Path, count: int) -
     assert f"it holds {count}" in done.stderr
 
 
+@pytest.mark.full
 def test_its_lines_that_make_projects_can_be_pasted_in_their_order(tmp_path: Path) -> None:
     (lines,) = [block for block in blocks("sh") if "new-backend" in block]
     tools, here = tmp_path / "bin", tmp_path / "here"

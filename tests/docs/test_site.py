@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import eagerdecomp
+
+pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).parents[2]
 

@@ -61,6 +61,7 @@ def test_rows_are_of_the_rules_that_there_are(tool: Any) -> None:
     assert dict(named) | {op: short.get(op) for op in re.findall("`([^`]*)`", unseen)} == short, STALE
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["nan_to_num", "heaviside", "trace"])
 def test_rows_are_what_is_measured(tool: Any, capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert tool.main(["--match", f"^{name}$"]) == 0

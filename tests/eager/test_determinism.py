@@ -73,6 +73,7 @@ def _seen(run: Callable[[], Any]) -> tuple[Any, ...]:
     return kind, [one.tolist() for one in values], told
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("warn_only", [False, True], ids=["raise", "warn"])
 @pytest.mark.parametrize("call", CALLS)
@@ -98,6 +99,7 @@ def test_an_alert_is_eager_s(call: str, warn_only: bool, name: str, capfd: pytes
         assert _seen(run)[-1] == []
 
 
+@pytest.mark.full
 def test_only_the_ops_of_the_table_alert() -> None:
     """Every call on record of every ATen op: eager's alerts are those of the table."""
     from eagerdecomp.conformance.generic_spec import examples_of

@@ -137,6 +137,7 @@ def test_of_row_major_operands_of_one_shape_only_that_is_read(op: Callable[..., 
     assert set(read) == {"shape"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["div", "logical_and", "logical_or", "logical_xor"])
 def test_quotients_and_truths_on_prims_lie_as_the_operands_do(name: str) -> None:
     op, named = getattr(torch, name), {"rounding_mode": "floor"} if name == "div" else {}

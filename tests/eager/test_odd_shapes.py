@@ -13,6 +13,8 @@ from torch import Tensor
 
 import eagerdecomp as ed
 
+pytestmark = pytest.mark.full
+
 aten = torch.ops.aten
 
 SETS = {"core": CORE, "prims": ed.prims()}

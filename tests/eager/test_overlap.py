@@ -106,6 +106,7 @@ def _differences(ops: list[OpOverload]) -> list[str]:
 PARTS = 24
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", range(4))
 def test_ops_of_the_table_refuse_shared_memory_as_eager_does(part: int) -> None:

@@ -26,6 +26,8 @@ from on_core import on_core
 from scipy import stats
 from torch import Tensor, distributions
 
+pytestmark = pytest.mark.full
+
 aten = torch.ops.aten
 
 COUNT = 20_000

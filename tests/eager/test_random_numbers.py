@@ -117,6 +117,7 @@ def counted_and_eagers(name: str, dtype: torch.dtype, layout: str, *, inference:
     return mode.stats().total.other_numbers, is_eagers(got, want)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_that_is_not_counted_draws_eagers_numbers(name: str) -> None:
     seen = 0

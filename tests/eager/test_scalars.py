@@ -103,6 +103,7 @@ ON_FEW = ("addbmm", "addmm", "celu", "clamp", "clamp_max", "elu", "hardtanh", "s
 ON_PRIMS = ("add", "add.Scalar", "addmm", "cdist", "hardtanh", "pow", "scatter")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.complex64])
 @pytest.mark.parametrize("name", CALLS)
 def test_odd_numbers_are_taken_or_refused_as_in_eager(name: str, dtype: torch.dtype) -> None:
@@ -122,6 +123,7 @@ def test_bends_out_of_range_are_those_of_eager(number: float, dtype: torch.dtype
     check(aten.lerp.Scalar, x, y, -(2**63))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint64])
 def test_types_that_few_kernels_know_are_refused_where_eagers_does(dtype: torch.dtype) -> None:
     for x in (_ones(dtype, 3, 3), _ones(dtype, 0, 3), _ones(dtype, 3)):
@@ -149,6 +151,7 @@ def test_indices_that_are_no_long_integers_are_refused_to_copy_by() -> None:
             check(aten.index_copy.default, x, 0, index, source)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.complex64])
 def test_dtypes_asked_for_are_taken_or_refused_as_in_eager(dtype: torch.dtype) -> None:
     x = _ones(dtype, 3, 3)

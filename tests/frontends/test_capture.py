@@ -369,6 +369,7 @@ def test_a_copy_of_a_graph_checks_and_runs_as_it_does() -> None:
 # -- symbolic sizes ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("net", NETS)
 def test_a_batch_that_stays_a_symbol_may_be_any(net: str) -> None:
     make, shape = NETS[net]

@@ -62,6 +62,7 @@ class Net(nn.Module):
         return hidden.softmax(-1).float()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "how", [{}, {"include_stride": True}, {"include_stride": True, "include_device": True}], ids=["default", "strides", "devices"]
 )

@@ -86,6 +86,7 @@ STEPS: dict[str, tuple[Callable[[], nn.Module], Callable[..., Tensor], int, list
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", STEPS)
 def test_a_training_step_holds_for_other_sizes(name: str) -> None:
     make, inputs, classes, sizes = STEPS[name]
@@ -202,6 +203,7 @@ LOSSES: dict[str, tuple[Callable[..., Tensor], list[tuple[Callable[[int], Sequen
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_and_its_gradient_hold_for_the_size_traced_and_for_others(name: str) -> None:
     loss, given = LOSSES[name]

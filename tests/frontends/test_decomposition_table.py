@@ -70,6 +70,7 @@ def same(got: Any, want: Any) -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_an_exported_program_stays_on_the_set(name: str) -> None:
     module, args = CASES[name]
@@ -78,6 +79,7 @@ def test_an_exported_program_stays_on_the_set(name: str) -> None:
     same(exported.module()(*args), module(*args))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["perceptron", "transformer", "special"])
 def test_an_exported_program_of_dynamic_sizes_stays_on_the_set(name: str) -> None:
     module, (given,) = CASES[name]
@@ -90,6 +92,7 @@ def test_an_exported_program_of_dynamic_sizes_stays_on_the_set(name: str) -> Non
     same(exported.module()(larger), module(larger))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["bilinear", "scans", "order", "special", "attention", "cross entropy"])
 def test_a_traced_function_of_symbolic_sizes_stays_on_the_set(name: str) -> None:
     module, args = CASES[name]
@@ -99,6 +102,7 @@ def test_a_traced_function_of_symbolic_sizes_stays_on_the_set(name: str) -> None
     same(traced(*args), module(*args))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["perceptron", "transformer", "bilinear", "cross entropy", "special"])
 def test_forward_and_backward_graphs_of_a_compiler_stay_on_the_set(name: str) -> None:
     module, args = CASES[name]

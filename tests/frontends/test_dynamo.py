@@ -147,6 +147,7 @@ def trained(model: nn.Module, forward: Callable[..., Any], data: list[Tensor]) -
     return answers + [one.detach() for one in (*model.parameters(), *model.buffers())] + [torch.rand(3)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", MODELS)
 def test_models_train_and_answer_as_in_eager_on_the_set_alone(name: str) -> None:
     make, draw = MODELS[name]
@@ -190,6 +191,7 @@ def test_both_graphs_hold_the_set_alone_and_the_kernels_run() -> None:
     assert set(made.stats().ops) <= {str(aten.detach.default)}  # AOTAutograd's own: nothing was left to run time
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", ["dynamic=True", "marked", "automatic"])
 def test_sizes_that_are_symbols_stay_so(how: str) -> None:
     made = ed.dynamo_backend(CORE)
@@ -214,6 +216,7 @@ def test_sizes_that_are_symbols_stay_so(how: str) -> None:
     assert len(made.graphs()) <= (2 if how != "automatic" else 4)
 
 
+@pytest.mark.full
 def test_sizes_that_data_decide_are_captured_on_the_set_alone() -> None:
     def fn(x: Tensor) -> tuple[Tensor, Tensor]:
         count = int(x[0, 0].item())
@@ -229,6 +232,7 @@ def test_sizes_that_data_decide_are_captured_on_the_set_alone() -> None:
             assert not seen.outside(CORE)
 
 
+@pytest.mark.full
 def test_what_reads_data_and_what_has_no_route_is_done_at_run_time() -> None:
     made = ed.dynamo_backend(CORE)
 
@@ -301,6 +305,7 @@ def test_kept_composites_are_single_nodes_with_eagers_gradients() -> None:
     assert not torch._C._dispatch_has_kernel_for_dispatch_key("aten::layer_norm", "AutogradCPU")
 
 
+@pytest.mark.full
 def test_outputs_views_and_writes_are_eagers() -> None:
     def fn(x: Tensor, pair: list[Tensor], named: dict[str, Tensor]) -> dict[str, Any]:
         x.add_(1).relu_()
@@ -338,6 +343,7 @@ def test_an_input_may_be_given_other_memory(grad: bool) -> None:
     assert_same([got.detach(), ours.detach()], [fn(theirs).detach(), theirs.detach()])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ops", [CORE - ["aten.copy", "aten.fill"], ed.tiny(), ed.prims()], ids=["core", "tiny", "prims"])
 def test_writes_are_taken_apart_when_a_graph_is_compiled(ops: ed.OpSet) -> None:
     def fn(x: Tensor) -> Tensor:
@@ -357,6 +363,7 @@ def test_writes_are_taken_apart_when_a_graph_is_compiled(ops: ed.OpSet) -> None:
     assert not left(graph)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.complex64])
 def test_dtypes_are_eagers(dtype: torch.dtype) -> None:
     def fn(x: Tensor) -> Tensor:
@@ -432,6 +439,7 @@ TAKEN_APART_BY_TORCH: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", TAKEN_APART_BY_TORCH)
 def test_what_torch_takes_apart_while_it_traces_is_what_eager_runs(name: str, dynamic: bool) -> None:
@@ -454,6 +462,7 @@ def test_what_torch_takes_apart_while_it_traces_is_what_eager_runs(name: str, dy
     assert len(made.graphs()) == 2
 
 
+@pytest.mark.full
 def test_higher_order_ops_in_a_graph_are_lowered() -> None:
     made = ed.dynamo_backend(CORE)
 

@@ -62,6 +62,7 @@ def test_a_compiled_function_in_a_compiled_one_is_one_graph() -> None:
     assert len(made.graphs()) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("outer", "inner"), [("ours", "aot_eager"), ("aot_eager", "ours"), ("ours", "ours")])
 def test_compilers_call_each_other_across_a_graph_break(outer: str, inner: str) -> None:
     made = ed.dynamo_backend(CORE)
@@ -139,6 +140,7 @@ class Hooked(nn.Module):
         return F.softplus(self.linear(x))
 
 
+@pytest.mark.full
 def test_bound_methods_and_hooks_are_compiled() -> None:
     made, module, backwards = ed.dynamo_backend(CORE), Hooked(), []
     held(module.other, torch.compile(module.other, backend=made), rows(3, 4))
@@ -156,6 +158,7 @@ def test_bound_methods_and_hooks_are_compiled() -> None:
     held(watched, torch.compile(watched, backend=made), rows(4))
 
 
+@pytest.mark.full
 def test_what_a_closure_holds_is_read_anew() -> None:
     made, numbers, offset = ed.dynamo_backend(CORE), [2.0], rows(4)
 
@@ -181,6 +184,7 @@ class Doubled(torch.autograd.Function):
         return F.softplus(grad * ctx.saved_tensors[0])
 
 
+@pytest.mark.full
 def test_functions_with_a_gradient_of_their_own_and_transforms_are_compiled() -> None:
     made = ed.dynamo_backend(CORE)
 
@@ -195,6 +199,7 @@ def test_functions_with_a_gradient_of_their_own_and_transforms_are_compiled() ->
     assert not seen.outside(CORE)
 
 
+@pytest.mark.full
 def test_the_backward_pass_as_one_graph() -> None:
     made = ed.dynamo_backend(CORE)
     x = rows(4)
@@ -215,6 +220,7 @@ def normed(x: Tensor) -> Tensor:
     return F.silu(x).softmax(0) * x.shape[0]
 
 
+@pytest.mark.full
 def test_twenty_shapes_are_two_compilations() -> None:
     made = ed.dynamo_backend(CORE)
     compiled = torch.compile(normed, backend=made)
@@ -223,6 +229,7 @@ def test_twenty_shapes_are_two_compilations() -> None:
     assert len(made.graphs()) == 4  # forward and backward: of the first size, and of any
 
 
+@pytest.mark.full
 def test_functions_share_a_backend_and_reset_forgets_them() -> None:
     made = ed.dynamo_backend(CORE)
     functions = [F.silu, F.softplus, F.hardswish]
@@ -236,6 +243,7 @@ def test_functions_share_a_backend_and_reset_forgets_them() -> None:
         assert not made.graphs()
 
 
+@pytest.mark.full
 def test_threads_share_a_backend() -> None:
     made = ed.dynamo_backend(CORE)
     functions = [normed, soft, lambda x: F.layer_norm(x, [4]), lambda x: F.hardswish(x).sum(0)]
@@ -269,6 +277,7 @@ class Wide(nn.Module):
         return F.softplus(self.outer(F.silu(self.inner(x))))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("outer", ["compiled", "parallel"])
 def test_graphs_that_ddp_splits_by_its_buckets_are_compiled_one_by_one(outer: str) -> None:
     model = Wide()

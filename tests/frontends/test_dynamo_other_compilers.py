@@ -63,6 +63,7 @@ def broken(x: Tensor, w: Tensor) -> Tensor:
     return y.detach()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", modes())
 def test_dynamo_compiles_no_frame_of_ours_and_goes_on_afterwards(way: str) -> None:
     def passes(around: Callable[[], AbstractContextManager[Any]]) -> tuple[Counting, list[int], list[Tensor]]:
@@ -84,6 +85,7 @@ def test_dynamo_compiles_no_frame_of_ours_and_goes_on_afterwards(way: str) -> No
     assert runs == plain_runs
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("compiler", ["eager", "aot_eager", "inductor"])
 def test_functions_of_other_compilers_run_compiled_in_the_mode_and_after_it(compiler: str) -> None:
     from eagerdecomp.backends.inductor_hook import cpp_compiler
@@ -107,6 +109,7 @@ def test_functions_of_other_compilers_run_compiled_in_the_mode_and_after_it(comp
     assert counters["frames"]["total"] == counters["frames"]["ok"]
 
 
+@pytest.mark.full
 def test_a_compiled_function_that_enters_the_mode_breaks_its_graph() -> None:
     def inside(x: Tensor) -> Tensor:
         x = x * 2

@@ -104,6 +104,7 @@ def test_a_kernel_that_is_wrong_from_some_call_on_is_found_within_so_many() -> N
     assert calls >= 50
 
 
+@pytest.mark.full
 def test_right_kernels_alarm_nobody_and_their_checks_change_nothing() -> None:
     names = (
         "aten.add.",
@@ -218,6 +219,7 @@ def test_a_mode_of_other_rules_says_that_it_did_not_look(options: dict[str, Any]
     assert graphs == 2
 
 
+@pytest.mark.full
 def test_a_mode_that_watched_a_graph_is_let_go() -> None:
     fn = torch.compile(swish, backend=ed.dynamo_backend(CORE, rules=[at_run_time]))
     mode = ed.EagerDecompMode(CORE, rules=[at_run_time], verify=ALL)

@@ -54,6 +54,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_a_body_comes_to_is_of_the_set_and_seen_outside(name: str) -> None:
     run = FUNCTIONS[name]
@@ -70,6 +71,7 @@ def test_what_a_body_comes_to_is_of_the_set_and_seen_outside(name: str) -> None:
         assert seen.ops.total() >= native.ops.total() - native.plumbing(CORE).total()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["cond", "cond in cond", "scan", "map"])
 def test_gradients_through_a_body_are_eagers(name: str) -> None:
     def gradient(x: torch.Tensor) -> torch.Tensor:
@@ -138,6 +140,7 @@ class Branching(torch.nn.Module):
         return torch.cond(x.sum() > 0, lambda y: F.silu(y), lambda y: F.softplus(y), (x,))
 
 
+@pytest.mark.full
 def test_exported_programs_run_on_the_set() -> None:
     torch.manual_seed(0)
     batch = torch.export.Dim("batch", min=2)
@@ -157,6 +160,7 @@ def test_exported_programs_run_on_the_set() -> None:
                 assert_same(list(model.state_dict().values()), list(after.values()))
 
 
+@pytest.mark.full
 def test_an_exported_branch_runs_on_the_set() -> None:
     program = torch.export.export(Branching(), (rows(4),)).module()
     for x in (rows(4) + 1, rows(4) - 1):
@@ -167,6 +171,7 @@ def test_an_exported_branch_runs_on_the_set() -> None:
         assert seen.ops[aten.sigmoid.default] == (1 if x.sum() > 0 else 0)
 
 
+@pytest.mark.full
 def test_an_exported_program_is_decomposed_in_the_mode_as_outside_it() -> None:
     program = torch.export.export(Exported().train(), (rows(4, 8),))
 

@@ -33,6 +33,7 @@ def x() -> Tensor:
     return torch.linspace(-3, 3, 32).reshape(4, 8).requires_grad_()
 
 
+@pytest.mark.full
 def test_every_op_outside_the_set_runs_its_program_and_gives_what_eager_gives(x: Tensor) -> None:
     want, want_gradient = gelu(x), gradient(gelu, x)
     with ed.install(CORE, "cpu", cache=ed.ProgramCache()) as handle:
@@ -51,6 +52,7 @@ def children(of: str, run: Callable[[], object]) -> list[str]:
     return [child.name for event in seen.events() or () if event.name == of for child in event.cpu_children]
 
 
+@pytest.mark.full
 def test_what_runs_within_an_op_is_of_the_set(x: Tensor) -> None:
     detached = x.detach()
     with ed.install(CORE, "cpu"):
@@ -62,6 +64,7 @@ def test_what_runs_within_an_op_is_of_the_set(x: Tensor) -> None:
     assert children("aten::gelu", lambda: gelu(detached)) == [], "the native kernel calls no op"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "call",
     [
@@ -128,6 +131,7 @@ def test_a_training_step_outside_any_block_reaches_eagers_weights() -> None:
     assert handle.stats()["aten._foreach_lerp_.Scalar"].decomposed == 3
 
 
+@pytest.mark.full
 def test_remove_leaves_the_dispatcher_as_it_was(x: Tensor) -> None:
     names = torch._C._dispatch_get_all_op_names()
     before = [torch._C._dispatch_dump(name) for name in names]
@@ -141,6 +145,7 @@ def test_remove_leaves_the_dispatcher_as_it_was(x: Tensor) -> None:
     assert [torch._C._dispatch_dump(name) for name in names] == before
 
 
+@pytest.mark.full
 def test_a_failure_half_way_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     from eagerdecomp.dispatcher.device_kernels import DeviceKernels
 
@@ -163,6 +168,7 @@ def test_a_failure_half_way_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatc
     ed.install(CORE, "cpu").remove()
 
 
+@pytest.mark.full
 def test_a_second_installation_of_a_device_is_refused() -> None:
     with ed.install(CORE, "cpu"), pytest.raises(ed.InstallError, match=r"'cpu' has .* already: call remove\(\)"):
         ed.install(CORE, "cpu")
@@ -174,6 +180,7 @@ def test_a_second_installation_of_a_device_is_refused() -> None:
         assert handle.device_type == "cpu"
 
 
+@pytest.mark.full
 def test_an_op_without_a_route_raises_with_advice() -> None:
     given = torch.ones(3)
     handle = ed.install(ed.infra() | ["aten.mul"], "cpu")
@@ -187,6 +194,7 @@ def test_an_op_without_a_route_raises_with_advice() -> None:
     assert "what to do: add one of these lines to the op set, or pass a rule of your own (rules=).\n" in str(caught.value)
 
 
+@pytest.mark.full
 def test_a_kernel_of_the_backends_runs_and_what_it_calls_is_native(x: Tensor) -> None:
     calls: list[Any] = []
 
@@ -202,6 +210,7 @@ def test_a_kernel_of_the_backends_runs_and_what_it_calls_is_native(x: Tensor) ->
     assert calls[1] == 2.5
 
 
+@pytest.mark.full
 def test_a_composite_with_a_kernel_runs_whole_with_its_gradient_in_every_thread(x: Tensor) -> None:
     linear, calls = torch.nn.Linear(8, 8), []
 
@@ -233,6 +242,7 @@ def test_a_composite_with_a_kernel_runs_whole_with_its_gradient_in_every_thread(
     assert [torch._C._dispatch_dump(name) for name in names] == before
 
 
+@pytest.mark.full
 def test_composites_named_to_be_kept_are_and_views_are_refused() -> None:
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -246,6 +256,7 @@ def test_composites_named_to_be_kept_are_and_views_are_refused() -> None:
     ed.install(CORE, "cpu").remove()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("keep", ["aten.linear", "aten.matmul", "aten.einsum"])
 def test_what_a_kept_composite_answers_may_be_written_in_place(keep: str) -> None:
     weight = torch.rand(4, 4, requires_grad=True)
@@ -310,6 +321,7 @@ def test_an_op_registered_later_goes_by_rules_or_raises() -> None:
                 torch.ops.installing_late.late(torch.ones(2))
 
 
+@pytest.mark.full
 def test_a_mode_sees_whole_ops_and_both_agree(x: Tensor) -> None:
     want = gelu(x)
     with ed.install(CORE, "cpu"), ed.BackendRecorder() as seen, ed.EagerDecompMode(CORE):
@@ -318,6 +330,7 @@ def test_a_mode_sees_whole_ops_and_both_agree(x: Tensor) -> None:
     assert not seen.outside(CORE)
 
 
+@pytest.mark.full
 def test_an_op_of_the_set_that_torch_composes_of_others_runs(x: Tensor) -> None:
     given = x.detach()
     want = torch.slice_scatter(given, torch.zeros(4, 2), 1, 0, 2)

@@ -46,6 +46,7 @@ COMPLEX: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "op_set", [CORE, CORE - ["aten.mm.default", "aten.bmm.default", "aten.addmm.default"]], ids=["core", "without matrix products"]
 )

@@ -112,6 +112,7 @@ def test_a_linked_rule_counts_as_bypassed_where_it_reads_data() -> None:
     assert "reads the data" in counts.why_bypassed
 
 
+@pytest.mark.full
 def test_shapes_that_keep_changing_neither_fill_the_cache_nor_give_wrong_values() -> None:
     cache = ed.ProgramCache(limit_per_op=8)
     with ed.EagerDecompMode(CORE, cache=cache, rules=[by_shape]) as mode:
@@ -187,6 +188,7 @@ def test_an_exception_leaves_nothing_behind() -> None:
     assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()
 
 
+@pytest.mark.full
 def test_no_tensor_outlives_its_call() -> None:
     with ed.EagerDecompMode(CORE, rules=[by_shape]):
         for _ in range(4):
@@ -198,6 +200,7 @@ def test_no_tensor_outlives_its_call() -> None:
             assert [ref() for ref in refs] == [None, None]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("flag_unset")
 def test_threads_share_a_cache_and_each_gets_eagers_values() -> None:
     cache = ed.ProgramCache(limit_per_op=4)
@@ -370,6 +373,7 @@ def test_a_kernel_that_hands_back_its_argument_is_not_taken_for_no_kernel() -> N
     assert [x.tolist() for x in got] == [[2.0], [2.0], [1.0], [1.0]]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("on_unsupported", ["error", "fallback"])
 def test_a_call_without_a_route_keeps_nothing_of_its_caller_alive(on_unsupported: Any) -> None:
     mode = ed.EagerDecompMode(CORE, on_unsupported=on_unsupported, cache=ed.ProgramCache())

@@ -103,6 +103,7 @@ def test_the_words_say_what_was_called_what_its_gradient_lacks_and_what_to_do() 
         assert (again.wanted, again.openers) == (error.wanted, error.openers)
 
 
+@pytest.mark.full
 def test_every_line_of_a_refusal_opens_the_gradient() -> None:
     x = leaf(3)
     ops = ed.infra() | ["aten.sigmoid", "aten.mul.Tensor", "aten.sum", "aten.expand", "aten.full", "aten.ones_like"]
@@ -135,6 +136,7 @@ def test_gradients_that_meet_at_one_argument_are_added() -> None:
     trains(MUL, lambda: torch.mul(x, y), x, y)
 
 
+@pytest.mark.full
 def test_an_in_place_op_is_judged_as_one() -> None:
     x = leaf(2, 3)
     ops = SIGMOID | ["aten.clone"]
@@ -189,6 +191,7 @@ def test_predicates_are_asked_of_the_very_call() -> None:
     assert refused(ops, lambda: F.gelu(odd)).call == "aten.gelu.default(f32[5])"
 
 
+@pytest.mark.full
 def test_an_op_that_has_no_route_itself_is_told_first() -> None:
     x = leaf(3)
     with ed.EagerDecompMode(LINEAR, preflight=True), pytest.raises(ed.UnsupportedOpError) as found:
@@ -329,6 +332,7 @@ def trained(name: str, ops: ed.OpSet, asked: bool) -> tuple[list[torch.Tensor], 
     return list(model.parameters()), torch.get_rng_state()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ops", SETS)
 @pytest.mark.parametrize("name", NETS)
 def test_a_net_that_trains_on_a_set_trains_under_preflight_alike(name: str, ops: str) -> None:

@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from conformance.cases import Case, Selection, cases, differentiable, full_name, opinfos
 from conformance.judge import clone_arguments
 
+pytestmark = pytest.mark.full
+
 PARTS = 10
 
 #: Core ATen without ops that gradients come to: elementwise and reductions, indices and matrices.

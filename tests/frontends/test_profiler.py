@@ -105,6 +105,7 @@ def by_record(mode: ed.RecordingMode, run: Callable[[], None]) -> Counter[tuple[
     return counts[1] - counts[0]
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:.*runs natively:UserWarning")
 @pytest.mark.parametrize("warm", [0, 2, 20], ids=["recorded", "replayed", "compiled"])
 @pytest.mark.parametrize("case", CASES)

@@ -74,6 +74,7 @@ def seeded(loading: Callable[[int], list[int]], workers: int) -> tuple[list[int]
     return loading(workers), torch.rand(3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", LOADINGS)
 def test_a_seed_gives_eagers_data_and_the_stream_goes_on_as_eagers(name: str, workers: int) -> None:
@@ -225,6 +226,7 @@ def ran(capfd: pytest.CaptureFixture[str], tmp_path: Path, *words: str) -> tuple
     return capfd.readouterr().out, json.loads(target.read_text(encoding="utf-8"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_run_loads_eagers_data_and_reports_what_ran_natively(
     workers: str, script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -78,6 +78,7 @@ def test_every_template_travels_in_the_wheel() -> None:
     assert {path for glob in globs for path in PACKAGE.glob(glob)} == set(PACKAGE.rglob("*.jinja"))
 
 
+@pytest.mark.full
 def test_jinja_is_imported_by_the_first_page_and_not_before() -> None:
     code = "import sys, torch; before = 'jinja2' in sys.modules; import eagerdecomp; print(before or 'jinja2' not in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
@@ -90,6 +91,7 @@ def test_a_page_loads_nothing_and_its_text_is_escaped(tmp_path: Path) -> None:
     assert text.count("<script>") == 1
 
 
+@pytest.mark.full
 @needs_browser
 def test_a_table_shows_its_first_rows_and_all_when_asked(tmp_path: Path) -> None:
     seen = visit(
@@ -104,6 +106,7 @@ def test_a_table_shows_its_first_rows_and_all_when_asked(tmp_path: Path) -> None
     assert seen.console == ()
 
 
+@pytest.mark.full
 @needs_browser
 @pytest.mark.parametrize(
     ("pressed", "first", "sorted_by"),
@@ -122,6 +125,7 @@ def test_headings_sort_the_table(tmp_path: Path, pressed: list[int], first: list
     assert seen["sorted"] == sorted_by
 
 
+@pytest.mark.full
 @needs_browser
 def test_headings_are_sorted_from_the_keyboard(tmp_path: Path) -> None:
     """A button that has the focus is pressed by Enter in every browser; that the headings are such buttons is what matters."""
@@ -131,6 +135,7 @@ def test_headings_are_sorted_from_the_keyboard(tmp_path: Path) -> None:
     assert visit(page_of(tmp_path), ask).answer == [3, True, True]
 
 
+@pytest.mark.full
 @needs_browser
 def test_a_word_finds_rows_whether_shown_or_not(tmp_path: Path) -> None:
     ask = (
@@ -140,12 +145,14 @@ def test_a_word_finds_rows_whether_shown_or_not(tmp_path: Path) -> None:
     assert (seen["rows"], seen["told"]) == (["z9"], "1 of 13 rows")
 
 
+@pytest.mark.full
 @needs_browser
 def test_an_address_shows_its_row(tmp_path: Path) -> None:
     assert "z9" not in visit(page_of(tmp_path), SEEN + "return seen().rows").answer
     assert "z9" in visit(page_of(tmp_path), SEEN + "return seen().rows", fragment="row-z9").answer
 
 
+@pytest.mark.full
 @needs_browser
 def test_a_table_fits_a_phone_and_each_number_says_what_it_is(tmp_path: Path) -> None:
     ask = """const cell=document.querySelector('tbody td');
@@ -153,6 +160,7 @@ def test_a_table_fits_a_phone_and_each_number_says_what_it_is(tmp_path: Path) ->
     assert visit(page_of(tmp_path), ask, width=NARROW).answer == [NARROW, '"calls "']
 
 
+@pytest.mark.full
 @needs_browser
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_colour_of_text_stands_out_from_both_grounds(tmp_path: Path, dark: bool) -> None:

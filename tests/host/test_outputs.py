@@ -102,6 +102,7 @@ except KeyError:
 """
 
 
+@pytest.mark.full
 def test_stdout_is_copied_and_passed_on_that_of_children_too_and_put_back_after_an_error() -> None:
     done = subprocess.run([sys.executable, "-c", COPIED], capture_output=True, text=True, check=True)
     assert done.stderr == "by print\nby number\nby a child\nunflushed\n"
@@ -133,6 +134,7 @@ DRAWS = (
 )
 
 
+@pytest.mark.full
 def test_baseline_shows_outputs_that_differ_side_by_side(tmp_path: Path) -> None:
     code, out, facts = ran(tmp_path, DRAWS)
     plain = subprocess.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, check=True).stdout
@@ -148,12 +150,14 @@ def test_baseline_shows_outputs_that_differ_side_by_side(tmp_path: Path) -> None
     assert row.split(" | ")[1].strip() == f"2 {one['plain'][0]}"
 
 
+@pytest.mark.full
 def test_baseline_says_where_the_output_is_the_same(tmp_path: Path) -> None:
     _, out, facts = ran(tmp_path, "import torch\ntorch.manual_seed(0)\nprint(torch.rand(3).tolist())\n")
     assert "output, beside plain eager                  same output\n" in out
     assert (facts["output"]["same"], facts["output"]["differences"]) == (True, [])
 
 
+@pytest.mark.full
 def test_baseline_shows_what_a_run_printed_before_it_failed(tmp_path: Path) -> None:
     code, _, facts = ran(tmp_path, DRAWS.replace("print('end')", "raise SystemExit(3)"), "--quiet")
     assert code == 3

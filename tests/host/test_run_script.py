@@ -66,6 +66,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["script.py", "./script.py", "inner/script.py", "no_ending"])
 def test_a_script_sees_what_python_would_show_it(runner: Path, tmp_path: Path, name: str) -> None:
     write(tmp_path / name, PROBE)
@@ -129,6 +130,7 @@ def test_the_exit_code_and_last_words_are_the_script_s_own(runner: Path, tmp_pat
     assert (ours.returncode, ours.stderr) == (plain.returncode, plain.stderr)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "text",
     [
@@ -232,6 +234,7 @@ def test_the_process_is_left_as_it_was(tmp_path: Path) -> None:
         assert state() == before
 
 
+@pytest.mark.full
 def test_threads_of_the_script_are_waited_for(tmp_path: Path) -> None:
     text = """
         import pathlib, sys, threading, time
@@ -245,6 +248,7 @@ def test_threads_of_the_script_are_waited_for(tmp_path: Path) -> None:
     assert (tmp_path / "done").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("pool", ["ThreadPoolExecutor", "ProcessPoolExecutor"])
 def test_an_executor_that_the_script_leaves_open_ends_with_its_work_done(tmp_path: Path, pool: str) -> None:
     text = f"""

@@ -20,6 +20,7 @@ import eagerdecomp as ed
 aten = torch.ops.aten
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CLEAN)
 def test_nothing_is_blamed_where_nothing_is_wrong(name: str) -> None:
     report = ed.blame(CLEAN[name], ed.core_aten(), every=True)
@@ -293,6 +294,7 @@ def test_a_broken_rule_is_named() -> None:
     assert blame.culprit.name.startswith("user rule ")
 
 
+@pytest.mark.full
 def test_of_rules_within_rules_the_innermost_broken_one_is_named() -> None:
     (blame,) = ed.blame(activations, ed.core_aten(), rules=[right_hardswish, wrong_hardsigmoid]).found
     assert blame.op == "aten.hardswish.default"
@@ -317,6 +319,7 @@ def test_a_rule_that_raises_is_named() -> None:
     assert "not today" in str(blame)
 
 
+@pytest.mark.full
 def test_an_abandoned_rule_is_not_to_blame() -> None:
     @ed.register_decomposition("aten.silu.default")
     def half_way(x: Any) -> Any:
@@ -373,6 +376,7 @@ def test_torchs_own_kernels_are_not_run_twice() -> None:
     assert report.native >= 1
 
 
+@pytest.mark.full
 def test_no_tensor_is_kept() -> None:
     kept: list[Any] = []
 

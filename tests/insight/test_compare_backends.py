@@ -41,6 +41,7 @@ def step() -> Any:
     return {"loss": loss, "out": [net(torch.randn(4, 8))]}
 
 
+@pytest.mark.full
 def test_two_backends_that_are_right_diverge_nowhere() -> None:
     for first, second in (("native", CORE), (CORE, ed.prims() | ed.core_aten()), ("native", "native")):
         found = ed.compare(step, first, second)  # type: ignore[arg-type]
@@ -51,6 +52,7 @@ def test_two_backends_that_are_right_diverge_nowhere() -> None:
     assert found.drift[0].counts[0] == found.drift[0].values == 9
 
 
+@pytest.mark.full
 def test_the_first_op_that_diverges_is_told_with_which_of_the_two_is_wrong() -> None:
     for sides in ((CORE, WRONG), (WRONG, "native")):
         found = ed.compare(step, *sides)  # type: ignore[arg-type]

@@ -277,6 +277,7 @@ def test_threads_are_counted_apart_and_together() -> None:
     assert (site.misses, site.hits) == (stats.misses, stats.hits)
 
 
+@pytest.mark.full
 def test_threads_of_autograd_are_recorded() -> None:
     class Deep(torch.autograd.Function):  # so many backward passes in each other that autograd takes a thread of its own
         @staticmethod

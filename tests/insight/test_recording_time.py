@@ -34,6 +34,7 @@ def test_what_the_recorder_takes_is_told_and_is_no_part_of_a_call(monkeypatch: p
         assert 0 < site.kernel_seconds < site.seconds
 
 
+@pytest.mark.full
 def test_what_it_takes_to_count_a_kernel_is_no_part_of_the_call_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = counters.Tally.kernel
 
@@ -68,6 +69,7 @@ def test_misses_are_bounded_and_the_others_counted(monkeypatch: pytest.MonkeyPat
     assert record.misses_left_out == stats.total.misses - 2 > 0
 
 
+@pytest.mark.full
 def test_a_record_does_not_grow_with_the_run() -> None:
     model = net()
 

@@ -133,6 +133,7 @@ HOOKS: dict[str, Callable[[nn.Module, torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", [in_mode, recorded, preflighted, verified, installed])
 def test_a_hook_that_raises_gives_its_own_error_and_the_next_step_is_right(way: Any) -> None:
     model = net()
@@ -161,6 +162,7 @@ class Interrupted(KeyboardInterrupt):
     """The Ctrl-C of a user who finds that the compiler takes too long."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [Mine, Interrupted, SystemExit, torch.OutOfMemoryError])
 @pytest.mark.parametrize("fails", [1, 3])
 def test_a_compile_hook_that_raises_is_asked_again_and_its_calls_are_right(kind: type[BaseException], fails: int) -> None:

@@ -215,6 +215,7 @@ def over(words: list[str], share: int, try_one: Callable[[str], None], texts: st
     fuzzed(examples)(given(word=texts)(lambda word: try_one(word)))()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("share", "examples"), [(6, 5), pytest.param(1, 200, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
 def test_a_hostile_word_is_told_in_a_line_or_two(line: list[str], share: int, examples: int) -> None:
@@ -225,12 +226,14 @@ def test_a_hostile_word_is_told_in_a_line_or_two(line: list[str], share: int, ex
     over(HOSTILE, share, try_one, WORDS, examples)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("share", "examples"), [(2, 20), pytest.param(1, 500, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("op", ["aten.add", "aten.cat.default", "aten.full.default"])
 def test_a_hostile_call_is_read_as_text(op: str, share: int, examples: int) -> None:
     over([*TOKENS, *HOSTILE], share, lambda text: check(["explain", op, "--call", text], {0, 1, 2}), CALLS, examples)
 
 
+@pytest.mark.full
 @fuzzed(40)
 @given(lines=st.lists(WORDS, max_size=2), data=st.binary(max_size=20))
 @example(lines=["@core", "\ud800"], data=b"\xff")

@@ -28,6 +28,8 @@ from opaque import OPAQUE  # noqa: E402
 import eagerdecomp as ed  # noqa: E402
 from eagerdecomp.dispatcher import composites  # noqa: E402
 
+pytestmark = pytest.mark.full
+
 X = torch.arange(5.0)
 WEIGHT = torch.eye(5) * 2
 KEEP = {"aten.linear", "aten.layer_norm"}

@@ -127,6 +127,7 @@ def opaque(x: torch.Tensor) -> torch.Tensor:
 WANT = {plain: opaque(X) * X, trained: opaque(X) + torch.cos(torch.ones_like(X))}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", [in_mode, installed])
 @pytest.mark.parametrize("run", WANT)
 @pytest.mark.parametrize("warm", [0, 1, 2, 4])  # recorded, evaluated, compiled, hit
@@ -204,6 +205,7 @@ def fused(kernels: Kernels, error: list[BaseException], made: list[Any]) -> Call
     return hook
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("calls", [17, 18, 25])  # its first call, checked; the next; a later one
 @pytest.mark.parametrize("run", WANT)
 def test_a_fused_program_that_raises_leaves_nothing_and_runs_again(run: Any, calls: int) -> None:
@@ -244,6 +246,7 @@ HUGE: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", HUGE)
 @pytest.mark.parametrize("way", [in_mode, installed])
 def test_memory_that_nobody_has_is_eagers_error(name: str, way: Any) -> None:

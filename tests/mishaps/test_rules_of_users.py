@@ -179,6 +179,7 @@ def test_rules_that_lead_to_each_other_are_cut_and_another_rule_is_taken(name: s
     assert state() == before
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("effects", [False, True])
 def test_a_rule_may_meet_its_own_op_often_on_smaller_tensors_and_is_told_how_often(effects: bool) -> None:
     def count(x: torch.Tensor) -> torch.Tensor:
@@ -227,6 +228,7 @@ def test_a_rule_called_far_down_the_stack_is_cut_before_python_is_out_of_frames(
     down(400)
 
 
+@pytest.mark.full
 def test_an_error_of_a_rule_keeps_nothing_alive() -> None:
     @ed.register_decomposition(OPAQUE)
     def broken(x: torch.Tensor) -> torch.Tensor:
@@ -246,6 +248,7 @@ def test_an_error_of_a_rule_keeps_nothing_alive() -> None:
 # -- many and long ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("shapes", "bound"), [(300, 1), (300, 64), pytest.param(10_000, 64, marks=pytest.mark.nightly)])
 def test_shapes_beyond_the_bound_run_rightly_and_hold_no_more_programs(shapes: int, bound: int) -> None:
     cache = ed.ProgramCache(limit_per_op=bound)

@@ -21,6 +21,8 @@ from opaque import OPAQUE, by_shape  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
 
+pytestmark = pytest.mark.full
+
 X = torch.arange(6.0).view(2, 3)
 
 

@@ -163,6 +163,7 @@ def test_infinities_and_nans_are_read_back(text: str) -> None:
     assert value_text(one(text)) == text
 
 
+@pytest.mark.full
 def test_shipped_examples_are_what_the_writer_writes() -> None:
     read = []
     for seen in load_calls().values():

@@ -53,12 +53,14 @@ def wrong(tool: Any, names: Sequence[str]) -> list[tuple[str, str]]:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", range(8))
 def test_each_function_of_the_table_reaches_its_overload_alone(tool: Any, monkeypatch: pytest.MonkeyPatch, part: int) -> None:
     monkeypatch.setattr(tool, "COMBINATIONS", 60)  # the script proves by more
     assert wrong(tool, NAMES[part::8]) == []
 
 
+@pytest.mark.full
 def test_core_ops_are_proven_by_every_sample(tool: Any) -> None:
     assert wrong(tool, [name for name in NAMES if name in CORE]) == []
 
@@ -86,6 +88,7 @@ def test_a_claim_that_does_not_hold_is_seen(tool: Any, name: str) -> None:
     assert [holds for _, holds in tool.inside(lambda: list(tool.proven(op, written)))] == [False]
 
 
+@pytest.mark.full
 def test_the_script_writes_what_the_table_holds(tool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     output = tmp_path / "direct.json"
     monkeypatch.setattr("sys.argv", ["prove_direct.py", "--match", r"^aten::(mul|clamp|var)(\.|$)", "--output", str(output)])

@@ -155,6 +155,7 @@ def test_a_difference_takes_a_single_name_packet_or_overload() -> None:
     assert set(everything - aten.add) == set(SOME) - {aten.add.Tensor, aten.add.Scalar}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "offered"),
     [

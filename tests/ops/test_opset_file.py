@@ -48,6 +48,7 @@ def test_an_unknown_op_is_told_with_its_line_and_close_matches() -> None:
     assert len(str(caught.value).splitlines()) <= 2
 
 
+@pytest.mark.full
 def test_every_line_that_is_wrong_is_told() -> None:
     with pytest.raises(ed.OpSetError) as caught:
         parse_ops(["aten.add.Tensro", "aten.mul", "aten.mull", "@cores"], source="ops.txt")

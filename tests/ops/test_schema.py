@@ -198,6 +198,7 @@ def same(left: Any, right: Any) -> bool:
     return left is right or (type(left) is type(right) and left == right)
 
 
+@pytest.mark.full
 @given(data=st.data())
 @pytest.mark.parametrize("op", CALLS, ids=str)
 def test_arguments_survive_the_way_to_a_call_and_back(op: Any, data: st.DataObject) -> None:

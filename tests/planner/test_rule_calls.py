@@ -64,6 +64,7 @@ def test_no_rule_has_changed_since_it_was_recorded() -> None:
     assert not changed, "run `python tools/record_rules.py --changed`"
 
 
+@pytest.mark.full
 def test_rules_call_what_was_recorded_of_them() -> None:
     every = recorded()
     assert len(every) > 1500
@@ -89,6 +90,7 @@ def test_two_rules_of_an_op_have_their_own_footprints() -> None:
     assert found["own"] != found["own-linked"]
 
 
+@pytest.mark.full
 def test_a_changed_rule_is_unknown_to_the_planner_and_tried_by_a_plan(monkeypatch: pytest.MonkeyPatch, read_anew: None) -> None:
     before = ed.plan(ed.core_aten(), ops=[SILU])[SILU]
     assert shipped_costs(ed.infra()).leads_nowhere(SILU, "own-linked")

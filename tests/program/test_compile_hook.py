@@ -121,6 +121,7 @@ def test_lists_are_spread_out_for_the_hook() -> None:
     assert len(hook.inputs[0]) == 4
 
 
+@pytest.mark.full
 def test_a_training_run_is_that_of_eager() -> None:
     def train() -> list[torch.Tensor]:
         torch.manual_seed(0)

@@ -153,6 +153,7 @@ def test_the_handler_reads_the_key_that_key_of_gives_and_hands_on_every_argument
     assert all(one is other or same(one, other) for one, other in zip(given_on, values, strict=True))
 
 
+@pytest.mark.full
 @given(data=st.data())
 @pytest.mark.parametrize("op", CALLS, ids=str)
 def test_keys_of_two_calls_are_equal_only_where_no_fact_differs(op: Any, data: st.DataObject) -> None:

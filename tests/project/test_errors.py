@@ -178,6 +178,7 @@ def test_plain_errors_survive_pickling(kind: type[Exception]) -> None:
     assert (type(again), str(again)) == (kind, "words")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("ops", "words"),
     [

@@ -50,6 +50,7 @@ def heard(tmp_path_factory: pytest.TempPathFactory) -> list[Heard]:
     return list(provoke(tmp_path_factory.mktemp("provoked")))
 
 
+@pytest.mark.full
 def test_every_error_says_what_is_written_down(heard: list[Heard]) -> None:
     written = (HERE / "golden_errors.txt").read_text(encoding="utf-8")
     assert told(heard).split("\n\n") == written.split("\n\n")
@@ -59,6 +60,7 @@ def test_every_provocation_provokes(heard: list[Heard]) -> None:
     assert [one.asked for one in heard if one.error is None or isinstance(one.error, (NameError, AttributeError))] == []
 
 
+@pytest.mark.full
 def test_every_raise_of_the_library_is_provoked(heard: list[Heard]) -> None:
     reached = {place for one in heard for place in _places(one.error)}
     missed = {where for where, lines in _raises() if not reached & lines}

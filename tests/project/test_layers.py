@@ -5,7 +5,11 @@ from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import eagerdecomp
+
+pytestmark = pytest.mark.full
 
 ROOT = Path(eagerdecomp.__file__).parents[1]
 LAYERS = (

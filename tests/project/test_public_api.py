@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import eagerdecomp
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -36,6 +38,7 @@ def test_every_public_name_exists_and_says_what_it_is() -> None:
         assert (getattr(eagerdecomp, name).__doc__ or "").strip(), name
 
 
+@pytest.mark.full
 def test_no_name_or_signature_has_changed_unnoticed() -> None:
     """Where one should have: ``python tools/public_api.py --write``, and a line in CHANGELOG.md."""
     here = Path(__file__).parents[1]
@@ -43,10 +46,12 @@ def test_no_name_or_signature_has_changed_unnoticed() -> None:
     assert done.stdout == (here / "public_api.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 def test_import_is_silent_with_warnings_as_errors() -> None:
     assert python("import eagerdecomp", "-W", "error") == ""
 
 
+@pytest.mark.full
 def test_import_is_silent_without_numpy_too_and_leaves_the_filters_as_torch_does() -> None:
     none = "import sys, warnings; sys.modules['numpy'] = None; "
     assert python(none + "import eagerdecomp", "-W", "error") == ""
@@ -54,6 +59,7 @@ def test_import_is_silent_without_numpy_too_and_leaves_the_filters_as_torch_does
     assert python(none + "import eagerdecomp" + tell) == "[]\n"
 
 
+@pytest.mark.full
 def test_import_pulls_in_no_package_that_torch_does_not() -> None:
     code = """
 import sys, torch
@@ -64,6 +70,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules} - before - set(sy
     assert python(code).split() == ["eagerdecomp"]
 
 
+@pytest.mark.full
 def test_import_loads_neither_the_command_line_nor_dynamo_nor_hundreds_of_foreach_ops() -> None:
     code = """
 import sys, torch
@@ -77,6 +84,7 @@ print("torch._dynamo" in sys.modules and not dynamo)
     assert python(code).splitlines() == ["False", "[]", "False"]
 
 
+@pytest.mark.full
 def test_import_changes_no_state_of_torch_or_of_the_process() -> None:
     code = """
 import os, sys, threading, warnings, torch

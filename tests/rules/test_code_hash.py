@@ -107,6 +107,7 @@ def test_functions_that_call_each_other_have_hashes_that_do_not_depend_on_which_
     assert hashes[0] == hashes[1][::-1]
 
 
+@pytest.mark.full
 def test_hashes_are_the_same_in_another_process() -> None:
     """Where sets of dtypes come in another order."""
     script = "import json, test_code_hash as own; print(json.dumps(own.hashes_by_name()))"

@@ -286,6 +286,7 @@ def helper_of_exp(x: Tensor) -> Any:
     return aten.exp.default(x)
 
 
+@pytest.mark.full
 def test_no_linked_rule_of_the_library_keeps_an_overload() -> None:
     """A kernel that a rule reaches past its links would run natively, below the mode."""
     found = [

@@ -27,6 +27,7 @@ def test_a_composite_kernel_comes_before_the_tables() -> None:
     assert sources[0] == "composite"
 
 
+@pytest.mark.full
 def test_a_reference_runs_without_the_import_of_dynamo() -> None:
     script = """
 import sys, torch, eagerdecomp as ed

@@ -126,6 +126,7 @@ def refuses(run: Callable[[], Any]) -> bool | None:
     return False
 
 
+@pytest.mark.full
 @settings(max_examples=400)
 @given(pairs())
 def test_overlap_is_refused_in_place_where_eager_refuses_it(pair: Any) -> None:
@@ -137,6 +138,7 @@ def test_overlap_is_refused_in_place_where_eager_refuses_it(pair: Any) -> None:
     assert refuses(lambda: check_overlap(target, [given_])) is want
 
 
+@pytest.mark.full
 @settings(max_examples=400)
 @given(pairs(), st.booleans())
 def test_overlap_is_refused_in_out_where_eager_refuses_it(pair: Any, twice: bool) -> None:
@@ -207,6 +209,7 @@ def test_an_in_place_write_never_broadcasts_nor_resizes(operands: int) -> None:
     assert target.shape == (1,)
 
 
+@pytest.mark.full
 @settings(max_examples=400)
 @given(pairs(), st.integers(0, 2))
 def test_every_in_place_write_checks_its_operands_memory(pair: Any, before: int) -> None:

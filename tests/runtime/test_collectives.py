@@ -177,6 +177,7 @@ def copied() -> tuple[Tensor, ...]:
     return (out,)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("run", [gathered_in, split_out, joined, copied])
 @pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
 def test_fsdps_copies_come_to_the_set(run: Callable[[], tuple[Tensor, ...]], ops: ed.OpSet) -> None:

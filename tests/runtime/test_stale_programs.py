@@ -139,6 +139,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]]] 
 }
 
 
+@pytest.mark.full
 @given(data=st.data())
 @pytest.mark.parametrize("name", CALLS)
 def test_a_warm_program_never_answers_another_call(name: str, data: st.DataObject) -> None:
@@ -192,6 +193,7 @@ def _stale(monkeypatch: pytest.MonkeyPatch, name: str, programs: int) -> list[st
     return found
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "name",

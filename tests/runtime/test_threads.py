@@ -59,6 +59,7 @@ def _requests(seed: int, count: int) -> list[tuple[Callable[[torch.Tensor], torc
     return made
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("per_thread", ["one mode", "a mode a request"])
 def test_requests_of_many_threads_are_eagers_and_their_counts_add_up(per_thread: str) -> None:
     cache, modes, lock = ed.ProgramCache(), [], threading.Lock()
@@ -94,6 +95,7 @@ def test_requests_of_many_threads_are_eagers_and_their_counts_add_up(per_thread:
     assert 0 < cache.info().programs <= sum(one.misses for one in total) <= 6 * before.misses
 
 
+@pytest.mark.full
 def test_threads_that_make_a_first_call_at_once_leave_one_program() -> None:
     for number in range(10):
         cache, x = ed.ProgramCache(), torch.rand(2 + number, 3)
@@ -119,6 +121,7 @@ def test_threads_that_make_a_first_call_at_once_leave_one_program() -> None:
         assert cache.info().programs == once.misses
 
 
+@pytest.mark.full
 def test_a_cache_that_is_cleared_meanwhile_gives_right_values() -> None:
     cache, stop = ed.ProgramCache(limit_per_op=3), threading.Event()
     given = _requests(7, 60)
@@ -160,6 +163,7 @@ def test_a_mode_on_one_thread_is_none_on_another() -> None:
     assert mode.stats().total.calls == 0
 
 
+@pytest.mark.full
 def test_a_draw_waits_while_another_thread_has_lent_the_state_of_its_generator() -> None:
     mine = torch.Generator().manual_seed(3)
     want = torch.empty(4).uniform_(generator=torch.Generator().manual_seed(3))

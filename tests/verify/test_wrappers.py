@@ -39,6 +39,7 @@ def right(op: Any) -> Callable[..., Any]:
 OWN = ("aten.add.", "aten.mul.", "aten.mm.", "aten.view.", "aten.sigmoid.", "aten.native_dropout.", "aten.sum.", "aten.where.")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CLEAN)
 def test_programs_that_are_right_differ_nowhere(name: str) -> None:
     kernels = {str(op): right(op._op) for op in ed.core_aten() if str(op).startswith(OWN)}
@@ -80,6 +81,7 @@ PART = 48
 DTYPES = (torch.float32, torch.bfloat16, torch.complex64)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_calls_of_torchs_operator_database_differ_nowhere(dtype: torch.dtype) -> None:
     told = {full_name(info): held(info, dtype, 1) for info in to_hold(dtype)[SEED % PART :: PART]}
@@ -209,6 +211,7 @@ def test_versions_gradients_and_aliases_are_those_of_the_run_alone() -> None:
     assert facts(ALL) == facts(None)
 
 
+@pytest.mark.full
 def test_no_tensor_is_kept_beyond_its_call() -> None:
     def run(mode: ed.EagerDecompMode) -> list[weakref.ref[Tensor]]:
         x = torch.randn(64, requires_grad=True)
@@ -296,6 +299,7 @@ def test_calls_of_many_threads_are_all_counted() -> None:
 # -- forms --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_an_installed_backend_is_checked_too() -> None:
     backend = ed.Backend("wrong", ed.core_aten(), {"aten.sigmoid.default": slightly_off})
     with ed.install(backend, "cpu", verify=TELL) as handle:

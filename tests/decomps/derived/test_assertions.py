@@ -43,6 +43,7 @@ def test_a_token_goes_on() -> None:
     assert (made.shape, made.dtype) == ((), torch.float32)
 
 
+@pytest.mark.full
 def test_indices_of_classes_are_looked_at_where_one_hot_is_compiled() -> None:
     compiled = torch.compile(lambda index: torch.nn.functional.one_hot(index, 4), backend=ed.dynamo_backend(ed.core_aten()))
     index = torch.tensor([1, 2])

@@ -148,6 +148,7 @@ def test_a_tensor_for_all_has_no_dimensions(op: OpOverload) -> None:
     assert_same_error(op, [[of_size(2)], of_size(2, 2)], {})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.bfloat16, torch.float64, torch.complex64])
 @pytest.mark.parametrize("scalar", [2, 2.5, True], ids=repr)
 def test_types_promote_as_in_eager(dtype: torch.dtype, scalar: Any) -> None:

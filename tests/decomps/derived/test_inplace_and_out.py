@@ -276,6 +276,7 @@ WRITES: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:Use of .* on expanded tensors")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
 @pytest.mark.parametrize("name", WRITES)
@@ -335,6 +336,7 @@ ONE_TYPE = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ONE_TYPE)
 def test_out_is_of_the_results_type_where_eager_asks_it(name: str) -> None:
     op = getattr(torch.ops.aten, name).out
@@ -443,6 +445,7 @@ def test_losses_of_elements_are_summed_in_the_type_of_out(op: Callable[..., Any]
     check(aten.mse_loss.out, X.bfloat16(), X.flip(0).bfloat16(), reduction, out=torch.zeros(shape))
 
 
+@pytest.mark.full
 def test_a_triangular_solution_is_copied_to_any_type_where_out_lies_neither_by_rows_nor_by_columns() -> None:
     a, b = torch.rand(2, 3, 3) + torch.eye(3), torch.rand(2, 3, 4)
     for target in (torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64):

@@ -40,6 +40,7 @@ def gradients(x: torch.Tensor, grid: torch.Tensor, *options: Any) -> Any:
     return torch.autograd.grad(out, [x, grid], (torch.arange(out.numel()).view(out.shape) % 7 - 2.5).to(out.dtype))
 
 
+@pytest.mark.full
 @settings(max_examples=40, deadline=None)
 @given(
     dims=st.sampled_from([2, 3]),
@@ -60,6 +61,7 @@ def test_samples_and_gradients(
         check(gradients, x, grid, mode, padding, corners)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("dims", "mode"), [(2, BILINEAR), (2, NEAREST), (2, BICUBIC), (3, BILINEAR), (3, NEAREST)])
 def test_half_types_are_no_further_from_the_truth_than_eager(dims: int, mode: int, dtype: torch.dtype) -> None:
@@ -102,6 +104,7 @@ def test_values_that_are_infinite_reach_their_own_places_alone() -> None:
     check(aten.grid_sampler_3d_backward, grad, arguments(3, torch.float32)[0], grid, BILINEAR, 0, False, [True, True])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dims", [2, 3])
 def test_of_nothing_and_of_single_elements(dims: int) -> None:
     x, grid = arguments(dims, torch.float32)
@@ -137,6 +140,7 @@ def test_what_eager_refuses_is_refused(dims: int) -> None:
         check(SAMPLERS[dims], x, grid, BICUBIC, 0, False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("dims", "mode"), [(2, "bilinear"), (2, "bicubic"), (2, "nearest"), (3, "bilinear"), (3, "nearest")])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 def test_gradients_of_first_order(dims: int, mode: str, padding: str) -> None:

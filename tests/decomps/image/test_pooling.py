@@ -100,6 +100,7 @@ windows = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(0, 1), st.
 )
 
 
+@pytest.mark.full
 @settings(max_examples=40, deadline=None)
 @given(
     each=st.lists(windows, min_size=3, max_size=3),
@@ -229,6 +230,7 @@ def test_power_averages(dims: int, norm: float) -> None:
     check(gradient, x[0] if dims == 1 else x, getattr(F, f"lp_pool{dims}d"), norm, 2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "pool",
     [

@@ -107,6 +107,7 @@ BACKWARD = [*LINEAR.items(), *NEAREST.items(), (2, aten.upsample_bicubic2d_backw
 SIZES = st.lists(st.integers(1, 7), min_size=3, max_size=3)
 
 
+@pytest.mark.full
 @settings(max_examples=60, deadline=None)
 @example(case=(1, LINEAR[1]), sizes=[3, 1, 1], counts=[3, 1, 1], corners=False, value=math.inf, at=1, half=False)
 @example(case=(2, LINEAR[2]), sizes=[3, 4, 1], counts=[3, 7, 1], corners=True, value=-math.inf, at=5, half=False)

@@ -17,6 +17,7 @@ aten = torch.ops.aten
 ANTIALIASED = [aten._upsample_bilinear2d_aa, aten._upsample_bicubic2d_aa, aten._upsample_lanczos2d_aa]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("op", ANTIALIASED)
 @pytest.mark.parametrize("corners", [False, True])
@@ -47,6 +48,7 @@ def test_antialiased_to_the_same_size_is_a_copy(op: Any) -> None:
         check(op, y, list(y.shape[2:]), False, exact=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("op", ANTIALIASED)
 def test_antialiased_refuses_what_eager_refuses(op: Any) -> None:
     x = torch.ones(2, 3, 8, 9)
@@ -102,6 +104,7 @@ def _assume_not_to_one_column(count: tuple[int, int]) -> None:
     assume(count[1] > 1 or count[0] == 1)
 
 
+@pytest.mark.full
 @settings(max_examples=80, deadline=None)
 @example(op=ANTIALIASED[0], size=(7, 5), count=(3, 9), factor=None, corners=False, dtype=torch.float32, value=math.inf, at=9)
 @example(op=ANTIALIASED[1], size=(6, 7), count=(6, 7), factor=0.4, corners=False, dtype=torch.float64, value=math.nan, at=20)
@@ -130,6 +133,7 @@ def test_what_is_infinite_stays_where_eager_has_it(
     check(op, x, list(count), corners, *scales)
 
 
+@pytest.mark.full
 @settings(max_examples=80, deadline=None)
 @given(
     op=st.sampled_from(ANTIALIASED),

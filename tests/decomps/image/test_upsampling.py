@@ -63,6 +63,7 @@ FIXED: dict[str, Any] = {
 }
 
 
+@pytest.mark.full
 @given(call=calls)
 @example(call={**FIXED, "name": "upsample_nearest3d", "layout": "channels last"})  # this layout looks at no scale, the other does
 @example(call={**FIXED, "name": "upsample_nearest3d", "layout": "plain"})
@@ -124,6 +125,7 @@ def test_half_types_are_rounded_once(name: str, dtype: torch.dtype) -> None:
     assert error(on_core) <= 1.01 * error(lambda run: run())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", sorted(MODES))
 def test_what_eager_refuses(name: str) -> None:
     dims, corners = MODES[name]
@@ -154,6 +156,7 @@ def test_composite_forms(name: str) -> None:
         check(run, x, None, *options, None, ops=ops)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["linear", "trilinear", "bicubic"])
 def test_first_and_second_derivatives(mode: str) -> None:
     dims = {"linear": 1, "bicubic": 2, "trilinear": 3}[mode]

@@ -144,6 +144,7 @@ def test_angles_are_no_further_from_the_mathematics_than_eagers() -> None:
     assert _ulps(got, torch.atan2(_A.double(), _B.double())) <= 0.51
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["acosh", "cosh", "log1p", "sinh", "tanh"])
 def test_of_float64_they_are_off_by_three_units_in_the_last_place_at_most(name: str) -> None:
     mpmath = pytest.importorskip("mpmath")
@@ -188,6 +189,7 @@ def test_results_lie_as_the_operands(op: Callable[..., Tensor]) -> None:
         check(op, left, right, ops=ed.tiny())
 
 
+@pytest.mark.full
 def test_flips_and_largest_elements_are_eagers_and_refuse_what_eager_refuses() -> None:
     images = torch.randn(2, 3, 4, 5, generator=_DRAWS).to(memory_format=torch.channels_last)
     for x in (images, images.transpose(0, 1), images > 0, torch.tensor(2.0), torch.zeros(0, 3)):

@@ -35,6 +35,7 @@ def test_what_is_picked_is_bit_for_bit_what_was_there(dtype: torch.dtype) -> Non
         assert zero.signbit()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_is_placed_is_what_eager_leaves_the_last_of_each_place(dtype: torch.dtype) -> None:
     x, source, index = some(4, 3, dtype=dtype), some(3, 3, dtype=dtype) * 2, torch.tensor([[3, 0, 0], [1, 1, 2], [3, 0, 2]])
@@ -47,6 +48,7 @@ def test_what_is_placed_is_what_eager_leaves_the_last_of_each_place(dtype: torch
     check(torch.masked_scatter, x, x.abs() > 1 if dtype is not torch.bool else x, some(12, dtype=dtype), ops=PRIMS, exact=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
 def test_what_is_reduced_into_places(reduce: str, dtype: torch.dtype) -> None:
@@ -65,6 +67,7 @@ def test_scatters_are_row_major_whatever_they_are_of(rows: int) -> None:
     check(torch.scatter_reduce, x, 0, index, source, "amax", ops=PRIMS)
 
 
+@pytest.mark.full
 def test_indices_beside_each_other_apart_and_as_masks() -> None:
     x, row, column = some(4, 3, 5), torch.tensor([[0], [-1]]), torch.tensor([2, 0, 1])
     mask = x[..., 0] > 0
@@ -108,6 +111,7 @@ def test_types_that_eager_refuses_are_refused(dtype: torch.dtype) -> None:
             torch.mm(x, x)
 
 
+@pytest.mark.full
 def test_long_dimensions_are_taken_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_hot_indexing, "BLOCK", 40)
     x, index = some(9, 5), torch.tensor([[3, 0, 8, 8, 1], [1, 1, 2, 0, 7], [0, 0, 0, 0, 0]])

@@ -49,6 +49,7 @@ def test_convolutions_linear_layers_and_attention_train_on_prims() -> None:
     check(step, *(torch.randn(shape, dtype=torch.float64) for shape in shapes), ops=PRIMS)
 
 
+@pytest.mark.full
 def test_sets_of_aten_are_told_that_they_lack_a_product() -> None:
     ops = ed.core_aten() - ["aten.mm", "aten.bmm", "aten.addmm"]
     with ed.EagerDecompMode(ops), pytest.raises(ed.UnsupportedOpError):

@@ -18,6 +18,7 @@ def gradient(run: object, x: torch.Tensor) -> torch.Tensor:
     return torch.autograd.grad(made, x, torch.linspace(0.5, 1.5, made.numel(), dtype=made.dtype).view(made.shape))[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_averages_over_windows_and_their_gradients(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
@@ -35,6 +36,7 @@ def test_averages_over_windows_and_their_gradients(dtype: torch.dtype) -> None:
     check(F.avg_pool2d, x, 9, ops=PRIMS)
 
 
+@pytest.mark.full
 def test_adaptive_averages_and_their_gradients() -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 3, 7, 5)
@@ -43,6 +45,7 @@ def test_adaptive_averages_and_their_gradients() -> None:
     check(F.adaptive_avg_pool2d, x.to(memory_format=torch.channels_last), (3, 4), ops=PRIMS)
 
 
+@pytest.mark.full
 def test_greatest_of_windows_and_images_resized() -> None:
     torch.manual_seed(0)
     x = torch.randn(1, 2, 5, 4)

@@ -22,6 +22,7 @@ def some(dtype: torch.dtype) -> torch.Tensor:
     return x
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool])
 def test_orders_keep_equal_elements_as_they_stand_and_put_nan_last(dtype: torch.dtype) -> None:
     x = some(dtype)
@@ -53,6 +54,7 @@ def test_scalars_and_dimensions_without_elements() -> None:
     check(lambda x: torch.sort(x, dim=2), none, ops=PRIMS)
 
 
+@pytest.mark.full
 def test_orders_lie_as_their_input_and_of_complex_numbers_there_are_none() -> None:
     images = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     for x in (torch.randn(3, 4).t(), images, images.transpose(0, 1)):
@@ -63,6 +65,7 @@ def test_orders_lie_as_their_input_and_of_complex_numbers_there_are_none() -> No
         check(lambda x: torch.topk(x, 0), x, ops=PRIMS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64], ids=str)
 def test_wide_unsigned_integers_are_ordered(dtype: torch.dtype) -> None:
     most = torch.iinfo(dtype).max

@@ -30,6 +30,7 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("upper", [False, True])
@@ -61,6 +62,7 @@ def test_the_error_of_an_indefinite_matrix_is_eagers() -> None:
     assert str(ours.value) == str(theirs.value)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [*SHAPES, (5, 3), (3, 5), (2, 4, 2), (3, 0), (0, 3), (19, 2)])
 def test_qr_has_lapacks_signs(shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -70,6 +72,7 @@ def test_qr_has_lapacks_signs(shape: tuple[int, ...], dtype: torch.dtype) -> Non
         check(aten.linalg_qr.default, matrix, mode)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     "matrix", [torch.zeros(4, 3), torch.eye(4), torch.ones(4, 4).triu(), -torch.eye(3), torch.ones(3, 3)[:, :1]]
@@ -79,6 +82,7 @@ def test_qr_of_columns_that_need_no_reflection(matrix: Tensor, dtype: torch.dtyp
     check(aten.geqrf.default, matrix.to(dtype))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
 def test_qr_is_orthogonal_and_a_factorization(dtype: torch.dtype) -> None:
     matrix = rand(60, 40, dtype=dtype)

@@ -70,6 +70,7 @@ def of_columns(x: Tensor) -> Tensor:
     return x.abs().sum(-2).amax(-1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", MATRICES)
 def test_residuals_and_lengths(kind: str, dtype: torch.dtype) -> None:

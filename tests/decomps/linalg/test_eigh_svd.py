@@ -60,6 +60,7 @@ HERMITIAN: dict[str, Callable[[torch.dtype], Tensor]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", HERMITIAN)
 def test_eigh(kind: str, dtype: torch.dtype) -> None:
@@ -101,6 +102,7 @@ SLOW: dict[str, Callable[[], Tensor]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", SLOW)
 def test_matrices_on_which_rotations_converge_slowly(kind: str) -> None:
     matrix = SLOW[kind]()
@@ -112,6 +114,7 @@ def test_matrices_on_which_rotations_converge_slowly(kind: str) -> None:
     near((left * lengths) @ right, matrix, matrix.abs().amax())
 
 
+@pytest.mark.full
 def test_eigenvalues_alone() -> None:
     check(torch.linalg.eigvalsh, rand(2, 3, 3))
     check(eigh, rand(3, 3), "U", False)
@@ -131,6 +134,7 @@ RECTANGLES: dict[str, Callable[[torch.dtype], Tensor]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", RECTANGLES)
@@ -156,12 +160,14 @@ def test_rank_is_written_to_out_where_it_is_kept(given: dict[str, Any]) -> None:
     assert out == 2
 
 
+@pytest.mark.full
 def test_singular_values_alone() -> None:
     check(torch.linalg.svdvals, rand(2, 3, 4))
     check(lambda x: torch.linalg.matrix_norm(x, 2), rand(4, 3))
     check(torch.linalg.matrix_rank, rand(4, 2) @ rand(2, 4))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 @pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 2, 3), (0, 3), (2, 0, 3)])
 @pytest.mark.parametrize("tolerance", [{}, {"rtol": 0.5}, {"atol": 0.7}, {"atol": 0.1, "rtol": 0.3}])
@@ -172,11 +178,13 @@ def test_pseudoinverse(tolerance: dict[str, Any], shape: tuple[int, ...], dtype:
         check(torch.linalg.pinv, matrix + matrix.mH, hermitian=True, **tolerance)
 
 
+@pytest.mark.full
 def test_pseudoinverse_with_a_tolerance_for_each() -> None:
     check(torch.linalg.pinv, rand(2, 3, 3), rtol=torch.tensor([0.1, 0.6]))
     check(torch.linalg.pinv, rand(2, 3, 3), atol=torch.tensor([0.0, 0.9]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("driver", [None, "gels", "gelsy", "gelsd", "gelss"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 @pytest.mark.parametrize("shape", [(4, 3), (3, 4), (3, 3), (2, 4, 2), (0, 3), (2, 0, 3, 3)])
@@ -186,6 +194,7 @@ def test_least_squares(shape: tuple[int, ...], dtype: torch.dtype, driver: str |
     check(aten.linalg_lstsq.default, matrix, right[..., 0], driver=driver)
 
 
+@pytest.mark.full
 def test_least_squares_of_a_matrix_without_full_rank() -> None:
     check(torch.linalg.lstsq, rand(5, 2) @ rand(2, 3), rand(5, 2))
 
@@ -209,6 +218,7 @@ def polar(x: Tensor) -> Tensor:
     return left @ right
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("run", [whitened, polar, torch.linalg.eigvalsh, torch.linalg.svdvals, torch.linalg.pinv])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 def test_gradients(dtype: torch.dtype, run: Callable[[Tensor], Tensor]) -> None:
@@ -260,6 +270,7 @@ def test_least_squares_is_differentiated_by_its_solution_alone(driver: str) -> N
     check(differentiable, torch.randn(5, 3), torch.randn(5, 2))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
 @pytest.mark.parametrize("size", [2, 5, 8])
 def test_matrices_of_rank_one_leave_no_nan(size: int, dtype: torch.dtype) -> None:
@@ -273,6 +284,7 @@ def test_matrices_of_rank_one_leave_no_nan(size: int, dtype: torch.dtype) -> Non
     torch.testing.assert_close(values, torch.linalg.eigvalsh(ones), rtol=near, atol=near)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
 @pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss"])
 def test_least_squares_of_zeros_and_of_nothing(driver: str, dtype: torch.dtype) -> None:
@@ -284,6 +296,7 @@ def test_least_squares_of_zeros_and_of_nothing(driver: str, dtype: torch.dtype) 
         check(aten.linalg_lstsq.default, both[:0], torch.stack([right, right])[:0], driver=driver)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float16, torch.complex32, torch.int64])
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3, 3), (2, 0, 0), (0, 3), (3, 0), (3, 3)])
 def test_dtypes_without_kernels_are_refused_where_eager_refuses_them(shape: tuple[int, ...], dtype: torch.dtype) -> None:

@@ -122,6 +122,7 @@ def test_eigh(kind: str, dtype: torch.dtype) -> None:
     small((vectors * lesser.unsqueeze(-2)) @ vectors.mH - scaled, scaled)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ALL)
 def test_svd(kind: str, dtype: torch.dtype) -> None:
@@ -160,6 +161,7 @@ def test_least_squares_miss_nothing_in_the_range(driver: str, dtype: torch.dtype
     assert (norm(matrix.mH @ missed) <= THRESHOLD * eps * SIZE * norm(matrix) * norm(right)).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["mild", "first column zero", "last column zero", "of rank 2", "zero"])
 def test_pseudoinverses(kind: str, dtype: torch.dtype) -> None:
@@ -189,6 +191,7 @@ def test_triangular_solutions(form: str, kind: str, dtype: torch.dtype) -> None:
     assert (missed <= THRESHOLD * torch.finfo(dtype).eps * norm(matrix).unsqueeze(-1) * found.abs().sum(-2)).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["mild", "bad", "graded rows", "first column zero", "last column zero", "zero"])
 def test_determinants(kind: str, dtype: torch.dtype) -> None:

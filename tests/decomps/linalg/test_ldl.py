@@ -36,6 +36,7 @@ def whole(x: Tensor, hermitian: bool) -> Tensor:
 
 
 # Factors of twenty rows in single precision differ by more than a test of values allows, and by the processor: see the residuals.
+@pytest.mark.full
 @pytest.mark.parametrize("hermitian", [False, True])
 @pytest.mark.parametrize(
     ("shape", "dtype"), [(shape, dtype) for shape in SHAPES for dtype in DTYPES if shape[-1] < 20 or dtype.to_real().itemsize == 8]
@@ -44,6 +45,7 @@ def test_factors_pivots_and_info(shape: tuple[int, ...], dtype: torch.dtype, her
     check(factor, rand(*shape, dtype=dtype), hermitian=hermitian)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("hermitian", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 def test_choices_of_pivots(dtype: torch.dtype, hermitian: bool) -> None:
@@ -66,12 +68,14 @@ SINGULAR = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", SINGULAR)
 def test_singular_matrices(kind: str) -> None:
     check(factor, SINGULAR[kind])
     check(factor, torch.stack([torch.eye(len(SINGULAR[kind])), SINGULAR[kind]]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("hermitian", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if 0 not in shape])
@@ -127,6 +131,7 @@ def test_a_vector_is_refused() -> None:
     check(solve, FACTORS, PIVOTS, torch.ones(3))
 
 
+@pytest.mark.full
 def test_kernel_calls() -> None:
     eight, nine = (rand(2, size, size, dtype=torch.float64) for size in (8, 9))
     assert kernel_calls(lambda: factor(nine)) - kernel_calls(lambda: factor(eight)) <= 110

@@ -66,6 +66,7 @@ def test_triangular_systems_in_other_layouts(layout: str) -> None:
     check(solve_triangular, matrix, right.mT, upper=False, left=False)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("left", [True, False])
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3, 3), (1, 3, 3), (0, 3, 3)])
 def test_triangular_systems_with_conjugated_matrices_lie_as_eagers(shape: tuple[int, ...], left: bool) -> None:
@@ -122,6 +123,7 @@ def test_the_delta_rule_of_linear_attention() -> None:
 # -- LU -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [*SHAPES, (5, 3), (3, 5), (2, 4, 2), (3, 0), (0, 3), (2, 34, 36), (36, 34)])
 def test_lu(shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -194,6 +196,7 @@ def test_residual_of_a_larger_system(dtype: torch.dtype) -> None:
 SINGULAR = torch.tensor([[1.0, 2, 4], [2, 4, 8], [1, 0, 1]])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("matrix", [SINGULAR, torch.zeros(2, 3, 3), torch.stack([torch.eye(3), SINGULAR])])
 def test_singular_matrices(matrix: Tensor) -> None:
     check(lu_factor, matrix)
@@ -287,6 +290,7 @@ def test_kernel_calls() -> None:
     assert kernel_calls(lambda: lu_factor(nine)) - kernel_calls(lambda: lu_factor(eight)) <= 17
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("size", "dtype"),
     [(1, torch.float32), (1, torch.complex64), (4, torch.float32), (5, torch.complex128), (12, torch.float64)],

@@ -75,6 +75,7 @@ MASKS: dict[str, Any] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [1, 3, 4, 100])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("length", "keys"), [(7, 7), (5, 9), (11, 6), (5, 1)])

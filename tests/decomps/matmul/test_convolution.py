@@ -78,6 +78,7 @@ def built(name: str, batch: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, li
     return whole(batch, inputs * groups, *sizes, dtype=dtype), whole(*channels, *kernel, dtype=dtype), geometry
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", GEOMETRIES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_geometry_in_every_layout(name: str, layout: str) -> None:
@@ -121,6 +122,7 @@ def calls(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], list[Any]]
     return shape, (*channels, *kernel), [stride, padding, dilation, transposed, more, groups]
 
 
+@pytest.mark.full
 @given(call=calls(), layout=st.sampled_from(LAYOUTS))
 @example(call=((0, 2, 4, 4), (2, 2, 3, 1), [[2, 2], [2, 0], [1, 3], False, [0, 0], 1]), layout="permuted")
 @settings(max_examples=20)
@@ -160,6 +162,7 @@ MODULES: dict[str, Any] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize("batched", [False, True])

@@ -137,6 +137,7 @@ def flat(value: Any) -> list[torch.Tensor]:
     return [value] if isinstance(value, torch.Tensor) else [leaf for one in value for leaf in flat(one)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True, "bias": False}], ids=str)
 @pytest.mark.parametrize("batched", [False, True])

@@ -129,6 +129,7 @@ def test_multi_head_attention(mask: str | None, weights: str | None) -> None:
             torch.testing.assert_close(got[1], want[1])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("norm_first", [False, True])

@@ -125,6 +125,7 @@ def test_the_first_operand_that_tells_decides_the_layout_of_a_gradient(name: str
     check(run, last, torch.rand(2, 3, 4, 5))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
 def test_other_types_are_refused_or_taken_as_in_eager(dtype: torch.dtype) -> None:
     x = torch.tensor([0, 1, 1]).to(dtype)
@@ -167,6 +168,7 @@ def test_gradient_of_masked_softmax() -> None:
 # -- gated linear units -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dim", [0, 1, -1])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_gated_linear_units(dtype: torch.dtype, dim: int) -> None:
@@ -234,6 +236,7 @@ def test_first_and_second_derivatives(name: str) -> None:
         assert on_core(lambda: torch.autograd.gradgradcheck(run, x))
 
 
+@pytest.mark.full
 def test_forward_mode_of_gated_linear_units() -> None:
     x = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
     assert on_core(lambda: torch.autograd.gradcheck(F.glu, x, check_forward_ad=True))

@@ -21,6 +21,7 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
+@pytest.mark.full
 @given(st.sampled_from(INTEGERS), st.lists(st.tuples(*[st.integers(-(2**63), 2**63 - 1)] * 2), min_size=1, max_size=6))
 @example(torch.int64, [(7540113804746346429, 4660046610375530309)])  # neighbours of Fibonacci: the most steps
 @example(torch.int8, [(89, 55), (-128, -128), (-128, 0), (0, -128)])
@@ -30,6 +31,7 @@ def test_gcd(dtype: torch.dtype, pairs: list[tuple[int, int]]) -> None:
     check(torch.gcd, left, right, exact=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", [torch.gcd, torch.lcm])
 def test_gcd_layouts_and_types(function: object) -> None:
     x, y = torch.arange(12).view(3, 4), torch.arange(6, 18).view(4, 3)
@@ -77,6 +79,7 @@ def test_as_strided_scatter(size: tuple[int, ...], stride: tuple[int, ...], offs
     check(lambda x, s: torch.autograd.grad(torch.as_strided_scatter(x, s, size, stride, offset).sin().sum(), x), leaf, source)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ops", [CORE - ["aten.copy", "aten.fill"], ed.tiny(), ed.prims()], ids=["core", "tiny", "prims"])
 def test_functional_copies_lie_where_their_input_lies(ops: ed.OpSet) -> None:
     base = torch.arange(24.0)
@@ -91,6 +94,7 @@ def test_functional_copies_lie_where_their_input_lies(ops: ed.OpSet) -> None:
 DIAGONALS = ((0, 0, 1), (1, 0, 1), (-2, 0, 1), (0, 1, 0), (0, 1, -1), (9, 0, 1), (-9, 0, 1), (0, 0, 0), (0, 0, 5))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", DIAGONALS, ids=str)
 def test_diagonal_scatter(place: tuple[int, int, int]) -> None:
     offset, one, other = place
@@ -116,6 +120,7 @@ SCATTERS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SCATTERS)
 def test_a_scatter_lies_where_its_input_lies(name: str) -> None:
     function, *places = SCATTERS[name]
@@ -147,6 +152,7 @@ def test_ldexp_rounds_once_and_overflows_only_where_the_result_does(dtype: torch
         check(torch.ldexp, *torch.broadcast_tensors(x, drawn), ops=ops, exact=True)
 
 
+@pytest.mark.full
 def test_ldexp_of_other_types_and_layouts() -> None:
     x = torch.randn(4, 3)
     for exponent in (torch.tensor(1.3, dtype=torch.float16), torch.tensor([1.3, 2, 3]).half(), torch.tensor([True, False, True])):
@@ -203,6 +209,7 @@ def test_the_hash_over_several_dimensions(dtype: torch.dtype, dim: tuple[int, ..
         check(lambda y: torch.hash_tensor(y, dim, keepdim=keepdim, out=torch.empty(0, dtype=torch.uint64)), y, exact=True)
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:ComplexHalf support")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.complex32, torch.uint16, torch.float8_e4m3fn], ids=str)
 def test_hashes_that_eager_refuses(dtype: torch.dtype) -> None:

@@ -87,6 +87,7 @@ def test_binary_layouts_and_broadcasting(name: str) -> None:
     check(run, torch.randn(3), torch.randn(4))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["copysign", "fmax", "fmin", "addcmul", "addcdiv", "lerp to the near side"])
 def test_types_promote_or_are_refused_as_in_eager(name: str) -> None:
     run, _ = BINARY[name]
@@ -132,6 +133,7 @@ def test_promotion_is_torchs() -> None:
                 assert str(got) == str(want), (left, dims, right, others)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("run", [torch.addcmul, torch.addcdiv])
 def test_types_promote_among_those_with_dimensions_and_among_those_without(run: Callable[..., Any]) -> None:
     """Where a number without dimensions decides nothing, two of them may still not promote."""
@@ -237,6 +239,7 @@ def test_optimizer_steps_stay_short() -> None:
     assert kernel_calls(lambda: torch.lerp(x, y, 0.1)) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool, torch.complex64])
 def test_filling(dtype: torch.dtype) -> None:
     for x in (torch.ones(2, 3, dtype=dtype), torch.ones(4, 6, dtype=dtype)[::2].t(), torch.ones((), dtype=dtype)):

@@ -203,6 +203,7 @@ def test_a_generator_is_the_only_one_drawn_from(name: str) -> None:
         assert torch.equal(on_core(lambda: run(generator)), again)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", MAKERS)
 def test_repeats_under_a_seed_and_moves_on_within_it(name: str) -> None:
     run = MAKERS[name]
@@ -282,6 +283,7 @@ OF_A_TENSOR: dict[str, Callable[[Tensor], Tensor]] = {
 ALL_TYPES = [*FLOATS, torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool, torch.complex64, torch.complex128]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", OF_A_TENSOR)
 def test_types_shapes_strides_and_refusals_are_eagers(name: str) -> None:
     run = OF_A_TENSOR[name]
@@ -442,6 +444,7 @@ def test_integers_beyond_the_exact_range_of_a_dtype_warn_as_in_eager(bounds: tup
             assert [_warned(run) for _ in range(2)] == [want, want], name
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("call", ["rand_like(torch.ones(2), dtype=half)", "rand(2, dtype=half, generator=torch.Generator())"])
 def test_complex_half_numbers_warn_as_in_eager(call: str) -> None:
     """In a process of its own, since torch warns once for each process."""

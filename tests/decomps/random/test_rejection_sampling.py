@@ -95,6 +95,7 @@ def test_refuses_as_eager_does(name: str) -> None:
         assert str(got) == str(want).splitlines()[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [F32, F64])
 def test_certain_outcomes_are_eagers(dtype: torch.dtype) -> None:
     def tensor(*values: float) -> Tensor:
@@ -134,6 +135,7 @@ def test_large_arguments_are_drawn_in_parts_of_independent_numbers() -> None:
         assert abs(float((drawn - rates).mean())) < 6 * 1000 / math.sqrt(count)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", OPS)
 def test_a_generator_by_position_is_honoured(name: str) -> None:
     op = {"gamma": aten._standard_gamma, "dirichlet": aten._sample_dirichlet, "poisson": aten.poisson}.get(name)
@@ -268,6 +270,7 @@ def test_training_through_variates_follows_them(ops: ed.OpSet) -> None:
     torch.testing.assert_close(slope, along * (weights - mean))
 
 
+@pytest.mark.full
 def test_a_gamma_fits_its_mean_by_gradients_through_samples() -> None:
     with ed.EagerDecompMode(CORE):
         torch.manual_seed(0)

@@ -141,6 +141,7 @@ def test_bilinear_layers_train(biased: bool) -> None:
     assert on_core(lambda: torch.autograd.gradgradcheck(F.bilinear, leaves))
 
 
+@pytest.mark.full
 @given(length=st.integers(1, 70), spread=st.sampled_from([1.0, 30.0, 1e4]), dim=st.sampled_from([0, 1]))
 @settings(max_examples=15)
 def test_running_log_sum_exp(length: int, spread: float, dim: int) -> None:
@@ -159,6 +160,7 @@ def test_running_log_sum_exp_of_every_type(dtype: torch.dtype) -> None:
         check(aten.logcumsumexp.default, torch.randn(shape, dtype=wide).to(dtype), dim)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 @pytest.mark.parametrize("spread", [0.3, 3.0, 17.0])
 def test_running_log_sum_exp_of_complex_numbers_is_on_eagers_branch(spread: float, dtype: torch.dtype) -> None:
@@ -185,6 +187,7 @@ def test_running_log_sum_exp_over_infinities() -> None:
     check(aten.logcumsumexp.default, x, 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
 def test_logcumsumexp_is_row_major(dtype: torch.dtype) -> None:
     for x in (torch.randn(2, 3, 4, 2).contiguous(memory_format=torch.channels_last), torch.randn(2, 3, 4, 2).transpose(1, 3)):

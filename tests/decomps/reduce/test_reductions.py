@@ -132,6 +132,7 @@ def test_equal_answers_a_python_bool(name: str) -> None:
     check(torch.equal, *PAIRS[name])
 
 
+@pytest.mark.full
 def test_gradients() -> None:
     def step(run: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
         def go(x: Tensor) -> Any:

@@ -36,6 +36,7 @@ def bounds_of(lengths: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(lengths.cumsum(-1), (1, 0)).to(lengths.dtype)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("initial", [None, 2.5, 0])
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 def test_special_values_ties_and_empty_segments(reduce: str, initial: float | None) -> None:
@@ -45,6 +46,7 @@ def test_special_values_ties_and_empty_segments(reduce: str, initial: float | No
             check(run, data, reduce, offsets=bounds_of(LENGTHS), initial=initial)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
 def test_batches_and_inner_dimensions(reduce: str, index: torch.dtype) -> None:
@@ -64,6 +66,7 @@ def test_batches_and_inner_dimensions(reduce: str, index: torch.dtype) -> None:
             check(run, data, reduce, offsets=bounds_of(lengths), axis=axis)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 def test_places_outside_all_segments(reduce: str) -> None:
     data = torch.arange(1.0, 8.0)
@@ -87,6 +90,7 @@ def test_half_types_are_summed_in_float32() -> None:
     assert on_core(lambda: forward(ones, "sum", lengths=torch.tensor([1000]))).item() == 1000
 
 
+@pytest.mark.full
 def test_what_eager_refuses() -> None:
     data, lengths = torch.arange(7.0), torch.tensor([3, 4])
     check(forward, data, "sum")
@@ -131,6 +135,7 @@ def test_lengths_are_read_at_each_call_of_a_kept_program() -> None:
         on_core(lambda: forward(data, "sum", lengths=torch.tensor([2, 2])), cache=cache)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 def test_derivatives(reduce: str) -> None:
     data = torch.tensor([0.3, -1.2, 2.0, 0.7, 1.1], dtype=torch.float64, requires_grad=True)

@@ -54,6 +54,7 @@ def test_stable_sort_of_nans_and_signed_zeros() -> None:
     check(lambda x: tuple(torch.sort(x, dim=4, stable=True)), repeating(5))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_unique(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
@@ -131,6 +132,7 @@ def test_search_of_rows_out_of_order_and_with_nan_takes_eagers_probes(length: in
     check(torch.searchsorted, mixed, sought, sorter=torch.randint(length, (3, length)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("places", [[1, 2, 7], [1, 2, -1], [0, 0, 3]])
 def test_a_sorter_out_of_range_is_refused_in_the_words_of_eager(places: list[int]) -> None:
     row, sorter = torch.tensor([3.0, 1, 2]), torch.tensor(places)

@@ -39,6 +39,7 @@ def bag_and_gradients(weight: Tensor, indices: Tensor, offsets: Tensor | None, p
     return output.detach(), *torch.autograd.grad(output, leaves, weights)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ops", [CORE, WITHOUT], ids=["core", "without"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("padding_idx", [None, 4, -2])
@@ -51,6 +52,7 @@ def test_bags(mode: str, include_last_offset: bool, padding_idx: int | None, dty
     check(bag_and_gradients, table(dtype), INDICES, offsets, per_sample, mode=mode.replace("weighted", "sum"), ops=ops, **options)
 
 
+@pytest.mark.full
 @settings(max_examples=40, deadline=None)
 @given(
     indices=st.lists(st.integers(0, 4), max_size=12),

@@ -32,6 +32,7 @@ def test_filled(make: Callable[..., Any], dtype: torch.dtype | None) -> None:
 NUMBERS = [0, 1, 3, -1, 300, True, 2.5, -0.0, math.nan, math.inf, 2 + 0j, 1j]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float16, torch.float32, torch.complex64], ids=str)
 @pytest.mark.parametrize("value", NUMBERS)
 def test_numbers_are_cast_on_prims_as_by_eager(value: Any, dtype: torch.dtype) -> None:

@@ -224,6 +224,7 @@ PICKS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ops", WITHOUT_INDEX_SELECT, ids=list(WITHOUT_INDEX_SELECT))
 @pytest.mark.parametrize("name", PICKS)
 def test_index_select_picks_and_refuses_as_eager_on_sets_without_it(name: str, ops: str) -> None:

@@ -36,6 +36,7 @@ def gradient(x: torch.Tensor, op: Any, padding: list[int]) -> torch.Tensor:
     return torch.autograd.grad(out, leaf, weights)[0]
 
 
+@pytest.mark.full
 @settings(max_examples=150, deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
@@ -55,6 +56,7 @@ def test_padding_and_its_gradient(kind: str, dims: int, padding: list[int], dtyp
         check(gradient, x, op, padding[: 2 * dims], exact=dtype is not torch.complex64)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.int64])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_eager_refuses_is_refused(kind: str, dtype: torch.dtype) -> None:

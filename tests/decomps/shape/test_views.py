@@ -191,12 +191,14 @@ MOVES: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("name", MOVES)
 def test_cuts_and_moves(name: str, given: str) -> None:
     check(MOVES[name], GIVEN[given], exact=True)
 
 
+@pytest.mark.full
 def test_gradients_of_cuts() -> None:
     for grad in (torch.randn(2, 4), torch.randn(4, 2).t(), torch.randn(2, 4, dtype=torch.complex64), torch.ones(2, 4) > 0):
         for dim, index in ((0, 1), (1, -1), (-1, 0)):

@@ -44,6 +44,7 @@ CASES: tuple[tuple[Callable[..., Tensor], Callable[[Any], Any], list[float], flo
 FUNCTIONS = [case[0] for case in CASES]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("function", "reference", "points", "bound", "calls"), CASES)
 def test_accuracy(
     function: Callable[..., Tensor], reference: Callable[[Any], Any], points: list[float], bound: float, calls: int
@@ -72,6 +73,7 @@ def test_layouts_and_types(function: Callable[..., Tensor], dtype: torch.dtype) 
     check(lambda x, out: function(x, out=out), x, torch.empty(0, dtype=dtype))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_integers_and_what_is_refused(function: Callable[..., Tensor]) -> None:
     for dtype in (torch.int64, torch.bool, torch.complex64):

@@ -39,6 +39,7 @@ REGIONS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("region", REGIONS)
 @pytest.mark.parametrize(("function", "reference"), [(torch.igamma, below), (torch.igammac, above)])
 def test_accuracy(function: Callable[..., Tensor], reference: Callable[[Any, Any], Any], region: str) -> None:
@@ -54,6 +55,7 @@ def test_ends(function: Callable[..., Tensor], dtype: torch.dtype) -> None:
     check(function, *torch.meshgrid(places, places, indexing="ij"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_layouts_and_types(function: Callable[..., Tensor], dtype: torch.dtype) -> None:
@@ -80,6 +82,7 @@ def test_what_is_refused(function: Callable[..., Tensor]) -> None:
     check(function, torch.ones(2), torch.ones(3))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_gradients(function: Callable[..., Tensor]) -> None:
     a, x = torch.linspace(0.3, 20, 7, dtype=torch.float64), torch.linspace(0.1, 30, 7, dtype=torch.float64)
@@ -89,6 +92,7 @@ def test_gradients(function: Callable[..., Tensor]) -> None:
         on_core(lambda: gradient(lambda y: function(y, x).sum(), a))
 
 
+@pytest.mark.full
 def test_kernel_calls() -> None:
     tensors = (torch.rand(4), torch.rand(4, dtype=torch.float64))
     assert [kernel_calls(lambda f=f, x=x: f(x, x)) for f in FUNCTIONS for x in tensors] == [508, 750] * 2

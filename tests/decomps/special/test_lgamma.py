@@ -22,6 +22,7 @@ def line(function: Callable[..., Tensor], dtype: torch.dtype) -> Tensor:
     return torch.cat([torch.linspace(0.05, 40, 64), torch.arange(-6, 0) + 0.3, torch.tensor([500.0, 3e4])]).to(dtype)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_values(function: Callable[..., Tensor], dtype: torch.dtype) -> None:

@@ -29,6 +29,7 @@ def test_shapes_that_do_not_broadcast_are_refused_in_the_words_of_eager(name: st
             on_core(lambda: function(torch.ones(left), torch.ones(right)))  # noqa: B023 - called at once
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("name", NAMES)
 def test_values(name: str, dtype: torch.dtype) -> None:
@@ -38,6 +39,7 @@ def test_values(name: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(on_core(lambda: function(x, n)), function(x, n), rtol=rtol, atol=atol, equal_nan=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_scalars_layouts_and_types(name: str) -> None:
     function = getattr(torch.special, name)

@@ -58,6 +58,7 @@ def test_ends_and_poles(dtype: torch.dtype) -> None:
         check(torch.special.polygamma, n, places)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_layouts_and_types(dtype: torch.dtype) -> None:
     x = torch.linspace(1.5, 9, 12, dtype=torch.float64).to(dtype).view(3, 4)
@@ -73,6 +74,7 @@ def test_layouts_and_types(dtype: torch.dtype) -> None:
     check(torch.special.zeta, x, torch.tensor(3, dtype=torch.int64))
 
 
+@pytest.mark.full
 def test_integers_and_what_is_refused() -> None:
     for dtype in (torch.int64, torch.uint8, torch.bool, torch.complex64):
         x = torch.tensor([1, 0, 3]).to(dtype)

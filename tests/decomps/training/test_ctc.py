@@ -63,6 +63,7 @@ def test_loss_and_gradient(as_tensors: bool, joined: bool, dtype: torch.dtype, r
     check(loss_and_gradient, log_probs, targets, *given_lengths, reduction=reduction)
 
 
+@pytest.mark.full
 @settings(max_examples=40, deadline=None)
 @given(
     lengths=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), min_size=1, max_size=4),

@@ -27,6 +27,7 @@ def _inputs(dtype: torch.dtype) -> list[torch.Tensor]:
     return [x, last, x.transpose(0, 2), x[:, ::2], x[:, :, :0], x[:1].expand(3, 4, 5, 2)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(("scale", "zero_point", "levels"), [(0.05, 3, (0, 255)), (0.1, 0, (-128, 127)), (1.7, -2, (-8, 7))])
 def test_per_tensor(scale: float, zero_point: int, levels: tuple[int, int], dtype: torch.dtype) -> None:
@@ -81,6 +82,7 @@ def _learned(op: Any, x: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor, 
     return out.detach(), *torch.autograd.grad(out, leaves, weights)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("factor", [1.0, 0.3])
 def test_learnable_per_tensor(factor: float) -> None:
     for x in _inputs(torch.float32):
@@ -118,6 +120,7 @@ ENDS = [(INF, -INF), (-1.0, 2.0), (0.5, 2.0), (-2.0, -0.5), (0.0, 0.0), (-1e-4, 
 ENDS += [(float("nan"), 1.0), (-1e38, 3e38), (-0.7, 0.7)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("levels", [(0, 255), (-128, 127), (-127, 127), (0, 127), (5, 20)])
 @pytest.mark.parametrize("observing", [0, 1])
@@ -130,6 +133,7 @@ def test_fused(observing: int, levels: tuple[int, int], symmetric: bool) -> None
         check(aten._fused_moving_avg_obs_fq_helper, x, *flags, *given, 0.01, *levels, 0, False, symmetric, exact=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("quantizing", [0, 1])
 @pytest.mark.parametrize("per_row", [False, True])
 def test_fused_by_its_options(per_row: bool, quantizing: int) -> None:

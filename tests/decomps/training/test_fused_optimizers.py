@@ -52,6 +52,7 @@ def overload(packet: Any, lr: Any) -> Any:
     return packet.tensor_lr if isinstance(lr, Tensor) else packet.default
 
 
+@pytest.mark.full
 @settings(max_examples=80)  # many flags, and each example is quick
 @given(
     st.sampled_from(["_fused_adam_", "_fused_adamw_", "_fused_adam", "_fused_adamw"]),
@@ -65,6 +66,7 @@ def test_fused_adam(
     check(overload(getattr(aten, name), lr), *lists, maxima if amsgrad else [], steps(count), **named, **drawn(lr, flags))
 
 
+@pytest.mark.full
 @settings(max_examples=80)  # many flags, and each example is quick
 @given(
     st.sampled_from(["_fused_sgd_", "_fused_sgd"]),
@@ -89,6 +91,7 @@ def test_fused_sgd(
     check(overload(getattr(aten, name), lr), params, grads, buffers if momentum else [], **named, **drawn(lr, flags))
 
 
+@pytest.mark.full
 @settings(max_examples=80)  # many flags, and each example is quick
 @given(
     st.sampled_from(["_fused_adagrad_", "_fused_adagrad"]),
@@ -185,6 +188,7 @@ def test_a_step_of_any_number(at: float) -> None:
         check(aten._fused_adagrad_, *lists[:3], counted, lr=0.1, lr_decay=1.0, weight_decay=0.1, eps=1e-3, maximize=False)
 
 
+@pytest.mark.full
 def test_large_parameters_are_stepped_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writeback, "_BLOCK", 2)
     monkeypatch.setattr(writeback, "_LARGE", 12)
@@ -359,6 +363,7 @@ def dtypes_of(info: Any) -> list[torch.dtype]:
 DENSE = [info for info in optim_db if not info.only_supports_sparse_grads]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("info", DENSE, ids=lambda info: info.optim_cls.__name__)
 def test_every_optimizer(info: Any) -> None:
     """Every configuration once, the types in turn."""

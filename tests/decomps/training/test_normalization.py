@@ -251,6 +251,7 @@ def test_a_backend_may_hold_either_half(name: str, held: str) -> None:
     torch.testing.assert_close(got, want, rtol=0.05, atol=0.02)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", ["batch", "batch, plain", "group", "layer", "root mean square", "weight"])
 def test_first_and_second_derivatives(name: str, training: bool) -> None:

@@ -77,6 +77,7 @@ def test_distances_of_nothing_and_of_no_numbers(name: str, reduction: str) -> No
         check(loss_and_gradients, loss, x, torch.tensor([1.0, 1.0, 1.0, float("nan"), float("inf")]), **options)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", DISTANCES)
 def test_layouts_of_distances(name: str) -> None:
     loss, options = distance(name, "none")
