@@ -135,6 +135,7 @@ def test_dynamo_compiles_under_an_ambient_mode_and_skips_a_function_that_it_meet
     assert frames == [1, 0]
 
 
+@pytest.mark.full
 def test_a_higher_order_op_comes_to_calls_that_the_mode_is_handed() -> None:
     class Seen(AmbientMode):
         def __init__(self) -> None:

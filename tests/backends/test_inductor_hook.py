@@ -123,6 +123,7 @@ def test_batch_norm_writes_its_running_statistics(channels_last: bool) -> None:
     )
 
 
+@pytest.mark.full
 @compiles
 def test_softmax_backward() -> None:
     out = torch.softmax(X, -1)
@@ -138,6 +139,7 @@ def test_adam_writes_each_list_in_place() -> None:
     check(adamw, *lists, steps, took="_fused_adamw_")
 
 
+@pytest.mark.full
 @compiles
 @pytest.mark.parametrize("shape", ["transposed", "sliced", "expanded operand"])
 def test_writes_to_tensors_of_other_layouts(shape: str) -> None:
@@ -151,6 +153,7 @@ def test_writes_to_tensors_of_other_layouts(shape: str) -> None:
     check(run, base, other, took="addcmul_", exact=True)
 
 
+@pytest.mark.full
 @compiles
 def test_half_types_are_rounded_where_the_program_rounds() -> None:
     x, y = X.bfloat16(), Y.bfloat16()
@@ -160,12 +163,14 @@ def test_half_types_are_rounded_where_the_program_rounds() -> None:
     assert_same(function(x, y)[0], (x + y) - x, exact=True)
 
 
+@pytest.mark.full
 @compiles
 def test_integers_and_booleans() -> None:
     n = torch.arange(-6, 6)
     check(lambda n: n.clamp_(-2, 3).add_(n > 0), n, took="add_", exact=True)
 
 
+@pytest.mark.full
 @compiles
 @pytest.mark.parametrize(
     ("run", "args"),
@@ -219,6 +224,7 @@ def test_answers_that_share_memory_are_declined(run: Any) -> None:
     assert inductor_hook(graph_of(run, torch.randn(3, 4)), []) is None
 
 
+@pytest.mark.full
 @compiles
 def test_a_view_of_what_nothing_else_holds_is_no_reason() -> None:
     function = inductor_hook(graph_of(lambda x: ((x.exp() + 1).t(),), torch.randn(3, 4)), [])
@@ -228,6 +234,7 @@ def test_a_view_of_what_nothing_else_holds_is_no_reason() -> None:
     assert_same(got, (x.exp() + 1).t())
 
 
+@pytest.mark.full
 @compiles
 def test_a_single_number_is_stored_not_computed_for_each_element() -> None:
     graph = graph_of(lambda x, step: (x * torch.pow(0.9, step),), torch.randn(64), torch.tensor(2.0))
@@ -265,6 +272,7 @@ def test_long_sums_over_leading_dimensions_are_taken_by_rows(shape: Any, dims: A
     torch.testing.assert_close(traced(x)[0], (x * 2).sum(dims))
 
 
+@pytest.mark.full
 @compiles
 def test_a_fused_call_reaches_nothing_outside_and_neither_does_its_compilation() -> None:
     with ed.BackendRecorder() as seen:
@@ -324,6 +332,7 @@ def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     assert isinstance(caught.value, ed.HookError)
 
 
+@pytest.mark.full
 def test_the_compiler_is_the_one_that_inductor_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor import config
 

@@ -261,6 +261,7 @@ FINITE = {"gelu", *FAMILIES["products"], *FAMILIES["norms"], *FAMILIES["drawing"
 NAMES = [name for family in FAMILIES.values() for name in family]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_a_kernel_is_eager_s(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "SPECIAL", name not in FINITE)

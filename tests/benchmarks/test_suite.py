@@ -62,6 +62,7 @@ def test_a_run_leaves_no_mode_on_in_this_process(told: dict[str, Any]) -> None:
     assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()
 
 
+@pytest.mark.full
 def test_every_section_is_in_the_json_file_and_in_the_chart(told: dict[str, Any]) -> None:
     assert [section["name"] for section in told["json"]["sections"]] == list(SHORT)
     assert told["json"]["settings"] == {"quick": True, "rounds": 2, "seconds": 1e-5}

@@ -330,6 +330,7 @@ def test_a_wrong_option_shows_the_usage_of_its_command(capsys: pytest.CaptureFix
     assert "unrecognized arguments: --nonsense" in err
 
 
+@pytest.mark.full
 def test_ctrl_c_while_the_package_is_imported_ends_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise KeyboardInterrupt\n", encoding="utf-8")
     code = "import sys; from eagerdecomp_script import main; sys.exit(main())"

@@ -193,6 +193,7 @@ def test_files_of_a_device_are_those_of_the_example(file: str) -> None:
     assert Template(template).substitute(name="npu", device="npu") == example
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["z", LONGEST])
 def test_a_project_of_any_name_is_linted_and_formatted(name: str, kind: str, tmp_path: Path) -> None:
     device = ["--device", name.strip("_")] if kind == "device" else []

@@ -303,6 +303,7 @@ def test_eager_reads_what_is_not_in_its_argument_where_programs_give_row_major_o
     assert all(any(re.fullmatch(pattern, one) for one in _READERS) for pattern in ROW_MAJOR)
 
 
+@pytest.mark.full
 def test_programs_give_row_major_tensors_to_ops_that_read_others_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [aten.native_group_norm.default, aten.nanmedian.dim_values])
     modes, seen = fuzz._Modes(), Seen()

@@ -259,6 +259,7 @@ def test_a_compiled_model_is_judged_alike(function: Callable[[Tensor], Tensor], 
     assert _compiled_statuses(function, ops) == {(status, note)}
 
 
+@pytest.mark.full
 def test_what_no_backend_by_way_of_aotautograd_can_is_no_fault() -> None:
     def penalty(model: nn.Module, batch: Any) -> Tensor:
         return torch.autograd.grad(model(*batch[0]).square().sum(), list(model.parameters()), create_graph=True)[0].square().sum()

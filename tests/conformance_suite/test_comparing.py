@@ -93,6 +93,7 @@ def test_nothing_differs_from_itself(report: Report) -> None:
     assert found.same + len(found.apart) == len(report.results)
 
 
+@pytest.mark.full
 @given(reports(), reports())
 def test_what_is_worse_one_way_is_not_the_other_way_round(old: Report, new: Report) -> None:
     there, back = compare(old, new), compare(new, old)

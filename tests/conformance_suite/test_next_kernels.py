@@ -9,6 +9,8 @@ from eagerdecomp.conformance.next_kernels import openings
 from eagerdecomp.conformance.results import Opening
 from eagerdecomp.ops.backend import as_backend
 
+pytestmark = pytest.mark.full
+
 LACKING = ("aten.amax.default", "aten.clamp.default", "aten.erf.default", "aten.exp.default")
 FEW = ed.core_aten() - list(LACKING)
 

@@ -54,6 +54,7 @@ def test_a_plan_has_every_overload_of_aten_once(core: Plan) -> None:
     assert sum(core.counts.values()) == len(core.ops)
 
 
+@pytest.mark.full
 def test_an_op_of_the_set_is_one_kernel_and_one_outside_those_of_its_rule(core: Plan) -> None:
     assert (core["aten.mul.Tensor"].status, core["aten.mul.Tensor"].kernels) == ("supported", (1, 1))
     silu = core[aten.silu.default]
@@ -264,6 +265,7 @@ def test_the_plan_of_a_model_is_what_a_run_of_it_calls() -> None:
     assert all(one.exact for one in made.ops)
 
 
+@pytest.mark.full
 def test_no_kernel_runs_for_the_plan_of_a_model() -> None:
     class Huge(torch.nn.Module):
         def __init__(self) -> None:

@@ -13,6 +13,8 @@ from eagerdecomp._torch.ops import op_named
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.planner.rule_calls import load_calls
 
+pytestmark = pytest.mark.full
+
 CORE = ed.core_aten()
 GROUPS = 20
 

@@ -144,6 +144,7 @@ def test_what_only_the_making_calls_is_told_apart_from_gaps_of_the_step() -> Non
     assert "nothing is missing" not in str(made)
 
 
+@pytest.mark.full
 def test_no_op_of_fake_tensors_alone_is_in_the_plan() -> None:
     made = ed.plan(CORE, model=adam)
     assert not [one.op for one in made.ops if one.op.startswith("prim.")]

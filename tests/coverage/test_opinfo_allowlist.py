@@ -81,6 +81,7 @@ def test_what_a_plan_does_not_hold_does_not_close(infos: list[Any]) -> None:
     assert set(found.forward) == {"add", "positive"}
 
 
+@pytest.mark.full
 def test_random_state_and_warnings_are_left_alone(plan: ed.Plan, infos: list[Any]) -> None:
     before = torch.get_rng_state()
     allowlist_of(plan, infos[:2])

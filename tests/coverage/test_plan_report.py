@@ -107,6 +107,7 @@ def test_the_line_of_a_refusal_closes_all_that_it_names(require: str, share: flo
     assert {kernel.op for kernel in before.next_kernels} <= set(added(told))
 
 
+@pytest.mark.full
 def test_an_op_without_a_call_is_told_apart_and_required_by_known_alone() -> None:
     asked = ["aten.infinitely_differentiable_gelu_backward.default", "aten.cos.default"]
     made = ed.plan(ed.infra(), ops=asked)
@@ -140,6 +141,7 @@ def test_prims_are_proposed_to_sets_alone_that_hold_some() -> None:
     assert {"prims.le.default", "prims.ne.default"} <= {*made.to_close} <= {*lacking}
 
 
+@pytest.mark.full
 def test_the_kernel_that_opens_most_is_told_first(core: Plan) -> None:
     opened = [len(kernel.opens) for kernel in core.next_kernels]
     assert opened == sorted(opened, reverse=True)

@@ -44,6 +44,7 @@ def test_a_rule_opens_its_op_and_those_that_call_it() -> None:
     assert {str(op): count for op, count in seen.ops.items()} == made[GAMMAINC].routes[0].kernels
 
 
+@pytest.mark.full
 def test_calls_that_a_rule_leaves_go_by_the_next() -> None:
     made = ed.plan(CORE, ops=["aten.silu.default"], rules=[silu_of_floats])["aten.silu.default"]
     by_call = {route.call[:3]: (route.rule.split()[0], route.kernels) for route in made.routes}

@@ -69,6 +69,7 @@ class TestConvertIndicesFromCooToCsr:
 class TestConvertIndicesFromCsrToCoo:
     CROW, COL = torch.tensor([0, 2, 3, 3, 4]), torch.tensor([0, 1, 2, 1])
 
+    @pytest.mark.full
     @pytest.mark.parametrize("transpose", [False, True])
     @pytest.mark.parametrize("out_int32", [False, True])
     @pytest.mark.parametrize("dtype", _INDEX_DTYPES)
@@ -572,6 +573,7 @@ class TestRange:
 
 
 class TestKaiserWindow:
+    @pytest.mark.full
     @pytest.mark.parametrize("dtype", [None, torch.float64, torch.float16, torch.bfloat16])
     @pytest.mark.parametrize("length", [0, 1, 2, 5, 50])
     @pytest.mark.parametrize("beta", [12.0, 0.0, -3.0])

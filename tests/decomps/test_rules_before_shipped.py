@@ -131,6 +131,7 @@ ENDS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
 @pytest.mark.parametrize("dtype", [None, torch.complex64, torch.complex128])
 @pytest.mark.parametrize("ends", ENDS)

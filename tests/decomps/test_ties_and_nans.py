@@ -178,6 +178,7 @@ def test_the_first_refusal_is_eagers(name: str, dtype: torch.dtype) -> None:
             agrees(REFUSED[name], x)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool])
 @pytest.mark.parametrize("number", [1, -1, 300, 1.1, True])
 def test_a_number_is_sought_in_the_type_of_the_boundaries(number: float, dtype: torch.dtype) -> None:

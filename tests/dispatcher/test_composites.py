@@ -32,6 +32,7 @@ def test_a_kept_op_arrives_whole_with_eagers_values_and_gradients(name: str) -> 
     assert_same(kept(lambda: step(fn, some), op), step(fn, fresh(some)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_a_kept_op_without_a_gradient_is_the_op_alone(name: str) -> None:
     op, fn, shapes = CASES[name]

@@ -77,6 +77,7 @@ def test_four_processes_do_all_that_two_do(name: str, all_of_four: Found) -> Non
     check(all_of_four, name)
 
 
+@pytest.mark.full
 def test_losses_are_those_of_batches_that_differ_by_rank(two: Found) -> None:
     losses = [by_name["ddp"]["losses"] for by_name in two]
     assert [len(one) for one in losses] == [3, 3]

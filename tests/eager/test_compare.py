@@ -45,6 +45,7 @@ def test_the_same_result_is_no_difference() -> None:
     assert judged(aten.add.Tensor, aten.add.Tensor, randn(3, 4), randn(4), alpha=2) is None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_another_order_of_adding_is_rounding_even_where_terms_cancel(dtype: torch.dtype) -> None:
     x = randn(1000, 8, dtype=dtype)

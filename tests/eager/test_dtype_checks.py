@@ -100,6 +100,7 @@ def arguments(name: str, dtype: torch.dtype) -> list[Any]:
 CASES = [(name, dtype) for name, (_, dtypes) in REFUSED.items() for dtype in sorted(dtypes, key=str)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "dtype"), CASES, ids=str)
 def test_what_eager_refuses_is_refused(name: str, dtype: torch.dtype) -> None:
     op = overload(name.replace(".", "::", 1).removesuffix(".default"))

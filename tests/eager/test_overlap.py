@@ -152,6 +152,7 @@ ITSELF: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
 @pytest.mark.parametrize("call", ITSELF)
 def test_the_written_tensor_as_index_or_source_is_refused_in_eagers_words(call: str, ops: ed.OpSet) -> None:

@@ -167,6 +167,7 @@ def test_models_train_and_answer_as_in_eager_on_the_set_alone(name: str) -> None
     assert {op: seen.ops[op] for op in ours} == {op: counts[str(op)] for op in ours}
 
 
+@pytest.mark.full
 def test_both_graphs_hold_the_set_alone_and_the_kernels_run() -> None:
     backend, counts = counting(only=lambda op: op in (aten.sigmoid.default, aten.mm.default))
     made = ed.dynamo_backend(backend)

@@ -106,6 +106,7 @@ def test_checkpoints_in_a_compiled_function_and_around_one(within: bool, reentra
     assert made.graphs()
 
 
+@pytest.mark.full
 def test_a_policy_says_what_a_compiled_checkpoint_saves() -> None:
     from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 

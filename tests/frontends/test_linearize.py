@@ -50,6 +50,7 @@ PRIMALS = {
 TANGENTS = torch.arange(24.0).view(4, 2, 3).sin()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("traced", "called"), [(True, True), (True, False), (False, True)], ids=str)
 @pytest.mark.parametrize("primal", PRIMALS)
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -456,6 +456,7 @@ def test_a_rule_without_an_answer_is_named() -> None:
         F.silu(torch.ones(2))
 
 
+@pytest.mark.full
 def test_the_mode_may_be_entered_inside_a_compiled_function() -> None:
     def inside(x: torch.Tensor) -> torch.Tensor:
         with ed.EagerDecompMode(CORE):

@@ -75,6 +75,7 @@ def test_a_script_sees_what_python_would_show_it(runner: Path, tmp_path: Path, n
     assert (ours.returncode, ours.stderr) == (0, "")
 
 
+@pytest.mark.full
 def test_a_link_to_a_script_is_followed_for_the_path_as_python_does(runner: Path, tmp_path: Path) -> None:
     write(tmp_path / "real" / "script.py", PROBE)
     (tmp_path / "link.py").symlink_to(tmp_path / "real" / "script.py")
@@ -82,6 +83,7 @@ def test_a_link_to_a_script_is_followed_for_the_path_as_python_does(runner: Path
     assert ours.stdout == plain.stdout
 
 
+@pytest.mark.full
 def test_a_module_sees_what_python_would_show_it(runner: Path, tmp_path: Path) -> None:
     write(tmp_path / "package" / "__init__.py", "")
     write(
@@ -93,6 +95,7 @@ def test_a_module_sees_what_python_would_show_it(runner: Path, tmp_path: Path) -
     assert ours.stdout == plain.stdout
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["folder", "zip"])
 def test_a_folder_or_zip_with_a_main_runs(runner: Path, tmp_path: Path, kind: str) -> None:
     source = "import sys, beside\nprint(__name__, sys.argv, sys.path[0], __file__, beside.x)\n"
@@ -110,6 +113,7 @@ def test_a_folder_or_zip_with_a_main_runs(runner: Path, tmp_path: Path, kind: st
     assert ours.stdout == plain.stdout
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "ending",
     [
@@ -150,6 +154,7 @@ def test_a_traceback_is_the_one_python_prints(runner: Path, tmp_path: Path, text
     assert ours.returncode == 1
 
 
+@pytest.mark.full
 def test_a_module_s_own_failed_import_is_its_own_error(runner: Path, tmp_path: Path) -> None:
     write(tmp_path / "inner.py", "import not_there_at_all\n")
     _, ours = both(runner, "-m", "inner", cwd=tmp_path)
@@ -189,6 +194,7 @@ def test_ctrl_c_is_told_and_ends_with_130(tmp_path: Path, capsys: pytest.Capture
     assert "KeyboardInterrupt" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_signal_ends_the_script_and_not_the_process_that_runs_it(runner: Path, tmp_path: Path) -> None:
     # Whoever started the tests in the background may have left SIGINT ignored, which children inherit.
     script = """

@@ -24,6 +24,8 @@ from opaque import OPAQUE  # noqa: E402
 
 import eagerdecomp as ed  # noqa: E402
 
+pytestmark = pytest.mark.full
+
 aten = torch.ops.aten
 X = torch.arange(1.0, 7).view(2, 3)
 

@@ -15,6 +15,8 @@ from provoked import Heard, provoke, told
 import eagerdecomp
 from eagerdecomp import errors
 
+pytestmark = pytest.mark.full
+
 HERE = Path(__file__).parents[1]
 PACKAGE = Path(eagerdecomp.__file__).parent
 

@@ -122,6 +122,7 @@ def hashes_by_name() -> dict[str, str]:
     return {f"{rule.op} {rule.key}": code_hash(rule) for family in FAMILIES.values() for rule in family}
 
 
+@pytest.mark.full
 def test_calls_of_rules_leave_their_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a rule keeps between calls, such as constants for each dtype, is no part of its code."""
     rules = [rule for family in FAMILIES.values() for rule in family]

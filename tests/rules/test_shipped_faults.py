@@ -204,6 +204,7 @@ def test_torch_still_has_the_fault(fault: Fault) -> None:
     assert fault.kind in kinds(fault, entry), f"torch has repaired {fault.op}: take the line from FAULTS; it said: {fault.what}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", FAULTS, ids=IDS)
 def test_the_mode_answers_as_eager_does(fault: Fault) -> None:
     args, kwargs = CALLS[fault.op, fault.kind]

@@ -206,6 +206,7 @@ def test_programs_of_one_op_leave_nothing_behind_that_others_take(name: str, mon
     assert _stale(monkeypatch, name, 12) == []
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 def test_keys_without_dtypes_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     widen = OpPrograms.widen

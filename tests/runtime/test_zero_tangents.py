@@ -95,6 +95,7 @@ def test_tangents_of_infinite_values_are_eagers(name: str, backend: Any) -> None
     same(got, want)
 
 
+@pytest.mark.full
 def test_an_installed_set_leaves_torchs_zeros_to_torch() -> None:
     function, given = FORWARD["a mean"]
     want = tangent(function, *given)

@@ -151,6 +151,7 @@ def sets() -> Iterator[Any]:
         yield pytest.param(name, CORE, id=name)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "op_set"), [*sets()])
 def test_gradients_do_not_depend_on_which_half_is_native(name: str, op_set: ed.OpSet) -> None:
     function, _ = CASES[name]

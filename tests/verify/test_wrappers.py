@@ -184,6 +184,7 @@ def trained(**options: Any) -> list[Tensor]:
     return [*left, torch.get_rng_state(), given.get_state()]
 
 
+@pytest.mark.full
 def test_a_run_that_is_checked_ends_as_one_that_is_not() -> None:
     want, have = trained(verify=None), trained(verify=ALL)
     assert all(torch.equal(one, other) for one, other in zip(want, have, strict=True))
@@ -400,6 +401,7 @@ def _padded_encoder() -> None:
         net(torch.randn(2, 5, 8), src_key_padding_mask=torch.arange(5) > torch.tensor([[2], [3]]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
@@ -465,6 +467,7 @@ def _compiled() -> None:
     torch.compile(lambda x: F.silu(x).sum(), backend="aot_eager")(torch.randn(4, requires_grad=True)).backward()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("program", [_transforms, _recurrent_and_checkpointed, _compiled])
 def test_modes_around_transforms_checkpoints_and_compiled_regions_differ_nowhere(program: Callable[[], None]) -> None:
     mode = ed.EagerDecompMode(CORE, verify=ALL)
@@ -514,6 +517,7 @@ def test_a_spec_that_makes_no_sense_is_refused(spec: dict[str, Any]) -> None:
         ed.Verify(**spec)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("verify", ["cuda", True, 3])
 def test_what_is_no_spec_is_refused(verify: Any) -> None:
     with pytest.raises(ValueError, match="verify must be"):

@@ -193,6 +193,7 @@ def test_optimizers_step_as_in_eager() -> None:
         assert_same(on_core(lambda: train(make), CORE), train(make))  # noqa: B023 - called at once
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     "arguments", [(), (0.37,), ("list",), ("list", 0.37), ([0.1, 0.7],), ("list", "list"), ("list", "list", 0.37)]
@@ -214,6 +215,7 @@ def test_half_types_are_rounded_where_eager_rounds_them(name: str, arguments: tu
     check(call, *args, exact=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("scalar", [1.25, 0.0, -0.0, float("inf"), float("nan"), 1e300, 5e-324, -1e-40, 1 / 3, 7, True], ids=repr)
 @pytest.mark.parametrize("name", ["add_", "sub_", "mul_", "div_"])

@@ -55,6 +55,7 @@ ADAPTIVE = {2: aten.adaptive_max_pool2d, 3: aten.adaptive_max_pool3d}
 SIZES = {2: [(1, 1), (5, 1), (2, 3), (3, 7), (9, 8), (0, 2)], 3: [(1, 1, 1), (3, 5, 2), (2, 3, 3), (4, 6, 5), (1, 2, 2), (2, 0, 2)]}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("dims", "size"), [(dims, size) for dims in (2, 3) for size in SIZES[dims]])
 def test_adaptive_maxima_and_their_places(dims: int, size: tuple[int, ...], layout: str) -> None:
@@ -135,6 +136,7 @@ def test_forward_and_backward_share_their_indices(dims: int, held: str) -> None:
         check(gradient, sample(dims), getattr(aten, op), *args, ops=ops)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("layout", ["row-major", "channels last", "no batch"])
 @pytest.mark.parametrize(("dims", "kernel", "size"), [(2, (2, 3), (4, 1)), (2, (1, 1), (5, 7)), (3, (2, 3, 1), (1, 2, 3))])
@@ -190,6 +192,7 @@ def test_averages_of_volumes_refuse_half_types_as_eager_does() -> None:
     check(aten.avg_pool3d_backward, grad.float()[:, :, :, :1], x.float(), [2] * 3, [], [0] * 3, False, True, None)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("dims", "size"), [(dims, size) for dims in (2, 3) for size in SIZES[dims] if 0 not in size])
 def test_gradient_of_adaptive_averages(dims: int, size: tuple[int, ...], layout: str) -> None:

@@ -17,6 +17,7 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
 @pytest.mark.parametrize("shape", [(0, 0), (1, 1), (3, 3), (2, 4, 4), (2, 0, 3, 3)])
 @pytest.mark.parametrize("scale", [0.0, 1e-6, 1.0, 4.0])

@@ -29,6 +29,7 @@ def test_dimensions_in_any_order_of_memory(dim: list[int], order: tuple[int, ...
     check(c2c, laid((3, 4, 5), order, torch.complex64), dim, 0, True)
 
 
+@pytest.mark.full
 @given(
     length=st.integers(1, 40),
     batch=st.lists(st.integers(0, 3), max_size=2),

@@ -102,6 +102,7 @@ def test_activation(name: str, dtype: torch.dtype) -> None:
         check(run, torch.randn(6, 4)[::2, 1:])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradient(name: str, dtype: torch.dtype) -> None:

@@ -160,6 +160,7 @@ def test_shifts_by_every_amount(dtype: torch.dtype) -> None:
             check(run, values, amount)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int16, torch.int64, torch.float32], ids=str)
 @pytest.mark.parametrize("number", [1, 0, -5, 300, True, 2.5])
 def test_shifts_of_numbers_and_by_numbers(number: Any, dtype: torch.dtype) -> None:
@@ -315,6 +316,7 @@ def test_tensors_like_another_leave_no_programs() -> None:
     assert cache.info().programs == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("without", [None, "aten.where"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool])
 def test_copysign_of_a_number(dtype: torch.dtype, without: str | None) -> None:

@@ -89,6 +89,7 @@ def assert_eagers_numbers(got: Tensor, want: Tensor, *, exact: bool = EXACT) -> 
         torch.testing.assert_close(got, want)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("count", [7, 16, 1003])
@@ -188,6 +189,7 @@ MAKERS: dict[str, Callable[[Any], Tensor]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_generator_is_the_only_one_drawn_from(name: str) -> None:
     run = MAKERS[name]

@@ -47,6 +47,7 @@ def distinct(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return (torch.randperm(math.prod(shape)).view(shape) - 5).to(dtype)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", WHOLE)
 def test_of_all_elements(name: str) -> None:
     run = WHOLE[name]

@@ -120,6 +120,7 @@ def test_search_row_by_row_scalars_and_sorters() -> None:
     check(torch.searchsorted, torch.arange(9), torch.arange(-2, 12))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("length", range(1, 18))
 def test_search_of_rows_out_of_order_and_with_nan_takes_eagers_probes(length: int) -> None:
     torch.manual_seed(length)
@@ -199,6 +200,7 @@ def test_mode_without_elements(shape: tuple[int, ...], dtype: torch.dtype) -> No
             check(lambda x, dim=dim, keepdim=keepdim: tuple(x.mode(dim, keepdim)), torch.zeros(shape, dtype=dtype))
 
 
+@pytest.mark.full
 def test_gradients_of_sorts_and_modes() -> None:
     def step(x: Tensor) -> Any:
         leaf = x.clone().requires_grad_()

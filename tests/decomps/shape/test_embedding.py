@@ -83,6 +83,7 @@ def test_bags_of_one_size(mode: str) -> None:
     check(bag_and_gradients, table(), INDICES[:6].view(2, 3), None, None, mode=mode)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("op", [aten._embedding_bag.default, aten._embedding_bag_forward_only.default], ids=str)
 @pytest.mark.parametrize("padding_idx", [-1, 4])
@@ -168,6 +169,7 @@ def test_look_ups(indices: Tensor, dtype: torch.dtype) -> None:
     check(look_up, table(dtype), ops=WITHOUT)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.5, float("inf")])
 def test_rows_are_kept_below_a_norm(norm_type: float, dtype: torch.dtype) -> None:

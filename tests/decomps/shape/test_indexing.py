@@ -233,6 +233,7 @@ def test_index_select_picks_and_refuses_as_eager_on_sets_without_it(name: str, o
         check(PICKS[name], x, torch.tensor(at), ops=WITHOUT_INDEX_SELECT[ops], exact=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("bounds", [(0, 4), (-2, 2), (0.1, 0.7), (-2.3, 1.9), (0, 0), (1, 1), (2**24, 2**24 + 2)])
 def test_histc_counts_what_lies_between_its_edges(dtype: torch.dtype, bounds: tuple[float, float]) -> None:

@@ -64,6 +64,7 @@ def test_ends(function: Callable[..., Tensor]) -> None:
     check(special.airy_ai, torch.tensor([torch.inf, -torch.inf, torch.nan]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_layouts_and_types(function: Callable[..., Tensor], dtype: torch.dtype) -> None:

@@ -19,6 +19,7 @@ ORDERS = [-1.0, -0.5, 0, 0.9, *range(1, 12), 20, 40, 140, 200, torch.nan]
 TOLERANCES = {torch.float32: (1e-4, 3e-5), torch.float64: (1e-11, 1e-12)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [*NAMES, "zeta", "gammainc", "gammaincc"])
 def test_shapes_that_do_not_broadcast_are_refused_in_the_words_of_eager(name: str) -> None:
     function = getattr(torch.special, name)

@@ -232,6 +232,7 @@ def test_a_new_learning_rate_makes_no_new_program() -> None:
 # -- gradient scaling -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("op", [aten._amp_foreach_non_finite_check_and_unscale_, aten._amp_foreach_non_finite_check_and_unscale])
 @pytest.mark.parametrize("scale", [1.0, 0.5, 1 / 3])
 @pytest.mark.parametrize("bad", [None, float("inf"), -float("inf"), float("nan"), 3e38])
@@ -453,6 +454,7 @@ SCHEDULES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("in_tensor", [False, True])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules(name: str, in_tensor: bool) -> None:

@@ -58,6 +58,7 @@ BATCH_NORMS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("dtype", "of_parameters"), TYPES)
 @pytest.mark.parametrize("name", BATCH_NORMS)
 def test_batch_norm(name: str, dtype: torch.dtype, of_parameters: torch.dtype) -> None:
@@ -68,6 +69,7 @@ def test_batch_norm(name: str, dtype: torch.dtype, of_parameters: torch.dtype) -
         check(BATCH_NORMS[name], x, weight, None, mean, var)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("dtype", "of_parameters"), TYPES)
 @pytest.mark.parametrize("name", BATCH_NORMS)
 def test_batch_norm_on_sets_without_its_kernels(name: str, dtype: torch.dtype, of_parameters: torch.dtype) -> None:
@@ -96,6 +98,7 @@ def test_batch_norm_without_running_statistics(name: str) -> None:
     check(run, images("channels last", torch.bfloat16))
 
 
+@pytest.mark.full
 def test_batch_norm_refuses_what_eager_refuses() -> None:
     weight, bias, mean, var = channels()
     training = BATCH_NORMS["native, training"]
@@ -231,6 +234,7 @@ def trained(name: str, x: Tensor, training: bool) -> list[Any]:
     return [out.detach(), *torch.autograd.grad(out, leaves, weights), *module.buffers()]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", MODULES)
 def test_modules(name: str, training: bool) -> None:
@@ -240,6 +244,7 @@ def test_modules(name: str, training: bool) -> None:
     check(lambda x: trained(name, x, training), images("channels last"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("held", HELD)
 @pytest.mark.parametrize("name", ["batch", "batch, untracked", "instance, tracked", "group", "layer", "weight"])
 def test_a_backend_may_hold_either_half(name: str, held: str) -> None:

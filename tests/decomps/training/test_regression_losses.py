@@ -55,6 +55,7 @@ def distance(name: str, reduction: str) -> tuple[Callable[..., Tensor], dict[str
     return loss, options | {"reduction": REDUCTIONS.index(reduction) if loss is aten.smooth_l1_loss else reduction}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("name", DISTANCES)
@@ -142,6 +143,7 @@ def classes(*shape: int, seed: int = 0) -> Tensor:
     return torch.randint(CLASSES, shape, generator=torch.Generator().manual_seed(seed))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("ignore_index", [-100, 2])
@@ -159,6 +161,7 @@ def check_class_losses(shape: tuple[int, ...], ignore_index: int, weighted: bool
     check(loss_and_gradients, F.cross_entropy, x, target, label_smoothing=0.1, **options)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_class_losses_of_other_types(weighted: bool, dtype: torch.dtype) -> None:
@@ -196,6 +199,7 @@ OUT_OF_RANGE = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ops", [ed.core_aten(), ed.prims()], ids=["core", "prims"])
 @pytest.mark.parametrize("name", OUT_OF_RANGE)
 def test_a_class_out_of_range_is_an_index_error_in_eagers_words(name: str, ops: ed.OpSet) -> None:
@@ -242,6 +246,7 @@ def test_probabilities_as_targets(weighted: bool) -> None:
 # -- margins ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("weighted", [False, True])
