@@ -36,8 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if tier(item) != "nightly"]
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+def _measured(item: pytest.Item, when: str) -> Generator[None, Any, Any]:
     start = time.process_time()
     _running.append(item)
     try:
@@ -45,7 +44,17 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     finally:
         _running.pop()
         if tier(item) == "default":
-            item.user_properties.append(("cpu", time.process_time() - start))
+            item.user_properties.append((f"CPU time of {when}", time.process_time() - start))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    return (yield from _measured(item, "setup"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    return (yield from _measured(item, "call"))
 
 
 def _no_process(event: str, arguments: tuple[Any, ...]) -> None:
@@ -70,8 +79,8 @@ class Failures:
             terminal.ensure_newline()
             terminal.line(f"FAILED {report.nodeid}")
             terminal.line(report.longreprtext)
-        taken = dict(report.user_properties).get("cpu", 0.0)
-        if self.whole and report.when == "call" and isinstance(taken, float) and taken > CPU_LIMIT:
+        taken = dict(report.user_properties).get(f"CPU time of {report.when}", 0.0)
+        if self.whole and isinstance(taken, float) and taken > CPU_LIMIT:
             self.slow[report.nodeid] = taken
 
     @pytest.hookimpl(tryfirst=True)

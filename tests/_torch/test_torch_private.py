@@ -198,6 +198,7 @@ def test_meta_is_decomposition_where_torch_has_no_function_of_metadata() -> None
     assert not meta_is_decomposition(aten.mm.default)
 
 
+@pytest.mark.full
 def test_core_entry_is_what_torch_ships_for_core_aten_but_for_the_kernels_of_composite_ops() -> None:
     from torch._decomp import core_aten_decompositions
 

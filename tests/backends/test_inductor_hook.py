@@ -250,6 +250,7 @@ def test_a_single_number_is_stored_not_computed_for_each_element() -> None:
     torch.testing.assert_close(function(torch.ones(64), torch.tensor(3.0))[0], torch.full((64,), 0.9**3))
 
 
+@pytest.mark.full
 @compiles
 @pytest.mark.parametrize(
     ("shape", "dims", "dtype", "split"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -35,6 +36,7 @@ def train(model: nn.Module, steps: int = 2) -> torch.Tensor:
     return loss
 
 
+@pytest.mark.full
 def test_null_answers_of_the_right_form_and_counts_its_calls() -> None:
     backend, calls = null_backend()
     with ed.EagerDecompMode(backend):

@@ -18,6 +18,8 @@ from benchmarks.memory import peak_growth
 from benchmarks.nets import KINDS, NETS, job, jobs
 from eagerdecomp.backends.inductor_hook import cpp_compiler
 
+pytestmark = pytest.mark.full
+
 FAST = replace(suite.QUICK, rounds=2, seconds=1e-5)
 
 #: What a section's rows hold, at the least.

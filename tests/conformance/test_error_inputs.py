@@ -13,6 +13,7 @@ from conformance.error_inputs import Refusal, refusals, table
 from eagerdecomp import core_aten
 
 
+@pytest.mark.full
 def test_torchs_own_error_inputs_are_refused_as_eager_refuses_them() -> None:
     infos = [info for info in opinfos() if info.error_inputs_func is not None]
     found = list(refusals(part_of(infos, 8), core_aten()))

@@ -43,6 +43,7 @@ BY_PROCESSOR = frozenset(
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("row", ALLOWED, ids=lambda row: row.op)
 def test_what_is_allowed_to_differ_does(row: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -492,6 +493,7 @@ def test_a_wrong_kernel_is_found_and_the_program_made_short(name: str) -> None:
     assert "Program((" in script(short, again)
 
 
+@pytest.mark.full
 def test_a_program_follows_from_its_seed_and_number() -> None:
     runs = [fuzz.drawn(3, 5, fuzz._Modes(), Seen(), lambda value: None)[0] for _ in range(2)]
     other = fuzz.drawn(3, 6, fuzz._Modes(), Seen(), lambda value: None)[0]

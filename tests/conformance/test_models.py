@@ -123,6 +123,7 @@ def test_an_absent_package_is_said() -> None:
     assert "1 models need no_such_package" in model_table.summary([], [absent])
 
 
+@pytest.mark.full
 def test_a_model_without_a_route_names_all_its_missing_ops() -> None:
     results = judge_entry(_entry(lambda x: x.sigmoid().tanh()), WITHOUT_EXPONENTIALS)
     train = next(one for one in results if one.column == "train")

@@ -79,6 +79,7 @@ def test_tensors_of_two_shapes_do_not_stack() -> None:
     check_words(lambda: torch.stack([torch.ones(2, 3), torch.ones(2)], out=torch.ones(2)))
 
 
+@pytest.mark.full
 def test_the_sweep_sees_a_value_that_is_not_eagers() -> None:
     @register_decomposition("aten.logaddexp2.default")
     def wrong(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

@@ -234,6 +234,7 @@ def test_a_difference_with_a_reason_is_known(tmp_path: Path, capsys: pytest.Capt
     assert "1  for a reason" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_a_file_that_cannot_be_imported_is_reported_and_the_next_one_runs(tmp_path: Path) -> None:
     (tmp_path / "test_broken.py").write_text("import no_such_module_at_all")
     code, statuses = run(tmp_path, "class TestIt(TestCase):\n    def test_it(self): pass\n", "test_broken.py")

@@ -22,6 +22,7 @@ FIXED = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:.* runs natively")
 def test_a_fixed_sample_of_calls_fails_nowhere() -> None:
     infos = [info for info in opinfos() if full_name(info) in FIXED]

@@ -65,6 +65,7 @@ def test_other_values_change_nothing_but_seeds() -> None:
     assert seed != changed
 
 
+@pytest.mark.full
 @given(st.lists(st.integers(0, 20), min_size=3, max_size=8))
 def test_the_simplest_case_still_fails(choices: list[int]) -> None:
     def fails(attempt: Sequence[int]) -> bool:

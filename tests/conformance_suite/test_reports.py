@@ -244,6 +244,7 @@ def test_junit_fails_for_what_is_wrong_beside_kernels() -> None:
     }
 
 
+@pytest.mark.full
 @given(reports())
 def test_junit_is_well_formed_counts_itself_and_is_green_where_the_report_is(report: Report) -> None:
     root = ElementTree.fromstring(report_junit(report))

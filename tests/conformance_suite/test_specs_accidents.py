@@ -14,6 +14,8 @@ from eagerdecomp.conformance.choices import Coverage, Draw
 from eagerdecomp.conformance.spec import Call
 from eagerdecomp.conformance.specs import SPECS
 
+pytestmark = pytest.mark.full
+
 aten = torch.ops.aten
 
 

@@ -152,6 +152,7 @@ def broken_from_threads(run: Callable[[Tensor], Tensor], seed: int) -> Fault | N
         )
 
 
+@pytest.mark.full
 def test_the_call_told_is_the_smallest() -> None:
     found = trial(lambda one: aten.exp(one) * 2 if one.dim() == 3 and one.dtype is torch.float64 else aten.exp(one))
     (only,) = found.found
@@ -162,6 +163,7 @@ def test_the_call_told_is_the_smallest() -> None:
     assert given.is_contiguous()
 
 
+@pytest.mark.full
 def test_what_was_found_is_shown_again_by_its_choices() -> None:
     kernel = Kernel(aten.exp.default, lambda one: aten.exp(one) + 1, aten.exp.default)
     only = next(one for one in exercised(kernel, SPEC, EFFORT, 0).found if one.fault.kind == "values")

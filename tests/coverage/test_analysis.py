@@ -72,6 +72,7 @@ def test_an_op_without_a_route_names_the_end_and_a_set_with_it_opens_it() -> Non
     assert ed.plan(ops | ["aten.igamma"], ops=[name]).counts == {"closed": 1}
 
 
+@pytest.mark.full
 def test_an_in_place_form_is_its_twin_and_a_copy(core: Plan) -> None:
     assert core["aten.silu_.default"].status == "closed"
     assert core["aten.absolute.out"].status == "closed"  # composed in C++
@@ -298,6 +299,7 @@ def test_a_factory_may_give_a_step_instead() -> None:
     assert ed.plan(CORE, model=step)["aten.mul.Tensor"].calls == 2
 
 
+@pytest.mark.full
 def test_a_model_that_stops_at_data_says_so() -> None:
     def reading() -> Any:
         return lambda: torch.randn(3).sin().nonzero().cos()

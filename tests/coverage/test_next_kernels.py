@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,6 +94,7 @@ def test_the_bound_of_a_greedy_choice_holds(clauses: Clauses, wanted: frozenset[
     assert choice.opened <= best_of_all(clauses, wanted, count) <= choice.bound
 
 
+@pytest.mark.full
 @settings(deadline=None)
 @given(clauses=graphs, wanted=st.frozensets(st.sampled_from(OPS)))
 def test_kernels_to_close_all_close_all_and_none_is_spare(clauses: Clauses, wanted: frozenset[str]) -> None:

@@ -59,6 +59,7 @@ def test_a_set_without_the_kernel_that_a_rule_calls_lacks_it() -> None:
     assert ed.plan(ed.infra() | ["aten.sigmoid.default", "aten.mul.Tensor"], ops=[IGAMMA], rules=[igamma]).counts == {"closed": 1}
 
 
+@pytest.mark.full
 def test_a_rule_for_an_op_that_was_never_seen_says_so() -> None:
     @ed.register_decomposition(OPAQUE)
     def opaque(x: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,8 @@ from scenarios import FOUR, SCENARIOS
 
 from eagerdecomp.ops.plumbing import COLLECTIVE_NAMESPACES
 
+pytestmark = pytest.mark.full
+
 Found = list[dict[str, dict[str, Any]]]
 
 #: Gloo divides by the number of ranks itself, in C++ and a thread of its own, where a sum is to be an average.

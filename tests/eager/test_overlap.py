@@ -187,6 +187,7 @@ def test_a_fill_by_an_element_of_the_written_tensor_is_made(fill: Callable[[torc
         assert torch.equal(got, want)
 
 
+@pytest.mark.full
 def test_a_fill_of_an_expanded_tensor_by_its_element_is_refused() -> None:
     check_words(lambda: torch.arange(3.0).expand(2, 3).fill_(torch.ones(())))
 
@@ -214,12 +215,14 @@ def _by_shifted_mask(x: torch.Tensor) -> None:
     mask[1:][mask[:-1]] = True
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
 @pytest.mark.parametrize("write", [_by_mask, _by_mask_of_columns])
 def test_an_element_of_the_written_tensor_is_written_by_a_mask(write: Callable[[torch.Tensor], None], ops: ed.OpSet) -> None:
     check(write, torch.arange(12.0).view(3, 4), ops=ops, exact=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ops", [CORE, ed.prims()], ids=["core", "prims"])
 @pytest.mark.parametrize("write", [_by_mask_with_rows, _by_shifted_mask])
 def test_other_writes_by_masks_that_share_memory_are_refused(write: Callable[[torch.Tensor], None], ops: ed.OpSet) -> None:

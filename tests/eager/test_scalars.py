@@ -144,6 +144,7 @@ def test_types_that_few_kernels_know_are_refused_where_eagers_does(dtype: torch.
             check(run, x)
 
 
+@pytest.mark.full
 def test_indices_that_are_no_long_integers_are_refused_to_copy_by() -> None:
     x, rows = torch.zeros(4, 3), torch.ones(2, 3)
     for index in (torch.tensor([0, 1]), torch.tensor([0, 1], dtype=torch.int32), torch.tensor([False, True]), torch.ones(1, 2)):

@@ -69,6 +69,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ops", [CORE, SMALL], ids=["core", "small"])
 @pytest.mark.parametrize("net", NETS)
 def test_a_graph_of_forward_and_backward_is_eager_on_other_values(net: str, ops: ed.OpSet) -> None:
@@ -396,6 +397,7 @@ def test_a_batch_that_stays_a_symbol_may_be_any(net: str) -> None:
         model.zero_grad()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["input", "input_"])
 def test_a_symbolic_input_may_be_called_as_the_function_calls_it(name: str) -> None:
     graph = trace(nn.Linear(4, 2), CORE, symbolic={name: 0})(torch.ones(3, 4))

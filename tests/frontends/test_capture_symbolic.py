@@ -124,6 +124,7 @@ def test_a_training_step_holds_for_other_sizes(name: str) -> None:
         assert_same(list(model.state_dict().values()), written)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "fn",
     [

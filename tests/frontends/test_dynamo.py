@@ -251,6 +251,7 @@ def test_what_reads_data_and_what_has_no_route_is_done_at_run_time() -> None:
     assert lenient.stats()["aten.silu.default"].fell_back == 1
 
 
+@pytest.mark.full
 def test_predicates_are_asked_at_each_call() -> None:
     asked: list[int] = []
 
@@ -279,6 +280,7 @@ def test_rules_of_the_user_come_first() -> None:
     assert aten.sigmoid.default not in called(graph)
 
 
+@pytest.mark.full
 def test_kept_composites_are_single_nodes_with_eagers_gradients() -> None:
     calls: list[torch.Size] = []
 
@@ -330,6 +332,7 @@ def test_outputs_views_and_writes_are_eagers() -> None:
     assert (got["none"], got["number"]) == (None, 3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("grad", [False, True])
 def test_an_input_may_be_given_other_memory(grad: bool) -> None:
     def fn(x: Tensor) -> Tensor:
@@ -383,6 +386,7 @@ def test_dtypes_are_eagers(dtype: torch.dtype) -> None:
     assert_same([got.detach(), ours.grad], [want.detach(), theirs.grad], strides=False)
 
 
+@pytest.mark.full
 def test_autocast_is_eagers() -> None:
     x, w = rows(4, 8), rows(8, 8)
 
@@ -397,6 +401,7 @@ def test_autocast_is_eagers() -> None:
     assert_same([got.detach(), ours[1].grad], [want.detach(), theirs[1].grad])
 
 
+@pytest.mark.full
 def test_dropout_draws_eagers_mask_once_for_both_passes() -> None:
     def fn(x: Tensor) -> Tensor:
         return F.dropout(x, 0.5) * torch.rand_like(x)
@@ -413,6 +418,7 @@ def test_dropout_draws_eagers_mask_once_for_both_passes() -> None:
     assert_same(*grads[1][:2])  # of ones the gradient is the result: one mask
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", [{"mode": "reduce-overhead"}, {"options": {"max_autotune": True}}, {"fullgraph": True}])
 def test_what_torch_compile_is_given_else_does_no_harm(options: dict[str, Any]) -> None:
     made = ed.dynamo_backend(CORE)
@@ -485,6 +491,7 @@ def test_higher_order_ops_in_a_graph_are_lowered() -> None:
     assert not [op for body in bodies for op in called(body) if op not in CORE]
 
 
+@pytest.mark.full
 def test_another_set_around_a_compiled_function_gets_what_it_sends() -> None:
     smaller = CORE - ["aten.sigmoid"]
     fn = torch.compile(lambda x: F.silu(x), backend=ed.dynamo_backend(CORE))

@@ -55,6 +55,7 @@ def soft(x: Tensor) -> Tensor:
     return F.softplus(F.silu(x)) * 2
 
 
+@pytest.mark.full
 def test_a_compiled_function_in_a_compiled_one_is_one_graph() -> None:
     made = ed.dynamo_backend(CORE)
     inner = torch.compile(F.silu, backend=made)
@@ -76,6 +77,7 @@ def test_compilers_call_each_other_across_a_graph_break(outer: str, inner: str) 
 # -- checkpoints ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("within", [False, True])
 def test_checkpoints_in_a_compiled_function_and_around_one(within: bool, reentrant: bool) -> None:

@@ -61,6 +61,7 @@ def at_run_time(x: Tensor) -> Tensor:
 # -- its own verify -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("around", [False, True])
 def test_a_wrong_kernel_of_a_forward_graph_is_raised_out_of_the_compiled_function(around: bool) -> None:
     made = ed.dynamo_backend(WRONG, verify="cpu")
@@ -133,6 +134,7 @@ def test_right_kernels_alarm_nobody_and_their_checks_change_nothing() -> None:
     assert {"aten.addmm.default", "aten.mul.Tensor", "aten.mm.default", "aten.sigmoid.default"} <= set(made.verified.checked)
 
 
+@pytest.mark.full
 def test_a_difference_is_recorded_if_that_is_asked_for() -> None:
     made = ed.dynamo_backend(WRONG, verify=TELL)
     fn = torch.compile(swish, backend=made)
@@ -177,6 +179,7 @@ def test_what_verify_may_be_is_checked() -> None:
 # -- the mode's verify ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_mode_around_a_compiled_function_watches_its_graphs() -> None:
     made, x = ed.dynamo_backend(WRONG), rows(4).requires_grad_()
     fn = torch.compile(swish, backend=made)
@@ -194,6 +197,7 @@ def test_a_mode_around_a_compiled_function_watches_its_graphs() -> None:
     assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
 
 
+@pytest.mark.full
 def test_it_watches_and_does_what_is_left_to_run_time() -> None:
     made = ed.dynamo_backend(WRONG, rules=[at_run_time])
     fn, mode = torch.compile(swish, backend=made), ed.EagerDecompMode(WRONG, rules=[at_run_time], verify=TELL)
@@ -208,6 +212,7 @@ def test_it_watches_and_does_what_is_left_to_run_time() -> None:
     assert made.stats()["aten.silu.default"].calls == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", [{"rules": [at_run_time]}, {"on_unsupported": "fallback"}])
 def test_a_mode_of_other_rules_says_that_it_did_not_look(options: dict[str, Any]) -> None:
     fn = torch.compile(swish, backend=ed.dynamo_backend(WRONG, **options))

@@ -89,6 +89,7 @@ def test_gradients_through_a_body_are_eagers(name: str) -> None:
     assert mode.stats()["aten.silu_backward.default" if "cond" not in name else "aten.softplus_backward.default"].calls
 
 
+@pytest.mark.full
 def test_kernels_run_in_bodies() -> None:
     ran: list[torch.Size] = []
 
@@ -109,6 +110,7 @@ def test_an_op_without_a_route_in_a_body_raises_and_leaves_no_mode_on() -> None:
         assert torch.utils._python_dispatch._get_current_dispatch_mode_stack() == [mode]
 
 
+@pytest.mark.full
 def test_a_trace_holds_what_a_body_called() -> None:
     graph = ed.trace(lambda x: mapped(F.silu, x), CORE)(rows(3, 4))
     called = [node.target for node in graph.graph.nodes if node.op == "call_function"]

@@ -89,6 +89,7 @@ def test_what_acts_above_kernels_acts_as_ever(call: Callable[[Tensor], Tensor], 
     assert got.stride() == want.stride()
 
 
+@pytest.mark.full
 def test_inference_mode_runs_composites_down_to_the_set(x: Tensor) -> None:
     with torch.inference_mode():
         want = torch.nn.functional.layer_norm(x, (8,))
@@ -98,6 +99,7 @@ def test_inference_mode_runs_composites_down_to_the_set(x: Tensor) -> None:
     assert handle.stats()["aten.native_layer_norm.default"].decomposed == 1
 
 
+@pytest.mark.full
 def test_new_threads_and_autograds_own_need_nothing(x: Tensor) -> None:
     want = gradient(gelu, x)
     found: list[Tensor] = []
@@ -109,6 +111,7 @@ def test_new_threads_and_autograds_own_need_nothing(x: Tensor) -> None:
     torch.testing.assert_close(found[0], want)
 
 
+@pytest.mark.full
 def test_a_training_step_outside_any_block_reaches_eagers_weights() -> None:
     def weights(steps: int) -> list[Tensor]:
         torch.manual_seed(0)
@@ -288,6 +291,7 @@ def test_under_autocast_a_decomposition_is_not_cast_again() -> None:
     torch.testing.assert_close(got, want)
 
 
+@pytest.mark.full
 def test_devices_are_named_by_type() -> None:
     with ed.install(CORE, torch.device("cpu")) as handle:
         assert handle.device_type == "cpu"
@@ -296,6 +300,7 @@ def test_devices_are_named_by_type() -> None:
             ed.install(CORE, wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.full
 def test_a_predicate_is_asked_at_each_call(x: Tensor) -> None:
     single = ed.core_aten().with_predicate("aten.silu", lambda given: given.dtype is torch.float32)
     want = torch.nn.functional.silu(x.double())
@@ -339,6 +344,7 @@ def test_an_op_of_the_set_that_torch_composes_of_others_runs(x: Tensor) -> None:
         assert torch.equal(torch.select_scatter(given, torch.zeros(8), 0, 1)[1], torch.zeros(8))
 
 
+@pytest.mark.full
 def test_other_devices_are_left_alone() -> None:
     with ed.install(CORE, "cpu") as handle:
         gelu(torch.ones(3, device="meta"))

@@ -72,6 +72,7 @@ def test_every_call_of_a_linearized_function_has_a_result_of_its_own(name: str, 
         torch.testing.assert_close(got, want)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ops", [ed.prims(), ed.tiny()], ids=["prims", "tiny"])
 @pytest.mark.parametrize("primal", PRIMALS)
 @pytest.mark.parametrize("name", ["sin", "sum", "transpose"])

@@ -267,6 +267,7 @@ def test_a_tensor_that_a_rule_makes_itself_is_not_handed_out_twice() -> None:
             got.add_(1)
 
 
+@pytest.mark.full
 def test_compiled_functions_run_compiled_inside_the_mode_and_after_it() -> None:
     from torch._dynamo.testing import CompileCounter
 
@@ -406,6 +407,7 @@ def test_what_falls_back_is_not_tried_again_for_calls_of_its_kind() -> None:
     assert mode.stats()["aten.linalg_vector_norm.default"].fell_back == 4
 
 
+@pytest.mark.full
 def test_a_predicate_is_asked_again_where_a_call_fell_back() -> None:
     op_set = (ed.infra() | ["aten.sinc"]).with_predicate("aten.sinc", lambda given: given.storage_offset() == 0)
     base = torch.rand(6)

@@ -113,6 +113,7 @@ def test_every_line_of_a_refusal_opens_the_gradient() -> None:
         trains(ops | list(line), lambda: torch.sigmoid(x), x)
 
 
+@pytest.mark.full
 def test_all_ops_of_the_gradient_without_a_route_are_told_at_once() -> None:
     x, y = leaf(3), leaf(3)
     ops = CORE - ["aten.log", "aten.where"]
@@ -481,6 +482,7 @@ class _Marked(torch.Tensor):
     """A tensor subclass that changes nothing."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["meta", "fake", "subclass"])
 def test_parameters_of_any_kind_train_as_without_preflight(kind: str) -> None:
     with FakeTensorMode() if kind == "fake" else nullcontext(), ed.EagerDecompMode(CORE, preflight=True):

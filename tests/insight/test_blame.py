@@ -29,6 +29,7 @@ def test_nothing_is_blamed_where_nothing_is_wrong(name: str) -> None:
     assert report.inside == 0
 
 
+@pytest.mark.full
 def test_kernels_of_ones_own_that_are_right_are_not_blamed() -> None:
     kernels: dict[Any, Any] = {
         op: op._op for op in ed.core_aten() if str(op).startswith(("aten.add.", "aten.mul.", "aten.mm.", "aten.view."))
@@ -431,6 +432,7 @@ def test_an_op_without_a_route_raises_as_under_the_mode() -> None:
 # -- the report --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_the_report_tells_op_line_values_and_chain() -> None:
     report = ed.blame(classifier, ed.Backend("mine", ed.core_aten(), {"aten.mul.Tensor": wrong_below_zero}))
     text = str(report)

@@ -218,6 +218,7 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.full
 def test_a_terminal_shows_how_far_a_long_script_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["compare", "--against", "two_sides:backend", "--json", "found.json", "script.py"]
     for seconds, shown in ((-1.0, True), (1e6, False)):

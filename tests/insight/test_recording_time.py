@@ -100,6 +100,7 @@ def test_events_are_in_order_and_hold_their_kernels() -> None:
     assert "aten.tanh.default" in [one.kernel for one in gelu.kernels]
 
 
+@pytest.mark.full
 def test_the_trace_nests_kernels_in_calls_on_the_track_of_their_thread() -> None:
     record, stats = recorded(lambda: train(net()), FEW)
     trace = json.loads(record.to_perfetto())

@@ -249,6 +249,7 @@ def test_a_hostile_set_file_is_told_line_by_line(lines: list[str], data: bytes) 
             assert all(line.isprintable() for line in said.rstrip("\n").split("\n")), repr(said)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", [["report", "FILE"], ["plan", "--compare", "FILE"], ["explain", "aten.silu", "--ops", "FILE"]])
 def test_a_hostile_file_is_told_in_a_line_or_two(command: list[str]) -> None:
     @fuzzed(15)

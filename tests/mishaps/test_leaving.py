@@ -55,6 +55,7 @@ def _as_before() -> Iterator[None]:
     assert in_another_thread(lambda: (right(), True)[1])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, RecursionError, MemoryError])
 def test_whatever_leaves_a_mode_leaves_all_of_it(kind: type[BaseException]) -> None:
     outer, inner = mode(), mode()

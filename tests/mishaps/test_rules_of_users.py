@@ -168,6 +168,7 @@ def test_a_rule_that_leads_back_to_itself_is_an_error_with_the_chain(name: str, 
     fails(rules, lambda: OPAQUE(X), ed.UnsupportedOpError, "leads back to")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", list(ENDLESS)[2:])
 def test_rules_that_lead_to_each_other_are_cut_and_another_rule_is_taken(name: str) -> None:
     mode = ed.EagerDecompMode(CORE, rules=[ed.register_decomposition(op)(fn) for op, fn in ENDLESS[name]], cache=ed.ProgramCache())

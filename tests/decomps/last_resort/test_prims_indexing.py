@@ -20,6 +20,7 @@ def some(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return (torch.randn(*shape) * 4).to(dtype)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_is_picked_is_bit_for_bit_what_was_there(dtype: torch.dtype) -> None:
     x, index = some(4, 3, dtype=dtype), torch.tensor([[3, 0, 0], [1, 1, 2]])

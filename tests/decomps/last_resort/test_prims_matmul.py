@@ -37,6 +37,7 @@ def test_products_that_eager_refuses() -> None:
     check(torch.bmm, x[None], x[None], ops=PRIMS)
 
 
+@pytest.mark.full
 def test_convolutions_linear_layers_and_attention_train_on_prims() -> None:
     def step(image: torch.Tensor, weight: torch.Tensor, matrix: torch.Tensor) -> list[torch.Tensor]:
         given = [one.requires_grad_() for one in (image, weight, matrix)]

@@ -125,6 +125,7 @@ def test_errors_are_eagers_word_for_word(wrong: str) -> None:
     check_words(WRONG[wrong])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "run",
     [
@@ -147,6 +148,7 @@ def test_gradients(dtype: torch.dtype, run: Callable[[Tensor], Tensor]) -> None:
     check(gradient, rand(2, 3, 3, dtype=dtype))
 
 
+@pytest.mark.full
 def test_kernel_calls() -> None:
     eight, nine = definite(8, 8), definite(9, 9)
     for op, each in ((aten.linalg_cholesky_ex.default, 11), (aten.geqrf.default, 40)):

@@ -97,6 +97,7 @@ def test_residuals_and_lengths(kind: str, dtype: torch.dtype) -> None:
     assert ((lesser.sum(-1) - trace).abs() <= THRESHOLD * eps * size * of_columns(scaled)).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", [2, 3, 7])
 def test_real_matrices_have_real_eigenvalues_or_exact_pairs(size: int, dtype: torch.dtype) -> None:
@@ -168,6 +169,7 @@ def test_errors_are_eagers_word_for_word(wrong: str) -> None:
     check_words(WRONG[wrong])
 
 
+@pytest.mark.full
 def test_what_reads_data_is_kept_by_no_cache() -> None:
     with on(ed.core_aten()) as (mode, _):
         for _ in range(2):

@@ -199,6 +199,7 @@ def test_least_squares_of_a_matrix_without_full_rank() -> None:
     check(torch.linalg.lstsq, rand(5, 2) @ rand(2, 3), rand(5, 2))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", [(3, 2), (2, 3), (2, 3, 2), (2, 2, 2)])
 def test_gels_refuses_a_matrix_without_full_rank(shape: tuple[int, ...]) -> None:
     right = torch.ones(*shape[:-1], 1)
@@ -255,6 +256,7 @@ def test_errors_are_eagers_word_for_word(wrong: Callable[[], Any]) -> None:
     assert str(ours.value) == str(theirs.value)
 
 
+@pytest.mark.full
 def test_kernel_calls() -> None:
     """A round of rotations is some 40 calls, and a sweep over `n` columns ``n - 1`` rounds."""
     matrix = rand(4, 4)
@@ -262,6 +264,7 @@ def test_kernel_calls() -> None:
     assert kernel_calls(lambda: svd(matrix)) <= 43 * 3 * 9 + 300
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("driver", ["gels", "gelsy"])
 def test_least_squares_is_differentiated_by_its_solution_alone(driver: str) -> None:
     def differentiable(a: torch.Tensor, b: torch.Tensor) -> list[bool]:

@@ -110,6 +110,7 @@ def test_cholesky(kind: str, dtype: torch.dtype) -> None:
     small((factor / root) @ (factor / root).mH - scaled, scaled)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ALL)
 def test_eigh(kind: str, dtype: torch.dtype) -> None:
@@ -150,6 +151,7 @@ def test_solutions_and_inverses(kind: str, dtype: torch.dtype) -> None:
     assert (missed <= THRESHOLD * SIZE * eps * norm(matrix) * norm(inverse)).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd"])
 def test_least_squares_miss_nothing_in_the_range(driver: str, dtype: torch.dtype) -> None:

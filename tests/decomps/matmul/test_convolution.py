@@ -87,6 +87,7 @@ def test_every_geometry_in_every_layout(name: str, layout: str) -> None:
     check_all(x, laid(weight, layout), whole(GEOMETRIES[name][1] * geometry[-1]), geometry, layout, [True, True, True])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["plain", "transposed groups", "three dimensions"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_type(name: str, dtype: torch.dtype) -> None:
@@ -138,6 +139,7 @@ def test_any_geometry(call: Any, layout: str) -> None:
     check_all(x, weight, None, geometry, layout, [True, True, True])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["plain", "one dimension", "stride leaves a rest", "transposed groups"])
 def test_gradients_agree_with_finite_differences(name: str) -> None:
     x, weight, geometry = built(name, 1, torch.float64)
@@ -229,6 +231,7 @@ def test_refuses_what_eager_refuses() -> None:
     check(lambda x: F.conv2d(x[..., :1], weight), x, ops=NONE)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_refuses_what_eager_refuses_of_the_geometry(dims: int) -> None:
     x, weight, one, none = torch.randn(1, 2, *[4] * dims), torch.randn(2, 2, *[3] * dims), [1] * dims, [0] * dims

@@ -77,6 +77,7 @@ def test_binary_on_every_pair_of_special_values(name: str, dtype: torch.dtype) -
     check(run, *pairs(dtype), exact=exact and not (name == "copysign" and dtype is torch.bfloat16))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in BINARY if "shrink" not in name])
 def test_binary_layouts_and_broadcasting(name: str) -> None:
     run, _ = BINARY[name]

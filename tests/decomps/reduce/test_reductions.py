@@ -67,6 +67,7 @@ def test_a_deviation_of_half_floats_whose_variance_is_none_of_them() -> None:
     check(torch.std, x)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ALONG)
 def test_along_a_dimension(name: str) -> None:
     run = ALONG[name]

@@ -143,6 +143,7 @@ def test_derivatives(reduce: str) -> None:
     assert on_core(lambda: torch.autograd.gradcheck(lambda x: forward(x, reduce, lengths=lengths, initial=0.5), (data,)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("held", [aten.segment_reduce.default, aten._segment_reduce_backward.default])
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 def test_training_where_the_set_holds_one_of_the_pair(reduce: str, held: Any) -> None:

@@ -167,6 +167,7 @@ def test_slices_of_complex_numbers_are_refused_before_their_sizes(run: Any, shap
         check(run, torch.zeros(shape, dtype=torch.complex64), dim=dim)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("invert", [False, True])
 def test_membership_among_numbers_of_which_some_are_nan(dtype: torch.dtype, invert: bool) -> None:

@@ -89,6 +89,7 @@ def test_gradients(function: Callable[..., Tensor]) -> None:
     )
 
 
+@pytest.mark.full
 def test_kernel_calls() -> None:
     x = torch.rand(4)
     for function, case in zip(FUNCTIONS, CASES, strict=True):

@@ -46,6 +46,7 @@ def test_ends(function: Callable[..., Tensor]) -> None:
         check(function, places.to(dtype))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_layouts_and_types(function: Callable[..., Tensor], dtype: torch.dtype) -> None:
@@ -55,6 +56,7 @@ def test_layouts_and_types(function: Callable[..., Tensor], dtype: torch.dtype) 
     check(lambda x, out: function(x, out=out), x, torch.empty(0, dtype=dtype))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_integers_and_what_is_refused(function: Callable[..., Tensor]) -> None:
     for dtype in (torch.int64, torch.uint8, torch.bool, torch.complex64):

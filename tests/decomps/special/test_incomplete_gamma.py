@@ -48,6 +48,7 @@ def test_accuracy(function: Callable[..., Tensor], reference: Callable[[Any, Any
     assert_accurate(function, reference, points, torch.float64, bound)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_ends(function: Callable[..., Tensor], dtype: torch.dtype) -> None:

@@ -37,6 +37,7 @@ def test_values(function: Callable[..., Tensor], dtype: torch.dtype) -> None:
     check(lambda x: getattr(x, f"{function.__name__}_")(), x)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_ends_and_poles(function: Callable[..., Tensor]) -> None:
     x = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 1.5, -7.0, torch.inf, -torch.inf, torch.nan])
@@ -59,6 +60,7 @@ def test_erfinv_of_any_number_between_its_ends(value: float) -> None:
     torch.testing.assert_close(on_core(lambda: torch.erfinv(x)), torch.erfinv(x), rtol=2e-6, atol=0)
 
 
+@pytest.mark.full
 @given(st.floats(2**-60, 2.0**100, width=32))
 @example(1.0)
 @example(2.0)

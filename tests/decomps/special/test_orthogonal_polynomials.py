@@ -93,6 +93,7 @@ def test_huge_arguments(name: str) -> None:
     torch.testing.assert_close(on_core(lambda: function(x, n)), function(x, n), rtol=1e-12, atol=0, equal_nan=True)
 
 
+@pytest.mark.full
 def test_kernel_calls() -> None:
     x, n = torch.rand(3), torch.tensor([1.0, 2, 5])
     functions = [getattr(torch.special, name) for name in NAMES]

@@ -270,6 +270,7 @@ def test_first_and_second_derivatives(name: str, training: bool) -> None:
 # -- root mean square, weight norm, clipping to a norm ----------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("dtype", "of_parameters"), TYPES)
 def test_root_mean_square_in_inference_mode(dtype: torch.dtype, of_parameters: torch.dtype) -> None:
     def run(x: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> Any:

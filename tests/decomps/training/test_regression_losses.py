@@ -364,6 +364,7 @@ ERRORS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("wrong", ERRORS)
 def test_errors_are_those_of_eager(wrong: str) -> None:
     check(ERRORS[wrong])
