@@ -160,6 +160,7 @@ def test_no_other_kernels_open_more(lacks: tuple[str, ...]) -> None:
     assert most <= before.bound
 
 
+@pytest.mark.full
 def test_ten_kernels_for_core_aten_are_known_to_be_the_best(core: Plan) -> None:
     assert len(core.next_kernels) == 10
     assert sum(len(kernel.opens) for kernel in core.next_kernels) == core.bound

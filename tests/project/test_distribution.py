@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = ("eagerdecomp", "eagerdecomp_pytest.py", "eagerdecomp_script.py")
 
-pytestmark = pytest.mark.nightly
+pytestmark = pytest.mark.full
 pytest.importorskip("setuptools", minversion="77")
 
 #: What users write down: each kind of public name, its types spelled out where a checker would otherwise make them up.
