@@ -199,6 +199,7 @@ def test_ribbons_and_names_are_within_the_page(width: int, tmp_path: Path) -> No
     assert fits == [True, True, True]
 
 
+@pytest.mark.full
 @needs_browser
 def test_one_picture_is_shown_and_the_choice_is_the_reader_s(tmp_path: Path) -> None:
     ask = """const shown=()=>[...document.querySelectorAll('.flow')].filter(one=>one.checkVisibility()).map(one=>one.dataset.of);
