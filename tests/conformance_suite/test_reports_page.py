@@ -68,7 +68,6 @@ def test_it_tells_what_of_the_manifest_does_not_hold_and_that_a_run_was_cut_shor
     assert "The run was cut short" in text
 
 
-@pytest.mark.full
 @needs_browser
 def test_it_runs_without_complaint_and_without_a_request(page: Path) -> None:
     seen = visit(page, "return performance.getEntriesByType('resource').map(one=>one.name)")
@@ -76,7 +75,6 @@ def test_it_runs_without_complaint_and_without_a_request(page: Path) -> None:
     assert seen.answer == []
 
 
-@pytest.mark.full
 @needs_browser
 def test_no_word_of_a_kernel_is_taken_for_html(tmp_path: Path) -> None:
     failing = wrong("aten.add.Tensor", NASTY, message=NASTY, example=NASTY)
@@ -104,7 +102,6 @@ def test_no_word_of_a_kernel_is_taken_for_html(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.full
 @needs_browser
 def test_an_address_opens_its_kernel_and_every_address_leads_somewhere(page: Path) -> None:
     ask = """const links=[...document.querySelectorAll('a')].map(one=>
@@ -117,7 +114,6 @@ def test_an_address_opens_its_kernel_and_every_address_leads_somewhere(page: Pat
     assert visit(page, ask).answer["open"] == []
 
 
-@pytest.mark.full
 @needs_browser
 def test_few_wrong_kernels_are_told_at_length_at_once(tmp_path: Path) -> None:
     path = tmp_path / "few.html"
@@ -125,7 +121,6 @@ def test_few_wrong_kernels_are_told_at_length_at_once(tmp_path: Path) -> None:
     assert visit(path, "return document.querySelectorAll('details.kernel[open]').length").answer == 2
 
 
-@pytest.mark.full
 @needs_browser
 def test_a_wrong_kernel_is_shown_with_its_call_its_script_and_what_follows(page: Path) -> None:
     text = visit(
@@ -144,7 +139,6 @@ def test_a_wrong_kernel_is_shown_with_its_call_its_script_and_what_follows(page:
     assert "2 decomposed ops wrong by it" in text
 
 
-@pytest.mark.full
 @needs_browser
 def test_the_button_copies_the_script(page: Path) -> None:
     ask = """let copied='';const clipboard={writeText:text=>{copied=text;return Promise.resolve()}};
@@ -154,7 +148,6 @@ def test_the_button_copies_the_script(page: Path) -> None:
     assert visit(page, ask).answer == "import torch\n\n# aten.add.Tensor breaks values\nraise SystemExit(1)"
 
 
-@pytest.mark.full
 @needs_browser
 @pytest.mark.parametrize(
     ("typed", "fits"),
@@ -173,7 +166,6 @@ def test_the_box_leaves_the_kernels_that_hold_every_word(page: Path, typed: str,
     assert sorted(visit(page, ask).answer) == wanted
 
 
-@pytest.mark.full
 @needs_browser
 def test_the_table_begins_with_what_is_wrong_and_sorts_by_any_heading(page: Path) -> None:
     ask = """const rows=()=>[...document.querySelectorAll('#kernels tbody tr')].map(one=>one.id.slice(4));const first=rows();
@@ -189,7 +181,6 @@ def test_the_table_begins_with_what_is_wrong_and_sorts_by_any_heading(page: Path
     assert sorted(found["names"]) == sorted(MANY)
 
 
-@pytest.mark.full
 @needs_browser
 def test_the_picture_shows_each_family_by_state_as_long_as_it_has_kernels(page: Path) -> None:
     ask = """return [...document.querySelectorAll('.families tbody tr')].map(row=>({family:row.cells[0].textContent,
@@ -211,7 +202,6 @@ def test_the_picture_shows_each_family_by_state_as_long_as_it_has_kernels(page: 
     assert max(per_kernel) - min(per_kernel) <= 1
 
 
-@pytest.mark.full
 @needs_browser
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (800, False), (NARROW, True)])
 def test_it_fits_its_width_and_can_be_read(page: Path, width: int, dark: bool) -> None:

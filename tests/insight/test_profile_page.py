@@ -164,7 +164,6 @@ def test_it_loads_nothing_from_elsewhere_and_its_addresses_lead_somewhere(record
 # -- in a browser ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 @needs_browser
 @pytest.mark.parametrize("record", [full(), poisoned(full()), Record(Head()), large()], ids=["full", "hostile", "empty", "large"])
 def test_it_runs_without_complaint_and_without_a_request(record: Record, tmp_path: Path) -> None:
@@ -177,7 +176,6 @@ def test_it_runs_without_complaint_and_without_a_request(record: Record, tmp_pat
     assert seen.answer == {"asked": 0, "broken": 0, "foreign": 0, "title": title.strip(), "sections": 6}
 
 
-@pytest.mark.full
 @needs_browser
 @pytest.mark.parametrize("record", [full(), poisoned(full()), large()], ids=["full", "hostile", "large"])
 @pytest.mark.parametrize("width", [1280, NARROW])
@@ -186,7 +184,6 @@ def test_it_fits_its_width(record: Record, width: int, tmp_path: Path) -> None:
     assert visit(written(record, tmp_path), ask, width=width).answer == width
 
 
-@pytest.mark.full
 @needs_browser
 @pytest.mark.parametrize("width", [1280, NARROW])
 def test_ribbons_and_names_are_within_the_page(width: int, tmp_path: Path) -> None:
@@ -199,7 +196,6 @@ def test_ribbons_and_names_are_within_the_page(width: int, tmp_path: Path) -> No
     assert fits == [True, True, True]
 
 
-@pytest.mark.full
 @needs_browser
 def test_one_picture_is_shown_and_the_choice_is_the_reader_s(tmp_path: Path) -> None:
     ask = """const shown=()=>[...document.querySelectorAll('.flow')].filter(one=>one.checkVisibility()).map(one=>one.dataset.of);
@@ -208,7 +204,6 @@ def test_one_picture_is_shown_and_the_choice_is_the_reader_s(tmp_path: Path) -> 
     assert visit(written(full(), tmp_path), ask).answer == [["changed calls"], ["changed time"], ["all time"]]
 
 
-@pytest.mark.full
 @needs_browser
 def test_pointing_at_an_op_follows_its_ribbons(tmp_path: Path) -> None:
     ask = """const flow=[...document.querySelectorAll('.flow')].find(one=>one.checkVisibility());
@@ -220,7 +215,6 @@ def test_pointing_at_an_op_follows_its_ribbons(tmp_path: Path) -> None:
     assert visit(written(full(), tmp_path), ask).answer == [[f"{arrow}aten.erf.default", f"{arrow}{MUL}"], []]
 
 
-@pytest.mark.full
 @needs_browser
 def test_a_large_table_shows_some_rows_and_sorts_them_all(tmp_path: Path) -> None:
     ask = """const table=document.querySelector('#ops table');

@@ -10,9 +10,10 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,7 +21,13 @@ __all__ = ["NARROW", "Visit", "needs_browser", "outside_resources", "screenshot"
 
 _BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
 
-needs_browser = pytest.mark.skipif(_BROWSER is None, reason="no Chromium here: apt install chromium")
+_Test = TypeVar("_Test", bound=Callable[..., None])
+
+
+def needs_browser(test: _Test) -> _Test:
+    """Mark a test that looks at pages as one of the full tier, and skip it where no browser is."""
+    return pytest.mark.full(pytest.mark.skipif(_BROWSER is None, reason="no Chromium here: apt install chromium")(test))
+
 
 #: Seconds after which a browser is taken to hang, as a headless one does now and then; and how often it is started.
 _PATIENCE, _ATTEMPTS = 120, 3
