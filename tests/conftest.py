@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
+import eagerdecomp as ed
+
 torch.set_num_threads(1)
 
 
@@ -125,6 +127,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """What is there before the first test stays: the many tests that collect garbage need not look through it each time."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """What is read or made once a process is there before the first test of a worker, so that no test pays for it by its place."""
+    if hasattr(session.config, "workerinput"):
+        core = ed.core_aten()
+        x = torch.ones(1, requires_grad=True)
+        with ed.EagerDecompMode(core):
+            torch.nn.functional.silu(x).backward()
+        ed.plan(core, ops=["aten.silu.default"])
+        ed.decompositions(core)
+        ed.explain("aten.silu.default", x)
 
 
 @pytest.fixture
