@@ -90,6 +90,7 @@ def test_a_traced_step_runs_again_on_the_set() -> None:
     assert_same(list(graph(other, classes)), list(step(other, classes)))
 
 
+@pytest.mark.full  # it holds thousands of ops
 def test_the_decomposition_table_has_what_core_aten_lacks() -> None:
     table = ed.decompositions(CORE)
     x = torch.randn(3, 4)
