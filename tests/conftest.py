@@ -129,6 +129,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
     """What is read or made once a process is there before the first test of a worker, so that no test pays for it by its place."""
     if hasattr(session.config, "workerinput"):
