@@ -11,68 +11,18 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_same, outcome
+from first_calls import CORE, call, examples, ops_with_rules
 from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload, op_named, op_names, overload
-from eagerdecomp.decomps import our_rules
 from eagerdecomp.eager.compare import Difference, difference
-from eagerdecomp.eager.observe import Observed, copied, leaves_of, observe
+from eagerdecomp.eager.observe import copied, leaves_of
 from eagerdecomp.ops.call_text import parse_call
-from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of, functional_twin
-from eagerdecomp.planner.rule_calls import load_calls
-
-CORE = ed.core_aten()
-
-#: Ops of which a call read from its text is none that eager makes.
-INCONSISTENT = {
-    "aten._ctc_loss.default": "targets of zeros are blanks, whose gradient is not defined",
-    "aten._log_softmax_backward_data.default": "eager's kernel on the CPU passes over `input_dtype`, which CUDA's goes by",
-    "aten._softmax_backward_data.default": "the same",
-    "aten.log_sigmoid_backward.default": "the buffer is what forward computed of the input",
-    "aten.mkldnn_rnn_layer_backward.default": "the workspace is what forward computed of the input",
-}
 
 #: Ops whose kernels on the CPU do not resize ``out=``: of no elements it stays so, or is read before it is written.
 NOT_RESIZED = {"aten.binary_cross_entropy.default", "aten.binary_cross_entropy_backward.default"}
-
-
-@functools.cache
-def ops_with_rules() -> list[str]:
-    """The ops outside Core ATen that have a rule of ours and a recorded call."""
-    found = []
-    for name, seen in load_calls().items():
-        op = op_named(name)
-        if (
-            op is not None
-            and op not in CORE
-            and name not in INCONSISTENT
-            and seen.calls
-            and any(rule.source in ("own", "schema") for rule in our_rules(op))
-        ):
-            found.append(name)
-    return found
-
-
-def examples(name: str) -> list[str]:
-    """The first call in float32, and the first in bfloat16."""
-    calls = [call.example for call in load_calls()[name].calls]
-    kinds = ("f32[", "bf16[")
-    first = [next((call for call in calls if call.startswith((kind, f"[{kind}"))), None) for kind in kinds]
-    return [call for call in first if call is not None] or calls[:1]
-
-
-def call(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], mode: ed.EagerDecompMode | None) -> Observed:
-    """What a call leaves behind, from a fixed seed; under the mode what reaches the backend is of the set."""
-    torch.default_generator.manual_seed(0)
-    if mode is None:
-        return observe(op, args, kwargs)[1]
-    with ed.BackendRecorder() as seen, mode:
-        found = observe(op, args, kwargs)[1]
-    outside = [str(kernel) for kernel in seen.ops if kernel not in CORE and not is_plumbing_name(str(kernel))]
-    assert outside == []
-    return found
 
 
 def differs(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], mode: ed.EagerDecompMode) -> Difference | str | None:

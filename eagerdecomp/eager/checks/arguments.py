@@ -85,9 +85,40 @@ def _spread_out(
         raise not_implemented("std_cpu", out.dtype)
 
 
-def _im2col(self: Tensor, kernel_size: Sequence[int], *more: Any) -> None:
-    if len(kernel_size) == 2 and min(kernel_size) > 0:
-        _size(self, 1), _size(self, 2)
+def _im2col(
+    self: Tensor, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
+) -> None:
+    named = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
+    for name, pair in named.items():
+        if len(pair) != 2:
+            raise RuntimeError(f"It is expected {name} equals to 2, but got size {len(pair)}")
+    for name, short, least in (
+        ("kernel_size", "kernel", 1),
+        ("dilation", "dilation", 1),
+        ("padding", "pad", 0),
+        ("stride", "stride", 1),
+    ):
+        if min(named[name]) < least:
+            bound = "greater than zero" if least else "non-negative"
+            high, wide = named[name]
+            raise RuntimeError(f"{name.replace('_', ' ')} should be {bound}, but got {short}_height: {high} {short}_width: {wide}")
+    _size(self, 1), _size(self, 2)
+
+
+def _unfold(self: Tensor, dimension: int, size: int, step: int) -> None:
+    at = _wrapped(dimension, self.dim())
+    most = self.size(at) if self.dim() else 1
+    if size > most:
+        raise RuntimeError(f"maximum size for tensor at dimension {at} is {most} but size is {size}")
+    if size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
+    if step <= 0:
+        raise RuntimeError(f"step is {step} but must be > 0")
+
+
+def _renorm(self: Tensor, p: Any, dim: int, maxnorm: Any) -> None:
+    if not isinstance(p, complex) and p <= 0:
+        raise RuntimeError("renorm: non-positive-norm not supported")
 
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -393,6 +424,8 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten.dot.default": _dot,
     "aten.im2col.default": _im2col,
     "aten.index_add.default": _index_add,
+    "aten.index_fill.int_Scalar": _dimension,
+    "aten.index_fill.int_Tensor": _dimension,
     "aten.index_copy.default": _index_copy,
     "aten.index_reduce.default": _index_reduce,
     "aten.histogram.bin_ct_out": _histogram_out,
@@ -412,11 +445,13 @@ ARGUMENT_CHECKS: dict[str, Callable[..., None]] = {
     "aten.narrow_copy.default": _narrow_copy,
     "aten.native_dropout.default": _native_dropout,
     "aten.polar.default": _complex,
+    "aten.renorm.default": _renorm,
     "aten.scatter.reduce": _dimension,
     "aten.scatter.value_reduce": _dimension,
     "aten.nansum.default": _nansum,
     "aten.relu.default": _relu,
     "aten.trace.default": _trace,
+    "aten.unfold.default": _unfold,
     "aten.vdot.default": _vdot,
     **dict.fromkeys(("aten.std.correction_out", "aten.var.correction_out"), _spread_out),
     **{

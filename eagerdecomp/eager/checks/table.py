@@ -175,6 +175,8 @@ def _embedding(weight: Tensor, indices: Tensor, *more: Any) -> None:
 def _split(self: Tensor, split_size: int, dim: int = 0) -> None:
     if not self.dim():
         raise RuntimeError("split expects at least a 1-dimensional tensor")
+    if not -self.dim() <= dim < self.dim():
+        raise dimension_error(dim, self.dim())
 
 
 def _stack(tensors: Sequence[Tensor], dim: int = 0) -> None:

@@ -1,0 +1,71 @@
+"""Calls of every op with a rule, each with one number or list of numbers changed: what eager refuses is refused by the same type
+and in its words, and what eager takes has its values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from first_calls import CORE, call, examples, ops_with_rules
+from torch import Tensor
+
+import eagerdecomp as ed
+from eagerdecomp._torch.ops import op_named
+from eagerdecomp.eager.compare import difference
+from eagerdecomp.eager.observe import copied
+from eagerdecomp.ops.call_text import parse_call
+from eagerdecomp.ops.schema import facts_of
+
+#: Eager's kernels behind `conv2d` and the like, which check their arguments again; only eager itself calls them.
+BEHIND_CONVOLUTIONS = ("aten.slow_conv", "aten.mkldnn_")
+
+#: Errors of the same type in other words.
+OTHER_WORDS = {
+    "aten.as_strided_.default": "of two faults, the other is named",
+    "aten.as_strided_scatter.default": "the shape named is that of the view, not of the source",
+    "aten.fractional_max_pool2d.default": "a negative shape is seen when the result is viewed",
+    "aten.fractional_max_pool3d.default": "a negative shape is seen when the result is viewed",
+    "aten.max_unpool2d.default": "a negative size is seen when the result is made",
+    "aten.max_unpool3d.default": "a negative size is seen when the result is made",
+    "aten.replication_pad1d.default": "how many numbers came is said too",
+    "aten.upsample_bicubic2d.default": "punctuation",
+    "aten.upsample_trilinear3d.default": "punctuation",
+    "aten.zeros.default": "a negative size is seen when the result is made",
+}
+
+
+def names() -> list[str]:
+    skipped = ("aten._", "prims.", *BEHIND_CONVOLUTIONS)
+    return [name for name in ops_with_rules() if not name.startswith(skipped) and "backward" not in name and any(variants(name))]
+
+
+def variants(name: str) -> Iterator[tuple[Sequence[Any], dict[str, Any]]]:
+    """The first recorded call with one argument changed to what lies at or beyond an end."""
+    args, kwargs = parse_call(examples(name)[0])
+    rank = next((value.dim() for value in args if isinstance(value, Tensor)), 2)
+    for place, value in enumerate(args):
+        changed: list[Any] = []
+        if type(value) is int:
+            changed = [value + 1, -value - 1, rank, -rank - 1]
+        elif isinstance(value, (list, tuple)) and value and all(type(one) is int for one in value):
+            changed = [value[:-1], [*value, value[-1]], [value[0] + 1, *value[1:]], [-1 - value[0], *value[1:]]]
+        for other in changed:
+            yield [*args[:place], other, *args[place + 1 :]], kwargs
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_eager_refuses_is_refused_in_its_words(name: str) -> None:
+    op = op_named(name)
+    assert op is not None
+    mode = ed.EagerDecompMode(CORE)
+    for args, kwargs in variants(name):
+        want, have = call(op, *copied(op, args, kwargs), None), call(op, *copied(op, args, kwargs), mode)
+        if isinstance(have.error, ed.UnsupportedOpError):
+            continue
+        if want.error is None:
+            found = difference(op, args, kwargs, want, have, op, values=not facts_of(op).is_random)
+            assert found is None, f"{args[1:]}: {found}"
+        else:
+            assert type(have.error) is type(want.error), f"{args[1:]}: eager raised {want.error!r}, the mode {have.error!r}"
+            assert name in OTHER_WORDS or str(have.error) == str(want.error), args[1:]
