@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_same, outcome
-from first_calls import CORE, call, examples, ops_with_rules
+from first_calls import SETS, call, cases, examples
 from torch import Tensor
 
 import eagerdecomp as ed
@@ -84,11 +84,11 @@ def has_gradient(op: OpOverload, example: str) -> bool:
     return kind != "error"
 
 
-@pytest.mark.parametrize("name", ops_with_rules())
-def test_a_rule_computes_what_eager_does(name: str) -> None:
+@pytest.mark.parametrize(("name", "on"), cases())
+def test_a_rule_computes_what_eager_does(name: str, on: str) -> None:
     op = op_named(name)
     assert op is not None
-    mode = ed.EagerDecompMode(CORE)
+    mode = ed.EagerDecompMode(SETS[on])
     assert [(example, found) for example in examples(name) if (found := differs(op, *parse_call(example), mode)) is not None] == []
     example = examples(name)[0]
     if has_gradient(op, example):
@@ -98,18 +98,17 @@ def test_a_rule_computes_what_eager_does(name: str) -> None:
             assert_same(found, gradients(op, example, None), strides=False)
 
 
-@pytest.mark.parametrize("name", [name for name in ops_with_rules() if op_named(name) in out_overloads()])
-def test_what_it_computes_goes_into_out(name: str) -> None:
+@pytest.mark.parametrize(("name", "on"), [case for case in cases() if op_named(case[0]) in out_overloads()])
+def test_what_it_computes_goes_into_out(name: str, on: str) -> None:
     op = op_named(name)
     assert op is not None
     for out_op in out_overloads()[op]:
         example = examples(name)[0]
         kind, found = outcome(lambda: with_outs(op, out_op, example))  # noqa: B023 - called at once
         if kind != "error":
-            assert differs(out_op, *found, ed.EagerDecompMode(CORE)) is None
+            assert differs(out_op, *found, ed.EagerDecompMode(SETS[on])) is None
 
 
 def test_most_rules_are_tried() -> None:
-    ops = ops_with_rules()
-    assert len(ops) > 600
-    assert sum(op_named(name) in out_overloads() for name in ops) > 200
+    assert len(cases()) > 700
+    assert sum(op_named(name) in out_overloads() for name, _ in cases()) > 300

@@ -15,9 +15,11 @@ from eagerdecomp.eager.observe import Observed, observe
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.planner.rule_calls import load_calls
 
-__all__ = ["CORE", "call", "examples", "ops_with_rules"]
+__all__ = ["SETS", "call", "cases", "examples"]
 
-CORE = ed.core_aten()
+#: The sets that calls are tried on, and where their rules come from.
+SETS = {"core": ed.core_aten(), "prims": ed.prims()}
+_SOURCES = {"core": ("own", "schema"), "prims": ("small", "prims")}
 
 #: Ops of which a call read from its text is none that eager makes.
 INCONSISTENT = {
@@ -30,19 +32,16 @@ INCONSISTENT = {
 
 
 @functools.cache
-def ops_with_rules() -> list[str]:
-    """The ops outside Core ATen that have a rule of ours and a recorded call."""
+def cases() -> list[tuple[str, str]]:
+    """The ops that have a recorded call and a rule of ours, each with the set that takes it: Core ATen, or prims where the op is
+    one of Core ATen."""
     found = []
     for name, seen in load_calls().items():
         op = op_named(name)
-        if (
-            op is not None
-            and op not in CORE
-            and name not in INCONSISTENT
-            and seen.calls
-            and any(rule.source in ("own", "schema") for rule in our_rules(op))
-        ):
-            found.append(name)
+        if op is not None and name not in INCONSISTENT and seen.calls:
+            on = "prims" if op in SETS["core"] else "core"
+            if op not in SETS[on] and any(rule.source in _SOURCES[on] for rule in our_rules(op)):
+                found.append((name, on))
     return found
 
 
@@ -61,6 +60,6 @@ def call(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], mode: ed.E
         return observe(op, args, kwargs)[1]
     with ed.BackendRecorder() as seen, mode:
         found = observe(op, args, kwargs)[1]
-    outside = [str(kernel) for kernel in seen.ops if kernel not in CORE and not is_plumbing_name(str(kernel))]
+    outside = [str(kernel) for kernel in seen.ops if kernel not in mode.backend.ops and not is_plumbing_name(str(kernel))]
     assert outside == []
     return found

@@ -74,6 +74,15 @@ def _quotient(x: Tensor, divisor: Tensor) -> Tensor:
     return aten.div.Tensor_mode(x, divisor, rounding_mode=rounding)  # type: ignore[no-any-return]
 
 
+def _check_lengths(dims: int, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> None:
+    either, many = ("either ", "two") if dims == 2 else ("", "three")
+    for name, given, least in (("kernel_size", kernel_size, 1), ("stride", stride, 0), ("padding", padding, 1)):
+        if len(given) not in ((1, dims) if least else (0, 1, dims)):
+            omitted = "" if least else "be omitted, "
+            be = "be " if least else ""
+            raise RuntimeError(f"avg_pool{dims}d: {name} must {either}{omitted}{be}a single int, or a tuple of {many} ints")
+
+
 def _average(dims: int) -> Callable[..., Any]:
     def run(
         self: Tensor,
@@ -88,6 +97,7 @@ def _average(dims: int) -> Callable[..., Any]:
             if dims == 3:
                 raise RuntimeError("non-empty 4D or 5D (batch mode) tensor expected for input")
             return NotImplemented
+        _check_lengths(dims, kernel_size, stride, padding)
         if divisor_override == 0:
             raise RuntimeError("divisor must be not zero")
         pool = _Pool(self, (kernel_size, stride, padding), dims, ceil_mode)

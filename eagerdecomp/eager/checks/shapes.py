@@ -185,6 +185,7 @@ SHAPE_CHECKS: dict[str, Callable[..., None]] = {
     "aten.as_strided.default": _as_strided,
     "aten.cat.default": _cat,
     "aten.expand.default": _expand,
+    "aten.flip.default": _distinct,
     "aten.linalg_matrix_exp.default": _matrix_exp,
     "aten.permute.default": _permute,
     "aten.permute_copy.default": _permute,
