@@ -18,6 +18,11 @@ import eagerdecomp
 
 ROOT = Path(__file__).parent.parent
 
+#: What README's links begin with, which work on the package index too.
+REPOSITORY = re.compile(
+    "https://(?:github.com/eagerdecomp/eagerdecomp/blob|raw.githubusercontent.com/eagerdecomp/eagerdecomp)/main/"
+)
+
 #: Files of the project, and the pages that they are.
 PAGES = {
     "README.md": "index.md",
@@ -42,13 +47,14 @@ def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
 
     def led(match: re.Match[str]) -> str:
         words, target = match.groups()
+        target, in_repository = REPOSITORY.subn("", target)
         path, _, place = target.partition("#")
         if "://" in target or not path:
             return match[0]
-        wanted = posixpath.normpath(posixpath.join(posixpath.dirname(here), path))
+        wanted = posixpath.normpath(posixpath.join("" if in_repository else posixpath.dirname(here), path))
         shown = {**PAGES, **PICTURES}.get(wanted, wanted.removeprefix("docs/") if wanted.startswith("docs/") else None)
         if shown is None:
-            return words
+            return match[0] if in_repository else words
         return f"[{words}]({posixpath.relpath(shown, posixpath.dirname(page.file.src_uri) or '.')}{'#' * bool(place)}{place})"
 
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""Pages whose examples run, of docs/ and beside README: what stands behind each as its output is what it prints."""
+"""README and the pages of docs/: examples run as pasted from their page alone, and print what the page says they print."""
 
 from __future__ import annotations
 
@@ -7,21 +7,59 @@ import io
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+
+from eagerdecomp.backends.inductor_hook import cpp_compiler
 
 ROOT = Path(__file__).parents[2]
-PAGES = [
+
+#: What README's links begin with: the package index shows README too, and has no other file.
+FILES = "https://github.com/eagerdecomp/eagerdecomp/blob/main/"
+PICTURES = "https://raw.githubusercontent.com/eagerdecomp/eagerdecomp/main/"
+
+#: One section per task: a reader pastes the first block and that of a section. What a block prints stands in its comments.
+TOUR = "docs/tour.md"
+WITH_CODE = [
     str(path.relative_to(ROOT))
-    for path in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
-    if "```python" in path.read_text(encoding="utf-8") and path.name != "tour.md"  # tests/docs/test_readme.py runs that
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
+    if "```python" in path.read_text(encoding="utf-8")
 ]
+PAGES = [page for page in WITH_CODE if page != TOUR]
 
 
-def test_there_are_such_pages_and_readme_leads_to_each() -> None:
+def blocks(page: str, languages: str) -> list[tuple[str, str]]:
+    """The fenced blocks of a page in these languages: language and text."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```({languages})\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+SETUP, *SECTIONS = [text for _, text in blocks(TOUR, "python")]
+
+#: How comments behind a `print` begin that describe the output. All others are the output, with ... for what is left out.
+ABOUT_OUTPUT = ("per op", "ops by status", "all ops that do not close", "no call of it was recorded")
+
+
+def test_there_are_such_pages_and_readme_leads_to_each_page_of_docs() -> None:
     assert {f"docs/{name}.md" for name in ("silu_backward", "core_aten_in_eager", "torch_ir_to_prims")} <= set(PAGES)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [page for page in PAGES if f"]({page})" not in readme] == []
+    pages = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md"))]
+    assert [page for page in [*pages, "CONTRIBUTING.md"] if f"]({FILES}{page})" not in readme] == []
+
+
+def test_readmes_links_work_outside_the_repository_and_lead_to_files() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"(!?)\[[^\[\]]*\]\(([^)\s]+)\)", readme)
+    assert len(links) > 20
+    for picture, target in links:
+        base = PICTURES if picture else FILES
+        if target.startswith((FILES, PICTURES)):
+            assert target.startswith(base), target
+            assert (ROOT / target.removeprefix(base).partition("#")[0]).is_file(), target
+        else:
+            assert target.startswith(("https://", "#")), target
 
 
 @pytest.mark.full
@@ -29,15 +67,41 @@ def test_there_are_such_pages_and_readme_leads_to_each() -> None:
 def test_every_example_prints_what_stands_behind_it_in_a_script_of_its_own(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks = re.findall(r"^```(python|text)\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert blocks[0][0] == "python"
-    assert blocks[-1][0] == "text"
+    found = blocks(page, "python|text")
+    assert found[0][0] == "python"
+    assert found[-1][0] == "text"
     end = "-- the end of an example --\n"
-    script = "".join(block if kind == "python" else f"print({end!r}, end='')\n" for kind, block in blocks)
+    script = "".join(block if kind == "python" else f"print({end!r}, end='')\n" for kind, block in found)
     (tmp_path / "page.py").write_text(script, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         runpy.run_path("page.py", run_name="__main__")
-    shown = [block for kind, block in blocks if kind == "text"]
+    shown = [block for kind, block in found if kind == "text"]
     assert out.getvalue().split(end) == [*shown, ""], page
+
+
+def outputs(block: str) -> list[str]:
+    """What the comments behind the prints of a block say that these print."""
+    found = re.findall(r"print\w*\(.*  # (.*)$", block, re.MULTILINE)
+    return [output for output in found if not output.startswith(ABOUT_OUTPUT)]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", range(len(SECTIONS)))
+def test_every_block_of_the_tour_runs_behind_its_first_one_alone(number: int) -> None:
+    block = SECTIONS[number]
+    if "inductor_hook" in block and cpp_compiler() is None:
+        pytest.skip("there is nothing to compile with")
+    namespace: dict[str, Any] = {}
+    exec(compile(SETUP, f"the first block of {TOUR}", "exec"), namespace)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(compile(block, f"block {number} of {TOUR}", "exec"), namespace)
+    printed = " ".join(out.getvalue().split())
+    for output in outputs(block):
+        assert [part for part in output.split("...") if part.strip() not in printed] == [], printed
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_the_tour_says_what_many_of_its_blocks_print() -> None:
+    assert sum(bool(outputs(block)) for block in SECTIONS) > 10
