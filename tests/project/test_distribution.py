@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -101,8 +102,13 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    left_out = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "site")
-    return shutil.copytree(ROOT, tmp_path_factory.mktemp("built") / "tree", ignore=left_out)
+    kept = (".ci", ".gitignore", ".pre-commit-config.yaml")
+    left_out = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "dist", "site")
+
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        return {name for name in names if name.startswith(".") and name not in kept} | left_out(folder, names)
+
+    return shutil.copytree(ROOT, tmp_path_factory.mktemp("built") / "tree", ignore=ignored)
 
 
 @pytest.fixture(scope="module")
@@ -144,25 +150,42 @@ def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: Path, tree: P
     assert sum(map(len, held.values())) < 8_000_000
 
 
-def test_the_sdist_holds_no_tests_and_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def unpacked(sdist: Path) -> Path:
     with tarfile.open(sdist) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()} - {""}
-        archive.extractall(tmp_path, filter="data")
-    tops = {name.partition("/")[0] for name in names}
-    about = {
-        "CHANGELOG.md",
-        "CITATION.cff",
-        "LICENSE",
-        "MANIFEST.in",
-        "PKG-INFO",
-        "README.md",
-        "pyproject.toml",
-        "setup.cfg",
-        "eagerdecomp.egg-info",
-    }
-    assert tops == {*SOURCES, *about}
-    (unpacked,) = tmp_path.iterdir()
-    assert contents(build_wheel(unpacked, tmp_path / "again")) == contents(wheel)
+        archive.extractall(sdist.parent / "unpacked", filter="data")
+    (found,) = (sdist.parent / "unpacked").iterdir()
+    return found
+
+
+def test_the_sdist_holds_the_checkout(unpacked: Path, tree: Path) -> None:
+    def files(folder: Path) -> set[str]:
+        return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+    made = {name for name in files(unpacked) if name.partition("/")[0] in ("PKG-INFO", "setup.cfg", "eagerdecomp.egg-info")}
+    assert files(unpacked) - made == {name for name in files(tree) if not name.startswith(("eagerdecomp.egg-info/", "build/"))}
+    assert {"tests/docs/test_pages.py", "docs/tour.md", "examples/npu/train.py", ".ci/run"} <= files(unpacked)
+
+
+def test_the_sdist_builds_the_same_wheel(unpacked: Path, wheel: Path, tmp_path: Path) -> None:
+    assert contents(build_wheel(unpacked, tmp_path)) == contents(wheel)
+
+
+def test_tests_run_in_the_unpacked_sdist(unpacked: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "tests/ops/test_opset.py"]
+    done = subprocess.run(
+        command, cwd=unpacked, env={**environment, "PYTHONPATH": str(unpacked)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
+def test_the_package_index_gets_readme_and_links(wheel: Path) -> None:
+    (about,) = (text.decode() for name, text in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
+    links = dict(re.findall(r"^Project-URL: (\w+), (\S+)$", about, re.MULTILINE))
+    assert {"Homepage", "Documentation", "Issues", "Changelog"} <= set(links)
+    assert (ROOT / "README.md").read_text(encoding="utf-8") in about
 
 
 def test_the_wheel_alone_runs_readmes_first_example_elsewhere_with_warnings_as_errors(python: Path, tmp_path: Path) -> None:
@@ -175,6 +198,13 @@ def test_the_wheel_alone_runs_readmes_first_example_elsewhere_with_warnings_as_e
     assert (
         version == run(python, "-I", "-c", "import importlib.metadata as m; print(m.version('eagerdecomp'))", cwd=tmp_path).strip()
     )
+
+
+def test_the_wheel_alone_ranks_rules_by_its_data(python: Path, tmp_path: Path) -> None:
+    command = [python, "-I", "-m", "eagerdecomp", "plan", "--ops", "core"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^  supported +\d+  in the set$", done.stdout, re.MULTILINE)
 
 
 def test_the_wheel_alone_writes_a_project_from_its_templates(python: Path, tmp_path: Path) -> None:
