@@ -9,14 +9,18 @@ from on_core import CORE, on_core
 
 from conformance.cases import full_name, opinfos
 from conformance.error_inputs import Refusal, refusals_of, table
+from eagerdecomp import OpSet, prims
 
 INFOS = {full_name(info): info for info in opinfos() if info.error_inputs_func is not None}
 
 
+@pytest.mark.parametrize("ops", [CORE, prims()], ids=["core", "prims"])
 @pytest.mark.parametrize("name", INFOS)
-def test_torchs_own_error_inputs_are_refused_as_eager_refuses_them(name: str) -> None:
-    found = list(refusals_of(INFOS[name], CORE))
-    assert all(one.status == "pass" for one in found), table(found)
+def test_torchs_own_error_inputs_are_refused_as_eager_refuses_them(name: str, ops: OpSet) -> None:
+    # multinomial is given memory that nobody wrote: where it holds zeros, they are refused before a wrong out=.
+    allowed = {"pass"} if ops is CORE and name != "multinomial" else {"pass", "words", "unsupported"}
+    found = list(refusals_of(INFOS[name], ops))
+    assert {one.status for one in found} <= allowed, table(found)
 
 
 def test_there_are_many_error_inputs() -> None:

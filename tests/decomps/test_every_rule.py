@@ -78,7 +78,7 @@ def gradients(op: OpOverload, example: str, mode: ed.EagerDecompMode | None) -> 
 
 def has_gradient(op: OpOverload, example: str) -> bool:
     facts = facts_of(op)
-    if facts.mutated or facts.is_out or op.namespace != "aten":
+    if facts.mutated or facts.is_out or facts.is_random or op.namespace != "aten":
         return False
     kind, _ = outcome(lambda: gradients(op, example, None))
     return kind != "error"

@@ -20,8 +20,14 @@ from eagerdecomp.ops.schema import facts_of
 #: Eager's kernels behind `conv2d` and the like, which check their arguments again; only eager itself calls them.
 BEHIND_CONVOLUTIONS = ("aten.slow_conv", "aten.mkldnn_")
 
-#: Errors of the same type in other words.
+#: Errors of the same type in other words; on prims, whose entries are torch's own, in those of the entries.
 OTHER_WORDS = {
+    "aten.amax.default": "on prims",
+    "aten.as_strided.default": "on prims",
+    "aten.expand.default": "on prims",
+    "aten.native_group_norm.default": "on prims",
+    "aten.native_layer_norm.default": "on prims",
+    "aten.view.default": "on prims",
     "aten.as_strided_.default": "of two faults, the other is named",
     "aten.as_strided_scatter.default": "the shape named is that of the view, not of the source",
     "aten.fractional_max_pool2d.default": "a negative shape is seen when the result is viewed",

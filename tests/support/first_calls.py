@@ -11,6 +11,7 @@ import torch
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import OpOverload, op_named
 from eagerdecomp.decomps import our_rules
+from eagerdecomp.eager.checks.table import CHECKS
 from eagerdecomp.eager.observe import Observed, observe
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.planner.rule_calls import load_calls
@@ -33,14 +34,14 @@ INCONSISTENT = {
 
 @functools.cache
 def cases() -> list[tuple[str, str]]:
-    """The ops that have a recorded call and a rule of ours, each with the set that takes it: Core ATen, or prims where the op is
-    one of Core ATen."""
+    """The ops that have a recorded call and a rule of ours, or a check of their arguments; each with a set that it is none of: Core
+    ATen, or prims where the op is one of Core ATen."""
     found = []
     for name, seen in load_calls().items():
         op = op_named(name)
         if op is not None and name not in INCONSISTENT and seen.calls:
             on = "prims" if op in SETS["core"] else "core"
-            if op not in SETS[on] and any(rule.source in _SOURCES[on] for rule in our_rules(op)):
+            if op not in SETS[on] and (name in CHECKS or any(rule.source in _SOURCES[on] for rule in our_rules(op))):
                 found.append((name, on))
     return found
 

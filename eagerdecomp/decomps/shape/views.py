@@ -16,6 +16,7 @@ from torch import Tensor
 from eagerdecomp._torch.decomp_tables import reference
 from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp._torch.tensors import same_storage, suggested_memory_format
+from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import RARE
 from eagerdecomp.eager.strides import can_be_viewed
@@ -90,6 +91,21 @@ def _unfold(self: Tensor, dimension: int, size: int, step: int) -> Any:
     strides[dimension] *= step
     shape.append(size)
     return aten.as_strided.default(self, shape, strides)
+
+
+def _channel_shuffle(self: Tensor, groups: int) -> Any:
+    """One channel a group, or one group, changes no order: of views alone the result would share the memory of its input."""
+    shape = list(self.shape)
+    if len(shape) < 3 or not self.numel() or self.dtype in RARE or groups < 1 or shape[1] % groups:
+        return NotImplemented
+    if groups in (1, shape[1]):
+        return aten.clone.default(self, memory_format=suggested_memory_format(self))
+    grouped = aten.reshape.default(self, [shape[0], groups, shape[1] // groups, *shape[2:]])
+    return in_format_of(aten.reshape.default(aten.transpose.int(grouped, 1, 2), shape), self)
+
+
+rule(aten.channel_shuffle.default)(_channel_shuffle)
+rule(aten.native_channel_shuffle.default)(_channel_shuffle)
 
 
 @rule(aten.im2col.default)
