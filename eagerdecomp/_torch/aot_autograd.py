@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from eagerdecomp._torch.dispatcher import forget_dispatch
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called, op_named
 
 __all__ = ["TRACED", "traced_as_in_eager"]
 
-aten = torch.ops.aten
+_Body = TypeVar("_Body")
+
 _KEYS = torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd
 
 
@@ -45,39 +46,37 @@ def _of_the_size(grad_output: Tensor, output_size: Sequence[Any], input_size: Se
     return torch.empty(input_size, dtype=grad_output.dtype, device=grad_output.device, memory_format=layout)
 
 
+_EXACT = tuple(f"_upsample_nearest_exact{dims}d" for dims in (1, 2, 3))
+_NEAREST = tuple(f"upsample_nearest{dims}d" for dims in (1, 2, 3))
+_OTHERS = ("upsample_bicubic2d", "upsample_bilinear2d")
+_OWN_KERNELS = (*_EXACT, *_NEAREST, *_OTHERS, "multi_margin_loss", "multilabel_margin_loss_forward")
+_BY_SCALES = (*_EXACT, *_NEAREST, *_OTHERS, "upsample_linear1d", "upsample_trilinear3d")
+
+
+def _existing(table: Mapping[str, _Body]) -> Mapping[OpOverload, _Body]:
+    """A table by names of ATen's ops, without those that this torch lacks."""
+    return {op: body for name, body in table.items() if (op := op_named(f"aten.{name}")) is not None}
+
+
 #: Op -> what it is traced by; None: by its own kernels.
-TRACED: Mapping[OpOverload, Callable[..., Tensor] | None] = {
-    aten._upsample_nearest_exact1d.default: None,
-    aten._upsample_nearest_exact1d.vec: _by_scales(aten._upsample_nearest_exact1d.default),
-    aten._upsample_nearest_exact2d.default: None,
-    aten._upsample_nearest_exact2d.vec: _by_scales(aten._upsample_nearest_exact2d.default),
-    aten._upsample_nearest_exact3d.default: None,
-    aten._upsample_nearest_exact3d.vec: _by_scales(aten._upsample_nearest_exact3d.default),
-    aten.multi_margin_loss.default: None,
-    aten.multilabel_margin_loss_forward.default: None,
-    aten.upsample_bicubic2d.default: None,
-    aten.upsample_bicubic2d.vec: _by_scales(aten.upsample_bicubic2d.default),
-    aten.upsample_bilinear2d.default: None,
-    aten.upsample_bilinear2d.vec: _by_scales(aten.upsample_bilinear2d.default),
-    aten.upsample_linear1d.vec: _by_scales(aten.upsample_linear1d.default),
-    aten.upsample_nearest1d.default: None,
-    aten.upsample_nearest1d.vec: _by_scales(aten.upsample_nearest1d.default),
-    aten.upsample_nearest2d.default: None,
-    aten.upsample_nearest2d.vec: _by_scales(aten.upsample_nearest2d.default),
-    aten.upsample_nearest3d.default: None,
-    aten.upsample_nearest3d.vec: _by_scales(aten.upsample_nearest3d.default),
-    aten.upsample_trilinear3d.vec: _by_scales(aten.upsample_trilinear3d.default),
-}
+TRACED: Mapping[OpOverload, Callable[..., Tensor] | None] = _existing(
+    {
+        **{f"{name}.default": None for name in _OWN_KERNELS},
+        **{f"{name}.vec": _by_scales(op_called(f"aten.{name}.default")) for name in _BY_SCALES},
+    }
+)
 
 #: Gradients of such ops, which torch cannot trace, or not where sizes are symbols: op -> what its result is like.
-_UNKNOWN: Mapping[OpOverload, Callable[..., Tensor]] = {
-    aten.multi_margin_loss_backward.default: _like_the_input,
-    aten.multilabel_margin_loss_backward.default: _like_the_input,
-    aten.upsample_bicubic2d_backward.default: _of_the_size,
-    aten.upsample_bilinear2d_backward.default: _of_the_size,
-    aten.upsample_linear1d_backward.default: _of_the_size,
-    aten.upsample_trilinear3d_backward.default: _of_the_size,
-}
+_UNKNOWN: Mapping[OpOverload, Callable[..., Tensor]] = _existing(
+    {
+        "multi_margin_loss_backward.default": _like_the_input,
+        "multilabel_margin_loss_backward.default": _like_the_input,
+        "upsample_bicubic2d_backward.default": _of_the_size,
+        "upsample_bilinear2d_backward.default": _of_the_size,
+        "upsample_linear1d_backward.default": _of_the_size,
+        "upsample_trilinear3d_backward.default": _of_the_size,
+    }
+)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from torch._ops import OpOverloadPacket as OpOverloadPacket
 from torch._ops import _OpNamespace as OpNamespace
 
 __all__ = [
+    "AbsentOp",
     "FUNCTION_PLACES",
     "HigherOrderOperator",
     "OpNamespace",
@@ -25,11 +26,15 @@ __all__ = [
     "has_kernel",
     "has_tag",
     "inductor_prims",
+    "is_absent",
     "is_dispatched",
+    "lacking_op",
+    "op_called",
     "op_named",
     "op_names",
     "overload",
     "packet_overloads",
+    "path_of",
     "resolve_packet",
     "torch_release",
 ]
@@ -76,6 +81,46 @@ def op_named(name: str) -> OpOverload | None:
     """The overload of a name such as ``"aten.add.Tensor"``; None where Python cannot see it."""
     namespace, _, rest = name.partition(".")
     return overload(f"{namespace}::{rest}")
+
+
+class AbsentOp:
+    """Stands for an op that this torch lacks in the tables that name it: it is no op that any call is of, and has no route."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise AttributeError(f"torch {torch.__version__} has no op {self.name}", name=self.name, obj=self)
+
+
+def is_absent(op: Any) -> bool:
+    """Whether this is what `op_called` returns for an op that this torch lacks."""
+    return isinstance(op, AbsentOp)
+
+
+def op_called(name: str) -> OpOverload:
+    """The overload of a name such as ``"aten.add.Tensor"``; where this torch has none, an `AbsentOp`.
+
+    For what names an op while a module is imported: a torch that lacks the op still imports the module.
+    """
+    return op_named(name) or AbsentOp(name)  # type: ignore[return-value]  # it stands for one
+
+
+def lacking_op(error: AttributeError) -> OpOverload | None:
+    """The `AbsentOp` that an error is about; None for an error that is not about an op which this torch lacks."""
+    if isinstance(error.obj, AbsentOp):
+        return error.obj  # type: ignore[return-value]
+    if isinstance(error.obj, (OpNamespace, OpOverloadPacket)):
+        return op_called(f"{path_of(error.obj)}.{error.name}")
+    return None
+
+
+def path_of(value: OpNamespace | OpOverloadPacket) -> str:
+    """``"aten"`` of a namespace, ``"aten.add"`` of a packet."""
+    return value.name if isinstance(value, OpNamespace) else str(value)
 
 
 def packet_overloads(qualified: str) -> tuple[OpOverload, ...]:

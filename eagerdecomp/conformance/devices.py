@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.conformance.memory import given, home, put_back
 from eagerdecomp.conformance.spec import Kernel
 from eagerdecomp.conformance.workers import has_fork, survives
@@ -41,7 +41,7 @@ def kernel_of(backend: Backend, op: OpOverload) -> Kernel:
 
 
 # By which op a tensor comes to have a bit that says that its values are to be read as others, and the method that asks for it.
-_LAZY_BITS = {torch.ops.aten._conj.default: "is_conj", torch.ops.aten._neg_view.default: "is_neg"}
+_LAZY_BITS = {op_called("aten._conj.default"): "is_conj", op_called("aten._neg_view.default"): "is_neg"}
 
 
 def _of_tensors_there(backend: Backend, claims: Callable[..., Any] | None) -> Callable[..., Any] | None:

@@ -12,14 +12,12 @@ from torch import Tensor
 from eagerdecomp._torch.dispatcher import autocast_is_on
 from eagerdecomp._torch.dynamo import skipped_by_dynamo
 from eagerdecomp._torch.modes import no_current_modes
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.generators import drawing_again
 from eagerdecomp.errors import OpSetError
 from eagerdecomp.ops.schema import OpFacts, facts_of
 
 __all__ = ["Call", "Tie"]
-
-aten = torch.ops.aten
 
 #: From so many elements on, the results of two draws cannot be taken for one.
 _TELLING = 32
@@ -159,7 +157,7 @@ def _linear_gradient(gradient: Tensor, tensors: Sequence[Tensor], needed: Sequen
 
 #: Gradients by a formula of their own. It has to be differentiable, and to read of its arguments what eager's does.
 _FORMULAS: Mapping[OpOverload, Callable[[Tensor, Sequence[Tensor], Sequence[bool]], list[Tensor | None] | None]] = {
-    aten.linear.default: _linear_gradient
+    op_called("aten.linear.default"): _linear_gradient
 }
 
 

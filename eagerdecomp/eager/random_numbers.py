@@ -14,14 +14,12 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.eager.strides import memory_order
 from eagerdecomp.ops.schema import arguments_of, facts_of
 
 __all__ = ["RandomCall", "SameNumbers", "same_numbers"]
-
-aten = torch.ops.aten
 
 #: Whether a call draws eager's numbers; takes its arguments.
 _Where: TypeAlias = Callable[..., bool]
@@ -80,8 +78,8 @@ def _in_float64(self: Tensor, *parameters: Any, **options: Any) -> bool:
     return self.dtype is torch.float64
 
 
-_RAND, _RANDN, _RANDPERM = aten.rand.default, aten.randn.default, aten.randperm.default
-_MASK, _BERNOULLI = aten.native_dropout.default, aten.bernoulli_.float
+_RAND, _RANDN, _RANDPERM = op_called("aten.rand.default"), op_called("aten.randn.default"), op_called("aten.randperm.default")
+_MASK, _BERNOULLI = op_called("aten.native_dropout.default"), op_called("aten.bernoulli_.float")
 
 _UNIFORM = ("uniform", "uniform_", "rand", "rand_like", "geometric", "geometric_", "cauchy", "cauchy_")
 _DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import torch
+from eagerdecomp._torch.ops import op_called
 
 __all__ = ["COLLECTIVE_NAMESPACES", "HOST_OPS", "PLUMBING_NAMESPACES", "PLUMBING_OPS", "READ", "is_plumbing_name"]
 
-
-aten = torch.ops.aten
 
 #: Namespaces of collectives, which are a process group's, not a backend's.
 COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor"})
@@ -58,4 +56,4 @@ def is_plumbing_name(name: str) -> bool:
 
 
 #: By which rules read a number of a tensor's data.
-READ = aten._local_scalar_dense.default
+READ = op_called("aten._local_scalar_dense.default")

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
-from eagerdecomp._torch.ops import OpOverload, before_first_call, builtin
+from eagerdecomp._torch.ops import OpOverload, before_first_call, builtin, is_absent
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.ops.backend import Backend
@@ -132,6 +132,8 @@ class Planner:
         return found if found.kernel is None else found._replace(kernel=builtin(op))
 
     def _decide(self, op: OpOverload) -> Decision:
+        if is_absent(op):
+            return Decision(None, None, False, ())
         ops = self.backend.ops
         facts = facts_of(op)
         supported = op in ops and (facts.reads_workspace_of or op) in ops

@@ -128,7 +128,7 @@ def _names(code: CodeType) -> tuple[str, ...]:
 
 @functools.cache
 def _text(code: CodeType) -> str:
-    """The source of a function without comments and docstring: its lines from the first on, to the next that is indented as it."""
+    """The source of a function without decorators, comments and docstring: its lines, to the next that is indented as it."""
     lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
     indent = _indent(lines[0]) if lines else 0
     text: list[str] = []
@@ -142,8 +142,9 @@ def _text(code: CodeType) -> str:
         elif bare and not bare.startswith("#"):
             if begun and _indent(line) <= indent and not bare.startswith(")"):
                 break
-            begun = begun or bare.startswith(("def ", "async def ")) or "lambda" in bare
-            text.append(bare)
+            begun = begun or code.co_name == "<lambda>" or bare.startswith(("def ", "async def "))
+            if begun:  # behind the decorators: what they made of it is another function, or an option of its rule
+                text.append(bare)
     return "\n".join(text)
 
 

@@ -12,14 +12,14 @@ import dis
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from eagerdecomp._torch.ops import OpNamespace, OpOverload, OpOverloadPacket
+from eagerdecomp._torch.ops import AbsentOp, OpNamespace, OpOverload, OpOverloadPacket, is_absent, op_called, path_of
 from eagerdecomp.errors import RuleError
 
-__all__ = ["Call", "Linkable", "is_filled", "link", "link_on_call", "may_decline", "mentions_ops"]
+__all__ = ["Call", "Linkable", "is_filled", "link", "link_on_call", "may_decline", "mentions_ops", "ops_on_call"]
 
 #: Returns what runs an op: the kernel or handler when a rule is linked, the op itself when its calls are recorded.
 Call: TypeAlias = Callable[[OpOverload], Callable[..., Any]]
@@ -39,6 +39,11 @@ def link_on_call(fn: _F) -> _F:
     run: Any = fn if isinstance(fn, FunctionType) else lambda *args, **kwargs: fn(*args, **kwargs)
     setattr(run, _ON_CALL, fn)
     return run  # type: ignore[no-any-return]
+
+
+def ops_on_call(*names: str) -> Iterator[Callable[..., Any]]:
+    """The same of ops of ATen: ``_any, _view = ops_on_call("any.dim", "view.default")``."""
+    return (link_on_call(op_called(f"aten.{name}")) for name in names)
 
 
 class Linkable:
@@ -106,7 +111,7 @@ class _Linker:
         self._alive: list[Any] = []  # what the ids above are of
 
     def value(self, value: Any) -> Any:
-        if isinstance(value, OpOverload):
+        if isinstance(value, OpOverload) or is_absent(value):
             if value not in self._kernels:
                 self._kernels[value] = self._call(value)
             return self._kernels[value]
@@ -168,6 +173,10 @@ class _Linker:
     def _named(self, value: Any, tree: _Tree, path: str) -> Any:
         """What a global name, or an attribute of one, leads to: `tree` holds the attributes that are read of it."""
         if not isinstance(value, (OpNamespace, OpOverloadPacket, ModuleType)):
+            if tree and is_absent(value):  # a packet
+                return SimpleNamespace(
+                    **{name: self._named(AbsentOp(f"{value}.{name}"), below, path) for name, below in tree.items()}
+                )
             if tree and isinstance(value, OpOverload):
                 raise RuleError(
                     f"a rule reads {next(iter(tree))!r} of {path}, which its kernel need not have; mark it recorded=True"
@@ -186,8 +195,15 @@ class _Linker:
         if isinstance(value, ModuleType) and not isinstance(value, OpNamespace):
             made.__dict__.update(value.__dict__)
         for name, below in tree.items():
-            setattr(made, name, self._named(getattr(value, name), below, f"{path}.{name}"))
+            setattr(made, name, self._named(_attribute(value, name), below, f"{path}.{name}"))
         return made
+
+
+def _attribute(value: OpNamespace | OpOverloadPacket | ModuleType, name: str) -> Any:
+    """An attribute that a rule reads; for a packet or an overload that this torch lacks, what stands for it."""
+    if isinstance(value, (OpNamespace, OpOverloadPacket)) and not hasattr(value, name):
+        return AbsentOp(f"{path_of(value)}.{name}")
+    return getattr(value, name)
 
 
 #: The attributes that code reads of a name, each with those that it reads of that.
@@ -256,7 +272,7 @@ def _chains(code: CodeType) -> tuple[_Chain, ...]:
 
 def _concerns(value: Any, under_way: set[int]) -> bool:
     """Whether a value is an overload, or leads to one that linking must replace."""
-    if isinstance(value, OpOverload) or hasattr(type(value), "__link__"):
+    if isinstance(value, OpOverload) or is_absent(value) or hasattr(type(value), "__link__"):
         return True
     if isinstance(value, (type, BuiltinFunctionType, str, bytes, int, float, complex, type(None))):
         return isinstance(value, type) and _class_concerns(value, under_way)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from eagerdecomp._torch.ops import OpOverload, overload
+from eagerdecomp._torch.ops import OpOverload, is_absent, lacking_op, op_called
 from eagerdecomp.errors import RuleError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.opset import OpLike, resolve_ops
@@ -22,6 +22,7 @@ __all__ = [
     "IfRouted",
     "NoRoute",
     "Rule",
+    "dropped_rules",
     "first_applicable",
     "index_rules",
     "make_rule",
@@ -227,10 +228,13 @@ def first_applicable(
         except NoRoute as failure:
             attempts.append((rule, "", failure.without_frames()))
         except Exception as error:
-            reason = failed(rule, error) if failed is not None else ""
-            if not reason:
+            lacking = None  # of a rule of the user's, it may be a slip of the pen
+            if isinstance(error, AttributeError) and rule.source != "user":
+                lacking = lacking_op(error)
+            reason = failed(rule, error) if lacking is None and failed is not None else ""
+            if lacking is None and not reason:
                 raise
-            attempts.append((rule, reason, None))
+            attempts.append((rule, reason, None if lacking is None else NoRoute(lacking)))
         else:
             if answer is not NotImplemented:
                 return answer
@@ -256,6 +260,9 @@ def place_of(fn: Callable[..., Any]) -> str:
 #: Module -> the rules that it defines, in order.
 _rules: dict[str, list[Rule]] = {}
 
+#: Ops that rules were written for and that this torch lacks.
+_dropped: list[str] = []
+
 
 def make_rule(
     op: OpOverload,
@@ -278,7 +285,7 @@ def make_rule(
 def rule(*ops: OpOverload | str, **options: Any) -> Callable[[_F], _F]:
     """Make the decorated function the rule of these ops, in the table of its module (`rules_of`); it stays the function that it is.
 
-        @rule(aten.silu.default, compute="float32")
+        @rule("aten.silu.default", compute="float32")
         def silu(self):
             return aten.mul.Tensor(self, aten.sigmoid.default(self))
 
@@ -287,7 +294,7 @@ def rule(*ops: OpOverload | str, **options: Any) -> Callable[[_F], _F]:
     one is tried first.
 
     Args:
-        ops: the ops; by name (``"aten::cholesky"``) one that some releases of torch lack, where it has no rule then.
+        ops: the ops, by name, so that a torch which lacks one drops its rule (`dropped_rules`), or themselves.
         options: of `make_rule`:
 
             - ``compute``, for a formula of floats: see `Compute.dtype`; with it ``operands`` and ``promotes``, see `Compute`.
@@ -305,8 +312,10 @@ def rule(*ops: OpOverload | str, **options: Any) -> Callable[[_F], _F]:
 
     def decorate(fn: _F) -> _F:
         for one in ops:
-            op = overload(one) if isinstance(one, str) else one
-            if op is not None:
+            op = op_called(one) if isinstance(one, str) else one
+            if is_absent(op):
+                _dropped.append(str(op))
+            else:
                 _add(module, make_rule(op, fn, **options))
         return fn
 
@@ -325,6 +334,11 @@ def _add(module: str, made: Rule) -> None:
 def rules_of(module: str) -> tuple[Rule, ...]:
     """The rules that a module defines, in order, by the module's name."""
     return tuple(_rules.get(module, ()))
+
+
+def dropped_rules() -> tuple[str, ...]:
+    """The names of the ops that rules of the library are written for and that this torch lacks."""
+    return tuple(sorted(set(_dropped)))
 
 
 def register_decomposition(op: OpLike, *, effects: bool = False) -> Callable[[Callable[..., Any]], Rule]:

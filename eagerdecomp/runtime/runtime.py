@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from eagerdecomp._torch.ops import OpOverload, builtin
+from eagerdecomp._torch.ops import OpOverload, builtin, op_called
 from eagerdecomp.dispatcher.device_kernels import number_places, taking_numbers
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.eager.random_numbers import same_numbers
@@ -33,7 +33,7 @@ __all__ = ["Runtime", "Watch"]
 #: Takes an op and its handler; returns what runs in the handler's place.
 Watch: TypeAlias = Callable[[OpOverload, Handler], Handler]
 
-_SCALAR_TENSOR: OpOverload = torch.ops.aten.scalar_tensor.default
+_SCALAR_TENSOR: OpOverload = op_called("aten.scalar_tensor.default")
 
 
 class _Linking(threading.local):

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.host.fork_safe import free_in_child
 
 __all__ = ["MAKER", "Zeros"]
@@ -25,7 +25,7 @@ __all__ = ["MAKER", "Zeros"]
 aten = torch.ops.aten
 
 #: What makes them.
-MAKER: OpOverload = aten._efficientzerotensor.default
+MAKER: OpOverload = op_called("aten._efficientzerotensor.default")
 
 _Run = Callable[..., Any]
 
@@ -137,13 +137,13 @@ def _difference(zeros: Zeros, left: bool, right: bool, self: Any, other: Any, fo
 
 
 _TREATED: Mapping[OpOverload, _What] = {
-    aten.mul.Tensor: _product,
-    aten.mul.Scalar: _product,
-    aten.div.Tensor: _quotient,
-    aten.add.Tensor: _sum,
-    aten.add.Scalar: _sum,
-    aten.sub.Tensor: _difference,
-    aten.linalg_cross.default: _product,
-    aten.dot.default: _product,
-    aten.vdot.default: _product,
+    op_called("aten.mul.Tensor"): _product,
+    op_called("aten.mul.Scalar"): _product,
+    op_called("aten.div.Tensor"): _quotient,
+    op_called("aten.add.Tensor"): _sum,
+    op_called("aten.add.Scalar"): _sum,
+    op_called("aten.sub.Tensor"): _difference,
+    op_called("aten.linalg_cross.default"): _product,
+    op_called("aten.dot.default"): _product,
+    op_called("aten.vdot.default"): _product,
 }

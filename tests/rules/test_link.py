@@ -18,13 +18,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import eagerdecomp as ed
-from eagerdecomp._torch.ops import op_names, overload
+from eagerdecomp._torch.ops import op_called, op_names, overload, torch_release
 from eagerdecomp.decomps import our_rules
 from eagerdecomp.rules.compute import Constant, kept_number, kept_numbers
 from eagerdecomp.rules.link import Call, _chains, link, link_on_call
-from eagerdecomp.rules.rule import NoRoute, make_rule, rule, rules_of
+from eagerdecomp.rules.rule import NoRoute, dropped_rules, make_rule, rule, rules_of
 
 aten = torch.ops.aten
+DROPPED = dropped_rules()
 
 
 def counted() -> tuple[Call, list[Any]]:
@@ -344,8 +345,45 @@ def test_two_rules_of_a_kind_for_one_op_name_both_places() -> None:
 
 
 def test_an_op_that_this_torch_lacks_has_no_rule() -> None:
-    rule("aten::no_such_op")(silu)
-    assert all(one.op is not None for one in rules_of(__name__))
+    before = rules_of(__name__)
+    rule("aten.no_such_op.default")(silu)
+    assert rules_of(__name__) == before
+    assert "aten.no_such_op.default" in dropped_rules()
+
+
+@pytest.mark.skipif(torch_release() != "2.13", reason="other releases lack some")
+def test_every_op_that_a_rule_names_is_one_of_torchs() -> None:
+    assert DROPPED == ("aten.linalg_matrix_sqrth.default", "aten.linalg_polar.default"), "those are of 2.14"
+
+
+def _by_two_ways(self: Tensor) -> Tensor:
+    return aten.no_such_op.default(self) if self.dim() else aten.neg.no_such_overload(self)
+
+
+_of_a_table = op_called("aten.no_such_op.default")
+
+
+@pytest.mark.parametrize("fn", [_by_two_ways, lambda x: _of_a_table(x), lambda x, op=_of_a_table: op(x)])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_rule_that_calls_an_op_which_this_torch_lacks_has_no_route(fn: Callable[..., Any], recorded: bool) -> None:
+    library = torch.library.Library("of_test_link", "DEF")
+    try:
+        library.define("f(Tensor x) -> Tensor")
+        op = torch.ops.of_test_link.f.default
+        mode = ed.EagerDecompMode(ed.infra(), rules=[make_rule(op, fn, recorded=recorded)])
+        x = torch.ones(2)
+        with mode, pytest.raises(ed.UnsupportedOpError, match=r"needs aten\.no_such_op(\.default)?, which has no route"):
+            op(x)
+    finally:
+        library._destroy()
+
+
+def test_the_next_rule_does_what_a_rule_cannot_that_calls_an_op_which_this_torch_lacks() -> None:
+    made = make_rule(aten.silu.default, _by_two_ways)
+    x = torch.randn(3)
+    expected = aten.silu.default(x)
+    with ed.EagerDecompMode(ed.core_aten(), rules=[made]):
+        torch.testing.assert_close(aten.silu.default(x), expected)
 
 
 def test_shapes_and_scalars_leave_no_programs() -> None:

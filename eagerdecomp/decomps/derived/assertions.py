@@ -12,7 +12,7 @@ from eagerdecomp.rules.rule import rule
 aten = torch.ops.aten
 
 
-@rule(aten._assert_async.default, aten._assert_async.msg, recorded=True, effects=True)
+@rule("aten._assert_async.default", "aten._assert_async.msg", recorded=True, effects=True)
 def _assert_async(self: Tensor, assert_msg: str = "Expected Tensor with single nonzero value, but got zero") -> None:
     if self.numel() != 1:
         count = "more than one value" if self.numel() else "no values"
@@ -21,13 +21,13 @@ def _assert_async(self: Tensor, assert_msg: str = "Expected Tensor with single n
         raise RuntimeError(assert_msg)
 
 
-@rule(aten._functional_assert_async.msg, recorded=True, effects=True)
+@rule("aten._functional_assert_async.msg", recorded=True, effects=True)
 def _functional_assert_async(self: Tensor, assert_msg: str, dep_token: Tensor) -> Any:
     _assert_async(self, assert_msg)
     return aten.clone.default(dep_token)
 
 
-@rule(aten._make_dep_token.default, recorded=True)
+@rule("aten._make_dep_token.default", recorded=True)
 def _make_dep_token(
     *,
     dtype: torch.dtype | None = None,

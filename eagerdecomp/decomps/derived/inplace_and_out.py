@@ -18,7 +18,7 @@ from eagerdecomp.eager.strides import lies_in_lines
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.schema import facts_of, functional_twin, is_composite, settled_by_out
 from eagerdecomp.rules.compute import restrided
-from eagerdecomp.rules.link import Call, Linkable, link_on_call
+from eagerdecomp.rules.link import Call, Linkable, link_on_call, ops_on_call
 from eagerdecomp.rules.rule import Rule, make_rule
 from eagerdecomp.rules.writeback import (
     by_a_kernel,
@@ -169,9 +169,9 @@ def _memory_once(self: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 # Linked when first called: most calls need none of these.
-_any, _mean, _sum = map(link_on_call, (aten.any.dim, aten.mean.dim, aten.sum.dim_IntList))
-_mul_scalar, _to = map(link_on_call, (aten.mul.Scalar, aten._to_copy.default))
-_expand, _view = map(link_on_call, (aten.expand.default, aten.view.default))
+_any, _mean, _sum = ops_on_call("any.dim", "mean.dim", "sum.dim_IntList")
+_mul_scalar, _to = ops_on_call("mul.Scalar", "_to_copy.default")
+_expand, _view = ops_on_call("expand.default", "view.default")
 
 
 def _fill_masked(twin: Callable[..., Tensor], memory: Tensor, self: Tensor, mask: Tensor, value: Any) -> Tensor:

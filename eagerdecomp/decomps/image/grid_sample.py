@@ -410,7 +410,7 @@ def _check_shapes(input: Tensor, grid: Tensor, mode: int, dims: int) -> None:
 _SCALAR_SAMPLER, _SCALAR_SAMPLER_BACKWARD = _sampler(2, vectorized=False), _sampler_backward(2, vectorized=False)
 
 
-@rule(aten._grid_sampler_2d_cpu_fallback.default, recorded=True)
+@rule("aten._grid_sampler_2d_cpu_fallback.default", recorded=True)
 def _fallback(input: Tensor, grid: Tensor, *options: Any) -> Any:
     """The scalar kernel of planes, which computes like that of volumes and takes float32 only."""
     _check_shapes(input, grid, options[0], 2)
@@ -421,7 +421,7 @@ def _fallback(input: Tensor, grid: Tensor, *options: Any) -> Any:
     return _SCALAR_SAMPLER(input, grid, *options)
 
 
-@rule(aten._grid_sampler_2d_cpu_fallback_backward.default, recorded=True)
+@rule("aten._grid_sampler_2d_cpu_fallback_backward.default", recorded=True)
 def _fallback_backward(grad_output: Tensor, input: Tensor, grid: Tensor, *options: Any) -> Any:
     _check_shapes(input, grid, options[0], 2)
     if not grad_output.numel():
@@ -458,7 +458,7 @@ def _from_minus_one(theta: Tensor, steps: int, align_corners: bool) -> Tensor:
     return in_type(aten.div.Scalar(aten.mul.Scalar(between, steps - 1), steps), theta.dtype)
 
 
-@rule(aten.affine_grid_generator.default, recorded=True)
+@rule("aten.affine_grid_generator.default", recorded=True)
 def _affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool) -> Any:
     """The homogeneous coordinates of all pixels, [N, pixels, dimensions + 1], times the transposed maps: ATen's two steps."""
     if len(size) not in (4, 5):
@@ -479,7 +479,7 @@ def _affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool) -> Any
     return aten.view.default(mapped, [batch, *spatial, dims])
 
 
-rule(aten.grid_sampler_2d.default, recorded=True)(_sampler(2, vectorized=True))
-rule(aten.grid_sampler_3d.default, recorded=True)(_sampler(3, vectorized=False))
-rule(aten.grid_sampler_2d_backward.default, recorded=True)(_sampler_backward(2, vectorized=True))
-rule(aten.grid_sampler_3d_backward.default, recorded=True)(_sampler_backward(3, vectorized=False))
+rule("aten.grid_sampler_2d.default", recorded=True)(_sampler(2, vectorized=True))
+rule("aten.grid_sampler_3d.default", recorded=True)(_sampler(3, vectorized=False))
+rule("aten.grid_sampler_2d_backward.default", recorded=True)(_sampler_backward(2, vectorized=True))
+rule("aten.grid_sampler_3d_backward.default", recorded=True)(_sampler_backward(3, vectorized=False))

@@ -362,7 +362,7 @@ def _check_fraction_volumes(grad: Tensor, self: Tensor, output_size: Sequence[in
 # -- averages -----------------------------------------------------------------------------------------------------
 
 
-@rule(aten.avg_pool3d_backward.default, recorded=True)
+@rule("aten.avg_pool3d_backward.default", recorded=True)
 def _avg_pool3d_backward(
     grad_output: Tensor,
     self: Tensor,
@@ -500,23 +500,25 @@ def _max_unpool(dims: int) -> Callable[..., Any]:
     return run
 
 
-rule(aten.adaptive_max_pool2d.default, recorded=True)(_adaptive_max_pool(2, "adaptive_max_pool2d"))
-rule(aten.adaptive_max_pool3d.default, recorded=True)(_adaptive_max_pool(3, "adaptive_max_pool3d_cpu"))
-rule(aten.adaptive_max_pool2d_backward.default, recorded=True)(
+rule("aten.adaptive_max_pool2d.default", recorded=True)(_adaptive_max_pool(2, "adaptive_max_pool2d"))
+rule("aten.adaptive_max_pool3d.default", recorded=True)(_adaptive_max_pool(3, "adaptive_max_pool3d_cpu"))
+rule("aten.adaptive_max_pool2d_backward.default", recorded=True)(
     _adaptive_max_pool_backward(2, "grad_output", "adaptive_max_pooling2d_backward")
 )
-rule(aten.adaptive_max_pool3d_backward.default, recorded=True)(
+rule("aten.adaptive_max_pool3d_backward.default", recorded=True)(
     _adaptive_max_pool_backward(3, "gradOutput", "adaptive_max_pool3d_backward")
 )
-rule(aten.max_pool2d_with_indices.default, recorded=True)(_max_pool(2))
-rule(aten.max_pool3d_with_indices.default, recorded=True)(_max_pool(3))
-rule(aten.max_pool2d_with_indices_backward.default, recorded=True)(_max_pool_backward(2))
-rule(aten.max_pool3d_with_indices_backward.default, recorded=True)(_max_pool_backward(3))
-rule(aten.fractional_max_pool2d.default, recorded=True)(_fractional_max_pool(2))
-rule(aten.fractional_max_pool3d.default, recorded=True)(_fractional_max_pool(3))
-rule(aten.fractional_max_pool2d_backward.default, recorded=True)(_fractional_max_pool_backward(2))
-rule(aten.fractional_max_pool3d_backward.default, recorded=True)(_fractional_max_pool_backward(3))
-rule(aten._adaptive_avg_pool2d_backward.default, recorded=True)(_adaptive_avg_pool_backward(2, "adaptive_avg_pool2d_backward"))
-rule(aten._adaptive_avg_pool3d_backward.default, recorded=True)(_adaptive_avg_pool_backward(3, "adaptive_avg_pool3d_backward_cpu"))
-rule(aten.max_unpool2d.default, recorded=True)(_max_unpool(2))
-rule(aten.max_unpool3d.default, recorded=True)(_max_unpool(3))
+rule("aten.max_pool2d_with_indices.default", recorded=True)(_max_pool(2))
+rule("aten.max_pool3d_with_indices.default", recorded=True)(_max_pool(3))
+rule("aten.max_pool2d_with_indices_backward.default", recorded=True)(_max_pool_backward(2))
+rule("aten.max_pool3d_with_indices_backward.default", recorded=True)(_max_pool_backward(3))
+rule("aten.fractional_max_pool2d.default", recorded=True)(_fractional_max_pool(2))
+rule("aten.fractional_max_pool3d.default", recorded=True)(_fractional_max_pool(3))
+rule("aten.fractional_max_pool2d_backward.default", recorded=True)(_fractional_max_pool_backward(2))
+rule("aten.fractional_max_pool3d_backward.default", recorded=True)(_fractional_max_pool_backward(3))
+rule("aten._adaptive_avg_pool2d_backward.default", recorded=True)(_adaptive_avg_pool_backward(2, "adaptive_avg_pool2d_backward"))
+rule("aten._adaptive_avg_pool3d_backward.default", recorded=True)(
+    _adaptive_avg_pool_backward(3, "adaptive_avg_pool3d_backward_cpu")
+)
+rule("aten.max_unpool2d.default", recorded=True)(_max_unpool(2))
+rule("aten.max_unpool3d.default", recorded=True)(_max_unpool(3))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.decomps.math.interpolation import check_gradient, in_bytes, ratio_of, rounded, spread_to_taps, sum_of_taps
 from eagerdecomp.eager.layouts import in_format_of
@@ -291,7 +291,7 @@ def _by_vec(op: OpOverload, vec: OpOverload, flags: int) -> None:
         return op(self, output_size, *rest)
 
 
-@rule(aten.upsample_nearest2d_backward.default)
+@rule("aten.upsample_nearest2d_backward.default")
 def _upsample_nearest2d_backward(
     grad_output: Tensor,
     output_size: Sequence[int],
@@ -322,28 +322,28 @@ def _upsample_nearest2d_backward(
 
 _BILINEAR = _weighted("upsample_bilinear2d_channels_last", _linear, 2)
 
-rule(aten.upsample_nearest1d.default, recorded=True)(_nearest(False, 1))
-rule(aten.upsample_nearest2d.default, recorded=True)(_nearest(False, 2))
-rule(aten.upsample_nearest2d.vec, recorded=True)(_vec(_nearest(False, 2)))
-rule(aten.upsample_nearest3d.default, recorded=True)(_nearest(False, 3))
-rule(aten._upsample_nearest_exact1d.default, recorded=True)(_nearest(True, 1))
-rule(aten._upsample_nearest_exact2d.default, recorded=True)(_nearest(True, 2))
-rule(aten._upsample_nearest_exact3d.default, recorded=True)(_nearest(True, 3))
-rule(aten.upsample_linear1d.default, recorded=True)(_weighted("compute_indices_weights_linear", _linear, 1))
-rule(aten.upsample_bilinear2d.default, recorded=True)(_BILINEAR)
-rule(aten.upsample_bilinear2d.vec, recorded=True)(_vec(_BILINEAR))
-rule(aten.upsample_trilinear3d.default, recorded=True)(_weighted("compute_indices_weights_linear", _linear, 3))
-rule(aten.upsample_bicubic2d.default, recorded=True)(_weighted("compute_indices_weights_cubic", _cubic, 2))
-rule(aten.upsample_nearest1d_backward.default, recorded=True)(_nearest_gradient(False))
-rule(aten.upsample_nearest2d_backward.default, recorded=True)(_nearest_gradient(False))
-rule(aten.upsample_nearest3d_backward.default, recorded=True)(_nearest_gradient(False, formed=False))
-rule(aten._upsample_nearest_exact1d_backward.default, recorded=True)(_nearest_gradient(True))
-rule(aten._upsample_nearest_exact2d_backward.default, recorded=True)(_nearest_gradient(True))
-rule(aten._upsample_nearest_exact3d_backward.default, recorded=True)(_nearest_gradient(True, formed=False))
-rule(aten.upsample_linear1d_backward.default, recorded=True)(_weighted_gradient(_linear))
-rule(aten.upsample_bilinear2d_backward.default, recorded=True)(_weighted_gradient(_linear))
-rule(aten.upsample_trilinear3d_backward.default, recorded=True)(_weighted_gradient(_linear))
-rule(aten.upsample_bicubic2d_backward.default, recorded=True)(_weighted_gradient(_cubic, formed=False))
+rule("aten.upsample_nearest1d.default", recorded=True)(_nearest(False, 1))
+rule("aten.upsample_nearest2d.default", recorded=True)(_nearest(False, 2))
+rule("aten.upsample_nearest2d.vec", recorded=True)(_vec(_nearest(False, 2)))
+rule("aten.upsample_nearest3d.default", recorded=True)(_nearest(False, 3))
+rule("aten._upsample_nearest_exact1d.default", recorded=True)(_nearest(True, 1))
+rule("aten._upsample_nearest_exact2d.default", recorded=True)(_nearest(True, 2))
+rule("aten._upsample_nearest_exact3d.default", recorded=True)(_nearest(True, 3))
+rule("aten.upsample_linear1d.default", recorded=True)(_weighted("compute_indices_weights_linear", _linear, 1))
+rule("aten.upsample_bilinear2d.default", recorded=True)(_BILINEAR)
+rule("aten.upsample_bilinear2d.vec", recorded=True)(_vec(_BILINEAR))
+rule("aten.upsample_trilinear3d.default", recorded=True)(_weighted("compute_indices_weights_linear", _linear, 3))
+rule("aten.upsample_bicubic2d.default", recorded=True)(_weighted("compute_indices_weights_cubic", _cubic, 2))
+rule("aten.upsample_nearest1d_backward.default", recorded=True)(_nearest_gradient(False))
+rule("aten.upsample_nearest2d_backward.default", recorded=True)(_nearest_gradient(False))
+rule("aten.upsample_nearest3d_backward.default", recorded=True)(_nearest_gradient(False, formed=False))
+rule("aten._upsample_nearest_exact1d_backward.default", recorded=True)(_nearest_gradient(True))
+rule("aten._upsample_nearest_exact2d_backward.default", recorded=True)(_nearest_gradient(True))
+rule("aten._upsample_nearest_exact3d_backward.default", recorded=True)(_nearest_gradient(True, formed=False))
+rule("aten.upsample_linear1d_backward.default", recorded=True)(_weighted_gradient(_linear))
+rule("aten.upsample_bilinear2d_backward.default", recorded=True)(_weighted_gradient(_linear))
+rule("aten.upsample_trilinear3d_backward.default", recorded=True)(_weighted_gradient(_linear))
+rule("aten.upsample_bicubic2d_backward.default", recorded=True)(_weighted_gradient(_cubic, formed=False))
 
-_by_vec(aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec, 0)
-_by_vec(aten.upsample_bilinear2d.default, aten.upsample_bilinear2d.vec, 1)
+_by_vec(op_called("aten.upsample_nearest2d.default"), op_called("aten.upsample_nearest2d.vec"), 0)
+_by_vec(op_called("aten.upsample_bilinear2d.default"), op_called("aten.upsample_bilinear2d.vec"), 1)

@@ -209,11 +209,11 @@ def _check_real(name: str, x: Tensor) -> None:
 
 # 57 to 87 calls: each of two dimensions builds windows of its own, some 25 calls on a row of numbers; the cubic's and Lanczos's
 # weights take 10 more, rounding those of bytes 9.
-rule(aten._upsample_bilinear2d_aa.default, recorded=True)(_forward(LINEAR))
-rule(aten._upsample_bicubic2d_aa.default, recorded=True)(_forward(CUBIC))
-rule(aten._upsample_lanczos2d_aa.default, recorded=True)(_forward(LANCZOS))
-rule(aten._upsample_bilinear2d_aa_backward.default, recorded=True)(
+rule("aten._upsample_bilinear2d_aa.default", recorded=True)(_forward(LINEAR))
+rule("aten._upsample_bicubic2d_aa.default", recorded=True)(_forward(CUBIC))
+rule("aten._upsample_lanczos2d_aa.default", recorded=True)(_forward(LANCZOS))
+rule("aten._upsample_bilinear2d_aa_backward.default", recorded=True)(
     _gradient(LINEAR, "upsample_bilinear2d_aa_backward_cpu", formed=True)
 )
-rule(aten._upsample_bicubic2d_aa_backward.default, recorded=True)(_gradient(CUBIC, "upsample_bicubic2d_aa_backward_cpu"))
-rule(aten._upsample_lanczos2d_aa_backward.default, recorded=True)(_gradient(LANCZOS, "upsample_lanczos2d_aa_backward_cpu"))
+rule("aten._upsample_bicubic2d_aa_backward.default", recorded=True)(_gradient(CUBIC, "upsample_bicubic2d_aa_backward_cpu"))
+rule("aten._upsample_lanczos2d_aa_backward.default", recorded=True)(_gradient(LANCZOS, "upsample_lanczos2d_aa_backward_cpu"))

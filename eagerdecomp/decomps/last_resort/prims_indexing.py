@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.ops import op_called
 from eagerdecomp.decomps.math.one_hot_indexing import (
     along,
     combined,
@@ -188,11 +189,11 @@ def _most(dtype: torch.dtype) -> float:
 
 #: How values of one place are reduced, what changes no reduction of that kind, and how the result meets what was there.
 _REDUCTIONS: dict[str, tuple[Callable[..., Any], Callable[[torch.dtype], float], Callable[..., Any]]] = {
-    "sum": (_sum, lambda dtype: 0, aten.add.Tensor),
-    "mean": (_sum, lambda dtype: 0, aten.add.Tensor),
-    "prod": (_product, lambda dtype: 1, aten.mul.Tensor),
-    "amax": (aten.amax.default, _least, aten.maximum.default),
-    "amin": (aten.amin.default, _most, aten.minimum.default),
+    "sum": (_sum, lambda dtype: 0, op_called("aten.add.Tensor")),
+    "mean": (_sum, lambda dtype: 0, op_called("aten.add.Tensor")),
+    "prod": (_product, lambda dtype: 1, op_called("aten.mul.Tensor")),
+    "amax": (op_called("aten.amax.default"), _least, op_called("aten.maximum.default")),
+    "amin": (op_called("aten.amin.default"), _most, op_called("aten.minimum.default")),
 }
 
 
@@ -364,12 +365,12 @@ def _picked(self: Tensor, indices: Sequence[Tensor | None], check: bool) -> Any:
     return indexed.laid_out(indexed.from_rows(rows), self)
 
 
-@rule(aten.index.Tensor, recorded=True, source="prims")
+@rule("aten.index.Tensor", recorded=True, source="prims")
 def _index(self: Tensor, indices: Sequence[Tensor | None]) -> Any:
     return _picked(self, indices, True)
 
 
-@rule(aten._unsafe_index.Tensor, recorded=True, source="prims")
+@rule("aten._unsafe_index.Tensor", recorded=True, source="prims")
 def _unsafe_index(self: Tensor, indices: Sequence[Tensor | None]) -> Any:
     return _picked(self, indices, False)
 
@@ -409,12 +410,12 @@ def _put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumul
     return _laid_out_as(indexed.back(result), self)
 
 
-@rule(aten.index_put.default, recorded=True, source="prims")
+@rule("aten.index_put.default", recorded=True, source="prims")
 def _index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
     return _put(self, indices, values, accumulate, True)
 
 
-@rule(aten._unsafe_index_put.default, recorded=True, source="prims")
+@rule("aten._unsafe_index_put.default", recorded=True, source="prims")
 def _unsafe_index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
     return _put(self, indices, values, accumulate, False)
 
@@ -477,10 +478,10 @@ def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Any:
 
 _ELEMENTS, _NUMBER, _REDUCE = "scatter_gather_tensor_cpu", "scatter_gather_scalar_cpu", "scatter_gather_tensor_cpu_reduce"
 
-rule(aten.gather.default, recorded=True, source="prims")(refusing_types(_ELEMENTS, RARE, _gather))
-rule(aten.scatter.src, recorded=True, source="prims")(refusing_types(_ELEMENTS, RARE, _scatter))
-rule(aten.scatter.value, recorded=True, source="prims")(refusing_types(_NUMBER, RARE, _scatter_value))
-rule(aten.scatter_add.default, recorded=True, source="prims")(refusing_types(_ELEMENTS, RARE, _scatter_add))
-rule(aten.scatter_reduce.two, recorded=True, source="prims")(refusing_types(_REDUCE, RARE, _scatter_reduce))
-rule(aten.nonzero.default, recorded=True, source="prims")(refusing_types("nonzero_count_cpu", RARE - {torch.complex32}, _nonzero))
-rule(aten.masked_scatter.default, recorded=True, source="prims")(refusing_types("masked_scatter", RARE, _masked_scatter))
+rule("aten.gather.default", recorded=True, source="prims")(refusing_types(_ELEMENTS, RARE, _gather))
+rule("aten.scatter.src", recorded=True, source="prims")(refusing_types(_ELEMENTS, RARE, _scatter))
+rule("aten.scatter.value", recorded=True, source="prims")(refusing_types(_NUMBER, RARE, _scatter_value))
+rule("aten.scatter_add.default", recorded=True, source="prims")(refusing_types(_ELEMENTS, RARE, _scatter_add))
+rule("aten.scatter_reduce.two", recorded=True, source="prims")(refusing_types(_REDUCE, RARE, _scatter_reduce))
+rule("aten.nonzero.default", recorded=True, source="prims")(refusing_types("nonzero_count_cpu", RARE - {torch.complex32}, _nonzero))
+rule("aten.masked_scatter.default", recorded=True, source="prims")(refusing_types("masked_scatter", RARE, _masked_scatter))

@@ -41,7 +41,7 @@ def _check_types(left: Tensor, right: Tensor, name: str) -> None:
         raise not_implemented(name, left.dtype)
 
 
-@rule(aten.mm.default, recorded=True, source="prims")
+@rule("aten.mm.default", recorded=True, source="prims")
 def _mm(self: Tensor, mat2: Tensor) -> Any:
     for given, name in ((self, "self"), (mat2, "mat2")):
         if given.dim() != 2:
@@ -53,7 +53,7 @@ def _mm(self: Tensor, mat2: Tensor) -> Any:
     return NotImplemented if self.dtype in FLOAT8 else _product(self, mat2)
 
 
-@rule(aten.bmm.default, recorded=True, source="prims")
+@rule("aten.bmm.default", recorded=True, source="prims")
 def _bmm(self: Tensor, mat2: Tensor) -> Any:
     for given, name in ((self, "batch1"), (mat2, "batch2")):
         if given.dim() != 3:

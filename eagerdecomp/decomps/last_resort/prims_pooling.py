@@ -168,14 +168,14 @@ _BUT_LONG = frozenset(
 )
 _BUT_FLOATS = _BUT_LONG | {torch.int64}
 
-rule(aten.avg_pool2d.default, recorded=True, source="prims")(refusing_types("avg_pool2d", _BUT_LONG, _average(2)))
-rule(aten.avg_pool3d.default, recorded=True, source="prims")(refusing_types("avg_pool3d_out_frame", _BUT_LONG, _average(3)))
-rule(aten.avg_pool2d_backward.default, recorded=True, source="prims")(
+rule("aten.avg_pool2d.default", recorded=True, source="prims")(refusing_types("avg_pool2d", _BUT_LONG, _average(2)))
+rule("aten.avg_pool3d.default", recorded=True, source="prims")(refusing_types("avg_pool3d_out_frame", _BUT_LONG, _average(3)))
+rule("aten.avg_pool2d_backward.default", recorded=True, source="prims")(
     refusing_types("avg_pool2d_backward", _BUT_LONG, _average_backward)
 )
-rule(aten._adaptive_avg_pool2d.default, recorded=True, source="prims")(
+rule("aten._adaptive_avg_pool2d.default", recorded=True, source="prims")(
     refusing_types("adaptive_avg_pool2d", _BUT_FLOATS, _adaptive(2))
 )
-rule(aten._adaptive_avg_pool3d.default, recorded=True, source="prims")(
+rule("aten._adaptive_avg_pool3d.default", recorded=True, source="prims")(
     refusing_types("adaptive_avg_pool3d_cpu", _BUT_FLOATS, _adaptive(3))
 )

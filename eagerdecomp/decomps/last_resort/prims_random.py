@@ -19,7 +19,7 @@ prims = torch.ops.prims
 # -- random numbers -----------------------------------------------------------------------------------------------
 
 
-@rule(aten.rand.default, recorded=True, source="prims")
+@rule("aten.rand.default", recorded=True, source="prims")
 def _rand(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool | None = None) -> Any:
     if layout not in (None, torch.strided) or pin_memory:
         return NotImplemented
@@ -50,7 +50,7 @@ def _scaled(x: Tensor, normalization: int, count: int) -> Tensor:
     return aten.mul.Scalar(x, 1 / math.sqrt(count) if normalization == 1 else 1 / count)  # type: ignore[no-any-return]
 
 
-@rule(aten._fft_r2c.default, recorded=True, source="prims")
+@rule("aten._fft_r2c.default", recorded=True, source="prims")
 def _r2c(self: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
     if not self.dtype.is_floating_point:
         raise RuntimeError("Expected self.is_floating_point() to be true, but got false.")
@@ -60,7 +60,7 @@ def _r2c(self: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -
     return _scaled(prims.fft_r2c.default(self, dim=list(dim), onesided=onesided), normalization, count)
 
 
-@rule(aten._fft_c2r.default, recorded=True, source="prims")
+@rule("aten._fft_c2r.default", recorded=True, source="prims")
 def _c2r(self: Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
     if not self.is_complex():
         raise RuntimeError("Expected self.is_complex() to be true, but got false.")

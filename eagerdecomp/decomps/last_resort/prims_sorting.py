@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.ops import op_called
 from eagerdecomp.decomps.math.one_hot_indexing import along, in_blocks, positions, taken, writers
 from eagerdecomp.eager.checks.arguments import check_topk
 from eagerdecomp.eager.layouts import as_operands, laid_out
@@ -123,7 +124,7 @@ def _sort(self: Tensor, dim: int = -1, descending: bool = False) -> Any:
     return taken(self, dim, order), order
 
 
-@rule(aten.topk.default, recorded=True, source="prims")
+@rule("aten.topk.default", recorded=True, source="prims")
 def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     dim = _wrapped(dim, self.dim())
     check_topk(self, k, dim)
@@ -137,8 +138,8 @@ def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return taken(self, dim, order), aten.clone.default(order)
 
 
-rule(aten.max.dim, recorded=True, source="prims")(_extreme_with_place(aten.amax.default, "max"))
-rule(aten.min.dim, recorded=True, source="prims")(_extreme_with_place(aten.amin.default, "min"))
-rule(aten.argmax.default, recorded=True, source="prims")(_argument(aten.amax.default, "argmax"))
-rule(aten.argmin.default, recorded=True, source="prims")(_argument(aten.amin.default, "argmin"))
-rule(aten.sort.default, recorded=True, source="prims")(laid_out(_sort, dict.fromkeys((0, 1), as_operands(1, promotes=False))))
+rule("aten.max.dim", recorded=True, source="prims")(_extreme_with_place(op_called("aten.amax.default"), "max"))
+rule("aten.min.dim", recorded=True, source="prims")(_extreme_with_place(op_called("aten.amin.default"), "min"))
+rule("aten.argmax.default", recorded=True, source="prims")(_argument(op_called("aten.amax.default"), "argmax"))
+rule("aten.argmin.default", recorded=True, source="prims")(_argument(op_called("aten.amin.default"), "argmin"))
+rule("aten.sort.default", recorded=True, source="prims")(laid_out(_sort, dict.fromkeys((0, 1), as_operands(1, promotes=False))))

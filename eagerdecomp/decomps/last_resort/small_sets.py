@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.decomps.math.float64 import (
     acos,
     acosh,
@@ -93,7 +93,7 @@ def _by_tensor(op: OpOverload) -> Callable[..., Any]:
     return run
 
 
-@rule(aten.reciprocal.default, recorded=True, source="small")
+@rule("aten.reciprocal.default", recorded=True, source="small")
 def _reciprocal(self: Tensor) -> Any:
     return aten.div.Tensor(as_number(1, self, floating(self.dtype)), self) if is_real(self.dtype) else NotImplemented
 
@@ -132,12 +132,12 @@ def _sigmoid(x: Tensor) -> Tensor:
     return result
 
 
-@rule(aten.pow.Scalar, recorded=True, source="small")
+@rule("aten.pow.Scalar", recorded=True, source="small")
 def _pow_number(self: Any, exponent: Tensor) -> Any:
     return aten.pow.Tensor_Tensor(as_number(self, exponent, computed_in([exponent, self])), exponent)
 
 
-@rule(aten.pow.Tensor_Scalar, recorded=True, source="small")
+@rule("aten.pow.Tensor_Scalar", recorded=True, source="small")
 def _pow_by_number(self: Tensor, exponent: Any) -> Any:
     """Of floats, the exponents that eager has a formula for by that formula."""
     if is_whole(self.dtype) and isinstance(exponent, int) and exponent < 0:
@@ -152,7 +152,7 @@ def _pow_by_number(self: Tensor, exponent: Any) -> Any:
 
 
 _POWERS: dict[Any, Callable[[Tensor], Any]] = {
-    0.5: aten.sqrt.default,
+    0.5: op_called("aten.sqrt.default"),
     2: _square,
     3: _cube,
     -0.5: _in_wide(_rsqrt),
@@ -163,14 +163,14 @@ _POWERS: dict[Any, Callable[[Tensor], Any]] = {
 # -- rounding and remainders ------------------------------------------------------------------------------------------------
 
 
-@rule(aten.ceil.default, recorded=True, source="small")
+@rule("aten.ceil.default", recorded=True, source="small")
 def _ceil(self: Tensor) -> Any:
     if is_whole(self.dtype):
         return aten.clone.default(self)
     return minus(aten.floor.default(minus(self))) if is_real(self.dtype) else NotImplemented
 
 
-@rule(aten.trunc.default, recorded=True, source="small")
+@rule("aten.trunc.default", recorded=True, source="small")
 def _trunc(self: Tensor) -> Any:
     if is_whole(self.dtype):
         return aten.clone.default(self)
@@ -179,7 +179,7 @@ def _trunc(self: Tensor) -> Any:
     return aten.where.self(aten.gt.Tensor(self, as_number(0, self)), aten.floor.default(self), _ceil(self))
 
 
-@rule(aten.round.default, recorded=True, source="small")
+@rule("aten.round.default", recorded=True, source="small")
 def _round(self: Tensor) -> Any:
     """To the nearest, halves to even: of the magnitude, whose fraction is exact; zeros keep their sign by being turned twice."""
     if is_whole(self.dtype):
@@ -212,7 +212,7 @@ def _remainder(self: Tensor, other: Tensor) -> Any:
     return in_type(aten.where.self(moved, aten.add.Tensor(rest, right), rest), dtype)
 
 
-@rule(aten.div.Tensor_mode, recorded=True, source="small")
+@rule("aten.div.Tensor_mode", recorded=True, source="small")
 @_of_two
 def _div_mode(self: Tensor, other: Tensor, *, rounding_mode: str | None) -> Any:
     left, right, dtype = in_common(self, other)
@@ -258,7 +258,7 @@ def _floor_of(left: Tensor, right: Tensor, quotient: Tensor) -> Tensor:
 # -- extremes ---------------------------------------------------------------------------------------------------------------
 
 
-@rule(aten.maximum.default, recorded=True, source="small")
+@rule("aten.maximum.default", recorded=True, source="small")
 @_of_two
 def _greater(self: Tensor, other: Tensor) -> Any:
     left, right, dtype = in_common(self, other)
@@ -267,7 +267,7 @@ def _greater(self: Tensor, other: Tensor) -> Any:
     return aten.where.self(aten.bitwise_or.Tensor(aten.gt.Tensor(right, left), isnan(right)), right, left)
 
 
-@rule(aten.minimum.default, recorded=True, source="small")
+@rule("aten.minimum.default", recorded=True, source="small")
 @_of_two
 def _less(self: Tensor, other: Tensor) -> Any:
     left, right, dtype = in_common(self, other)
@@ -282,7 +282,7 @@ def _turned(x: Tensor) -> Tensor:
     return result
 
 
-@rule(aten.amin.default, recorded=True, source="small")
+@rule("aten.amin.default", recorded=True, source="small")
 def _amin(self: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
     return _turned(aten.amax.default(_turned(self), dim, keepdim)) if is_real(self.dtype) else NotImplemented
 
@@ -304,12 +304,12 @@ def _first_greatest(self: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tens
     return aten.squeeze.dim(values, dim), aten.squeeze.dim(places, dim)
 
 
-@rule(aten.max.dim, recorded=True, source="small")
+@rule("aten.max.dim", recorded=True, source="small")
 def _max_dim(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     return _first_greatest(self, dim, keepdim) if is_real(self.dtype) else NotImplemented
 
 
-@rule(aten.min.dim, recorded=True, source="small")
+@rule("aten.min.dim", recorded=True, source="small")
 def _min_dim(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     if not is_real(self.dtype):
         return NotImplemented
@@ -332,7 +332,7 @@ def _arg(extreme: Callable[..., Any]) -> Callable[..., Any]:
 # -- sums and products ------------------------------------------------------------------------------------------------------
 
 
-@rule(aten.mean.dim, recorded=True, source="small")
+@rule("aten.mean.dim", recorded=True, source="small")
 def _mean(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     kept = dtype or self.dtype
     if is_whole(kept):
@@ -355,17 +355,17 @@ def _spread(self: Tensor, dim: Sequence[int] | None, correction: Any, keepdim: b
     return in_type(spread, self.dtype), in_type(middle, self.dtype)
 
 
-@rule(aten.var.correction, recorded=True, source="small")
+@rule("aten.var.correction", recorded=True, source="small")
 def _var(self: Tensor, dim: Sequence[int] | None = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     return _spread(self, dim, correction, keepdim)[0] if self.dtype.is_floating_point else NotImplemented
 
 
-@rule(aten.var_mean.correction, recorded=True, source="small")
+@rule("aten.var_mean.correction", recorded=True, source="small")
 def _var_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     return _spread(self, dim, correction, keepdim) if self.dtype.is_floating_point else NotImplemented
 
 
-@rule(aten.prod.dim_int, recorded=True, source="small")
+@rule("aten.prod.dim_int", recorded=True, source="small")
 def _prod_dim(self: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """By halves, of which the rounding is another than eager's: floats in float64, rounded once."""
     kept = dtype or (torch.int64 if is_whole(self.dtype) else self.dtype)
@@ -387,12 +387,12 @@ def _prod_dim(self: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dty
     return aten.clone.default(result) if self.size(dim) == 1 else result
 
 
-@rule(aten.prod.default, recorded=True, source="small")
+@rule("aten.prod.default", recorded=True, source="small")
 def _prod(self: Tensor, *, dtype: torch.dtype | None = None) -> Any:
     return _prod_dim(aten.reshape.default(self, [-1]), 0, False, dtype=dtype)
 
 
-@rule(aten.mm.default, recorded=True, source="small")
+@rule("aten.mm.default", recorded=True, source="small")
 def _mm(self: Tensor, mat2: Tensor) -> Any:
     if self.dim() != 2 or mat2.dim() != 2:
         return NotImplemented
@@ -416,7 +416,7 @@ def _flip(self: Tensor, dims: Sequence[int]) -> Any:
     return aten.clone.default(self) if result is self else result
 
 
-@rule(aten.scatter.value, recorded=True, source="small")
+@rule("aten.scatter.value", recorded=True, source="small")
 def _scatter_value(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
     if self.dtype.is_complex is False and isinstance(value, complex):
         return NotImplemented
@@ -424,7 +424,7 @@ def _scatter_value(self: Tensor, dim: int, index: Tensor, value: Any) -> Any:
     return aten.scatter.src(self, dim, index, filled)
 
 
-@rule(aten.topk.default, recorded=True, source="small")
+@rule("aten.topk.default", recorded=True, source="small")
 def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     check_topk(self, k, dim)
     if not self.dim():
@@ -434,38 +434,38 @@ def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 
 
 for name in ("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder"):
-    rule(getattr(aten, name).Scalar, recorded=True, source="small")(_by_tensor(getattr(aten, name).Tensor))
-rule(aten.ne.Tensor, recorded=True, source="small")(_of_two(differs))
-rule(aten.lt.Tensor, recorded=True, source="small")(_of_two(below_other))
-rule(aten.le.Tensor, recorded=True, source="small")(_of_two(le))
-rule(aten.ge.Tensor, recorded=True, source="small")(_of_two(ge))
-rule(aten.isnan.default, recorded=True, source="small")(isnan)
-rule(aten.bitwise_and.Tensor, recorded=True, source="small")(_of_two(both))
-rule(aten.bitwise_xor.Tensor, recorded=True, source="small")(_of_two(xor))
-rule(aten.sub.Tensor, recorded=True, source="small")(_of_two(less_by))
-rule(aten.remainder.Tensor, recorded=True, source="small")(_of_two(_remainder))
-rule(aten.atan2.default, recorded=True, source="small")(_of_two(rounded_once(atan2, atan2)))
-rule(aten.neg.default, recorded=True, source="small")(minus)
-rule(aten.abs.default, recorded=True, source="small")(magnitude)
-rule(aten.sign.default, recorded=True, source="small")(sign_of)
-rule(aten.rsqrt.default, recorded=True, source="small")(_in_wide(_rsqrt))
-rule(aten.sigmoid.default, recorded=True, source="small")(_in_wide(_sigmoid))
-rule(aten.argmax.default, recorded=True, source="small")(_arg(_max_dim))
-rule(aten.argmin.default, recorded=True, source="small")(_arg(_min_dim))
-rule(aten.flip.default, recorded=True, source="small")(laid_out(_flip, {0: as_operands(1)}))
+    rule(f"aten.{name}.Scalar", recorded=True, source="small")(_by_tensor(op_called(f"aten.{name}.Tensor")))
+rule("aten.ne.Tensor", recorded=True, source="small")(_of_two(differs))
+rule("aten.lt.Tensor", recorded=True, source="small")(_of_two(below_other))
+rule("aten.le.Tensor", recorded=True, source="small")(_of_two(le))
+rule("aten.ge.Tensor", recorded=True, source="small")(_of_two(ge))
+rule("aten.isnan.default", recorded=True, source="small")(isnan)
+rule("aten.bitwise_and.Tensor", recorded=True, source="small")(_of_two(both))
+rule("aten.bitwise_xor.Tensor", recorded=True, source="small")(_of_two(xor))
+rule("aten.sub.Tensor", recorded=True, source="small")(_of_two(less_by))
+rule("aten.remainder.Tensor", recorded=True, source="small")(_of_two(_remainder))
+rule("aten.atan2.default", recorded=True, source="small")(_of_two(rounded_once(atan2, atan2)))
+rule("aten.neg.default", recorded=True, source="small")(minus)
+rule("aten.abs.default", recorded=True, source="small")(magnitude)
+rule("aten.sign.default", recorded=True, source="small")(sign_of)
+rule("aten.rsqrt.default", recorded=True, source="small")(_in_wide(_rsqrt))
+rule("aten.sigmoid.default", recorded=True, source="small")(_in_wide(_sigmoid))
+rule("aten.argmax.default", recorded=True, source="small")(_arg(_max_dim))
+rule("aten.argmin.default", recorded=True, source="small")(_arg(_min_dim))
+rule("aten.flip.default", recorded=True, source="small")(laid_out(_flip, {0: as_operands(1)}))
 for op, *formulas in (
-    (aten.expm1.default, expm1),
-    (aten.log1p.default, log1p, log1p_double),
-    (aten.tanh.default, tanh, tanh_double),
-    (aten.sinh.default, sinh, sinh_double),
-    (aten.cosh.default, cosh, cosh_double),
-    (aten.tan.default, tan),
-    (aten.asinh.default, asinh),
-    (aten.acosh.default, acosh, acosh_double),
-    (aten.atanh.default, atanh),
-    (aten.asin.default, asin),
-    (aten.acos.default, acos),
-    (aten.log2.default, log_to(2)),
-    (aten.log10.default, log_to(10)),
+    ("aten.expm1.default", expm1),
+    ("aten.log1p.default", log1p, log1p_double),
+    ("aten.tanh.default", tanh, tanh_double),
+    ("aten.sinh.default", sinh, sinh_double),
+    ("aten.cosh.default", cosh, cosh_double),
+    ("aten.tan.default", tan),
+    ("aten.asinh.default", asinh),
+    ("aten.acosh.default", acosh, acosh_double),
+    ("aten.atanh.default", atanh),
+    ("aten.asin.default", asin),
+    ("aten.acos.default", acos),
+    ("aten.log2.default", log_to(2)),
+    ("aten.log10.default", log_to(10)),
 ):
     rule(op, recorded=True, source="small")(rounded_once(*formulas))

@@ -112,7 +112,7 @@ def _cholesky_factor(self: Tensor, upper: bool) -> tuple[Tensor, Tensor]:
     return column_major(adjoint(factor) if upper else factor, batch), unfolded(info, batch)
 
 
-@rule(aten.linalg_cholesky_ex.default, recorded=True)
+@rule("aten.linalg_cholesky_ex.default", recorded=True)
 def _linalg_cholesky_ex(self: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     check_square("linalg.cholesky", self)
     check_floating("linalg.cholesky", self, half=False)
@@ -123,7 +123,7 @@ def _linalg_cholesky_ex(self: Tensor, *, upper: bool = False, check_errors: bool
     return factor, info
 
 
-@rule("aten::cholesky", recorded=True)
+@rule("aten.cholesky.default", recorded=True)
 def _cholesky(self: Tensor, upper: bool = False) -> Tensor:
     if self.numel() == 0:  # whatever its shape, which eager asks for later
         return aten.empty.memory_format(self.shape, dtype=self.dtype, device=self.device)  # type: ignore[no-any-return]
@@ -134,7 +134,7 @@ def _cholesky(self: Tensor, upper: bool = False) -> Tensor:
     return factor
 
 
-@rule(aten.cholesky_inverse.default, recorded=True)
+@rule("aten.cholesky_inverse.default", recorded=True)
 def _cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
     check_square("cholesky_inverse", self)
     check_kernel("cholesky_inverse_out_cpu", self)
@@ -148,7 +148,7 @@ def _cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
     return column_major(aten.bmm.default(adjoint(root), root), batch)
 
 
-@rule(aten._cholesky_solve_helper.default, recorded=True)
+@rule("aten._cholesky_solve_helper.default", recorded=True)
 def _cholesky_solve_helper(self: Tensor, A: Tensor, upper: bool) -> Tensor:
     check_kernel("cholesky_solve_cpu", self)
     batch = batch_shape(self)
@@ -223,7 +223,7 @@ def _columns_of_identity(matrix: Tensor, columns: int) -> Tensor:
     return aten.expand.default(unit, [matrix.size(0), rows, columns])  # type: ignore[no-any-return]
 
 
-@rule(aten.geqrf.default, recorded=True)
+@rule("aten.geqrf.default", recorded=True)
 def _geqrf(self: Tensor) -> tuple[Tensor, Tensor]:
     if self.dim() < 2:
         raise RuntimeError("torch.geqrf: input must have at least 2 dimensions.")
@@ -240,7 +240,7 @@ def _geqrf(self: Tensor) -> tuple[Tensor, Tensor]:
     return column_major(aten.add.Tensor(upper, lower), batch), unfolded(tau, batch)
 
 
-@rule(aten.linalg_qr.default, recorded=True)
+@rule("aten.linalg_qr.default", recorded=True)
 def _linalg_qr(A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     name = "linalg.qr"
     if A.dim() < 2:
@@ -262,7 +262,7 @@ def _linalg_qr(A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     return column_major(unitary, batch), column_major(upper, batch)
 
 
-@rule(aten.linalg_householder_product.default, recorded=True)
+@rule("aten.linalg_householder_product.default", recorded=True)
 def _linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
     name = "torch.linalg.householder_product"
     if input.dim() < 2:
@@ -297,7 +297,7 @@ def _vectors(matrix: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
     return cut(matrix, 2, 0, tau.size(-1)), factors
 
 
-@rule(aten.ormqr.default, recorded=True)
+@rule("aten.ormqr.default", recorded=True)
 def _ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     name = "torch.ormqr"
     for given, letter in ((self, "input"), (input3, "other")):

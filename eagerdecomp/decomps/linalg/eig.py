@@ -421,7 +421,7 @@ def _found(name: str, self: Tensor, vectors: bool) -> tuple[Tensor, Tensor | Non
         raise
 
 
-@rule(aten.linalg_eig.default, recorded=True)
+@rule("aten.linalg_eig.default", recorded=True)
 def _linalg_eig(self: Tensor) -> tuple[Tensor, Tensor]:
     dtype = _checked("linalg.eig", self)
     batch = batch_shape(self)
@@ -433,7 +433,7 @@ def _linalg_eig(self: Tensor) -> tuple[Tensor, Tensor]:
     return unfolded(values, batch), column_major(vectors, batch)
 
 
-@rule(aten._linalg_eigvals.default, recorded=True)
+@rule("aten._linalg_eigvals.default", recorded=True)
 def _linalg_eigvals(self: Tensor) -> Tensor:
     dtype = _checked("linalg.eigvals", self)
     if not self.numel():

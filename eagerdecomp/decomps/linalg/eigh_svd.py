@@ -144,7 +144,7 @@ def _eigen(matrix: Tensor, vectors: bool) -> tuple[Tensor, Tensor | None]:
     return values, None if basis is None else _by_columns(cut(cut(basis, 1, 0, size), 2, 0, size), order)
 
 
-@rule(aten._linalg_eigh.default, recorded=True)
+@rule("aten._linalg_eigh.default", recorded=True)
 def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
     check_square("linalg.eigh", A)
     if UPLO.upper() not in ("L", "U"):
@@ -214,7 +214,7 @@ def _squares(x: Tensor) -> Tensor:
     return aten.mul.Tensor(size, size)  # type: ignore[no-any-return]
 
 
-@rule(aten._linalg_svd.default, recorded=True)
+@rule("aten._linalg_svd.default", recorded=True)
 def _linalg_svd(
     A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -264,7 +264,7 @@ def _empty_svd(A: Tensor, matrix: Tensor, full_matrices: bool, compute_uv: bool)
     return units(rows, left), values, units(right, columns)
 
 
-@rule(aten.linalg_pinv.atol_rtol_tensor, recorded=True)
+@rule("aten.linalg_pinv.atol_rtol_tensor", recorded=True)
 def _linalg_pinv(self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False) -> Tensor:
     if self.dim() < 2 or self.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
         given = f"{scalar_type_name(self.dtype)}{{{shape_text(self.shape)}}}"
@@ -303,7 +303,7 @@ def _beside(tolerance: Tensor) -> Tensor:
     return aten.unsqueeze.default(tolerance, -1)  # type: ignore[no-any-return]
 
 
-@rule(aten.linalg_lstsq.default, recorded=True)
+@rule("aten.linalg_lstsq.default", recorded=True)
 def _linalg_lstsq(
     self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -390,7 +390,7 @@ def _averaged(matrix: Tensor) -> Tensor:
     return aten.mul.Scalar(summed, 0.5)  # type: ignore[no-any-return]
 
 
-@rule("aten::linalg_matrix_sqrth", recorded=True)
+@rule("aten.linalg_matrix_sqrth.default", recorded=True)
 def _linalg_matrix_sqrth(self: Tensor) -> Tensor:
     """Square root of a Hermitian matrix by its eigenvalues; like eager, negative eigenvalues count as zero."""
     name = "linalg.matrix_sqrth"
@@ -405,7 +405,7 @@ def _linalg_matrix_sqrth(self: Tensor) -> Tensor:
     return unfolded(_averaged(root), batch)
 
 
-@rule("aten::linalg_polar", recorded=True)
+@rule("aten.linalg_polar.default", recorded=True)
 def _linalg_polar(A: Tensor) -> tuple[Tensor, Tensor]:
     """Polar decomposition by singular values: ``A = (U Vh) (Vh^H S Vh)``."""
     name = "linalg.polar"

@@ -188,7 +188,7 @@ def _factored(matrix: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
     return aten.cat.default(columns, 2), places, info
 
 
-@rule(aten.linalg_ldl_factor_ex.default, recorded=True)
+@rule("aten.linalg_ldl_factor_ex.default", recorded=True)
 def _linalg_ldl_factor_ex(self: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     name = "torch.linalg.ldl_factor_ex"
     check_square(name, self)
@@ -241,7 +241,7 @@ def _in_order(factor: Tensor, pivots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return factor, order, leads
 
 
-@rule(aten.linalg_ldl_solve.default, recorded=True)
+@rule("aten.linalg_ldl_solve.default", recorded=True)
 def _linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
     name = "torch.linalg.ldl_solve"
     check_square(name, LD)

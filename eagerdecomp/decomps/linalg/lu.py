@@ -44,7 +44,7 @@ PANEL = 32
 # -- triangular systems -------------------------------------------------------------------------------------------
 
 
-@rule(aten.linalg_solve_triangular.default, recorded=True)
+@rule("aten.linalg_solve_triangular.default", recorded=True)
 def _linalg_solve_triangular(self: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     name = "linalg.solve_triangular"
     check_square(name, self)
@@ -65,7 +65,7 @@ def _linalg_solve_triangular(self: Tensor, B: Tensor, *, upper: bool, left: bool
     return column_major(found, batch)
 
 
-@rule(aten.triangular_solve.default, recorded=True)
+@rule("aten.triangular_solve.default", recorded=True)
 def _triangular_solve(
     self: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -210,7 +210,7 @@ def _check_pivot(pivot: bool, A: Tensor) -> None:
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
 
 
-@rule(aten.linalg_lu_factor_ex.default, recorded=True)
+@rule("aten.linalg_lu_factor_ex.default", recorded=True)
 def _linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     if A.dim() < 2:
         raise RuntimeError(f"torch.lu_factor: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
@@ -262,7 +262,7 @@ def _permutation(order: Tensor, like: Tensor, batch: Sequence[int]) -> Tensor:
     return unfolded(aten._to_copy.default(hits, dtype=like.dtype, memory_format=torch.contiguous_format), batch)
 
 
-@rule(aten.linalg_lu.default, recorded=True)
+@rule("aten.linalg_lu.default", recorded=True)
 def _linalg_lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     if A.dim() < 2:
         raise RuntimeError(f"linalg.lu: Expected tensor with 2 or more dimensions. Got size: {list(A.shape)} instead")
@@ -274,7 +274,7 @@ def _linalg_lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor
     return (_permutation(order, A, batch) if none is None else none, *_triangles(factors, batch))
 
 
-@rule(aten.lu_unpack.default, recorded=True)
+@rule("aten.lu_unpack.default", recorded=True)
 def _lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -315,7 +315,7 @@ def _solved(factors: Tensor, order: Tensor, right: Tensor, *, turned: bool) -> T
     return _rows(lower, aten.sort.default(order, 1)[1])
 
 
-@rule(aten.linalg_lu_solve.default, recorded=True)
+@rule("aten.linalg_lu_solve.default", recorded=True)
 def _linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     name = "linalg.lu_solve"
     check_floating(name, LU, half=False)
@@ -346,7 +346,7 @@ def _answer(
     return _row_major(transposed(_solved(factors, order, transposed(right), turned=not adjoint)), batch)
 
 
-@rule(aten._linalg_solve_ex.default, recorded=True)
+@rule("aten._linalg_solve_ex.default", recorded=True)
 def _linalg_solve_ex(
     A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -374,7 +374,7 @@ def _linalg_solve_ex(
     return result, factors, pivots, info
 
 
-@rule(aten.linalg_inv_ex.default, recorded=True)
+@rule("aten.linalg_inv_ex.default", recorded=True)
 def _linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     name = "linalg.inv"
     check_square(name, A)
@@ -399,7 +399,7 @@ def _parity(pivots: Tensor) -> Tensor:
     return aten.add.Scalar(aten.mul.Scalar(odd, -2), 1)  # type: ignore[no-any-return]
 
 
-@rule(aten._linalg_det.default, recorded=True)
+@rule("aten._linalg_det.default", recorded=True)
 def _linalg_det(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     name = "linalg.det"
     check_floating(name, A, half=False)
@@ -410,7 +410,7 @@ def _linalg_det(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return aten.mul.Tensor(product, _parity(pivots)), factors, pivots
 
 
-@rule(aten._linalg_slogdet.default, recorded=True)
+@rule("aten._linalg_slogdet.default", recorded=True)
 def _linalg_slogdet(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     name = "linalg.slogdet"
     check_square(name, A)

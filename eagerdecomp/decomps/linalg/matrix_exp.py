@@ -66,7 +66,7 @@ def _exponential(x: Tensor) -> Tensor:
     return found
 
 
-@rule(aten.linalg_matrix_exp.default, recorded=True)
+@rule("aten.linalg_matrix_exp.default", recorded=True)
 def _linalg_matrix_exp(self: Tensor) -> Tensor:
     name = "linalg.matrix_exp"
     check_square(name, self)

@@ -39,7 +39,7 @@ def _scaled_alone(self: Tensor, shape: Sequence[int], beta: Any) -> Tensor:
     return self if beta == 1 else aten.mul.Scalar(self, beta)
 
 
-@rule(aten.addmm.default, recorded=True)
+@rule("aten.addmm.default", recorded=True)
 def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """BLAS reads no factor that is multiplied by nothing, so not even a NaN goes in; kernels of other types do."""
     dtype = self.dtype
@@ -55,7 +55,7 @@ def _is_unread(batch1: Tensor, batch2: Tensor, narrow: bool) -> bool:
     return batch1.shape[0] * once > _BY_ONEDNN if narrow else once >= _BY_BLAS
 
 
-@rule(aten.baddbmm.default)
+@rule("aten.baddbmm.default")
 def _baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     dtype = self.dtype
     if batch1.dim() != 3 or batch2.dim() != 3:
@@ -89,7 +89,7 @@ def _baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, a
     return aten._to_copy.default(result, dtype=dtype) if narrow else result
 
 
-@rule(aten.addbmm.default, recorded=True)
+@rule("aten.addbmm.default", recorded=True)
 def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """The sum of a batch of products is one product: the batch laid out along the dimension that is summed over."""
     rows = aten.reshape.default(aten.permute.default(batch1, [1, 0, 2]), [batch1.size(1), batch1.size(0) * batch1.size(2)])
@@ -101,7 +101,7 @@ def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alph
     return aten.addmm.default(self, rows, columns, beta=beta, alpha=alpha)
 
 
-@rule(aten.addmv.default)
+@rule("aten.addmv.default")
 def _addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     dtype, rank = self.dtype, self.dim()
     check_addmv(self, mat, vec)
@@ -117,7 +117,7 @@ def _addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: fl
     return aten.squeeze.dim(aten.addmm.default(added, mat, column, beta=beta, alpha=alpha), 1)
 
 
-@rule(aten.addr.default)
+@rule("aten.addr.default")
 def _addr(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """The shipped entry multiplies in the vectors' own type, and by factors that eager refuses. Eager rounds the factors to the
     type, and the first vector's multiples before it takes the second."""
@@ -139,7 +139,7 @@ def _addr(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any
     return aten.addr.default(self, vec1, vec2, beta=beta, alpha=alpha)
 
 
-@rule(aten.linalg_cross.default, recorded=True)
+@rule("aten.linalg_cross.default", recorded=True)
 def _linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Any:
     """Two products and their difference, each rounded to the operands' dtype as in ATen's kernel.
 
@@ -160,7 +160,7 @@ def _of_two_conj_views(self: Tensor, other: Tensor) -> bool:
     return alike and self.is_conj() and other.is_conj()
 
 
-@rule(aten.dot.default, recorded=True)
+@rule("aten.dot.default", recorded=True)
 def _dot(self: Tensor, other: Tensor) -> Any:
     """Multiply the vectors without their conj bits, and set the bit on the result as eager does."""
     if not _of_two_conj_views(self, other):
@@ -169,21 +169,21 @@ def _dot(self: Tensor, other: Tensor) -> Any:
     return aten._conj.default(aten.sum.default(product))
 
 
-@rule(aten.vdot.default, recorded=True)
+@rule("aten.vdot.default", recorded=True)
 def _vdot(self: Tensor, other: Tensor) -> Any:
     if not _of_two_conj_views(self, other):
         return NotImplemented
     return aten.sum.default(aten.mul.Tensor(aten._conj.default(self), other))
 
 
-@rule(aten._int_mm.default, recorded=True)
+@rule("aten._int_mm.default", recorded=True)
 def _int_mm(self: Tensor, mat2: Tensor) -> Tensor:
     """Bytes are multiplied and summed in int32. `product_checks` refuses other operands."""
     left, right = (aten._to_copy.default(one, dtype=torch.int32) for one in (self, mat2))
     return aten.mm.default(left, right)  # type: ignore[no-any-return]
 
 
-@rule(aten._weight_int8pack_mm.default, recorded=True)
+@rule("aten._weight_int8pack_mm.default", recorded=True)
 def _weight_int8pack_mm(self: Tensor, mat2: Tensor, scales: Tensor) -> Tensor:
     """``[m, k]`` times the transpose of int8 ``[n, k]``, each column by its scale: in float32, rounded once."""
     self.size(0), mat2.size(0), self.size(1)
@@ -247,7 +247,7 @@ def _summed_stepwise(input: Tensor, coefficients: Tensor, shape: Sequence[int]) 
 _UNCOMBINED = frozenset({torch.complex32, torch.uint16, torch.uint32, torch.uint64})
 
 
-@rule(aten._compute_linear_combination.default, recorded=True)
+@rule("aten._compute_linear_combination.default", recorded=True)
 def _compute_linear_combination(input: Tensor, coefficients: Tensor) -> Any:
     if not input.dim() or not input.numel():
         raise RuntimeError("Empty tensor not supported")
@@ -257,7 +257,7 @@ def _compute_linear_combination(input: Tensor, coefficients: Tensor) -> Any:
     return _combined(input, coefficients)
 
 
-@rule(aten._compute_linear_combination.out, recorded=True)
+@rule("aten._compute_linear_combination.out", recorded=True)
 def _compute_linear_combination_out(input: Tensor, coefficients: Tensor, *, out: Tensor) -> Any:
     """Eager adds to what `out` holds, and never resizes it."""
     outputs, _ = coefficients.size(0), coefficients.size(1)
@@ -276,7 +276,7 @@ def _compute_linear_combination_out(input: Tensor, coefficients: Tensor, *, out:
     return aten.copy_.default(out, add(out, combined))
 
 
-@rule(aten.mv.default)
+@rule("aten.mv.default")
 def _mv(self: Tensor, vec: Tensor) -> Any:
     dtype = self.dtype
     if self.dim() != 2 or vec.dim() != 1 or self.size(1) != vec.size(0):

@@ -37,7 +37,7 @@ def _scores(rows: Tensor, key_rows: Tensor, query: Tensor, key: Tensor, is_causa
     return aten.view.default(scores, [batch * groups, heads // groups * length, keys]) if apart else scores
 
 
-@rule(aten._scaled_dot_product_flash_attention_for_cpu.default, recorded=True)
+@rule("aten._scaled_dot_product_flash_attention_for_cpu.default", recorded=True)
 def _forward(
     query: Tensor,
     key: Tensor,
@@ -74,7 +74,7 @@ def _forward(
     return laid_out_as(out, query), heads_last(lse, [batch, heads, length], wide_type(query.dtype))
 
 
-@rule(aten._scaled_dot_product_flash_attention_for_cpu_backward.default, recorded=True)
+@rule("aten._scaled_dot_product_flash_attention_for_cpu_backward.default", recorded=True)
 def _backward(
     grad_out: Tensor | None,
     query: Tensor,

@@ -27,7 +27,7 @@ if torch.ops.mkldnn._is_mkldnn_fp16_supported():
 aten = torch.ops.aten
 
 
-@rule(aten.convolution_backward.default, recorded=True)
+@rule("aten.convolution_backward.default", recorded=True)
 def convolution_backward(
     grad_output: Tensor,
     input: Tensor,
@@ -155,7 +155,7 @@ def _laid_out(x: Tensor, form: torch.memory_format) -> Tensor:
     return x if x.is_contiguous(memory_format=form) else aten.clone.default(x, memory_format=form)
 
 
-@rule(aten.convolution.default, recorded=True)
+@rule("aten.convolution.default", recorded=True)
 def convolution(
     input: Tensor,
     weight: Tensor,
@@ -308,7 +308,7 @@ def _turned(weight: Tensor, groups: int) -> Tensor:
 # -- named forms ----------------------------------------------------------------------------------------------------
 
 
-@rule(aten._convolution.default, aten._convolution.deprecated, recorded=True)
+@rule("aten._convolution.default", "aten._convolution.deprecated", recorded=True)
 def _convolution(
     input: Tensor,
     weight: Tensor,
@@ -324,7 +324,7 @@ def _convolution(
     return aten.convolution.default(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 
 
-@rule(aten.mkldnn_convolution.default, recorded=True)
+@rule("aten.mkldnn_convolution.default", recorded=True)
 def _mkldnn(
     self: Tensor,
     weight: Tensor,
@@ -337,7 +337,7 @@ def _mkldnn(
     return aten.convolution.default(self, weight, bias, stride, padding, dilation, False, [0] * (self.dim() - 2), groups)
 
 
-@rule(aten.slow_conv_dilated2d.default, aten.slow_conv_dilated3d.default, recorded=True)
+@rule("aten.slow_conv_dilated2d.default", "aten.slow_conv_dilated3d.default", recorded=True)
 def _slow(
     self: Tensor,
     weight: Tensor,
@@ -350,7 +350,7 @@ def _slow(
     return _plain(self, weight, bias, stride, padding, dilation, False, (0,))
 
 
-@rule(aten.slow_conv_transpose2d.default, aten.slow_conv_transpose3d.default, recorded=True)
+@rule("aten.slow_conv_transpose2d.default", "aten.slow_conv_transpose3d.default", recorded=True)
 def _slow_transposed(
     self: Tensor,
     weight: Tensor,
@@ -384,7 +384,7 @@ def _plain(
     return aten.squeeze.dim(result, 0) if alone and not (transposed and dims == 2) else result
 
 
-@rule(aten._slow_conv2d_forward.default, aten.slow_conv3d_forward.default, recorded=True)
+@rule("aten._slow_conv2d_forward.default", "aten.slow_conv3d_forward.default", recorded=True)
 def _batched(self: Tensor, weight: Tensor, kernel_size: Sequence[int], bias: Tensor | None, *geometry: Sequence[int]) -> Any:
     """The forms that take no image without a batch."""
     if self.dim() != weight.dim():
@@ -394,7 +394,7 @@ def _batched(self: Tensor, weight: Tensor, kernel_size: Sequence[int], bias: Ten
     return _slow(self, weight, kernel_size, bias, *geometry)
 
 
-@rule(aten._slow_conv2d_backward.output_mask, recorded=True)
+@rule("aten._slow_conv2d_backward.output_mask", recorded=True)
 def _slow_backward(
     grad_output: Tensor,
     self: Tensor,
@@ -411,7 +411,7 @@ def _slow_backward(
     return tuple(gradient if asked else None for gradient, asked in zip(gradients, output_mask, strict=True))
 
 
-@rule(aten._conv_depthwise2d.default, aten.conv_depthwise3d.default)
+@rule("aten._conv_depthwise2d.default", "aten.conv_depthwise3d.default")
 def _depthwise(
     self: Tensor,
     weight: Tensor,
@@ -425,7 +425,7 @@ def _depthwise(
     return aten.convolution.default(self, weight, bias, stride, padding, dilation, False, [0] * len(stride), self.shape[1])
 
 
-@rule(aten.conv_tbc.default, recorded=True)
+@rule("aten.conv_tbc.default", recorded=True)
 def _over_time(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Any:
     """``[T, B, I]`` and ``[K, I, O]`` -> ``[T', B, O]``."""
     if self.dim() != 3 or weight.dim() != 3 or bias.dim() != 1:
@@ -435,7 +435,7 @@ def _over_time(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Any:
     return aten.clone.default(aten.permute.default(result, [2, 0, 1]), memory_format=torch.contiguous_format)
 
 
-@rule(aten._nnpack_spatial_convolution.default, recorded=True)
+@rule("aten._nnpack_spatial_convolution.default", recorded=True)
 def _nnpack(input: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequence[int], stride: Sequence[int] = (1, 1)) -> Any:
     """NNPACK's checks, in its order. Where the processor is not one of NNPACK's, eager refuses every other call too."""
     for name, one, sizes in (("input", input, "N,C,H,W"), ("weight", weight, "oC,iC,kH,kW")):

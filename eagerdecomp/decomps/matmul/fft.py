@@ -36,7 +36,7 @@ def _order(x: Tensor, dim: Sequence[int], *, last_fixed: bool = False) -> list[i
     return _by_stride(x, batch) + moved
 
 
-@rule(aten._fft_c2c.default, recorded=True)
+@rule("aten._fft_c2c.default", recorded=True)
 def _c2c(self: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Tensor:
     if not self.is_complex():
         raise RuntimeError("Expected self.is_complex() to be true, but got false.")

@@ -25,7 +25,7 @@ from eagerdecomp.rules.rule import NoRoute, rule
 aten = torch.ops.aten
 
 
-@rule(aten._pack_padded_sequence.default, recorded=True, effects=True)
+@rule("aten._pack_padded_sequence.default", recorded=True, effects=True)
 def pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
     """``[T, B, *]`` (or ``[B, T, *]``) and ``B`` lengths, longest first -> the steps end to end, and the batch size of each."""
     steps = aten.transpose.int(input, 0, 1) if batch_first else input
@@ -43,7 +43,7 @@ def pack_padded_sequence(input: Tensor, lengths: Tensor, batch_first: bool) -> t
     return aten.cat.default(pieces), torch.tensor(batch_sizes, dtype=torch.int64)
 
 
-@rule(aten._pad_packed_sequence.default, recorded=True, effects=True)
+@rule("aten._pad_packed_sequence.default", recorded=True, effects=True)
 def pad_packed_sequence(
     data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: Any, total_length: int
 ) -> tuple[Tensor, Tensor]:
@@ -291,5 +291,5 @@ def _times(steps: int, reverse: bool) -> range:
     return range(steps - 1, -1, -1) if reverse else range(steps)
 
 
-rule(aten.mkldnn_rnn_layer.default)(_in_float32(_lstm_layer))
-rule(aten.mkldnn_rnn_layer_backward.default)(_in_float32(_lstm_layer_backward))
+rule("aten.mkldnn_rnn_layer.default")(_in_float32(_lstm_layer))
+rule("aten.mkldnn_rnn_layer_backward.default")(_in_float32(_lstm_layer_backward))

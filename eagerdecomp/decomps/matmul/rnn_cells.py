@@ -19,7 +19,7 @@ from eagerdecomp.rules.rule import rule
 aten = torch.ops.aten
 
 
-@rule(aten._thnn_fused_lstm_cell.default, recorded=True)
+@rule("aten._thnn_fused_lstm_cell.default", recorded=True)
 def _lstm_cell(
     input_gates: Tensor, hidden_gates: Tensor, cx: Tensor, input_bias: Tensor | None = None, hidden_bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -32,7 +32,7 @@ def _lstm_cell(
     return in_type(hy, cx.dtype), in_type(cy, cx.dtype), in_type(aten.cat.default([i, f, g, o], 1), cx.dtype)
 
 
-@rule(aten._thnn_fused_lstm_cell_backward_impl.default, recorded=True)
+@rule("aten._thnn_fused_lstm_cell_backward_impl.default", recorded=True)
 def _lstm_cell_backward(
     grad_hy: Tensor | None, grad_cy: Tensor | None, cx: Tensor, cy: Tensor, workspace: Tensor, has_bias: bool
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -58,7 +58,7 @@ def _lstm_cell_backward(
     return grad_gates, in_type(aten.mul.Tensor(grad_cell, f), cx.dtype), grad_bias
 
 
-@rule(aten._thnn_fused_gru_cell.default, recorded=True)
+@rule("aten._thnn_fused_gru_cell.default", recorded=True)
 def _gru_cell(
     input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, input_bias: Tensor | None = None, hidden_bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -73,7 +73,7 @@ def _gru_cell(
     return in_type(hy, hx.dtype), in_type(aten.cat.default([r, z, n, before, state_n], 1), hx.dtype)
 
 
-@rule(aten._thnn_fused_gru_cell_backward.default, recorded=True)
+@rule("aten._thnn_fused_gru_cell_backward.default", recorded=True)
 def _gru_cell_backward(
     grad_hy: Tensor, workspace: Tensor, has_bias: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:

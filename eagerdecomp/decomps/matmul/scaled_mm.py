@@ -24,7 +24,7 @@ _SCALED = (torch.float8_e4m3fn, torch.float8_e5m2)
 _OF_ALL, _OF_ROWS, _NO_SWIZZLE = 0, 1, 0
 
 
-@rule(aten._scaled_mm.default, recorded=True)
+@rule("aten._scaled_mm.default", recorded=True)
 def _scaled_mm(
     self: Tensor,
     mat2: Tensor,
@@ -51,7 +51,7 @@ def _scaled_mm(
     return aten._to_copy.default(found, dtype=out_dtype or self.dtype)  # type: ignore[no-any-return]
 
 
-@rule(aten._scaled_mm_v2.default, recorded=True)
+@rule("aten._scaled_mm_v2.default", recorded=True)
 def _scaled_mm_v2(
     self: Tensor,
     mat2: Tensor,

@@ -29,7 +29,7 @@ _OF_ATTENTION, _OF_PADDING, _OF_BOTH = 0, 1, 2
 _SOFTENED = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 
 
-@rule(aten._masked_softmax.default)
+@rule("aten._masked_softmax.default")
 def masked_softmax(self: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> Tensor:
     """Softmax over the entries that the mask leaves (true masks out); a row without any is NaN.
 
@@ -81,7 +81,7 @@ def _expandable(mask: Tensor, shape: list[int], self: Tensor) -> Tensor:
     )
 
 
-@rule(aten._native_multi_head_attention.default)
+@rule("aten._native_multi_head_attention.default")
 def multi_head_attention(
     query: Tensor,
     key: Tensor,
@@ -164,7 +164,7 @@ def _attended(
     return aten.view.default(context, [batch * length, count * width]), weights
 
 
-@rule(aten._transformer_encoder_layer_fwd.default)
+@rule("aten._transformer_encoder_layer_fwd.default")
 def encoder_layer(
     src: Tensor,
     embed_dim: int,
@@ -216,7 +216,7 @@ def encoder_layer(
     return aten.view.default(rows, [batch, length, embed_dim])
 
 
-@rule(aten._transform_bias_rescale_qkv.default, recorded=True)
+@rule("aten._transform_bias_rescale_qkv.default", recorded=True)
 def _transform_bias_rescale_qkv(qkv: Tensor, qkv_bias: Tensor, num_heads: int) -> Any:
     """``[B, L, 3 * E]`` plus a bias, as ``[B, H, L, E / H]`` for query, key and value, in one storage; the query is scaled."""
     if qkv.is_nested:

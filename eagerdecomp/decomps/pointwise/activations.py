@@ -50,13 +50,13 @@ def _formula(fn: Callable[..., Any]) -> Callable[..., Any]:
 # -- activations ------------------------------------------------------------------------------------------------------------
 
 
-@rule(aten.mish.default, compute="float32")
+@rule("aten.mish.default", compute="float32")
 def _mish(self: Tensor) -> Any:
     """No threshold is needed: where `exp` overflows, `tanh` is 1."""
     return aten.mul.Tensor(self, aten.tanh.default(aten.log1p.default(aten.exp.default(self))))
 
 
-@rule(aten.softplus.default, compute="float32")
+@rule("aten.softplus.default", compute="float32")
 def _softplus(self: Tensor, beta: float = 1, threshold: float = 20) -> Any:
     if beta == 1:
         return aten.where.self(aten.gt.Scalar(self, threshold), self, aten.log1p.default(aten.exp.default(self)))
@@ -66,22 +66,22 @@ def _softplus(self: Tensor, beta: float = 1, threshold: float = 20) -> Any:
     )
 
 
-@rule(aten.hardswish.default, compute="float32")
+@rule("aten.hardswish.default", compute="float32")
 def _hardswish(self: Tensor) -> Any:
     return aten.div.Scalar(aten.mul.Tensor(self, aten.clamp.default(aten.add.Scalar(self, 3), 0, 6)), 6)
 
 
-@rule(aten.hardsigmoid.default, compute="float32")
+@rule("aten.hardsigmoid.default", compute="float32")
 def _hardsigmoid(self: Tensor) -> Any:
     return aten.div.Scalar(aten.clamp.default(aten.add.Scalar(self, 3), 0, 6), 6)
 
 
-@rule(aten.silu.default, compute="float32")
+@rule("aten.silu.default", compute="float32")
 def _silu(self: Tensor) -> Any:
     return aten.mul.Tensor(self, aten.sigmoid.default(self))
 
 
-@rule(aten.softshrink.default, recorded=True)
+@rule("aten.softshrink.default", recorded=True)
 def _softshrink(self: Tensor, lambd: float = 0.5) -> Any:
     greatest = torch.finfo(self.dtype).max if self.dtype.is_floating_point else lambd
     if not 0 <= lambd <= greatest:
@@ -95,7 +95,7 @@ def _shrunk_softly(self: Tensor, lambd: float) -> Any:
     return aten.sub.Tensor(self, aten.clamp.default(self, -lambd, lambd))
 
 
-@rule(aten.log_sigmoid_forward.default)
+@rule("aten.log_sigmoid_forward.default")
 def _log_sigmoid_forward(self: Tensor) -> Any:
     """The logarithm, and ``exp(-|x|)``, which its gradient on the CPU starts from. Both are row-major."""
     dtype = self.dtype
@@ -114,7 +114,7 @@ def _log_sigmoid_forward(self: Tensor) -> Any:
     )
 
 
-@rule(aten.logit.default, compute="operands")
+@rule("aten.logit.default", compute="operands")
 def _logit(self: Tensor, eps: float | None = None) -> Any:
     if eps is not None and eps >= 0:
         if eps > 0.5:  # the bounds are crossed: eager asks for the lower one first, `clamp` for the upper one
@@ -135,7 +135,7 @@ _C_TANH_SLOPE = Constant(_TANH_SLOPE)
 _TANH_CUBIC = 0.044715
 
 
-@rule(aten.gelu_backward.default, compute="float32", operands=(0, 1))
+@rule("aten.gelu_backward.default", compute="float32", operands=(0, 1))
 def _gelu_backward(grad: Tensor, self: Tensor, *, approximate: str = "none") -> Any:
     if approximate == "tanh":
         # ``(1 + tanh(z)) / 2`` is ``s = sigmoid(2 z)``: the gradient is ``s + s (1 - s) x (2 z)'``, and ``x (2 z)'`` is
@@ -158,7 +158,7 @@ def _gelu_backward(grad: Tensor, self: Tensor, *, approximate: str = "none") -> 
     return aten.mul.Tensor(grad, slope)
 
 
-@rule(aten.silu_backward.default, compute="float32", operands=(0, 1))
+@rule("aten.silu_backward.default", compute="float32", operands=(0, 1))
 def _silu_backward(grad: Tensor, self: Tensor) -> Any:
     """``grad s (1 + x - x s)``."""
     gate = aten.sigmoid.default(self)
@@ -171,19 +171,19 @@ _NEGATIVE_SLOPE = (
 )
 
 
-@rule(aten.elu.default, compute="float32")
+@rule("aten.elu.default", compute="float32")
 def _elu(self: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
     """The shipped entry takes 0 for one below it, where a factor that is infinite or NaN goes in."""
     below = aten.mul.Scalar(aten.expm1.default(self if input_scale == 1 else aten.mul.Scalar(self, input_scale)), alpha * scale)
     return aten.where.self(aten.lt.Scalar(self, 0), below, self if scale == 1 else aten.mul.Scalar(self, scale))
 
 
-@rule(aten.celu.default, recorded=True)
+@rule("aten.celu.default", recorded=True)
 def _celu(self: Tensor, alpha: float = 1.0) -> Any:
     return aten.elu.default(self, alpha, 1.0, 1.0 / alpha)
 
 
-@rule(aten.elu_backward.default, compute="float32", operands=(0, 5))
+@rule("aten.elu_backward.default", compute="float32", operands=(0, 5))
 def _elu_backward(
     grad_output: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, self_or_result: Tensor
 ) -> Any:
@@ -200,7 +200,7 @@ def _elu_backward(
     return aten.mul.Tensor(grad_output, aten.where.self(aten.le.Scalar(start, 0), slope, constant(start, scale)))
 
 
-@rule(aten.hardswish_backward.default, compute="float32", operands=(0, 1))
+@rule("aten.hardswish_backward.default", compute="float32", operands=(0, 1))
 def _hardswish_backward(grad_output: Tensor, self: Tensor) -> Any:
     inner = aten.mul.Tensor(grad_output, aten.add.Tensor(_HALF_(self), self, alpha=1 / 3))
     below = aten.where.self(aten.lt.Scalar(self, 3), inner, grad_output)
@@ -211,12 +211,12 @@ def _hardswish_backward(grad_output: Tensor, self: Tensor) -> Any:
 _SIXTH = struct.unpack("f", struct.pack("f", 1 / 6))[0]
 
 
-@rule(aten.hardsigmoid_backward.default, compute="float32", operands=(0, 1))
+@rule("aten.hardsigmoid_backward.default", compute="float32", operands=(0, 1))
 def _hardsigmoid_backward(grad_output: Tensor, self: Tensor) -> Any:
     return aten.where.self(aten.lt.Scalar(aten.abs.default(self), 3), aten.mul.Scalar(grad_output, _SIXTH), _ZERO(grad_output))
 
 
-@rule(aten.mish_backward.default, compute="float32", operands=(0, 1))
+@rule("aten.mish_backward.default", compute="float32", operands=(0, 1))
 def _mish_backward(grad_output: Tensor, self: Tensor) -> Any:
     squashed = aten.tanh.default(aten.log1p.default(aten.exp.default(self)))
     gated = aten.mul.Tensor(self, aten.sigmoid.default(self))
@@ -225,13 +225,13 @@ def _mish_backward(grad_output: Tensor, self: Tensor) -> Any:
     )
 
 
-@rule(aten.log_sigmoid_backward.default, compute="float32", operands=(0, 1, 2))
+@rule("aten.log_sigmoid_backward.default", compute="float32", operands=(0, 1, 2))
 def _log_sigmoid_backward(grad_output: Tensor, self: Tensor, buffer: Tensor) -> Any:
     """``sigmoid(-x)``; the buffer, which eager's CPU kernel starts from, holds nothing that `self` does not."""
     return aten.mul.Tensor(grad_output, aten.sigmoid.default(aten.neg.default(self)))
 
 
-@rule(aten.softplus_backward.default, compute="float32", operands=(0, 1))
+@rule("aten.softplus_backward.default", compute="float32", operands=(0, 1))
 def _softplus_backward(grad_output: Tensor, self: Tensor, beta: float, threshold: float) -> Any:
     scaled = self if beta == 1 else aten.mul.Scalar(self, beta)
     sloped = aten.mul.Tensor(grad_output, aten.sigmoid.default(scaled))
@@ -240,7 +240,7 @@ def _softplus_backward(grad_output: Tensor, self: Tensor, beta: float, threshold
     return aten.where.self(aten.gt.Scalar(scaled, threshold), grad_output, sloped)
 
 
-@rule(aten.logit_backward.default, compute="operands", operands=(0, 1))
+@rule("aten.logit_backward.default", compute="operands", operands=(0, 1))
 def _logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) -> Any:
     clamped = eps is not None and eps >= 0
     if clamped and self.dtype in HALF:  # the bounds are rounded to the type: the upper one may be 1
@@ -253,14 +253,14 @@ def _logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None)
     return aten.where.self(beyond, _ZERO(slope) if clamped else _NAN(slope), slope)
 
 
-@rule(aten.threshold_backward.default, compute="operands", operands=(1, 0))
+@rule("aten.threshold_backward.default", compute="operands", operands=(1, 0))
 def _threshold_backward(grad_output: Tensor, self: Tensor, threshold: float) -> Any:
     """Half types meet the threshold in float32, in which alone 0.3 is 0.3; zero is zero in any."""
     met = aten._to_copy.default(self, dtype=torch.float32) if threshold and self.dtype in HALF else self
     return aten.where.self(aten.le.Scalar(met, threshold), _ZERO(grad_output), grad_output)
 
 
-@rule(aten.leaky_relu_backward.default, compute="float32", operands=(1, 0))
+@rule("aten.leaky_relu_backward.default", compute="float32", operands=(1, 0))
 def _leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: float, self_is_result: bool) -> Any:
     if self_is_result and not negative_slope >= 0:  # nor NaN: the sign of the input is lost
         raise RuntimeError(
@@ -270,22 +270,22 @@ def _leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: floa
     return aten.where.self(aten.gt.Scalar(self, 0), grad_output, aten.mul.Scalar(grad_output, negative_slope))
 
 
-@rule(aten._prelu_kernel.default, compute="float32", operands=(0, 1))
+@rule("aten._prelu_kernel.default", compute="float32", operands=(0, 1))
 def _prelu_kernel(self: Tensor, weight: Tensor) -> Any:
     return aten.where.self(aten.gt.Scalar(self, 0), self, aten.mul.Tensor(weight, self))
 
 
-@rule(aten.tanh_backward.default, compute="float32", operands=(0, 1))
+@rule("aten.tanh_backward.default", compute="float32", operands=(0, 1))
 def _tanh_backward(grad_output: Tensor, output: Tensor) -> Any:
     return aten.sub.Tensor(grad_output, aten.mul.Tensor(grad_output, aten.mul.Tensor(output, output)))
 
 
-@rule(aten.sigmoid_backward.default, compute="float32", operands=(0, 1))
+@rule("aten.sigmoid_backward.default", compute="float32", operands=(0, 1))
 def _sigmoid_backward(grad_output: Tensor, output: Tensor) -> Any:
     return aten.mul.Tensor(grad_output, aten.mul.Tensor(aten.sub.Tensor(1, output), output))
 
 
-@rule(aten.native_dropout.default, recorded=True)
+@rule("aten.native_dropout.default", recorded=True)
 def _native_dropout(input: Tensor, p: float, train: bool | None) -> Any:
     """Of no elements eager answers the tensor itself, and a mask of its type, of any other a new one. The shipped entry answers the
     tensor where it drops nothing, takes no word for not training, and refuses complex numbers."""
@@ -299,7 +299,7 @@ def _native_dropout(input: Tensor, p: float, train: bool | None) -> Any:
     return aten.mul.Scalar(aten.mul.Tensor(input, kept), 0.0 if p == 1 else 1 / (1 - p)), kept
 
 
-@rule(aten.native_dropout_backward.default)
+@rule("aten.native_dropout_backward.default")
 def _native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Any:
     dtype = grad_output.dtype
     if mask.dtype is not torch.bool or not dtype.is_floating_point:
@@ -333,14 +333,14 @@ def _half(x: Tensor, dim: int) -> int:
     return size // 2
 
 
-@rule(aten.glu.default, compute="float32")
+@rule("aten.glu.default", compute="float32")
 def _glu(self: Tensor, dim: int = -1) -> Any:
     half = _half(self, dim)
     value, gate = aten.split_with_sizes.default(self, [half, half], dim)
     return aten.mul.Tensor(value, aten.sigmoid.default(gate))
 
 
-@rule(aten.glu_backward.default, recorded=True)
+@rule("aten.glu_backward.default", recorded=True)
 def _glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Any:
     """Of half types too the gate is rounded before the gradient of its own argument starts from it, as in eager's kernel."""
     value, gate = _halves(self, dim)
@@ -362,7 +362,7 @@ def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
     return joined if joined.is_contiguous() else aten.clone.default(joined, memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
 
 
-@rule(aten.glu_jvp.default, recorded=True)
+@rule("aten.glu_jvp.default", recorded=True)
 def _glu_jvp(glu: Tensor, x: Tensor, dx: Tensor, dim: int) -> Any:
     if x.dtype not in (torch.float32, torch.float64):
         raise not_implemented("glu_jvp_cpu", x.dtype)
@@ -385,7 +385,7 @@ def _glu_backward_jvp(grad_x: Tensor, grad_glu: Tensor, x: Tensor, dgrad_glu: Te
     return _joined([first, second], dim)
 
 
-@rule(aten.threshold.default, recorded=True)
+@rule("aten.threshold.default", recorded=True)
 def _threshold_of_integers(self: Tensor, threshold: Any, value: Any) -> Any:
     """Eager makes both numbers integers first, of bytes without their sign."""
     if self.dtype.is_floating_point or self.dtype.is_complex:
@@ -399,7 +399,7 @@ def _threshold_of_integers(self: Tensor, threshold: Any, value: Any) -> Any:
 _BOUNDED = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64})
 
 
-@rule(aten._add_relu.Tensor, recorded=True)
+@rule("aten._add_relu.Tensor", recorded=True)
 def _add_relu(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
     """``clamp(self + alpha * other, 0, the largest number of self's dtype)``, in the dtype that both promote to.
 
@@ -420,17 +420,17 @@ def _add_relu(self: Tensor, other: Any, *, alpha: Any = 1) -> Any:
     return aten.clamp.default(added, 0, most)
 
 
-@rule(aten._add_relu.Scalar, recorded=True)
+@rule("aten._add_relu.Scalar", recorded=True)
 def _add_relu_number(self: Tensor, other: Any, alpha: Any = 1) -> Any:
     return _add_relu(self, other, alpha=alpha)
 
 
-@rule(aten.rrelu_with_noise.out)
+@rule("aten.rrelu_with_noise.out")
 def _rrelu_with_noise_out(*args: Any, out: Tensor, **options: Any) -> Any:
     return write_out(out, aten.rrelu_with_noise.default(*args, **options), args)
 
 
-@rule(aten.glu_backward.default)
+@rule("aten.glu_backward.default")
 def _glu_backward_of_floats(grad_output: Tensor, self: Tensor, dim: int) -> Any:
     dtype, rank, shape = self.dtype, self.dim(), list(self.shape)
     if dtype not in (torch.float32, torch.float64) or grad_output.dtype is not dtype or not -rank <= dim < rank or not self.numel():
@@ -450,4 +450,4 @@ def _glu_backward_of_floats(grad_output: Tensor, self: Tensor, dim: int) -> Any:
     return aten.cat.default([first, aten.sub.Tensor(through, aten.mul.Tensor(through, gate))], dim)
 
 
-rule(aten.glu_backward_jvp.default, recorded=True)(_formula(_glu_backward_jvp))
+rule("aten.glu_backward_jvp.default", recorded=True)(_formula(_glu_backward_jvp))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import dimension_error, not_implemented
 from eagerdecomp.eager.promotion import FLOAT8, HALF, WIDE_UNSIGNED, in_type, number_like, promoted
@@ -41,7 +41,7 @@ _UNIT = 2**52  # of the exponent in the bits of a float64
 _SUBNORMAL = 2.0**-1022
 
 
-@rule(aten.frexp.Tensor, recorded=True)
+@rule("aten.frexp.Tensor", recorded=True)
 def _frexp(self: Tensor) -> Any:
     """By the bits of a float64, in which all smaller types are normal numbers."""
     if not self.dtype.is_floating_point:
@@ -64,7 +64,7 @@ def _frexp(self: Tensor) -> Any:
     return aten.where.self(odd, self, in_type(mantissa, self.dtype)), exponent
 
 
-@rule(aten.ldexp.Tensor, recorded=True)
+@rule("aten.ldexp.Tensor", recorded=True)
 def _ldexp(self: Tensor, other: Tensor) -> Any:
     """Scaled by a power of two without rounding in between, in float64; of an exponent that is no integer by `pow`."""
     if not self.dtype.is_floating_point or other.dtype.is_floating_point or other.dtype.is_complex:
@@ -107,7 +107,7 @@ def _power_of_two(exponent: Tensor) -> Tensor:
     return aten.view.dtype(aten.mul.Scalar(aten.add.Scalar(exponent, 1023), _UNIT), torch.float64)  # type: ignore[no-any-return]
 
 
-@rule(aten.copy.default, recorded=True)
+@rule("aten.copy.default", recorded=True)
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
     """Into new memory in which the result lies as `self` in its own; of one that is expanded, into elements of its own."""
     if is_expanded(self):
@@ -117,7 +117,7 @@ def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Any:
     return aten.copy_.default(aten.as_strided.default(memory, shape, strides, start), src)
 
 
-@rule(aten.as_strided_scatter.default, recorded=True)
+@rule("aten.as_strided_scatter.default", recorded=True)
 def _as_strided_scatter(
     self: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Any:
@@ -190,7 +190,7 @@ def _hashed_dims(self: Tensor, dim: Sequence[int]) -> list[int]:
     return dims if self.dim() else []
 
 
-@rule(aten.hash_tensor.default, recorded=True)
+@rule("aten.hash_tensor.default", recorded=True)
 def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0) -> Any:
     """Reduce the bits of all elements, as int64 or float64, by exclusive or: fold halves until one element is left."""
     dims = _hashed_dims(self, dim)
@@ -221,7 +221,7 @@ def _hash_tensor(self: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False
     )
 
 
-rule(aten.gcd.default, recorded=True)(laid_out(_gcd, {0: as_operands()}))
-rule(aten.diagonal_scatter.default)(_scatter(aten.diagonal.default))
-rule(aten.select_scatter.default)(_scatter(aten.select.int))
-rule(aten.slice_scatter.default)(_scatter(aten.slice.Tensor))
+rule("aten.gcd.default", recorded=True)(laid_out(_gcd, {0: as_operands()}))
+rule("aten.diagonal_scatter.default")(_scatter(op_called("aten.diagonal.default")))
+rule("aten.select_scatter.default")(_scatter(op_called("aten.select.int")))
+rule("aten.slice_scatter.default")(_scatter(op_called("aten.slice.Tensor")))

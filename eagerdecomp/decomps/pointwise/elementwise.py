@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import as_operands, laid_out
 from eagerdecomp.eager.messages import cpp_name, not_implemented
@@ -38,7 +38,7 @@ def _laid_out_by_both(rule: Callable[..., Any]) -> Callable[..., Any]:
 # -- bits of floats -------------------------------------------------------------------------------------------------------
 
 
-@rule(aten.signbit.default, recorded=True)
+@rule("aten.signbit.default", recorded=True)
 def _signbit(self: Tensor) -> Any:
     if self.dtype.is_complex:
         raise RuntimeError("signbit is not implemented for complex tensors.")
@@ -49,13 +49,13 @@ def _signbit(self: Tensor) -> Any:
     return aten.lt.Scalar(self if bits is None else aten.view.dtype(self, bits), 0)
 
 
-@rule(aten.copysign.Tensor, compute="operands", operands=(0, 1), promotes=True)
+@rule("aten.copysign.Tensor", compute="operands", operands=(0, 1), promotes=True)
 def _copysign(self: Tensor, other: Tensor) -> Any:
     magnitude = aten.abs.default(self)
     return aten.where.self(aten.lt.Scalar(aten.view.dtype(other, _BITS[other.dtype]), 0), aten.neg.default(magnitude), magnitude)
 
 
-@rule(aten.copysign.Scalar)
+@rule("aten.copysign.Scalar")
 def _copysign_of_number(self: Tensor, other: Any) -> Any:
     """A number's sign is known: nothing need be chosen."""
     if not (self.dtype.is_floating_point or self.dtype.is_complex):
@@ -138,7 +138,7 @@ def _common_integers(self: Any, other: Any, name: str) -> list[Tensor]:
     return [x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype) for x in sides]
 
 
-@rule(aten.__lshift__.Tensor, aten.__lshift__.Scalar, recorded=True)
+@rule("aten.__lshift__.Tensor", "aten.__lshift__.Scalar", recorded=True)
 def _shift_left(self: Any, other: Any) -> Any:
     self, other = _common_integers(self, other, "lshift")
     bits = torch.iinfo(self.dtype).bits
@@ -147,7 +147,7 @@ def _shift_left(self: Any, other: Any) -> Any:
     return aten.where.self(valid, moved, number_like(self, 0))
 
 
-@rule(aten.__rshift__.Tensor, aten.__rshift__.Scalar, recorded=True)
+@rule("aten.__rshift__.Tensor", "aten.__rshift__.Scalar", recorded=True)
 def _shift_right(self: Any, other: Any) -> Any:
     self, other = _common_integers(self, other, "rshift")
     info = torch.iinfo(self.dtype)
@@ -167,7 +167,7 @@ def _shift_right(self: Any, other: Any) -> Any:
 # -- complex numbers ------------------------------------------------------------------------------------------------------
 
 
-@rule(aten.angle.default, recorded=True)
+@rule("aten.angle.default", recorded=True)
 def _angle(self: Tensor) -> Any:
     if self.dtype.is_complex:
         if not self.is_contiguous():  # eager's result is row-major whatever it is made of
@@ -183,7 +183,7 @@ def _angle(self: Tensor) -> Any:
     return aten.where.self(aten.isnan.default(self), self, turned)
 
 
-@rule(aten._conj_physical.default, recorded=True)
+@rule("aten._conj_physical.default", recorded=True)
 def _conj_physical(self: Tensor) -> Any:
     if not self.dtype.is_complex:
         return self
@@ -195,7 +195,7 @@ def _conj_physical(self: Tensor) -> Any:
     return aten.view_as_complex.default(aten.mul.Tensor(parts, signs))
 
 
-@rule(aten._efficientzerotensor.default, recorded=True)
+@rule("aten._efficientzerotensor.default", recorded=True)
 def _efficient_zeros(
     size: Sequence[int],
     *,
@@ -211,19 +211,19 @@ def _efficient_zeros(
 # -- one operand ------------------------------------------------------------------------------------------------------------
 
 
-@rule(aten.exp2.default, recorded=True)
+@rule("aten.exp2.default", recorded=True)
 def _exp2(self: Tensor) -> Any:
     dtype = self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.get_default_dtype()
     # Not `pow.Scalar`, which answers row-major results whatever the layout of its exponent.
     return aten.pow.Tensor_Tensor(aten.full.default([], 2.0, dtype=dtype, device=self.device), self)
 
 
-@rule(aten.softshrink_backward.default, aten.hardshrink_backward.default, compute="operands", operands=(0, 1))
+@rule("aten.softshrink_backward.default", "aten.hardshrink_backward.default", compute="operands", operands=(0, 1))
 def _shrink_backward(grad: Tensor, self: Tensor, lambd: float = 0.5) -> Any:
     return aten.where.self(aten.le.Scalar(aten.abs.default(self), lambd), _ZERO(grad), grad)
 
 
-@rule(aten.nan_to_num.default)
+@rule("aten.nan_to_num.default")
 def _nan_to_num(self: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
     """A clamp makes infinities the largest values. Eager replaces real and imaginary parts of complex numbers separately."""
     dtype, result = self.dtype, self
@@ -246,7 +246,7 @@ def _complex_nan_to_num(self: Tensor, nan: float | None, posinf: float | None, n
     return aten.view_as_complex.default(_nan_to_num(aten.view_as_real.default(self), nan, posinf, neginf))
 
 
-@rule(aten.sinc.default, compute="float32")
+@rule("aten.sinc.default", compute="float32")
 def _sinc(self: Tensor) -> Any:
     angle = aten.mul.Scalar(self, math.pi)
     return aten.where.self(aten.eq.Scalar(angle, 0), _ONE(self), aten.div.Tensor(aten.sin.default(angle), angle))
@@ -318,7 +318,7 @@ _SMALL = 6e4
 # -- filling --------------------------------------------------------------------------------------------------------------
 
 
-@rule(aten.fill_.Scalar, aten.zero_.default)
+@rule("aten.fill_.Scalar", "aten.zero_.default")
 def _fill(self: Tensor, value: Any = 0) -> Tensor:
     """One value for all, written straight into the tensor: the functional twin would make all of them first."""
     target = self
@@ -335,7 +335,7 @@ def _fill(self: Tensor, value: Any = 0) -> Tensor:
     return self
 
 
-@rule(aten.lerp.Scalar)
+@rule("aten.lerp.Scalar")
 def _lerp(self: Tensor, end: Tensor, weight: Any) -> Any:
     """Towards `end` from the nearer side, as eager computes it: two kernels, six for half types."""
     dtype = self.dtype
@@ -375,7 +375,7 @@ def _times_log(log: OpOverload) -> Callable[..., Any]:
     return link
 
 
-@rule(aten.logaddexp.default, compute="float32", operands=(0, 1))
+@rule("aten.logaddexp.default", compute="float32", operands=(0, 1))
 def _log_add_exp(self: Tensor, other: Tensor) -> Any:
     """The larger plus ``log1p(exp(smaller - larger))``; the larger bounded there, so that two equal infinities have a distance."""
     larger, greatest = aten.maximum.default(self, other), torch.finfo(self.dtype).max
@@ -387,12 +387,12 @@ def _log_add_exp(self: Tensor, other: Tensor) -> Any:
     )
 
 
-@rule(aten.heaviside.default, compute="operands", operands=(0, 1))
+@rule("aten.heaviside.default", compute="operands", operands=(0, 1))
 def _heaviside(self: Tensor, values: Any) -> Any:
     return aten.where.self(aten.eq.Scalar(self, 0), values, aten.gt.Scalar(self, 0))
 
 
-@rule(aten.masked_fill.Scalar)
+@rule("aten.masked_fill.Scalar")
 def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> Any:
     dtype = self.dtype
     if (
@@ -415,25 +415,25 @@ def _product_by_scalar(self: Tensor, other: Any) -> Any:
     return aten.mul.Tensor(self, aten.full.default([], other, dtype=self.dtype, device=self.device))
 
 
-@rule(aten.mul_.Scalar)
+@rule("aten.mul_.Scalar")
 @Linkable
 def _mul_scalar_(call: Call) -> Callable[..., Any]:
     return inplace_by(_product_by_scalar, call, out_quirks(aten.mul_.Scalar), operands=0)
 
 
-@rule(aten.rsub.Scalar)
+@rule("aten.rsub.Scalar")
 def _rsub(self: Tensor, other: Any, alpha: Any = 1) -> Any:
     if self.dtype is torch.bool:
         return NotImplemented
     return aten.sub.Tensor(other, self) if alpha.__class__ is int and alpha == 1 else aten.sub.Tensor(other, self, alpha=alpha)
 
 
-@rule(aten.frac.default, compute="operands")
+@rule("aten.frac.default", compute="operands")
 def _frac(self: Tensor) -> Any:
     return aten.sub.Tensor(self, aten.trunc.default(self))
 
 
-@rule(aten.masked_fill.Tensor, recorded=True)
+@rule("aten.masked_fill.Tensor", recorded=True)
 def _masked_fill_by_tensor(self: Tensor, mask: Tensor, value: Tensor) -> Any:
     """Eager reads the value, and refuses what the type of `self` does not hold; the shipped entry casts it."""
     if value.dim() or _holds_dtype(self.dtype, value.dtype):
@@ -455,7 +455,7 @@ def _compared(of_tensors: OpOverload) -> Callable[..., Any]:
     return run
 
 
-@rule(aten.where.self, recorded=True)
+@rule("aten.where.self", recorded=True)
 def _where_of_bytes(condition: Tensor, self: Tensor, other: Tensor) -> Any:
     """Eager still takes a condition of bytes."""
     if condition.dtype is not torch.uint8:
@@ -484,7 +484,7 @@ def _edges(dtype: torch.dtype) -> tuple[float, float]:
     return held.min, held.max
 
 
-@rule(aten.add.Tensor, recorded=True)
+@rule("aten.add.Tensor", recorded=True)
 def _add_bools(self: Any, other: Any, *, alpha: Any = 1) -> Any:
     """Of bools: the shipped entry multiplies them by a number, and fails where that makes integers of them."""
     of_bools = all(x.dtype is torch.bool if isinstance(x, Tensor) else isinstance(x, bool) for x in (self, other))
@@ -496,7 +496,7 @@ def _add_bools(self: Any, other: Any, *, alpha: Any = 1) -> Any:
     return aten.logical_or.default(sides[0], sides[1] if alpha else aten.logical_xor.default(sides[1], sides[1]))
 
 
-@rule(aten.pow.Tensor_Scalar, recorded=True)
+@rule("aten.pow.Tensor_Scalar", recorded=True)
 def _pow_of_bools(self: Tensor, exponent: Any) -> Any:
     """Of bools by a bool: the shipped entry counts it as an integer."""
     if not isinstance(exponent, bool) or self.dtype is not torch.bool:
@@ -504,7 +504,7 @@ def _pow_of_bools(self: Tensor, exponent: Any) -> Any:
     return aten.clone.default(self) if exponent else aten.full_like.default(self, True)
 
 
-@rule(aten.lerp.Tensor, recorded=True)
+@rule("aten.lerp.Tensor", recorded=True)
 def _lerp_of_integers(self: Tensor, end: Tensor, weight: Tensor) -> Any:
     """By a weight without dimensions, which promotes them; the shipped entry subtracts bools."""
     if self.dtype.is_floating_point or self.dtype.is_complex:
@@ -513,16 +513,18 @@ def _lerp_of_integers(self: Tensor, end: Tensor, weight: Tensor) -> Any:
     return aten.lerp.Tensor(*(aten._to_copy.default(x, dtype=dtype) for x in (self, end, weight)))
 
 
-rule(aten.addcmul.default)(_add_product("addcmul", aten.mul.Tensor))
-rule(aten.addcdiv.default)(_add_product("addcdiv", aten.div.Tensor))
-rule(aten.xlogy.Tensor, compute="operands", operands=(0, 1), promotes=True)(_times_log(aten.log.default))
-rule(aten.special_xlog1py.default, compute="operands", operands=(0, 1), promotes=True)(_times_log(aten.log1p.default))
-rule(aten.nextafter.default, recorded=True)(_laid_out_by_both(_nextafter))
-rule(aten.fmax.default, recorded=True)(_skipping_nan("fmax", aten.lt.Tensor, aten.maximum.default))
-rule(aten.fmin.default, recorded=True)(_skipping_nan("fmin", aten.gt.Tensor, aten.minimum.default))
-rule(aten.hypot.default, recorded=True)(_laid_out_by_both(_hypot))
-rule(aten.bitwise_left_shift.Tensor, recorded=True)(_laid_out_by_both(_shift_left))
-rule(aten.bitwise_right_shift.Tensor, recorded=True)(_laid_out_by_both(_shift_right))
+rule("aten.addcmul.default")(_add_product("addcmul", op_called("aten.mul.Tensor")))
+rule("aten.addcdiv.default")(_add_product("addcdiv", op_called("aten.div.Tensor")))
+rule("aten.xlogy.Tensor", compute="operands", operands=(0, 1), promotes=True)(_times_log(op_called("aten.log.default")))
+rule("aten.special_xlog1py.default", compute="operands", operands=(0, 1), promotes=True)(
+    _times_log(op_called("aten.log1p.default"))
+)
+rule("aten.nextafter.default", recorded=True)(_laid_out_by_both(_nextafter))
+rule("aten.fmax.default", recorded=True)(_skipping_nan("fmax", op_called("aten.lt.Tensor"), op_called("aten.maximum.default")))
+rule("aten.fmin.default", recorded=True)(_skipping_nan("fmin", op_called("aten.gt.Tensor"), op_called("aten.minimum.default")))
+rule("aten.hypot.default", recorded=True)(_laid_out_by_both(_hypot))
+rule("aten.bitwise_left_shift.Tensor", recorded=True)(_laid_out_by_both(_shift_left))
+rule("aten.bitwise_right_shift.Tensor", recorded=True)(_laid_out_by_both(_shift_right))
 
 for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    rule(getattr(aten, name).Scalar, recorded=True)(_compared(getattr(aten, name).Tensor))
+    rule(f"aten.{name}.Scalar", recorded=True)(_compared(op_called(f"aten.{name}.Tensor")))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -23,12 +23,12 @@ def _swapped(op: OpOverload) -> Callable[..., Any]:
     return swapped
 
 
-@rule(aten.remainder.Scalar_Tensor, recorded=True)
+@rule("aten.remainder.Scalar_Tensor", recorded=True)
 def _remainder(self: Any, other: Tensor) -> Any:
     number = aten.full.default([], self, dtype=torch.result_type(other, self), device=other.device)
     return aten.remainder.Tensor(number, other)
 
 
-rule(aten.bitwise_and.Scalar_Tensor)(_swapped(aten.bitwise_and.Scalar))
-rule(aten.bitwise_or.Scalar_Tensor)(_swapped(aten.bitwise_or.Scalar))
-rule(aten.bitwise_xor.Scalar_Tensor)(_swapped(aten.bitwise_xor.Scalar))
+rule("aten.bitwise_and.Scalar_Tensor")(_swapped(op_called("aten.bitwise_and.Scalar")))
+rule("aten.bitwise_or.Scalar_Tensor")(_swapped(op_called("aten.bitwise_or.Scalar")))
+rule("aten.bitwise_xor.Scalar_Tensor")(_swapped(op_called("aten.bitwise_xor.Scalar")))

@@ -324,26 +324,26 @@ _LAWS: tuple[tuple[str, _Draw, _Check], ...] = (
 
 
 for name, law, check in _LAWS:
-    rule(getattr(aten, f"{name}_").default, effects=takes_generator)(_normal_ if name == "normal" else _in_place(law, check))
-    twin = aten.normal_functional if name == "normal" else getattr(aten, name)
-    rule(twin.default, effects=takes_generator)(_like(law, check))
-rule(aten.bernoulli_.float, effects=takes_generator)(_bernoulli_)
-rule(aten.bernoulli.p, effects=takes_generator)(_like(_bernoulli, check_bernoulli, contiguous=True))
+    rule(f"aten.{name}_.default", effects=takes_generator)(_normal_ if name == "normal" else _in_place(law, check))
+    twin = "normal_functional" if name == "normal" else name
+    rule(f"aten.{twin}.default", effects=takes_generator)(_like(law, check))
+rule("aten.bernoulli_.float", effects=takes_generator)(_bernoulli_)
+rule("aten.bernoulli.p", effects=takes_generator)(_like(_bernoulli, check_bernoulli, contiguous=True))
 for overload, reorder in (("default", _as_given), ("from", _as_given), ("to", _up_to)):
-    rule(getattr(aten.random_, overload), effects=_draws_or_warns)(_in_place(_integers, check_random, reorder))
-    rule(getattr(aten.random, overload), effects=_draws_or_warns)(_like(_integers, check_random, reorder))
-rule(aten.rand.generator, effects=takes_generator)(_sized(_uniform, check_uniform))
-rule(aten.randn.generator, effects=takes_generator)(_sized(_normal, check_normal))
-rule(aten.normal.float_float, effects=takes_generator)(_sized(_normal, check_normal))
-for op in (aten.randint.default, aten.randint.generator):
+    rule(f"aten.random_.{overload}", effects=_draws_or_warns)(_in_place(_integers, check_random, reorder))
+    rule(f"aten.random.{overload}", effects=_draws_or_warns)(_like(_integers, check_random, reorder))
+rule("aten.rand.generator", effects=takes_generator)(_sized(_uniform, check_uniform))
+rule("aten.randn.generator", effects=takes_generator)(_sized(_normal, check_normal))
+rule("aten.normal.float_float", effects=takes_generator)(_sized(_normal, check_normal))
+for op in ("aten.randint.default", "aten.randint.generator"):
     rule(op, effects=_draws_or_warns)(_sized(_integers, check_random, _up_to))
-for op in (aten.randint.low, aten.randint.low_generator):
+for op in ("aten.randint.low", "aten.randint.low_generator"):
     rule(op, effects=_draws_or_warns)(_sized(_integers, check_random))
-for op in (aten.rand_like.default, aten.rand_like.generator):
+for op in ("aten.rand_like.default", "aten.rand_like.generator"):
     rule(op, effects=takes_generator)(_like(_uniform, check_uniform))
-for op in (aten.randn_like.default, aten.randn_like.generator):
+for op in ("aten.randn_like.default", "aten.randn_like.generator"):
     rule(op, effects=takes_generator)(_like(_normal, check_normal))
-for op in (aten.randint_like.default, aten.randint_like.generator):
+for op in ("aten.randint_like.default", "aten.randint_like.generator"):
     rule(op, effects=_draws_or_warns)(_like(_integers, check_random, _up_to))
-for op in (aten.randint_like.low_dtype, aten.randint_like.low_generator_dtype):
+for op in ("aten.randint_like.low_dtype", "aten.randint_like.low_generator_dtype"):
     rule(op, effects=_draws_or_warns)(_like(_integers, check_random))

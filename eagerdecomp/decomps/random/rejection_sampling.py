@@ -110,7 +110,7 @@ def _draw_log_gamma(shape: TensorExpr) -> TensorExpr:
     return drawn.log() + factor
 
 
-@rule(aten._standard_gamma.default, recorded=True, effects=_takes_generator)
+@rule("aten._standard_gamma.default", recorded=True, effects=_takes_generator)
 def _standard_gamma(self: Tensor, generator: torch.Generator | None = None) -> Tensor:
     if self.dtype not in (torch.float32, torch.float64):
         raise not_implemented("gamma_cpu", self.dtype)
@@ -121,7 +121,7 @@ def _standard_gamma(self: Tensor, generator: torch.Generator | None = None) -> T
     return _shaped(choose(drawn > least, drawn, least), self)
 
 
-@rule(aten._sample_dirichlet.default, recorded=True, effects=_takes_generator)
+@rule("aten._sample_dirichlet.default", recorded=True, effects=_takes_generator)
 def _sample_dirichlet(self: Tensor, generator: torch.Generator | None = None) -> Tensor:
     if self.dtype not in (torch.float32, torch.float64):
         raise not_implemented("dirichlet", self.dtype)
@@ -209,7 +209,7 @@ def _draw_poisson(rate: TensorExpr) -> TensorExpr:
     return choose(large, above, below)
 
 
-@rule(aten.poisson.default, recorded=True, effects=_takes_generator)
+@rule("aten.poisson.default", recorded=True, effects=_takes_generator)
 def _poisson(self: Tensor, generator: torch.Generator | None = None) -> Tensor:
     if not self.dtype.is_floating_point:
         raise not_implemented("poisson_cpu", self.dtype)
@@ -260,7 +260,7 @@ def _draw_binomial(trials: TensorExpr, chance: TensorExpr) -> TensorExpr:
 
 
 # Some 130 calls: the two ways to draw, and a chance above 1/2 as that of the other outcome.
-@rule(aten.binomial.default, recorded=True, effects=_takes_generator)
+@rule("aten.binomial.default", recorded=True, effects=_takes_generator)
 def _binomial(count: Tensor, prob: Tensor, generator: torch.Generator | None = None) -> Any:
     if not count.dtype.is_floating_point:
         raise ValueError(f"binomial only supports floating-point dtypes for count, got: {scalar_type_name(count.dtype)}")

@@ -227,5 +227,5 @@ def _elementwise(formula: Callable[..., TensorExpr], kernel: str) -> Callable[..
     return run
 
 
-rule(aten._standard_gamma_grad.default, recorded=True)(_elementwise(_gamma, "_standard_gamma_grad_cpu"))
-rule(aten._dirichlet_grad.default, recorded=True)(_elementwise(_dirichlet, "_dirichlet_grad_cpu"))
+rule("aten._standard_gamma_grad.default", recorded=True)(_elementwise(_gamma, "_standard_gamma_grad_cpu"))
+rule("aten._dirichlet_grad.default", recorded=True)(_elementwise(_dirichlet, "_dirichlet_grad_cpu"))

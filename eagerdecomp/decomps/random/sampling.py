@@ -50,14 +50,14 @@ def _hits(p: Tensor, shape: Sequence[int], order: Sequence[int], generator: torc
     return hit
 
 
-@rule(aten.bernoulli.default, effects=takes_generator)
+@rule("aten.bernoulli.default", effects=takes_generator)
 def _bernoulli(self: Tensor, *, generator: torch.Generator | None = None) -> Any:
     return aten._to_copy.default(
         _hits(self, self.shape, range(self.dim()), generator), dtype=self.dtype, memory_format=torch.contiguous_format
     )
 
 
-@rule(aten.bernoulli.Tensor, effects=takes_generator)
+@rule("aten.bernoulli.Tensor", effects=takes_generator)
 def _bernoulli_by(self: Tensor, p: Tensor, *, generator: torch.Generator | None = None) -> Any:
     if not self.numel():
         return aten._to_copy.default(self, dtype=self.dtype)
@@ -67,7 +67,7 @@ def _bernoulli_by(self: Tensor, p: Tensor, *, generator: torch.Generator | None 
     return aten._to_copy.default(_hits(p, self.shape, memory_order(self), generator), dtype=self.dtype)
 
 
-@rule(aten.bernoulli_.Tensor, effects=takes_generator)
+@rule("aten.bernoulli_.Tensor", effects=takes_generator)
 def _bernoulli_in_place(self: Tensor, p: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
     check_overlap(self, (p,))
     if not self.numel():
@@ -79,7 +79,7 @@ def _bernoulli_in_place(self: Tensor, p: Tensor, *, generator: torch.Generator |
     return self
 
 
-@rule(aten.bernoulli.out, effects=takes_generator)
+@rule("aten.bernoulli.out", effects=takes_generator)
 def _bernoulli_out(self: Tensor, *, generator: torch.Generator | None = None, out: Tensor) -> Any:
     """Into a tensor of any type, as eager does, whose `out` is drawn in place."""
     if out.dtype.is_complex and self.numel():
@@ -118,7 +118,7 @@ def _rounded(value: Any, dtype: Any) -> Any:
     return value if value.dtype is dtype else aten._to_copy.default(value, dtype=dtype)
 
 
-@rule(aten.normal.Tensor_Tensor, effects=takes_generator)
+@rule("aten.normal.Tensor_Tensor", effects=takes_generator)
 def _normal_of_tensors(mean: Tensor, std: Tensor, *, generator: torch.Generator | None = None) -> Any:
     _check_std(std)
     if std.dtype.is_floating_point and not (mean.dtype.is_floating_point or mean.dtype.is_complex) and not mean.numel():
@@ -128,7 +128,7 @@ def _normal_of_tensors(mean: Tensor, std: Tensor, *, generator: torch.Generator 
     return _rounded(aten.add.Tensor(aten.mul.Tensor(_noise(mean, shape, generator), std), mean), mean.dtype)
 
 
-@rule(aten.normal.Tensor_float, effects=takes_generator)
+@rule("aten.normal.Tensor_float", effects=takes_generator)
 def _normal_of_mean(mean: Tensor, std: float = 1.0, *, generator: torch.Generator | None = None) -> Any:
     if not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
@@ -136,14 +136,14 @@ def _normal_of_mean(mean: Tensor, std: float = 1.0, *, generator: torch.Generato
     return _rounded(aten.add.Tensor(aten.mul.Scalar(drawn, std) if std != 1 else drawn, mean), mean.dtype)
 
 
-@rule(aten.normal.float_Tensor, effects=takes_generator)
+@rule("aten.normal.float_Tensor", effects=takes_generator)
 def _normal_of_std(mean: float, std: Tensor, *, generator: torch.Generator | None = None) -> Any:
     _check_std(std)
     drawn = aten.mul.Tensor(_noise(std, std.shape, generator), std)
     return _rounded(aten.add.Scalar(drawn, mean) if mean != 0 else drawn, std.dtype)
 
 
-@rule(aten.normal.Tensor_Tensor_out, aten.normal.Tensor_float_out, aten.normal.float_Tensor_out, effects=takes_generator)
+@rule("aten.normal.Tensor_Tensor_out", "aten.normal.Tensor_float_out", "aten.normal.float_Tensor_out", effects=takes_generator)
 def _normal_out(mean: Any, std: Any = 1.0, *, generator: torch.Generator | None = None, out: Tensor) -> Any:
     """Eager draws in `out`, of its type, and adds the mean there: with a number for `std` in the shape that `mean` and `out` have
     together."""
@@ -166,7 +166,7 @@ def _normal_out(mean: Any, std: Any = 1.0, *, generator: torch.Generator | None 
 # -- multinomial ----------------------------------------------------------------------------------------------------------
 
 
-@rule(aten.multinomial.default, effects=takes_generator)
+@rule("aten.multinomial.default", effects=takes_generator)
 def _multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, generator: torch.Generator | None = None) -> Any:
     _check_multinomial(self, num_samples, replacement)
     rows = list(self.shape[:-1])
@@ -216,7 +216,7 @@ def _check_multinomial(weights: Tensor, num_samples: int, replacement: bool) -> 
 # -- the rest -------------------------------------------------------------------------------------------------------------
 
 
-@rule(aten.randint_like.Tensor, aten.randint_like.Tensor_generator, effects=takes_generator)
+@rule("aten.randint_like.Tensor", "aten.randint_like.Tensor_generator", effects=takes_generator)
 def _randint_like(self: Tensor, high: Tensor, *, generator: torch.Generator | None = None, **options: Any) -> Any:
     if high.dim() or high.device.type != "cpu":
         raise RuntimeError("high must be a scalar tensor and on CPU")
@@ -227,7 +227,7 @@ def _randint_like(self: Tensor, high: Tensor, *, generator: torch.Generator | No
 _MOST = {torch.float16: (2**11 + 1, "2049"), torch.float32: (2**24 + 1, "2^24+1"), torch.float64: (2**53 + 1, "2^53+1")}
 
 
-@rule(aten.randperm.default, recorded=True)
+@rule("aten.randperm.default", recorded=True)
 def _randperm(n: int, *, dtype: Any = torch.int64, layout: Any = None, device: Any = None, pin_memory: bool | None = None) -> Any:
     """The order of numbers drawn, which are as good as never equal."""
     if layout not in (None, torch.strided) or pin_memory:
@@ -245,7 +245,7 @@ def _randperm(n: int, *, dtype: Any = torch.int64, layout: Any = None, device: A
     return order if dtype in (None, torch.int64) else aten._to_copy.default(order, dtype=dtype)
 
 
-@rule(aten.randperm.generator, effects=takes_generator)
+@rule("aten.randperm.generator", effects=takes_generator)
 def _randperm_by(n: int, *, generator: torch.Generator | None, device: Any = None, **options: Any) -> Any:
     with drawing_from(generator, device):
         return aten.randperm.default(n, device=device, **options)
@@ -304,11 +304,11 @@ def _takes_generator_of_rrelu(*args: Any, **kwargs: Any) -> bool:
     return len(args) > 5 or bool(kwargs)
 
 
-@rule(aten.rrelu_with_noise.default, effects=_takes_generator_of_rrelu)
+@rule("aten.rrelu_with_noise.default", effects=_takes_generator_of_rrelu)
 def _rrelu_with_noise(*args: Any, **kwargs: Any) -> Any:
     return _rrelu(_contiguous, *args, **kwargs)
 
 
-@rule(aten.rrelu_with_noise_.default, effects=_takes_generator_of_rrelu)
+@rule("aten.rrelu_with_noise_.default", effects=_takes_generator_of_rrelu)
 def _rrelu_with_noise_(*args: Any, **kwargs: Any) -> Any:
     return _rrelu(_written, *args, **kwargs)

@@ -27,7 +27,7 @@ _FEW_ROWS = 25
 _BY_ROWS, _BY_PRODUCT = 0, 1  # `compute_mode`; 2: never by a product
 
 
-@rule(aten._cdist_forward.default, recorded=True)
+@rule("aten._cdist_forward.default", recorded=True)
 def _cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Any:
     for number, x in enumerate((x1, x2), 1):
         if x.dim() < 2:
@@ -119,7 +119,7 @@ def _moved(factors: Tensor, differences: Tensor, distances: Tensor, p: float, sh
     return aten.view.default(aten.bmm.default(rows, planes), shape)  # type: ignore[no-any-return]
 
 
-@rule(aten._cdist_backward.default, recorded=True)
+@rule("aten._cdist_backward.default", recorded=True)
 def _cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) -> Any:
     batch = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     rows, width, others = x1.size(-2), x1.size(-1), x2.size(-2)
@@ -134,7 +134,7 @@ def _cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tenso
     return _moved(_factors(grad, cdist, p), differences, cdist, p, shape)
 
 
-@rule(aten._pdist_forward.default, recorded=True)
+@rule("aten._pdist_forward.default", recorded=True)
 def _pdist_forward(self: Tensor, p: float = 2.0) -> Any:
     if not self.is_contiguous():
         raise RuntimeError("_pdist_forward requires contiguous input")
@@ -146,7 +146,7 @@ def _pdist_forward(self: Tensor, p: float = 2.0) -> Any:
     return _length(aten.sub.Tensor(aten.index.Tensor(self, [low]), aten.index.Tensor(self, [high])), p)
 
 
-@rule(aten._pdist_backward.default, recorded=True)
+@rule("aten._pdist_backward.default", recorded=True)
 def _pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Any:
     if not self.is_contiguous():
         raise RuntimeError("_pdist_backward requires self to be contiguous")
@@ -194,7 +194,7 @@ def _check_dtypes(kernel: str, x: Tensor, *others: Tensor) -> None:
             raise RuntimeError(f"expected scalar type {scalar_type_name(x.dtype)} but found {scalar_type_name(other.dtype)}")
 
 
-@rule(aten._trilinear.default, recorded=True)
+@rule("aten._trilinear.default", recorded=True)
 def _trilinear(
     i1: Tensor,
     i2: Tensor,
@@ -228,7 +228,7 @@ def _letters(dims: Sequence[int]) -> str:
 _WIDER = {**dict.fromkeys(HALF, torch.float32), torch.complex64: torch.complex128}
 
 
-@rule(aten._logcumsumexp.default, recorded=True)
+@rule("aten._logcumsumexp.default", recorded=True)
 def _logcumsumexp(self: Tensor, dim: int) -> Any:
     """By doubling: after step k each entry holds its last 2^k. Some 12 kernel calls for each doubling of the length, where a
     shorter form, one maximum for all, would lose the entries far below it."""
@@ -338,4 +338,4 @@ def _added(left: Tensor, right: Tensor, zero: Tensor) -> Tensor:
     return aten.add.Tensor(high, aten.log1p.default(aten.exp.default(below)))  # type: ignore[no-any-return]
 
 
-rule(aten.logaddexp.default, recorded=True)(laid_out(_log_add_exp, LAYOUTS["aten.logaddexp.default"]))
+rule("aten.logaddexp.default", recorded=True)(laid_out(_log_add_exp, LAYOUTS["aten.logaddexp.default"]))

@@ -147,7 +147,7 @@ def _check_edges(points: Tensor, edges: Sequence[Tensor]) -> None:
             )
 
 
-@rule(aten._histogramdd_bin_edges.default, recorded=True)
+@rule("aten._histogramdd_bin_edges.default", recorded=True)
 def _bin_edges(
     self: Tensor,
     bins: Sequence[int],
@@ -159,7 +159,7 @@ def _bin_edges(
     return _edges(self, bins, range)
 
 
-@rule(aten._histogramdd_from_bin_cts.default, recorded=True)
+@rule("aten._histogramdd_from_bin_cts.default", recorded=True)
 def _from_counts(
     self: Tensor,
     bins: Sequence[int],
@@ -172,7 +172,7 @@ def _from_counts(
     return _counted(self, _edges(self, bins, range), weight, density)
 
 
-@rule(aten._histogramdd_from_bin_tensors.default, recorded=True)
+@rule("aten._histogramdd_from_bin_tensors.default", recorded=True)
 def _from_tensors(self: Tensor, bins: Sequence[Tensor], *, weight: Tensor | None = None, density: bool = False) -> Any:
     _check_edges(self, bins)
     _check(self, len(bins), [edge.numel() - 1 for edge in bins], weight)
@@ -185,7 +185,7 @@ def _of_one(self: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]
     return points, weight if weight is None else aten.reshape.default(weight, [-1])
 
 
-@rule(aten.histogram.bin_ct, recorded=True)
+@rule("aten.histogram.bin_ct", recorded=True)
 def _histogram(
     self: Tensor, bins: int = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False
 ) -> Any:
@@ -195,7 +195,7 @@ def _histogram(
     return _counted(points, [edges], weight, density), edges
 
 
-@rule(aten.histogram.bins_tensor, recorded=True)
+@rule("aten.histogram.bins_tensor", recorded=True)
 def _histogram_between(self: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False) -> Any:
     points, weight = _of_one(self, weight)
     return _from_tensors(points, [bins], weight=weight, density=density), aten.clone.default(bins)

@@ -23,7 +23,7 @@ _ZERO = Constant(0)
 _FULL = (torch.float32, torch.float64)
 
 
-@rule(aten.logsumexp.default)
+@rule("aten.logsumexp.default")
 def _logsumexp(self: Tensor, dim: Sequence[int], keepdim: bool = False) -> Any:
     if not self.dtype.is_floating_point or not len(dim) or not self.numel():
         return NotImplemented
@@ -33,7 +33,7 @@ def _logsumexp(self: Tensor, dim: Sequence[int], keepdim: bool = False) -> Any:
     return aten.add.Tensor(result, highest if keepdim else aten.squeeze.dims(highest, dim))
 
 
-@rule(aten.linalg_vector_norm.default)
+@rule("aten.linalg_vector_norm.default")
 def _vector_norm(self: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """Of one element it is the magnitude itself, whose square may be out of range: no call of this rule."""
     rank, shape = self.dim(), self.shape
@@ -64,12 +64,12 @@ def _vector_norm(self: Tensor, ord: Any = 2, dim: Sequence[int] | None = None, k
     return aten.linalg_vector_norm.default(self, ord, dim, keepdim, dtype=dtype)
 
 
-@rule(aten.logcumsumexp.default)
+@rule("aten.logcumsumexp.default")
 def _logcumsumexp(self: Tensor, dim: int) -> Any:
     return aten._logcumsumexp.default(self, dim)
 
 
-@rule(aten.renorm.default)
+@rule("aten.renorm.default")
 def _renorm(self: Tensor, p: float, dim: int, maxnorm: float) -> Any:
     rank = self.dim()
     if self.dtype not in _FULL or rank < 2 or not -rank <= dim < rank or not self.is_contiguous():
@@ -81,7 +81,7 @@ def _renorm(self: Tensor, p: float, dim: int, maxnorm: float) -> Any:
     return aten.mul.Tensor(self, aten.where.self(aten.gt.Scalar(size, maxnorm), scaled, constant(self, 1)))
 
 
-@rule(aten.linalg_vector_norm.default, recorded=True)
+@rule("aten.linalg_vector_norm.default", recorded=True)
 def _linalg_vector_norm(
     self: Tensor, ord: Any = 2, dim: list[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED
 from eagerdecomp.host.warn import warn_caller
@@ -32,7 +32,7 @@ def _extreme(name: str, kernel: OpOverload) -> Callable[..., Any]:
     return extreme
 
 
-@rule(aten.equal.default)
+@rule("aten.equal.default")
 def _equal(self: Tensor, other: Tensor) -> bool:
     if self.device != other.device:
         raise RuntimeError(f"Cannot compare two tensors on different devices. Got: {self.device.type} and {other.device.type}")
@@ -62,7 +62,7 @@ def _picked(ordered: Sequence[Tensor], dim: int, at: int, keepdim: bool) -> list
     return [aten.clone.default(x if keepdim else aten.squeeze.dim(x, dim), memory_format=torch.contiguous_format) for x in both]
 
 
-@rule(aten.kthvalue.default, recorded=True)
+@rule("aten.kthvalue.default", recorded=True)
 def _kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     dim = _dim_of(self, dim)
     _check_not_empty("kthvalue", self, dim)
@@ -79,7 +79,7 @@ def _check_ordered(kernel: str, dtype: torch.dtype) -> None:
         raise not_implemented(kernel, dtype)
 
 
-@rule(aten.median.dim, recorded=True)
+@rule("aten.median.dim", recorded=True)
 def _median(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     """The lower median; where there is a NaN, it and its first place."""
     dim = _dim_of(self, dim)
@@ -95,7 +95,7 @@ def _median(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     return aten.where.self(nan, greatest, value), aten.where.self(nan, where, index)
 
 
-@rule(aten.nanmedian.dim, recorded=True)
+@rule("aten.nanmedian.dim", recorded=True)
 def _nanmedian(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     dim = _dim_of(self, dim)
     _check_not_empty("median", self, dim)
@@ -176,7 +176,7 @@ def _running(name: str, combine: OpOverload) -> Callable[[Tensor, int], Any]:
 # -- deviations -----------------------------------------------------------------------------------------------------------
 
 
-@rule(aten.std.correction)
+@rule("aten.std.correction")
 def _std(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
     if not self.dtype.is_floating_point:
         return NotImplemented
@@ -198,7 +198,7 @@ def _complex_var_mean(self: Tensor, dim: Sequence[int] | None, correction: float
     return aten.add.Tensor(*variances), aten.view_as_complex.default(aten.cat.default(means, -1))
 
 
-@rule(aten.var_mean.correction)
+@rule("aten.var_mean.correction")
 def _var_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
     if self.dtype.is_complex:
         return _complex_var_mean(self, dim, correction, keepdim)
@@ -207,7 +207,7 @@ def _var_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: flo
     return aten.var.correction(self, dim, correction=correction, keepdim=keepdim), aten.mean.dim(self, dim, keepdim)
 
 
-@rule(aten.std_mean.correction, recorded=True)
+@rule("aten.std_mean.correction", recorded=True)
 def _std_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
     """The shipped entry answers a named tuple where eager answers a plain one."""
     if self.dtype.is_complex:
@@ -218,7 +218,7 @@ def _std_mean(self: Tensor, dim: Sequence[int] | None = None, *, correction: flo
     return aten.std.correction(self, dim, correction=correction, keepdim=keepdim), aten.mean.dim(self, dim, keepdim)
 
 
-@rule(aten.prod.default, recorded=True)
+@rule("aten.prod.default", recorded=True)
 def _prod(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
     """Over all numbers at once: dimension by dimension, one part leaves the range of the type before it meets another's zero."""
     return aten.prod.dim_int(aten.reshape.default(self, [-1]), 0, dtype=dtype)  # type: ignore[no-any-return]
@@ -233,7 +233,7 @@ def _all(op: OpOverload) -> Callable[..., Any]:
     return run
 
 
-@rule(aten._aminmax.default, aten._aminmax.dim)
+@rule("aten._aminmax.default", "aten._aminmax.dim")
 def _older_aminmax(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """`_aminmax`, the older name of `aminmax`. Linked, so that every call warns; Python filters what is shown."""
     warn_caller(
@@ -243,11 +243,11 @@ def _older_aminmax(self: Tensor, dim: int | None = None, keepdim: bool = False) 
     return aten.aminmax.default(self, dim=dim, keepdim=keepdim)
 
 
-for op in (aten.all.default, aten.all.dim, aten.all.dims):
+for op in (op_called("aten.all.default"), op_called("aten.all.dim"), op_called("aten.all.dims")):
     rule(op, recorded=True)(_all(op))
-rule(aten.max.default)(_extreme("max", aten.amax.default))
-rule(aten.min.default)(_extreme("min", aten.amin.default))
-rule(aten.median.default, recorded=True)(_flattened(_median))
-rule(aten.nanmedian.default, recorded=True)(_flattened(_nanmedian))
-rule(aten.cummax.default, recorded=True)(_running("cummax", aten.maximum.default))
-rule(aten.cummin.default, recorded=True)(_running("cummin", aten.minimum.default))
+rule("aten.max.default")(_extreme("max", op_called("aten.amax.default")))
+rule("aten.min.default")(_extreme("min", op_called("aten.amin.default")))
+rule("aten.median.default", recorded=True)(_flattened(_median))
+rule("aten.nanmedian.default", recorded=True)(_flattened(_nanmedian))
+rule("aten.cummax.default", recorded=True)(_running("cummax", op_called("aten.maximum.default")))
+rule("aten.cummin.default", recorded=True)(_running("cummin", op_called("aten.minimum.default")))

@@ -88,7 +88,7 @@ def _segments(data: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis
     return _Segments((batch, places, inner), count, numbers, aten.unsqueeze.default(sizes, 2))
 
 
-@rule(aten.segment_reduce.default)
+@rule("aten.segment_reduce.default")
 def _checked_segment_reduce(
     data: Tensor,
     reduce: str,
@@ -119,7 +119,7 @@ def _checked_segment_reduce(
     )
 
 
-@rule(aten.segment_reduce.default, recorded=True)
+@rule("aten.segment_reduce.default", recorded=True)
 def _segment_reduce(
     data: Tensor,
     reduce: str,
@@ -146,7 +146,7 @@ def _segment_reduce(
     return in_format_of(in_type(aten.reshape.default(result, shape), data.dtype), None)
 
 
-@rule(aten._segment_reduce_backward.default, recorded=True)
+@rule("aten._segment_reduce_backward.default", recorded=True)
 def _segment_reduce_backward(
     grad: Tensor,
     output: Tensor,

@@ -42,7 +42,7 @@ def _of_log_softmax(grad_output: Tensor, output: Tensor, dim: Any) -> Any:
     return aten.sub.Tensor(grad_output, aten.mul.Tensor(aten.exp.default(output), aten.sum.dim_IntList(grad_output, [dim], True)))
 
 
-@rule(aten._safe_softmax.default)
+@rule("aten._safe_softmax.default")
 def _safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
     """A row of nothing but -inf, which a mask has emptied, answers zeros."""
     if not self.dim() or not self.numel():
@@ -68,9 +68,9 @@ def _masked_softmax_backward(grad_output: Tensor, output: Tensor, mask: Tensor, 
     return aten.where.self(mask, zero, grad)  # the output is NaN where a whole row is masked
 
 
-rule(aten._masked_softmax_backward.default, recorded=True)(
+rule("aten._masked_softmax_backward.default", recorded=True)(
     laid_out(_masked_softmax_backward, LAYOUTS["aten._softmax_backward_data.default"])
 )
 
-rule(aten._softmax_backward_data.default)(_softmax_backward(_of_softmax))
-rule(aten._log_softmax_backward_data.default)(_softmax_backward(_of_log_softmax))
+rule("aten._softmax_backward_data.default")(_softmax_backward(_of_softmax))
+rule("aten._log_softmax_backward_data.default")(_softmax_backward(_of_log_softmax))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import computed_in, in_type
 from eagerdecomp.eager.strides import inverse, memory_order
@@ -56,7 +56,7 @@ def _in_memory_order_of(x: Tensor, like: Tensor) -> Any:
     return aten.permute.default(copied, inverse(order))
 
 
-@rule(aten.sort.stable, recorded=True)
+@rule("aten.sort.stable", recorded=True)
 def _stable_sort(self: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
     """Equal values keep their places' order: a second sort, of unique keys made of the run's number and the place."""
     if not stable or self.dim() == 0 or self.size(dim) < 2:
@@ -71,7 +71,7 @@ def _stable_sort(self: Tensor, *, stable: bool | None, dim: int = -1, descending
     return _in_memory_order_of(values, self), _in_memory_order_of(indices, self)
 
 
-@rule(aten.mode.default, recorded=True)
+@rule("aten.mode.default", recorded=True)
 def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The most frequent value, of several the least, and the last place that holds it."""
     if self.dim() and not self.numel():
@@ -176,7 +176,7 @@ def _distinct(ordered: Tensor, numbered: bool, counted: bool) -> tuple[Tensor, A
     return values, runs, counts
 
 
-@rule(aten._unique2.default)
+@rule("aten._unique2.default")
 def _unique2(self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
     if self.dtype.is_complex:
         raise not_implemented("unique", self.dtype)
@@ -191,12 +191,12 @@ def _unique2(self: Tensor, sorted: bool = True, return_inverse: bool = False, re
     return values, runs if return_inverse else absent, counts if return_counts else absent
 
 
-@rule(aten._unique.default)
+@rule("aten._unique.default")
 def _unique(self: Tensor, sorted: bool = True, return_inverse: bool = False) -> Any:
     return _unique2(self, sorted, return_inverse)[:2]
 
 
-@rule(aten.unique_consecutive.default)
+@rule("aten.unique_consecutive.default")
 def _unique_consecutive(self: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
     if dim is not None:
         return _distinct_slices(self, dim, in_order=False)
@@ -245,12 +245,12 @@ def _distinct_slices(self: Tensor, dim: int, in_order: bool) -> Any:
     return aten.permute.default(values, inverse(forth)), runs, counts
 
 
-@rule(aten.unique_dim.default)
+@rule("aten.unique_dim.default")
 def _unique_dim(self: Tensor, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
     return _distinct_slices(self, dim, in_order=True)
 
 
-@rule(aten.unique_dim_consecutive.default)
+@rule("aten.unique_dim_consecutive.default")
 def _unique_dim_consecutive(self: Tensor, dim: int, return_inverse: bool = False, return_counts: bool = False) -> Any:
     return _distinct_slices(self, dim, in_order=False)
 
@@ -258,7 +258,7 @@ def _unique_dim_consecutive(self: Tensor, dim: int, return_inverse: bool = False
 # -- search ---------------------------------------------------------------------------------------------------------------
 
 
-@rule(aten.searchsorted.Tensor, recorded=True)
+@rule("aten.searchsorted.Tensor", recorded=True)
 def _searchsorted(
     sorted_sequence: Tensor,
     self: Tensor,
@@ -363,7 +363,7 @@ def _check_order(row: Tensor, values: Tensor) -> None:
         raise not_implemented("searchsorted_out_cpu", common)
 
 
-@rule(aten.searchsorted.Scalar, recorded=True)
+@rule("aten.searchsorted.Scalar", recorded=True)
 def _searchsorted_scalar(sorted_sequence: Tensor, self: Any, **options: Any) -> Any:
     """A number takes the type of the boundaries, wherever it is of their kind: -1 among bytes is 255."""
     kept = _computed_in(sorted_sequence.dtype, self)
@@ -383,7 +383,7 @@ def _computed_in(dtype: torch.dtype, number: Any) -> torch.dtype:
     return torch.int64 if dtype is torch.bool and not isinstance(number, bool) else dtype
 
 
-@rule(aten.bucketize.Tensor, aten.bucketize.Scalar, recorded=True)
+@rule("aten.bucketize.Tensor", "aten.bucketize.Scalar", recorded=True)
 def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Any:
     """Of tensors among boundaries the shipped entry serves; without boundaries it answers the type of what is sought."""
     if boundaries.dim() != 1:
@@ -398,7 +398,7 @@ def _bucketize(self: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     return aten.full.default(shape, 0, dtype=torch.int32 if out_int32 else torch.int64, device=boundaries.device)
 
 
-@rule(aten.isin.Tensor_Tensor, recorded=True)
+@rule("aten.isin.Tensor_Tensor", recorded=True)
 def _isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False, invert: bool = False) -> Any:
     """Where the shipped entry searches sorted numbers, which NaN among them leads astray: here it stands behind all others as
     infinity does, and is equal to nothing."""
@@ -417,5 +417,5 @@ def _isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = Fals
     return aten.view.default(same, list(elements.shape))
 
 
-for op in (aten.searchsorted.Tensor, aten.searchsorted.Scalar):
+for op in (op_called("aten.searchsorted.Tensor"), op_called("aten.searchsorted.Scalar")):
     rule(op)(_with_checked_sorter(op))

@@ -93,7 +93,7 @@ def _is_fast(weight: Tensor, mode: int, per_sample_weights: Tensor | None, paddi
     return mode == _SUM and dense and weight.dtype is not torch.float64 and padding_idx < 0
 
 
-@rule(aten._embedding_bag.default)
+@rule("aten._embedding_bag.default")
 def _embedding_bag(
     weight: Tensor,
     indices: Tensor,
@@ -161,7 +161,7 @@ def _greatest(start: Tensor, rows: Tensor, seat: Tensor, indices: Tensor) -> tup
     return output, aten.index.Tensor(aten.constant_pad_nd.default(indices, [0, 1], 0), [first])
 
 
-@rule(aten._embedding_bag_forward_only.default)
+@rule("aten._embedding_bag_forward_only.default")
 def _forward_only(
     weight: Tensor,
     indices: Tensor,
@@ -184,7 +184,7 @@ def _forward_only(
 # -- gradients of bags --------------------------------------------------------------------------------------------------------
 
 
-@rule(aten._embedding_bag_backward.default)
+@rule("aten._embedding_bag_backward.default")
 def _embedding_bag_backward(
     grad: Tensor,
     indices: Tensor,
@@ -217,7 +217,7 @@ def _sparse_backward(*args: Any) -> Any:
     return aten._embedding_bag_sparse_backward.default(*args)
 
 
-@rule(aten._embedding_bag_dense_backward.default)
+@rule("aten._embedding_bag_dense_backward.default")
 def _dense_backward(
     grad: Tensor,
     indices: Tensor,
@@ -262,7 +262,7 @@ def _frequencies(indices: Tensor, num_weights: int) -> Any:
     return aten.index_select.default(count, 0, aten.index_select.default(ordered, 0, aten.clamp.default(rank, 0)))
 
 
-@rule(aten._embedding_bag_per_sample_weights_backward.default)
+@rule("aten._embedding_bag_per_sample_weights_backward.default")
 def _per_sample_weights_backward(
     grad: Tensor,
     weight: Tensor,
@@ -292,7 +292,7 @@ def _per_sample_weights_backward(
 # -- look-ups -----------------------------------------------------------------------------------------------------------------
 
 
-@rule(aten.embedding.default)
+@rule("aten.embedding.default")
 def _embedding(
     weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Any:
@@ -306,7 +306,7 @@ def _embedding(
     )
 
 
-@rule(aten.embedding_renorm.default, recorded=True)
+@rule("aten.embedding_renorm.default", recorded=True)
 def _embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
     """Rows whose norm is above `max_norm` are scaled down to it. An index that occurs twice writes the same row twice."""
     if self.dim() != 2:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.messages import cpp_name, not_implemented
 from eagerdecomp.eager.promotion import HALF, in_type
 from eagerdecomp.eager.scalars import held_number
@@ -56,7 +56,7 @@ def _filled_like(op: OpOverload, value: int) -> None:
 _KEEPS = (None, torch.preserve_format)
 
 
-@rule(aten.empty_like.default)
+@rule("aten.empty_like.default")
 def _empty_like(
     self: Tensor,
     *,
@@ -76,7 +76,7 @@ def _empty_like(
     return NotImplemented
 
 
-@rule(aten._new_zeros_with_same_feature_meta.default)
+@rule("aten._new_zeros_with_same_feature_meta.default")
 def _new_zeros_with_same_feature_meta(self: Tensor, other: Tensor, *, self_num_batch_dims: int = 0) -> Any:
     """Zeros with the sizes, strides and storage of `other`, behind the batch dimensions of `self`.
 
@@ -110,7 +110,7 @@ def _new_zeros_with_same_feature_meta(self: Tensor, other: Tensor, *, self_num_b
 _RANGED = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float64, torch.float32}) | HALF
 
 
-@rule(aten.range.default, aten.range.step, recorded=True)
+@rule("aten.range.default", "aten.range.step", recorded=True)
 def _range(
     start: Any, end: Any, step: Any = 1, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
 ) -> Any:
@@ -140,7 +140,7 @@ def _range(
     return in_type(values, dtype)
 
 
-@rule(aten.kaiser_window.default, aten.kaiser_window.periodic, aten.kaiser_window.beta, recorded=True)
+@rule("aten.kaiser_window.default", "aten.kaiser_window.periodic", "aten.kaiser_window.beta", recorded=True)
 def _kaiser_window(
     window_length: int,
     periodic: bool = True,
@@ -173,7 +173,7 @@ def _kaiser_window(
     return aten.slice.Tensor(window, 0, 0, window_length) if periodic else window
 
 
-@rule(aten.hann_window.default, aten.hann_window.periodic, recorded=True)
+@rule("aten.hann_window.default", "aten.hann_window.periodic", recorded=True)
 def _hann_window(
     window_length: int,
     periodic: bool = True,
@@ -214,12 +214,12 @@ def _options(dtype: torch.dtype, layout: Any, device: Any, pin_memory: Any) -> s
     )
 
 
-_filled_like(aten.zeros_like.default, 0)
-_filled_like(aten.ones_like.default, 1)
-_filled(aten.zeros.default, 0)
-_filled(aten.ones.default, 1)
-_after(aten.new_zeros.default, aten.full.default, 0)
-_after(aten.new_ones.default, aten.full.default, 1)
-_after(aten.new_full.default, aten.full.default)
-_after(aten.new_empty.default, aten.empty.memory_format)
-_after(aten.new_empty_strided.default, aten.empty_strided.default)
+_filled_like(op_called("aten.zeros_like.default"), 0)
+_filled_like(op_called("aten.ones_like.default"), 1)
+_filled(op_called("aten.zeros.default"), 0)
+_filled(op_called("aten.ones.default"), 1)
+_after(op_called("aten.new_zeros.default"), op_called("aten.full.default"), 0)
+_after(op_called("aten.new_ones.default"), op_called("aten.full.default"), 1)
+_after(op_called("aten.new_full.default"), op_called("aten.full.default"))
+_after(op_called("aten.new_empty.default"), op_called("aten.empty.memory_format"))
+_after(op_called("aten.new_empty_strided.default"), op_called("aten.empty_strided.default"))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.messages import not_held, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, RARE, WIDE_UNSIGNED
@@ -20,7 +20,7 @@ from eagerdecomp.rules.rule import IfRouted, NoRoute, rule
 aten = torch.ops.aten
 
 
-@rule(aten.masked_select.default)
+@rule("aten.masked_select.default")
 def _masked_select(self: Tensor, mask: Tensor) -> Any:
     if mask.dtype is not torch.bool:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
@@ -31,10 +31,10 @@ def _masked_select(self: Tensor, mask: Tensor) -> Any:
     return found
 
 
-_GATHER = IfRouted(aten.gather.default)
+_GATHER = IfRouted(op_called("aten.gather.default"))
 
 
-@rule(aten.index_select.default)
+@rule("aten.index_select.default")
 def _index_select(self: Tensor, dim: int, at: Tensor) -> Any:
     """By `index`, which counts negative indices from the end: without their sign they are out of range, as eager has it.
 
@@ -70,7 +70,7 @@ def _index_select(self: Tensor, dim: int, at: Tensor) -> Any:
     return found if rank else aten.view.default(found, [])
 
 
-@rule(aten.nonzero_static.default)
+@rule("aten.nonzero_static.default")
 def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Any:
     if size < 0:
         raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer but got {size}")
@@ -82,7 +82,7 @@ def _nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Any:
     return aten.cat.default([aten.slice.Tensor(found, 0, 0, size), rest])
 
 
-@rule(aten.put.default, recorded=True)
+@rule("aten.put.default", recorded=True)
 def _put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Any:
     if index.dtype is not torch.int64:
         raise RuntimeError(f"put_(): Expected a long tensor for index, but got {scalar_type_name(index.dtype)}")
@@ -107,7 +107,7 @@ def _put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     return aten.permute.default(copied, inverse(order))
 
 
-@rule(aten.index_reduce.default, recorded=True)
+@rule("aten.index_reduce.default", recorded=True)
 def _index_reduce(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True) -> Any:
     if self.dim() == 0:
         row = _index_reduce(
@@ -129,7 +129,7 @@ def _index_reduce(self: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
 _OLDER_REDUCTIONS = {"add": "sum", "multiply": "prod"}
 
 
-@rule(aten.scatter.reduce, recorded=True)
+@rule("aten.scatter.reduce", recorded=True)
 def _scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str) -> Any:
     """What `scatter` did before `scatter_reduce` was."""
     if reduce not in _OLDER_REDUCTIONS:
@@ -137,13 +137,13 @@ def _scatter_reduce(self: Tensor, dim: int, index: Tensor, src: Tensor, *, reduc
     return aten.scatter_reduce.two(self, dim, index, src, _OLDER_REDUCTIONS[reduce])
 
 
-@rule(aten.scatter.value_reduce, recorded=True)
+@rule("aten.scatter.value_reduce", recorded=True)
 def _scatter_value_reduce(self: Tensor, dim: int, index: Tensor, value: Any, *, reduce: str) -> Any:
     src = aten.full.default(list(index.shape), value, dtype=self.dtype, device=self.device)
     return _scatter_reduce(self, dim, index, src, reduce=reduce)
 
 
-@rule(aten.repeat_interleave.Tensor)
+@rule("aten.repeat_interleave.Tensor")
 def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Any:
     if repeats.dim() != 1:
         raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
@@ -167,7 +167,7 @@ def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> An
     return places if repeats.dtype is torch.int64 else aten._to_copy.default(places, dtype=repeats.dtype)
 
 
-@rule(aten.bincount.default)
+@rule("aten.bincount.default")
 def _bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Any:
     if self.dtype.is_floating_point or self.dtype.is_complex or self.dtype is torch.bool:
         raise not_implemented("bincount_cpu", self.dtype)
@@ -220,7 +220,7 @@ def _refuse_infinite(least: float, greatest: float) -> None:
 _BOUNDED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16)
 
 
-@rule(aten.histc.default, recorded=True)
+@rule("aten.histc.default", recorded=True)
 def _histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """Counts by `scatter_add`; what lies outside of the range, or is no number, adds nothing to some bin.
 
@@ -309,7 +309,7 @@ def _added_in_steps(self: Tensor, dim: int, index: Tensor, source: Tensor, alpha
 _IN_STEPS = IfRouted(_added_in_steps)
 
 
-@rule(aten.index_add.default)
+@rule("aten.index_add.default")
 def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Any:
     """By `scatter_add`, which like the operator refuses an index below zero; the shipped entry counts it from the end.
 
@@ -340,7 +340,7 @@ def _index_add(self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
         raise
 
 
-@rule(aten.index_copy.default)
+@rule("aten.index_copy.default")
 def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     """By `scatter`, for the same reason."""
     found = _rows(self, dim, index, source) if index.dtype is torch.int64 else None
@@ -354,7 +354,7 @@ def _index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
         raise
 
 
-@rule(aten.take.default)
+@rule("aten.take.default")
 def _take(self: Tensor, index: Tensor) -> Any:
     """Unlike the shipped entry's, the result is no view for an index without dimensions."""
     if index.dtype is not torch.int64:
@@ -369,7 +369,7 @@ def _take(self: Tensor, index: Tensor) -> Any:
     return aten.view.default(aten.index.Tensor(flat, [aten.reshape.default(index, [-1])]), list(index.shape))
 
 
-@rule(aten._index_put_impl.default, recorded=True)
+@rule("aten._index_put_impl.default", recorded=True)
 def _put_unchecked(
     self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
 ) -> Any:
@@ -401,5 +401,5 @@ def _index_fill(op: OpOverload) -> None:
         return aten.index_put.default(self, [None] * (dim % rank) + [index], value)
 
 
-_index_fill(aten.index_fill.int_Scalar)
-_index_fill(aten.index_fill.int_Tensor)
+_index_fill(op_called("aten.index_fill.int_Scalar"))
+_index_fill(op_called("aten.index_fill.int_Tensor"))

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.ops import op_called
 from eagerdecomp._torch.tensors import NO_TORCH_FUNCTION
 from eagerdecomp.eager.messages import scalar_type_name
 from eagerdecomp.rules.rule import rule
@@ -89,7 +90,7 @@ def _valid(mask: Tensor) -> Tensor:
     return aten.lt.Tensor(rows, aten.sum.dim_IntList(mask, [1], True))  # type: ignore[no-any-return]
 
 
-@rule(aten._nested_tensor_from_mask_left_aligned.default, recorded=True)
+@rule("aten._nested_tensor_from_mask_left_aligned.default", recorded=True)
 def _is_left_aligned(t: Tensor, mask: Tensor) -> bool:
     """Reads data: the caller branches on it."""
     _check(t, mask)
@@ -97,7 +98,7 @@ def _is_left_aligned(t: Tensor, mask: Tensor) -> bool:
     return not aten._local_scalar_dense.default(misplaced)
 
 
-@rule(aten._nested_tensor_from_mask.default, recorded=True, effects=True)
+@rule("aten._nested_tensor_from_mask.default", recorded=True, effects=True)
 def _from_mask(t: Tensor, mask: Tensor, mask_check: bool = True) -> RaggedRows:
     if mask_check and not _is_left_aligned(t, mask):
         raise RuntimeError("Mask must be left-aligned without gaps")
@@ -118,6 +119,6 @@ def _check(t: Tensor, mask: Tensor) -> None:
 
 
 _OPS: dict[Any, Any] = {
-    aten._transformer_encoder_layer_fwd.default: _layer,
-    aten.to_padded_tensor.default: _to_padded,
+    op_called("aten._transformer_encoder_layer_fwd.default"): _layer,
+    op_called("aten.to_padded_tensor.default"): _to_padded,
 }

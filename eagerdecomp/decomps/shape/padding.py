@@ -126,5 +126,5 @@ _KINDS: tuple[tuple[str, Places], ...] = (("replication", _replicated), ("reflec
 
 for kind, places in _KINDS:
     for dims in (1, 2, 3):
-        rule(getattr(aten, f"{kind}_pad{dims}d").default, recorded=True)(_padded(dims, kind, places))
-        rule(getattr(aten, f"{kind}_pad{dims}d_backward").default, recorded=True)(_padded_backward(dims, kind, places))
+        rule(f"aten.{kind}_pad{dims}d.default", recorded=True)(_padded(dims, kind, places))
+        rule(f"aten.{kind}_pad{dims}d_backward.default", recorded=True)(_padded_backward(dims, kind, places))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.messages import not_held
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.rules.rule import rule
@@ -46,7 +46,7 @@ def _linspace_of_floats(start: Any, end: Any, steps: int, dtype: torch.dtype, de
     return _from_both_ends(first, last, step, steps, dtype, device)
 
 
-@rule(aten.linspace.default, recorded=True)
+@rule("aten.linspace.default", recorded=True)
 def _linspace(
     start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any = None, device: Any = None, **options: Any
 ) -> Any:
@@ -72,7 +72,7 @@ def _linspace(
     return aten._to_copy.default(_from_both_ends(first, last, step, steps, torch.float64, device), dtype=dtype)
 
 
-@rule(aten.logspace.default, recorded=True)
+@rule("aten.logspace.default", recorded=True)
 def _logspace(
     start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, layout: Any = None, **options: Any
 ) -> Any:
@@ -108,6 +108,6 @@ def _of_complex_tensors(scalars: OpOverload) -> Callable[..., Any]:
     return steps
 
 
-for packet in (aten.linspace, aten.logspace):
+for name in ("linspace", "logspace"):
     for sides in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor"):
-        rule(getattr(packet, sides), recorded=True)(_of_complex_tensors(packet.default))
+        rule(f"aten.{name}.{sides}", recorded=True)(_of_complex_tensors(op_called(f"aten.{name}.default")))

@@ -29,7 +29,7 @@ def _counted_up(rows: Tensor, size: int, dtype: torch.dtype) -> Tensor:
     return aten.cumsum.default(aten.scatter_add.default(zeros, 1, rows, ones), 1, dtype=dtype)  # type: ignore[no-any-return]
 
 
-@rule(aten._convert_indices_from_coo_to_csr.default, recorded=True)
+@rule("aten._convert_indices_from_coo_to_csr.default", recorded=True)
 def _coo_to_csr(self: Tensor, size: int, *, out_int32: bool = False) -> Any:
     if self.dim() > 1:
         raise RuntimeError(f"Input is supposed to be a vector, but got {self.dim()} dimensional tensor.")
@@ -45,7 +45,7 @@ def _coo_to_csr(self: Tensor, size: int, *, out_int32: bool = False) -> Any:
     return aten.view.default(_counted_up(after, size + 1, dtype), [size + 1])
 
 
-@rule(aten._convert_indices_from_csr_to_coo.default, recorded=True)
+@rule("aten._convert_indices_from_csr_to_coo.default", recorded=True)
 def _csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False, transpose: bool = False) -> Any:
     if crow_indices.dim() != col_indices.dim():
         rank = crow_indices.dim()  # which eager prints twice

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.decomp_tables import reference
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import same_storage, suggested_memory_format
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented
@@ -41,7 +41,7 @@ def _restrided(view: OpOverload) -> Callable[..., Any]:
     return restrided
 
 
-@rule(aten.transpose.int, keeps_lazy_bits=True)
+@rule("aten.transpose.int", keeps_lazy_bits=True)
 def _transpose(self: Tensor, dim0: int, dim1: int) -> Any:
     rank = self.dim()
     if dim0 < 0 or dim1 < 0 or dim0 >= rank or dim1 >= rank:
@@ -53,7 +53,7 @@ def _transpose(self: Tensor, dim0: int, dim1: int) -> Any:
     return aten.permute.default(self, order)
 
 
-@rule(aten.t.default, keeps_lazy_bits=True)
+@rule("aten.t.default", keeps_lazy_bits=True)
 def _t(self: Tensor) -> Any:
     rank = self.dim()
     if rank > 2:
@@ -61,7 +61,7 @@ def _t(self: Tensor) -> Any:
     return aten.permute.default(self, [1, 0]) if rank == 2 else aten.alias.default(self)
 
 
-@rule(aten.unbind.int, keeps_lazy_bits=True)
+@rule("aten.unbind.int", keeps_lazy_bits=True)
 def _unbind(self: Tensor, dim: int = 0) -> Any:
     rank = self.dim()
     if not -rank <= dim < rank:
@@ -69,7 +69,7 @@ def _unbind(self: Tensor, dim: int = 0) -> Any:
     return [aten.select.int(self, dim, at) for at in range(self.size(dim))]
 
 
-@rule(aten.split.Tensor, keeps_lazy_bits=True)
+@rule("aten.split.Tensor", keeps_lazy_bits=True)
 def _split(self: Tensor, split_size: int, dim: int = 0) -> Any:
     rank = self.dim()
     if split_size <= 0 or not -rank <= dim < rank:
@@ -79,7 +79,7 @@ def _split(self: Tensor, split_size: int, dim: int = 0) -> Any:
     return aten.split_with_sizes.default(self, [split_size] * whole + ([rest] if rest or not size else []), dim)
 
 
-@rule(aten.unfold.default, keeps_lazy_bits=True)
+@rule("aten.unfold.default", keeps_lazy_bits=True)
 def _unfold(self: Tensor, dimension: int, size: int, step: int) -> Any:
     shape, strides = list(self.shape), list(self.stride())
     rank = len(shape)
@@ -104,11 +104,11 @@ def _channel_shuffle(self: Tensor, groups: int) -> Any:
     return in_format_of(aten.reshape.default(aten.transpose.int(grouped, 1, 2), shape), self)
 
 
-rule(aten.channel_shuffle.default)(_channel_shuffle)
-rule(aten.native_channel_shuffle.default)(_channel_shuffle)
+rule("aten.channel_shuffle.default")(_channel_shuffle)
+rule("aten.native_channel_shuffle.default")(_channel_shuffle)
 
 
-@rule(aten.im2col.default)
+@rule("aten.im2col.default")
 def _im2col(
     self: Tensor, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
 ) -> Any:
@@ -139,13 +139,13 @@ def _im2col(
 # -- their gradients, and other moves -------------------------------------------------------------------------------------------
 
 
-@rule(aten.select_backward.default)
+@rule("aten.select_backward.default")
 def _select_backward(grad_output: Tensor, input_sizes: Sequence[int], dim: int, index: int) -> Any:
     zeros = aten.full.default(input_sizes, 0, dtype=grad_output.dtype, device=grad_output.device)
     return aten.select_scatter.default(zeros, grad_output, dim, index)
 
 
-@rule(aten.slice_backward.default)
+@rule("aten.slice_backward.default")
 def _slice_backward(grad_output: Tensor, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Any:
     """A slice by steps of one is padded with zeros."""
     if step == 1 and grad_output.is_contiguous():
@@ -158,7 +158,7 @@ def _slice_backward(grad_output: Tensor, input_sizes: Sequence[int], dim: int, s
     return aten.slice_scatter.default(zeros, grad_output, dim, start, end, step)
 
 
-@rule(aten.stack.default)
+@rule("aten.stack.default")
 def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     shape = tensors[0].shape if tensors else torch.Size()
     rank, rows = len(shape), True
@@ -177,7 +177,7 @@ def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     return aten.view.default(aten.cat.default(tensors, dim), [*shape[:dim], count, *shape[dim:]] if dim else [count, *shape])
 
 
-@rule(aten.reshape.default, whole=True)
+@rule("aten.reshape.default", whole=True)
 def _reshape(self: Tensor, shape: Sequence[int]) -> Any:
     """A view where there is one, else a view of a copy."""
     if not self.is_contiguous() and not can_be_viewed(self, _inferred(self, shape)):
@@ -185,7 +185,7 @@ def _reshape(self: Tensor, shape: Sequence[int]) -> Any:
     return aten.view.default(self, shape)
 
 
-@rule(aten.pixel_shuffle.default)
+@rule("aten.pixel_shuffle.default")
 def _pixel_shuffle(self: Tensor, upscale_factor: int) -> Any:
     rank, factor = self.dim(), upscale_factor
     if rank >= 3 and factor <= 0:
@@ -207,7 +207,7 @@ def _pixel_shuffle(self: Tensor, upscale_factor: int) -> Any:
     )
 
 
-@rule(aten.pixel_unshuffle.default)
+@rule("aten.pixel_unshuffle.default")
 def _pixel_unshuffle(self: Tensor, downscale_factor: int) -> Any:
     rank, factor = self.dim(), downscale_factor
     if rank >= 3 and factor <= 0:
@@ -244,7 +244,7 @@ def _any_row_major(tensors: Sequence[Tensor]) -> bool:
     return any(suggested_memory_format(one) is torch.contiguous_format for one in tensors)
 
 
-@rule(aten.roll.default)
+@rule("aten.roll.default")
 def _roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
     """Each dimension is cut in two, which change places."""
     shape = self.shape
@@ -291,12 +291,12 @@ def _triangle(op: OpOverload, comparison: OpOverload) -> Callable[..., Any]:
     return triangle
 
 
-@rule(aten.arange.default)
+@rule("aten.arange.default")
 def _arange(end: Any, **kwargs: Any) -> Any:
     return aten.arange.start_step(0, end, 1, **kwargs)
 
 
-@rule(aten.arange.start)
+@rule("aten.arange.start")
 def _arange_start(start: Any, end: Any, **kwargs: Any) -> Any:
     return aten.arange.start_step(start, end, 1, **kwargs)
 
@@ -323,29 +323,29 @@ def _copied(view: OpOverload) -> Callable[..., Any]:
 
 #: Of the ops that functionalization puts in the place of views, those that torch's tables lack.
 _COPIES = {
-    aten._reshape_alias_copy.default: aten.as_strided.default,
-    aten.select_copy.int: aten.select.int,
-    aten.slice_copy.Tensor: aten.slice.Tensor,
-    aten.split_copy.Tensor: aten.split.Tensor,
-    aten.detach_copy.default: aten.detach.default,
-    aten.view_as_real_copy.default: aten.view_as_real.default,
-    aten.view_as_complex_copy.default: aten.view_as_complex.default,
-    aten._neg_view_copy.default: aten._neg_view.default,
-    aten._conj_copy.default: aten._conj.default,
+    "_reshape_alias_copy.default": "as_strided.default",
+    "select_copy.int": "select.int",
+    "slice_copy.Tensor": "slice.Tensor",
+    "split_copy.Tensor": "split.Tensor",
+    "detach_copy.default": "detach.default",
+    "view_as_real_copy.default": "view_as_real.default",
+    "view_as_complex_copy.default": "view_as_complex.default",
+    "_neg_view_copy.default": "_neg_view.default",
+    "_conj_copy.default": "_conj.default",
 }
 
 
-@rule(aten.lift_fresh_copy.default)
+@rule("aten.lift_fresh_copy.default")
 def _lift_fresh_copy(self: Tensor) -> Any:
     return aten.clone.default(self)
 
 
-@rule(aten._unsafe_view.default, keeps_lazy_bits=True)
+@rule("aten._unsafe_view.default", keeps_lazy_bits=True)
 def _unsafe_view(self: Tensor, size: Sequence[int]) -> Any:
     return aten.view.default(self, size)
 
 
-@rule(aten._lazy_clone.default, whole=True)
+@rule("aten._lazy_clone.default", whole=True)
 def _lazy_clone(self: Tensor) -> Any:
     """A copy of the whole storage, seen with the same strides and offset, as eager makes one when either tensor is written.
 
@@ -364,14 +364,14 @@ def _lazy_clone(self: Tensor) -> Any:
     )
 
 
-@rule(aten.view_copy.default, recorded=True)
+@rule("aten.view_copy.default", recorded=True)
 def _view_copy(self: Tensor, size: list[int]) -> Tensor:
     """Unlike `view`, eager's `view_copy` takes strides that no view has; the shipped entries do not."""
     shaped: Tensor = aten.reshape.default(self, size)
     return aten.clone.default(shaped, memory_format=torch.contiguous_format) if same_storage(shaped, self) else shaped
 
 
-@rule(aten.as_strided.default, recorded=True)
+@rule("aten.as_strided.default", recorded=True)
 def _as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
     """torch lists its reference in no table; and `prims.as_strided` says that it writes, so that torch's fallback for a lazy bit
     would hand it a copy."""
@@ -385,7 +385,7 @@ def _as_strided(self: Tensor, size: list[int], stride: list[int], storage_offset
     return found
 
 
-@rule(aten.view.default, recorded=True)
+@rule("aten.view.default", recorded=True)
 def _view(self: Tensor, size: list[int]) -> Any:
     """The reference takes `prims.as_strided` for some shapes, before which lazy bits have to go (`_as_strided`)."""
     if self.is_conj():
@@ -400,7 +400,7 @@ def _strided(self: Tensor, size: list[int], stride: list[int], offset: int | tor
     return aten.squeeze.dim(reference("as_strided")(self, [1], [1], offset), 0)
 
 
-@rule(aten.block_diag.default)
+@rule("aten.block_diag.default")
 def _block_diag(tensors: Sequence[Tensor]) -> Any:
     """Rows of blocks, each block between zeros."""
     first = tensors[0] if tensors else None
@@ -415,7 +415,7 @@ def _block_diag(tensors: Sequence[Tensor]) -> Any:
     return aten.cat.default(rows, 0)
 
 
-@rule(aten.trace.default)
+@rule("aten.trace.default")
 def _trace(self: Tensor) -> Any:
     return (
         aten.sum.dim_IntList(aten.diagonal.default(self), [0])
@@ -424,7 +424,7 @@ def _trace(self: Tensor) -> Any:
     )
 
 
-@rule(aten.diag_embed.default)
+@rule("aten.diag_embed.default")
 def _diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """The vector down every column, and zeros where a column is not its row."""
     rank = self.dim()
@@ -434,18 +434,18 @@ def _diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     return aten.where.self(aten.eq.Tensor(aten.unsqueeze.default(places, 1), places), aten.unsqueeze.default(self, -1), _ZERO(self))
 
 
-rule(aten.tril.default)(_triangle(aten.tril.default, aten.le.Tensor))
-rule(aten.triu.default)(_triangle(aten.triu.default, aten.ge.Tensor))
-for op, view in _COPIES.items():
-    rule(op)(_copied(view))
+rule("aten.tril.default")(_triangle(op_called("aten.tril.default"), op_called("aten.le.Tensor")))
+rule("aten.triu.default")(_triangle(op_called("aten.triu.default"), op_called("aten.ge.Tensor")))
+for name, view in _COPIES.items():
+    rule(f"aten.{name}")(_copied(op_called(f"aten.{view}")))
 
-for op, view in (
-    (aten.t_.default, aten.t.default),
-    (aten.transpose_.default, aten.transpose.int),
-    (aten.squeeze_.default, aten.squeeze.default),
-    (aten.squeeze_.dim, aten.squeeze.dim),
-    (aten.squeeze_.dims, aten.squeeze.dims),
-    (aten.unsqueeze_.default, aten.unsqueeze.default),
-    (aten.as_strided_.default, aten.as_strided.default),
+for name, view in (
+    ("t_.default", "t.default"),
+    ("transpose_.default", "transpose.int"),
+    ("squeeze_.default", "squeeze.default"),
+    ("squeeze_.dim", "squeeze.dim"),
+    ("squeeze_.dims", "squeeze.dims"),
+    ("unsqueeze_.default", "unsqueeze.default"),
+    ("as_strided_.default", "as_strided.default"),
 ):
-    rule(op, keeps_lazy_bits=True)(_restrided(view))
+    rule(f"aten.{name}", keeps_lazy_bits=True)(_restrided(op_called(f"aten.{view}")))

@@ -16,8 +16,6 @@ from eagerdecomp.decomps.math.float64 import of_one
 from eagerdecomp.decomps.math.operators import TensorExpr, choose, ratio
 from eagerdecomp.rules.rule import rule
 
-aten = torch.ops.aten
-
 
 def _exp_of_square(x: TensorExpr, factor: float) -> TensorExpr:
     """``exp(factor x^2)`` to the last bit, `factor` a power of 2: the square of what fits in float32 is exact."""
@@ -108,8 +106,8 @@ def _erfinv(y: TensorExpr) -> TensorExpr:
     return _of_both_signs(y, size, root, missed / (root + root))
 
 
-rule(aten.erfinv.default, recorded=True)(of_one(_erfinv, "erfinv_vml_cpu", short=_erfinv_short))
-rule(aten.erfc.default, recorded=True)(of_one(_erfc, "erfc_vml_cpu", short=_erfc_short))
-rule(aten.special_erfcx.default, recorded=True)(of_one(_erfcx, "erfcx_cpu", half=False))
-rule(aten.special_log_ndtr.default, recorded=True)(of_one(_log_ndtr, "log_ndtr_cpu", half=False))
-rule(aten.special_ndtri.default, recorded=True)(of_one(_ndtri, "ndtri_cpu", half=False))
+rule("aten.erfinv.default", recorded=True)(of_one(_erfinv, "erfinv_vml_cpu", short=_erfinv_short))
+rule("aten.erfc.default", recorded=True)(of_one(_erfc, "erfc_vml_cpu", short=_erfc_short))
+rule("aten.special_erfcx.default", recorded=True)(of_one(_erfcx, "erfcx_cpu", half=False))
+rule("aten.special_log_ndtr.default", recorded=True)(of_one(_log_ndtr, "log_ndtr_cpu", half=False))
+rule("aten.special_ndtri.default", recorded=True)(of_one(_ndtri, "ndtri_cpu", half=False))

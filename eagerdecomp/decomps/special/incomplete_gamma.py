@@ -166,5 +166,5 @@ def _incomplete(above: bool, kernel: str) -> Callable[[Tensor, Tensor], Any]:
     return laid_out(run, {0: as_operands()})
 
 
-rule(aten.igamma.default, recorded=True)(_incomplete(False, "igamma_cpu"))
-rule(aten.igammac.default, recorded=True)(_incomplete(True, "igammac_cpu"))
+rule("aten.igamma.default", recorded=True)(_incomplete(False, "igamma_cpu"))
+rule("aten.igammac.default", recorded=True)(_incomplete(True, "igammac_cpu"))

@@ -186,8 +186,6 @@ _FORMULAS: dict[str, Formula] = {
 
 
 def _add_rules(name: str, formula: Formula) -> None:
-    op = getattr(aten, f"special_{name}")
-
     def of_tensors(x: Tensor, n: Tensor, top: int | None = None) -> Any:
         dtype = floating(promoted((x, n)))
         if dtype.is_complex or dtype in HALF:
@@ -204,9 +202,8 @@ def _add_rules(name: str, formula: Formula) -> None:
     def of_one_argument(x: Any, n: Tensor) -> Any:
         return of_tensors(_as_tensor(x, n), n)
 
-    overloads = ((op.default, of_tensors), (op.n_scalar, of_one_order), (op.x_scalar, of_one_argument))
-    for overload, fn in overloads:
-        rule(overload, recorded=True)(laid_out(fn, {0: as_operands()}))
+    for overload, fn in (("default", of_tensors), ("n_scalar", of_one_order), ("x_scalar", of_one_argument)):
+        rule(f"aten.special_{name}.{overload}", recorded=True)(laid_out(fn, {0: as_operands()}))
 
 
 def _as_tensor(number: Any, beside: Tensor) -> Tensor:

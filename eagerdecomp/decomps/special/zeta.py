@@ -132,7 +132,7 @@ def _zeta_of_scalar(first: bool) -> Any:
     return run
 
 
-@rule(aten.polygamma.default, recorded=True)
+@rule("aten.polygamma.default", recorded=True)
 def _polygamma(n: int, self: Tensor) -> Any:
     if n < 0:
         raise RuntimeError("polygamma(n, x) does not support negative n.")
@@ -158,6 +158,6 @@ def _trigamma_at_pole(self: Tensor, dtype: torch.dtype) -> TensorExpr:
     return (math.pi / sine) ** 2
 
 
-rule(aten.special_zeta.default, recorded=True)(laid_out(_zeta, {0: as_operands()}))
-rule(aten.special_zeta.self_scalar, recorded=True)(_zeta_of_scalar(True))
-rule(aten.special_zeta.other_scalar, recorded=True)(_zeta_of_scalar(False))
+rule("aten.special_zeta.default", recorded=True)(laid_out(_zeta, {0: as_operands()}))
+rule("aten.special_zeta.self_scalar", recorded=True)(_zeta_of_scalar(True))
+rule("aten.special_zeta.other_scalar", recorded=True)(_zeta_of_scalar(False))

@@ -244,7 +244,7 @@ def _missed(self: Tensor, target: Tensor, margin: float, rows: int, classes: int
     return aten.add.Scalar(aten.sub.Tensor(scores, aten.gather.default(scores, 1, at)), margin), at
 
 
-@rule(aten.multi_margin_loss.default, recorded=True)
+@rule("aten.multi_margin_loss.default", recorded=True)
 def _multi_margin(
     self: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = _MEAN
 ) -> Any:
@@ -262,7 +262,7 @@ def _multi_margin(
     return aten.div.Scalar(aten.sum.dim_IntList(loss, [1] if each else []), classes)
 
 
-@rule(aten.multi_margin_loss_backward.default, recorded=True)
+@rule("aten.multi_margin_loss_backward.default", recorded=True)
 def _multi_margin_backward(
     grad_output: Tensor,
     self: Tensor,
@@ -330,7 +330,7 @@ def _labels(target: Tensor, rows: int, classes: int) -> tuple[Any, Any]:
     return aten.clamp.default(labels, 0), given
 
 
-@rule(aten.multilabel_margin_loss_forward.default, recorded=True)
+@rule("aten.multilabel_margin_loss_forward.default", recorded=True)
 def _multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> Any:
     rows, classes = _check_multilabel_margin("multilabel_margin_loss_forward_out_frame", self, target)
     labels, given = _labels(target, rows, classes)
@@ -348,7 +348,7 @@ def _multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> Any:
     return loss, aten.view.default(is_target, target.shape)
 
 
-@rule(aten.multilabel_margin_loss_backward.default, recorded=True)
+@rule("aten.multilabel_margin_loss_backward.default", recorded=True)
 def _multilabel_margin_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, is_target: Tensor) -> Any:
     rows, classes = _check_multilabel_margin("multilabel_margin_loss_backward_out_frame", self, target)
     others = aten.eq.Scalar(aten.reshape.default(is_target, [rows, classes]), 0)
@@ -359,7 +359,7 @@ def _multilabel_margin_backward(grad_output: Tensor, self: Tensor, target: Tenso
     return aten.view.default(aten.mul.Tensor(slope, _per_row(grad_output, self, rows, classes, reduction)), self.shape)
 
 
-rule(aten.nll_loss_forward.default, whole=True)(_nll("nll_loss_out_frame", planes=False))
-rule(aten.nll_loss_backward.default, whole=True)(_nll_backward("nll_loss_backward_out_frame", planes=False))
-rule(aten.nll_loss2d_forward.default, whole=True)(_nll("nll_loss2d_forward_out_frame", planes=True))
-rule(aten.nll_loss2d_backward.default, whole=True)(_nll_backward("nll_loss2d_backward_out_frame", planes=True))
+rule("aten.nll_loss_forward.default", whole=True)(_nll("nll_loss_out_frame", planes=False))
+rule("aten.nll_loss_backward.default", whole=True)(_nll_backward("nll_loss_backward_out_frame", planes=False))
+rule("aten.nll_loss2d_forward.default", whole=True)(_nll("nll_loss2d_forward_out_frame", planes=True))
+rule("aten.nll_loss2d_backward.default", whole=True)(_nll_backward("nll_loss2d_backward_out_frame", planes=True))

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from eagerdecomp._torch.ops import op_called
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.rules.rule import rule
 
@@ -201,7 +202,7 @@ def _with_infinity(x: Tensor) -> Any:
 # -- the ops ----------------------------------------------------------------------------------------------------------------
 
 
-@rule(aten._ctc_loss.default)
+@rule("aten._ctc_loss.default")
 def _forward(
     log_probs: Tensor,
     targets: Tensor,
@@ -226,7 +227,7 @@ def _forward(
     return aten.neg.default(_with_infinity(ended)), _with_infinity(true)
 
 
-@rule(aten._ctc_loss_backward.default)
+@rule("aten._ctc_loss_backward.default")
 def _backward(
     grad: Tensor,
     log_probs: Tensor,
@@ -290,5 +291,5 @@ def _column(size: int, device: torch.device) -> Any:
     return aten.view.default(aten.arange.start_step(0, size, 1, device=device), [size, 1, 1])
 
 
-rule(aten._ctc_loss.Tensor)(_by_tensors(aten._ctc_loss.default, 2))
-rule(aten._ctc_loss_backward.Tensor)(_by_tensors(aten._ctc_loss_backward.default, 3))
+rule("aten._ctc_loss.Tensor")(_by_tensors(op_called("aten._ctc_loss.default"), 2))
+rule("aten._ctc_loss_backward.Tensor")(_by_tensors(op_called("aten._ctc_loss_backward.default"), 3))

@@ -58,7 +58,7 @@ def _check_levels(x: Tensor, quant_min: int, quant_max: int, kernel: str) -> Non
         raise not_implemented(kernel, x.dtype)
 
 
-@rule(aten.fake_quantize_per_tensor_affine_cachemask.default, recorded=True)
+@rule("aten.fake_quantize_per_tensor_affine_cachemask.default", recorded=True)
 def _per_tensor(self: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int) -> Any:
     if quant_min <= quant_max and not quant_min <= zero_point <= quant_max:
         raise RuntimeError("`zero_point` must be between `quant_min` and `quant_max`.")
@@ -84,7 +84,7 @@ def _within(level: Tensor, quant_min: int, quant_max: int) -> tuple[Tensor, Tens
     return aten.where.self(aten.isnan.default(level), _number(quant_min, level), held), mask
 
 
-@rule(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default, recorded=True)
+@rule("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default", recorded=True)
 def _per_tensor_of_tensors(
     self: Tensor, scale: Tensor, zero_point: Tensor, fake_quant_enabled: Tensor, quant_min: int, quant_max: int
 ) -> Any:
@@ -111,7 +111,7 @@ def _switched(on: Tensor, x: Tensor, quantized: Tensor, mask: Tensor) -> tuple[T
 # -- a scale per channel --------------------------------------------------------------------------------------------------------
 
 
-@rule(aten.fake_quantize_per_channel_affine_cachemask.default, recorded=True)
+@rule("aten.fake_quantize_per_channel_affine_cachemask.default", recorded=True)
 def _per_channel(self: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int) -> Any:
     if scale.dtype not in (torch.float32, torch.bfloat16):
         raise RuntimeError(f"Scale must be Float or BFloat16, found {scalar_type_name(scale.dtype)}")
@@ -159,14 +159,14 @@ def _along(values: Tensor, x: Tensor, axis: int) -> Tensor:
 # -- scales that are learned ----------------------------------------------------------------------------------------------------
 
 
-@rule(aten._fake_quantize_learnable_per_tensor_affine.default, recorded=True)
+@rule("aten._fake_quantize_learnable_per_tensor_affine.default", recorded=True)
 def _learnable(self: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int, grad_factor: float = 1.0) -> Any:
     zero = in_type(aten.select.int(zero_point, 0, 0), torch.float32)
     zero = aten.clamp.default(aten.round.default(zero), quant_min, quant_max)
     return _by_numbers(self, aten.select.int(scale, 0, 0), zero, quant_min, quant_max)[0]
 
 
-@rule(aten._fake_quantize_learnable_per_channel_affine.default, recorded=True)
+@rule("aten._fake_quantize_learnable_per_channel_affine.default", recorded=True)
 def _learnable_per_channel(
     self: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int, grad_factor: float = 1.0
 ) -> Any:
@@ -178,7 +178,7 @@ def _nearest_zero(zero_point: Tensor, quant_min: int, quant_max: int) -> Tensor:
     return aten.clamp.default(aten.round.default(zero_point), quant_min, quant_max)  # type: ignore[no-any-return]
 
 
-@rule(aten._fake_quantize_learnable_per_tensor_affine_backward.default, recorded=True)
+@rule("aten._fake_quantize_learnable_per_tensor_affine_backward.default", recorded=True)
 def _learnable_gradient(
     grad: Tensor, self: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int, grad_factor: float = 1.0
 ) -> Any:
@@ -197,7 +197,7 @@ def _learnable_gradient(
     return of_x, *(aten.view.default(aten.sum.default(each), [1]) for each in (of_step, of_zero))
 
 
-@rule(aten._fake_quantize_learnable_per_channel_affine_backward.default, recorded=True)
+@rule("aten._fake_quantize_learnable_per_channel_affine_backward.default", recorded=True)
 def _learnable_gradient_per_channel(
     grad: Tensor,
     self: Tensor,
@@ -362,7 +362,7 @@ def _check_observed(
         _one(running_min), _one(running_max)
 
 
-@rule(aten._fused_moving_avg_obs_fq_helper_functional.default, recorded=True)
+@rule("aten._fused_moving_avg_obs_fq_helper_functional.default", recorded=True)
 def _functional(
     self: Tensor,
     observer_on: Tensor,
@@ -393,7 +393,7 @@ def _functional(
     return seen.output, seen.mask, seen.running_min, seen.running_max, seen.scale, seen.zero_point
 
 
-@rule(aten._fused_moving_avg_obs_fq_helper.default, recorded=True)
+@rule("aten._fused_moving_avg_obs_fq_helper.default", recorded=True)
 def _in_place(
     self: Tensor,
     observer_on: Tensor,

@@ -20,7 +20,7 @@ from torch import Tensor
 from eagerdecomp._torch.ops import packet_overloads
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, wide_type
-from eagerdecomp.rules.link import Linkable, link_on_call
+from eagerdecomp.rules.link import Linkable, link_on_call, ops_on_call
 from eagerdecomp.rules.rule import NoRoute, rule, to_be_fused
 from eagerdecomp.rules.writeback import columns_in_blocks, cut_row, functional_of
 
@@ -33,11 +33,11 @@ Rate = Any
 
 
 # Linked where a step first needs them, so that a set without `where` still serves steps without flags.
-_view, _where, _full, _neg = map(link_on_call, (aten.view.default, aten.where.self, aten.full.default, aten.neg.default))
-_cat, _split, _maximum = map(link_on_call, (aten.cat.default, aten.split_with_sizes.default, aten.maximum.default))
-_sqrt, _reciprocal, _pow = map(link_on_call, (aten.sqrt.default, aten.reciprocal.default, aten.pow.Scalar))
-_sub_scalar, _sum, _isnan = map(link_on_call, (aten.sub.Scalar, aten.sum.dim_IntList, aten.isnan.default))
-_equals, _item = map(link_on_call, (aten.eq.Scalar, aten._local_scalar_dense.default))
+_view, _where, _full, _neg = ops_on_call("view.default", "where.self", "full.default", "neg.default")
+_cat, _split, _maximum = ops_on_call("cat.default", "split_with_sizes.default", "maximum.default")
+_sqrt, _reciprocal, _pow = ops_on_call("sqrt.default", "reciprocal.default", "pow.Scalar")
+_sub_scalar, _sum, _isnan = ops_on_call("sub.Scalar", "sum.dim_IntList", "isnan.default")
+_equals, _item = ops_on_call("eq.Scalar", "_local_scalar_dense.default")
 
 #: ``_to_be_fused()``: whether the rule is recorded for a backend's hook.
 _to_be_fused = Linkable(lambda call: functools.partial(to_be_fused, call))
@@ -390,7 +390,7 @@ def _check_cell(name: str, cell: Tensor, dtype: torch.dtype, called: str) -> Non
         raise RuntimeError(f"{name} must be {called} tensor.")
 
 
-@rule(aten._amp_foreach_non_finite_check_and_unscale_.default)
+@rule("aten._amp_foreach_non_finite_check_and_unscale_.default")
 def _unscale(grads: Sequence[Tensor], found_inf: Tensor, inv_scale: Tensor) -> None:
     """Five kernels a gradient: ``grad - grad`` is 0 where finite and NaN elsewhere, and so is its sum."""
     if not grads:
@@ -409,7 +409,7 @@ def _unscale(grads: Sequence[Tensor], found_inf: Tensor, inv_scale: Tensor) -> N
     aten.copy_.default(found_inf, _where(_isnan(found), one, found_inf))
 
 
-@rule(aten._amp_update_scale_.default)
+@rule("aten._amp_update_scale_.default")
 def _update_scale(
     scale: Tensor, tracker: Tensor, found_inf: Tensor, growth_factor: float, backoff_factor: float, growth_interval: int
 ) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
@@ -45,7 +45,7 @@ def _batch_norm(
     return aten._native_batch_norm_legit.no_stats(input, weight, bias, True, momentum, eps) if training else NotImplemented
 
 
-rule(aten.native_batch_norm.default)(_batch_norm)
+rule("aten.native_batch_norm.default")(_batch_norm)
 
 
 def _of_two_types(op: OpOverload) -> Callable[..., Any]:
@@ -62,7 +62,7 @@ def _of_two_types(op: OpOverload) -> Callable[..., Any]:
     return run
 
 
-@rule(aten._native_batch_norm_legit.default, recorded=True)
+@rule("aten._native_batch_norm_legit.default", recorded=True)
 def _legit(
     input: Tensor,
     weight: Tensor | None,
@@ -84,10 +84,10 @@ def _legit(
     return results
 
 
-_legit_of_two_types = _of_two_types(aten._native_batch_norm_legit.default)
+_legit_of_two_types = _of_two_types(op_called("aten._native_batch_norm_legit.default"))
 
 
-@rule(aten._native_batch_norm_legit_functional.default)
+@rule("aten._native_batch_norm_legit_functional.default")
 def _legit_functional(
     input: Tensor,
     weight: Tensor | None,
@@ -116,7 +116,7 @@ def _check_dims(input: Tensor) -> None:
         )
 
 
-@rule(aten._batch_norm_with_update.default)
+@rule("aten._batch_norm_with_update.default")
 def _with_update(
     input: Tensor,
     weight: Tensor | None,
@@ -130,7 +130,7 @@ def _with_update(
     return (*_batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps), _reserve(input))
 
 
-@rule(aten._batch_norm_with_update_functional.default)
+@rule("aten._batch_norm_with_update_functional.default")
 def _with_update_functional(
     input: Tensor,
     weight: Tensor | None,
@@ -145,7 +145,7 @@ def _with_update_functional(
     return (*answer, _reserve(input), mean, var)
 
 
-@rule(aten._batch_norm_no_update.default)
+@rule("aten._batch_norm_no_update.default")
 def _no_update(
     input: Tensor,
     weight: Tensor | None,
@@ -162,7 +162,7 @@ def _no_update(
     return (*answer, _reserve(input))
 
 
-@rule(aten.batch_norm_update_stats.default, recorded=True)
+@rule("aten.batch_norm_update_stats.default", recorded=True)
 def _update_stats(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, momentum: float) -> Any:
     """The statistics of a batch, the variance biased; the running ones follow them, the variance unbiased."""
     kind = input.dtype if running_mean is None else running_mean.dtype
@@ -209,7 +209,7 @@ def _wide(x: Tensor) -> Any:
     return aten._to_copy.default(x, dtype=torch.float32) if x.dtype in HALF else x
 
 
-@rule(aten.native_batch_norm_backward.default)
+@rule("aten.native_batch_norm_backward.default")
 def _native_batch_norm_backward(
     grad_out: Tensor,
     input: Tensor,
@@ -274,7 +274,7 @@ def _like_channels(rank: int) -> tuple[list[int], list[int] | None]:
 _LIKE_CHANNELS = {rank: _like_channels(rank) for rank in range(2, 6)}
 
 
-@rule(aten.batch_norm_backward.default, recorded=True)
+@rule("aten.batch_norm_backward.default", recorded=True)
 def _batch_norm_backward(
     grad_out: Tensor,
     input: Tensor,
@@ -317,7 +317,7 @@ def _statistics_type(input: Tensor, *params: Tensor | None) -> torch.dtype:
     return torch.float32 if any(x is not None and x.dtype is torch.float32 for x in params) else input.dtype
 
 
-@rule(aten.native_layer_norm.default, recorded=True)
+@rule("aten.native_layer_norm.default", recorded=True)
 def _native_layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Any:
@@ -334,7 +334,7 @@ def _native_layer_norm(
     return in_type(_scaled(rows, weight, bias), input.dtype), in_type(mean, kind), in_type(rstd, kind)
 
 
-@rule(aten.native_group_norm.default, recorded=True)
+@rule("aten.native_group_norm.default", recorded=True)
 def _native_group_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> Any:
@@ -349,7 +349,7 @@ def _native_group_norm(
     return in_format_of(scaled, input), mean, rstd
 
 
-@rule(aten.native_group_norm_backward.default, recorded=True)
+@rule("aten.native_group_norm_backward.default", recorded=True)
 def _native_group_norm_backward(
     grad_out: Tensor,
     input: Tensor,
@@ -379,7 +379,7 @@ def _native_group_norm_backward(
 # -- root mean square -------------------------------------------------------------------------------------------------------
 
 
-@rule(aten._fused_rms_norm.default, recorded=True)
+@rule("aten._fused_rms_norm.default", recorded=True)
 def _fused_rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Any:
     shape = list(normalized_shape)
     fits = len(shape) > 0 and list(input.shape[max(input.dim() - len(shape), 0) :]) == shape
@@ -413,7 +413,7 @@ def _check_same_type(v: Tensor, *others: Tensor) -> None:
             raise RuntimeError(f"expected scalar type {scalar_type_name(v.dtype)} but found {scalar_type_name(other.dtype)}")
 
 
-@rule(aten._weight_norm_interface.default, recorded=True)
+@rule("aten._weight_norm_interface.default", recorded=True)
 def _weight_norm_interface(v: Tensor, g: Tensor, dim: int = 0) -> Any:
     dims = _weight_norm_dims(v, dim)
     _check_same_type(v, g)
@@ -422,7 +422,7 @@ def _weight_norm_interface(v: Tensor, g: Tensor, dim: int = 0) -> Any:
     return in_type(aten.mul.Tensor(wide, aten.div.Tensor(widened(g), norms)), v.dtype), norms
 
 
-@rule(aten._weight_norm_interface_backward.default, recorded=True)
+@rule("aten._weight_norm_interface_backward.default", recorded=True)
 def _weight_norm_interface_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, saved_norms: Tensor, dim: int) -> Any:
     dims = _weight_norm_dims(saved_v, dim)
     _check_same_type(saved_v, grad_w, saved_g)
@@ -433,9 +433,11 @@ def _weight_norm_interface_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Te
     return in_type(grad_v, saved_v.dtype), in_type(grad_g, saved_g.dtype)
 
 
-rule(aten._native_batch_norm_legit.no_stats, recorded=True)(_of_two_types(aten._native_batch_norm_legit.no_stats))
+rule("aten._native_batch_norm_legit.no_stats", recorded=True)(_of_two_types(op_called("aten._native_batch_norm_legit.no_stats")))
 
-rule(aten._native_batch_norm_legit.out)(_written_out(aten._native_batch_norm_legit.default, ("out", "save_mean", "save_invstd")))
-rule(aten._batch_norm_with_update.out)(
-    _written_out(aten._batch_norm_with_update.default, ("out", "save_mean", "save_invstd", "reserve"))
+rule("aten._native_batch_norm_legit.out")(
+    _written_out(op_called("aten._native_batch_norm_legit.default"), ("out", "save_mean", "save_invstd"))
+)
+rule("aten._batch_norm_with_update.out")(
+    _written_out(op_called("aten._batch_norm_with_update.default"), ("out", "save_mean", "save_invstd", "reserve"))
 )

@@ -57,7 +57,7 @@ def _subtractor(kernel: str, self: Tensor, target: Tensor) -> Any:
     return aten.sub.Tensor(self, target)
 
 
-@rule(aten.mse_loss.default)
+@rule("aten.mse_loss.default")
 def _mse(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
     difference = _subtractor("mse_cpu", self, target)
     return _reducer(aten.mul.Tensor(difference, difference), reduction)
@@ -72,7 +72,7 @@ def _bent(kernel: str, self: Tensor, target: Tensor, bend: float) -> Any:
     return aten.mul.Tensor(near, aten.sub.Tensor(difference, near, alpha=0.5))
 
 
-@rule(aten.huber_loss.default)
+@rule("aten.huber_loss.default")
 def _huber(self: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 1.0) -> Any:
     if not delta > 0:  # nor NaN
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
@@ -97,7 +97,7 @@ def _barely_bent(self: Tensor, target: Tensor, beta: float) -> Any:
     )
 
 
-@rule(aten.smooth_l1_loss.default)
+@rule("aten.smooth_l1_loss.default")
 def _smooth_l1(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float = 1.0) -> Any:
     if not beta >= 0:  # nor NaN
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
@@ -112,7 +112,7 @@ def _smooth_l1(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float
 # The kernels of these gradients answer row-major results.
 
 
-@rule(aten.mse_loss_backward.default)
+@rule("aten.mse_loss_backward.default")
 def _mse_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Any:
     if _whole((grad_output, self, target)):
         share = int(2.0 * _share(reduction, self))  # eager's kernel casts it to the operands' type
@@ -178,7 +178,7 @@ def _written_over(result: Tensor, old: Tensor) -> Any:
     return aten._to_copy.default(result, dtype=old.dtype)
 
 
-@rule(aten.soft_margin_loss.default)
+@rule("aten.soft_margin_loss.default")
 def _soft_margin(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
     """In the input's own type, where eager writes each step over the first: when the exponential overflows, the loss does."""
     if not _of_one_float_type(self, target):
@@ -188,7 +188,7 @@ def _soft_margin(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Any:
     return _reducer(aten.log1p.default(aten.exp.default(aten.mul.Tensor(self, aten.neg.default(target)))), reduction)
 
 
-@rule(aten.soft_margin_loss_backward.default)
+@rule("aten.soft_margin_loss_backward.default")
 def _soft_margin_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Any:
     if not _of_one_float_type(self, target):
         return NotImplemented
@@ -211,7 +211,7 @@ def _check_probabilities(kernel: str, self: Tensor, target: Tensor, weight: Tens
             raise RuntimeError(f"Found dtype {scalar_type_name(other.dtype)} but expected {scalar_type_name(self.dtype)}")
 
 
-@rule(aten.binary_cross_entropy.default)
+@rule("aten.binary_cross_entropy.default")
 def _binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Any:
     _check_probabilities("binary_cross_entropy", self, target, weight)
     # Logarithms stop at -100, so that a loss is finite.
@@ -223,7 +223,7 @@ def _binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = 
     return _reducer(loss if weight is None else aten.mul.Tensor(loss, weight), reduction)
 
 
-@rule(aten.binary_cross_entropy_backward.default)
+@rule("aten.binary_cross_entropy_backward.default")
 def _binary_cross_entropy_backward(
     grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
 ) -> Any:
@@ -237,7 +237,7 @@ def _binary_cross_entropy_backward(
     return result if weight is None else aten.mul.Tensor(result, weight)
 
 
-@rule(aten.binary_cross_entropy_with_logits.default)
+@rule("aten.binary_cross_entropy_with_logits.default")
 def _binary_cross_entropy_with_logits(
     self: Tensor,
     target: Tensor,
@@ -265,5 +265,5 @@ def _binary_cross_entropy_with_logits(
     return _reducer(loss if weight is None else _written_over(aten.mul.Tensor(loss, weight), loss), reduction)
 
 
-rule(aten.huber_loss_backward.default)(_bent_backward("huber_backward_cpu_out", slope_is_bend=True))
-rule(aten.smooth_l1_loss_backward.default)(_bent_backward("smooth_l1_backward_cpu_out", slope_is_bend=False))
+rule("aten.huber_loss_backward.default")(_bent_backward("huber_backward_cpu_out", slope_is_bend=True))
+rule("aten.smooth_l1_loss_backward.default")(_bent_backward("smooth_l1_backward_cpu_out", slope_is_bend=False))

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import torch
 
+from eagerdecomp._torch.ops import op_called
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.program.ir import KernelCall, Program, Slot, map_slots
 
@@ -17,7 +18,7 @@ __all__ = ["view_chains"]
 
 aten = torch.ops.aten
 
-_RENAMINGS = (aten.alias.default, aten.detach.default)
+_RENAMINGS = (op_called("aten.alias.default"), op_called("aten.detach.default"))
 
 
 def view_chains(program: Program) -> Program:
