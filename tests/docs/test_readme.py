@@ -28,7 +28,9 @@ SETUP, *BETWEEN, TESTS = blocks()
 def test_the_first_command_and_the_one_that_tests_are_a_line_each_and_leave_the_environment_active() -> None:
     assert SETUP.count("\n") == TESTS.count("\n") == 1
     for line in (SETUP, TESTS):
-        assert line.startswith("python3 -m venv .venv && . .venv/bin/activate && pip install ")
+        assert line.startswith(
+            "python3 -m venv .venv && . .venv/bin/activate && pip install -q -e "
+        )  # without -e, build/ keeps removed modules
     assert SETUP.endswith("eagerdecomp demo\n")
     assert TESTS.endswith("python -m pytest -n auto\n")
     assert ".venv/" not in "".join(BETWEEN)
@@ -36,6 +38,21 @@ def test_the_first_command_and_the_one_that_tests_are_a_line_each_and_leave_the_
 
 def test_readme_is_short() -> None:
     assert len(README.splitlines()) <= 150
+
+
+def test_its_costs_are_those_of_the_run_that_is_kept() -> None:
+    results = (ROOT / "benchmarks" / "results.md").read_text(encoding="utf-8")
+    numbers = (ROOT / "docs" / "numbers.md").read_text(encoding="utf-8")
+
+    def value(figure: str) -> str:
+        (found,) = re.findall(rf"^\| {figure} \| ([\d.]+) \|", results, re.MULTILINE)
+        assert f"| {figure} | {found} |" in numbers
+        return found
+
+    native = [f"{float(value(f'ours / native, {what}')):.1f}" for what in ("infer", "train")]
+    noop = [value(f"ours / noop mode, {what}") for what in ("infer", "train")]
+    assert f"takes {native[0]} times native eager in inference and {native[1]} times in training" in README
+    assert f"{noop[0]} and {noop[1]} times a mode that does nothing" in README
 
 
 @pytest.mark.full
