@@ -10,6 +10,7 @@ from eagerdecomp.decomps.matmul.blocked_attention import blocked_attention
 from eagerdecomp.diagnosis.explain_call import explain
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.errors import (
+    ArgumentError,
     DifferenceError,
     EagerDecompError,
     HookError,
@@ -42,6 +43,7 @@ from eagerdecomp.verify.findings import BlameReport
 from eagerdecomp.verify.policy import Verified, Verify
 
 __all__ = [
+    "ArgumentError",
     "Backend",
     "BackendRecorder",
     "BlameReport",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
+    "ArgumentError",
     "Attempt",
     "ConformanceError",
     "DifferenceError",
@@ -41,6 +42,20 @@ class EagerDecompError(RuntimeError):
         ... except ed.EagerDecompError as error:
         ...     print(type(error).__name__)
         UnsupportedOpError
+    """
+
+
+class ArgumentError(EagerDecompError, ValueError):
+    """An argument has a value that it cannot have.
+
+    Cause: a value of another kind, or one that is no choice. Cure: give one of the values that the message lists.
+
+    Examples:
+        >>> import eagerdecomp as ed
+        >>> ed.EagerDecompMode(ed.core_aten(), on_unsupported="warn")
+        Traceback (most recent call last):
+            ...
+        eagerdecomp.errors.ArgumentError: on_unsupported='warn': give "error" or "fallback"
     """
 
 

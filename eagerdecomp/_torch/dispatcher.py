@@ -23,6 +23,7 @@ __all__ = [
     "forget_dispatch",
     "functional_trace_active",
     "has_computed_kernel",
+    "is_available",
     "is_transforming",
     "overriding_in_silence",
     "own_device_types",
@@ -57,6 +58,11 @@ def device_key(device_type: str) -> str | None:
         return str(torch._C._dispatch_key_for_device(device_type))
     except RuntimeError:
         return None
+
+
+def is_available(device_type: str) -> bool:
+    """Whether there is a device of a type to run on, as far as torch's module for it says so."""
+    return bool(getattr(getattr(torch, device_type, None), "is_available", lambda: True)())
 
 
 def has_computed_kernel(op: OpOverload, key: str) -> bool:

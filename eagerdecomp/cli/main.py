@@ -11,7 +11,8 @@ from typing import NoReturn
 from eagerdecomp._version import __version__
 from eagerdecomp.cli.commands import COMMANDS
 from eagerdecomp.cli.commands.colour import painted
-from eagerdecomp.cli.commands.command import EXIT_CODES, FAILED, INTERRUPTED, Command
+from eagerdecomp.cli.commands.command import FAILED, INTERRUPTED, Command
+from eagerdecomp.cli.front import answered, top_parser
 from eagerdecomp.errors import EagerDecompError, OpSetError, PlanError
 from eagerdecomp.host.import_path import USAGE_ERROR, UsageError
 from eagerdecomp.host.run_script import ScriptNotFound
@@ -25,8 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not all(map(_is_word, words)):
         print("eagerdecomp: no word of a command line holds a NUL or half a character", file=sys.stderr)
         return USAGE_ERROR
-    named = {command.name: command for command in COMMANDS}.get(words[0]) if words else None
-    own = 1 + named.own_words(words[1:]) if named else len(words)
+    if (done := answered(words, __version__)) is not None:
+        return done
+    named = {command.name: command for command in COMMANDS}[words[0]]
+    own = 1 + named.own_words(words[1:])
     args, unknown = _parser().parse_known_args(words[:own])
     if unknown:
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -75,10 +78,7 @@ def _escaped(text: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="eagerdecomp", description="Run eager PyTorch on a small set of operators.", epilog=EXIT_CODES, allow_abbrev=False
-    )
-    parser.add_argument("--version", action="version", version=f"eagerdecomp {__version__}")
+    parser = top_parser(__version__, _Parser)
     raw = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from eagerdecomp._torch.dispatcher import autocast_is_on, device_key, takes_numbers, without_autocast
+from eagerdecomp._torch.dispatcher import autocast_is_on, device_key, is_available, takes_numbers, without_autocast
 from eagerdecomp._torch.dynamo import skipped_by_dynamo
 from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload
 from eagerdecomp.diagnosis.explanation import Explanation
@@ -97,6 +97,11 @@ def install(
         raise InstallError(
             f"{device!r} is no type of device with kernels that torch knows; write its type alone, and rename PrivateUse1 first:"
             " torch.utils.rename_privateuse1_backend"
+        )
+    if not is_available(device):
+        raise InstallError(
+            f"this machine, or this build of torch, has no {device} device: torch.{device}.is_available() is False. Install where"
+            ' there is one, or on "cpu"; EagerDecompMode(ops) needs no device of its own'
         )
     with _lock:
         if device in _installed:

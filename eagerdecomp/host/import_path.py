@@ -40,13 +40,14 @@ def object_of(option: str, spec: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except Exception as error:  # the module is the user's, and may raise anything
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise UsageError(f"{named}: cannot be imported: {error}") from None
+            where = "modules are looked for in this directory, and where Python finds those that are installed"
+            raise UsageError(f"{named}: cannot be imported: {error}; {where}") from None
         raise UsageError(f"{named}: {module_name} was found, but importing it fails: {fault_in_words(error)}") from error
     for part in name.split("."):
         inside = [known for known in dir(found) if not known.startswith("_")]
         found = getattr(found, part, None)
         if found is None:
             close = difflib.get_close_matches(part, inside, n=3)
-            hint = f"; did you mean {', '.join(close)}?" if close else ""
+            hint = f"; did you mean {', '.join(close)}?" if close else f"; it has {', '.join(inside[:8]) or 'no public names'}"
             raise UsageError(f"{named}: {module_name} has no {name}{hint}")
     return found

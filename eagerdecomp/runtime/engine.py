@@ -10,6 +10,7 @@ from eagerdecomp.diagnosis.explain_call import explain_on, one_overload
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.diagnosis.gaps import Gap
 from eagerdecomp.diagnosis.no_route import unsupported_error
+from eagerdecomp.errors import ArgumentError
 from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpLike, resolve_ops
@@ -64,6 +65,7 @@ class Engine:
         may_fall_back: whether who is told of such a call could have given `on_unsupported`.
 
     Raises:
+        ArgumentError: for a value that an argument cannot have.
         RuleError: for two rules for one op.
     """
 
@@ -77,11 +79,13 @@ class Engine:
         host_random: HostRandom = "decomposed",
     ) -> None:
         if host_random not in ("decomposed", "native"):
-            raise ValueError(f'host_random must be "decomposed" or "native", not {host_random!r}')
+            raise ArgumentError(f'host_random={host_random!r}: give "decomposed" or "native"')
         if on_unsupported not in ("error", "fallback"):
-            raise ValueError(f'on_unsupported must be "error" or "fallback", not {on_unsupported!r}')
+            raise ArgumentError(f'on_unsupported={on_unsupported!r}: give "error" or "fallback"')
         if cache is not None and not isinstance(cache, ProgramCache):
-            raise ValueError(f"cache must be an eagerdecomp.ProgramCache or None, not {cache!r}")
+            raise ArgumentError(
+                f"cache={cache!r}: give an eagerdecomp.ProgramCache(), or leave it out to share one with modes of the same backend"
+            )
         user = index_rules(rules)
         owner = (backend.ops, frozenset(backend.kernels.items()), backend.compile, frozenset(user.values()))
         self.backend = backend

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from eagerdecomp.errors import ArgumentError
 from eagerdecomp.verify.findings import Blame
 
 __all__ = ["Verified", "Verify", "as_verify"]
@@ -47,24 +48,24 @@ class Verify:
         for name, least in (("every", 1), ("first", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"Verify({name}=) must be a whole number from {least} on, not {value!r}")
+                raise ArgumentError(f"Verify({name}={value!r}): give a whole number from {least} on")
         if self.on_difference not in ("raise", "record"):
-            raise ValueError(f'Verify(on_difference=) must be "raise" or "record", not {self.on_difference!r}')
+            raise ArgumentError(f'Verify(on_difference={self.on_difference!r}): give "raise" or "record"')
         if type(self.tolerance) not in (int, float) or not 1.0 <= self.tolerance < float("inf"):
-            raise ValueError(f"Verify(tolerance=) must be a finite number from 1 on, not {self.tolerance!r}")
+            raise ArgumentError(f"Verify(tolerance={self.tolerance!r}): give a finite number from 1 on")
 
 
 def as_verify(given: Verify | str | None) -> Verify | None:
     """What `verify=` means: ``"cpu"`` is ``Verify()``.
 
     Raises:
-        ValueError: for anything else.
+        ArgumentError: for anything else.
     """
     if given is None or isinstance(given, Verify):
         return given
     if given == "cpu":
         return Verify()
-    raise ValueError(f'verify must be "cpu", an eagerdecomp.Verify or None, not {given!r}')
+    raise ArgumentError(f'verify={given!r}: give "cpu" or eagerdecomp.Verify(...) to compare calls with eager, or leave it out')
 
 
 @dataclass(frozen=True)

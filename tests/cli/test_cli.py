@@ -14,6 +14,7 @@ import torch
 
 import eagerdecomp as ed
 import eagerdecomp_script
+from eagerdecomp.cli.front import SUMMARIES
 from eagerdecomp.cli.main import COMMANDS, main
 from eagerdecomp.ops.opset_file import parse_ops
 
@@ -35,9 +36,8 @@ def told(out: str, label: str) -> str:
 
 def test_every_command_of_the_table_has_its_own_name_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert len({command.name for command in COMMANDS}) == len(COMMANDS)
-    with pytest.raises(SystemExit) as left:
-        main(["--help"])
-    assert left.value.code == 0
+    assert [command.name for command in COMMANDS] == list(SUMMARIES)
+    assert main(["--help"]) == main([]) == 0
     out = capsys.readouterr().out
     for command in COMMANDS:
         assert command.name in out
@@ -56,7 +56,7 @@ def test_help_of_run_shows_examples_and_exit_codes(capsys: pytest.CaptureFixture
     assert "run [options] -m MODULE [ARGS ...]" in out
 
 
-@pytest.mark.parametrize("argv", [[], ["nonsense"], ["run", "--nonsense", "x.py"], ["run", "--ops"], ["demo", "--steps", "0"]])
+@pytest.mark.parametrize("argv", [["run", "--nonsense", "x.py"], ["run", "--ops"], ["demo", "--steps", "0"]])
 def test_a_wrong_command_line_ends_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(argv)
@@ -64,9 +64,37 @@ def test_a_wrong_command_line_ends_with_2(argv: list[str], capsys: pytest.Captur
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_a_misspelt_command_is_named_with_those_that_are_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runn", "x.py"]) == 2
+    assert "there is no command 'runn'. Did you mean run?" in capsys.readouterr().err
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("words", "code"), [([], 0), (["--help"], 0), (["--version"], 0), (["--nonsense"], 2), (["runn"], 2)], ids=str
+)
+def test_help_the_version_and_wrong_commands_import_no_torch(words: list[str], code: int) -> None:
+    script = f"import sys; sys.modules['torch'] = None; sys.argv = ['eagerdecomp', *{words}]; import eagerdecomp_script as front; "
+    done = subprocess.run([sys.executable, "-c", f"{script}sys.exit(front.main())"], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    if not code:
+        assert f"eagerdecomp {ed.__version__}" in done.stdout if words == ["--version"] else "new-backend" in done.stdout
+
+
+def test_a_script_with_a_syntax_error_is_shown_as_python_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "wrong.py").write_text("def f(:\n", encoding="utf-8")
+    assert main(["run", str(tmp_path / "wrong.py")]) == 1
+    said = capsys.readouterr()
+    assert said.err.splitlines()[-1] == "SyntaxError: invalid syntax"
+    assert str(tmp_path / "wrong.py") in said.err
+    assert "kernel" not in said.out + said.err
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
+        (["run", "--backend", "json:nope", "SCRIPT"], "json:nope: json has no nope; it has JSONDecodeError"),
         (["run", "no_such.py"], "no_such.py"),
         (["run", "-m", "no_such_module"], "no_such_module"),
         (["run"], "needs a script"),
@@ -333,7 +361,7 @@ def test_a_wrong_option_shows_the_usage_of_its_command(capsys: pytest.CaptureFix
 @pytest.mark.full
 def test_ctrl_c_while_the_package_is_imported_ends_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise KeyboardInterrupt\n", encoding="utf-8")
-    code = "import sys; from eagerdecomp_script import main; sys.exit(main())"
+    code = "import sys; sys.argv = ['eagerdecomp', 'demo']; from eagerdecomp_script import main; sys.exit(main())"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(eagerdecomp_script.__file__).parent)])}
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert (ended.returncode, ended.stderr) == (130, "interrupted\n")

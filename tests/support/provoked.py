@@ -126,6 +126,8 @@ _text("ed.ProgramCache(limit_per_op=1.5)")
 _text("ed.RecordingMode(core(), timeline=1.5)")
 _text("ed.EagerDecompMode(core(), cache=ed.ProgramCache)")
 _text('ed.EagerDecompMode(core(), preflight="no")')
+_text('ed.EagerDecompMode(core(), host_random="cpu")')
+_text('ed.EagerDecompMode(core(), on_unsupported="warn")')
 _text("ed.EagerDecompMode(core(), rules=len)")
 _text("ed.Backend(3, core())")
 _text('ed.Backend("mine", core(), device_type=torch.device("cpu"))')
@@ -237,6 +239,7 @@ _text("check(program(*2 * [KernelCall(aten.neg.default, (Slot(0),), (), (Slot(1)
 
 _text("ed.install(core())")
 _text('ed.install(core(), "nosuch")')
+_text('ed.install(core(), "xpu")')
 _text(
     """
     with ed.install(core(), "cpu"):

@@ -90,6 +90,4 @@ def _run(args: argparse.Namespace) -> int:
     return watched_exit(outcome, found=bool(report), compared=bool(report.compared) and not report.inside)
 
 
-COMMAND = Command(
-    "blame", "find the first op of a script that goes wrong on a backend, and why", _configure, _run, _EPILOG, own_words(_VALUES)
-)
+COMMAND = Command("blame", _configure, _run, _EPILOG, own_words(_VALUES))

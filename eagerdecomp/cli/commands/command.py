@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from eagerdecomp.cli.commands.colour import painted
+from eagerdecomp.cli.front import EXIT_CODES, SUMMARIES
 from eagerdecomp.errors import EagerDecompError
 from eagerdecomp.host.atomic_file import check_writable, write_text
-from eagerdecomp.host.import_path import USAGE_ERROR, UsageError, object_of
+from eagerdecomp.host.import_path import UsageError, object_of
 from eagerdecomp.host.source_lines import fault_in_words
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import NAMED_SETS, OpSet, resolve_ops
@@ -45,21 +46,21 @@ __all__ = [
 FAILED = 1
 INTERRUPTED = 130
 
-EXIT_CODES = f"""exit codes: 0 success; {USAGE_ERROR} the command line, an op file or the script's name is wrong;
-{INTERRUPTED} interrupted (Ctrl-C)"""
-
 
 @dataclass(frozen=True)
 class Command:
-    """One command: its name, a line of help, how to read its arguments, and what runs it."""
+    """One command: its name, how to read its arguments, and what runs it. Its line of help is in `SUMMARIES`."""
 
     name: str
-    help: str
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
     epilog: str = ""
     own_words: Callable[[Sequence[str]], int] = len
     """How many of the words behind the command's name are its own; the others it finds, untouched, in ``args.rest``."""
+
+    @property
+    def help(self) -> str:
+        return SUMMARIES[self.name]
 
 
 def print_whole(text: str) -> None:
@@ -169,7 +170,7 @@ def backend_from(spec: str, option: str = "--ops") -> Backend | OpSet:
         OpSetError: where there is no such file or set.
         UsageError: where there is no such backend.
     """
-    return backend_of(option, spec) if ":" in spec and not Path(spec).exists() else op_set_from(spec, option)
+    return backend_of("", spec) if ":" in spec and not Path(spec).exists() else op_set_from(spec, option)
 
 
 def set_from(spec: str) -> OpSet:

@@ -92,4 +92,4 @@ def _side(option: str, spec: str) -> Any:
     return backend_from(spec, option)
 
 
-COMMAND = Command("compare", "run a script on two backends, and tell what differs", _configure, _run, _EPILOG, own_words(_VALUES))
+COMMAND = Command("compare", _configure, _run, _EPILOG, own_words(_VALUES))

@@ -171,4 +171,4 @@ def _old(name: str) -> Report:
         raise UsageError(f"--compare {name}: {reason}") from None
 
 
-COMMAND = Command("conformance", "find the wrong kernels of a backend, and what to write next", _configure, _run, _EPILOG)
+COMMAND = Command("conformance", _configure, _run, _EPILOG)

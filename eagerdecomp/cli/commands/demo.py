@@ -54,4 +54,4 @@ _EPILOG = f"""examples:
 
 {EXIT_CODES}"""
 
-COMMAND = Command("demo", "train a small transformer under the mode and in plain eager, side by side", _configure, _run, _EPILOG)
+COMMAND = Command("demo", _configure, _run, _EPILOG)

@@ -67,4 +67,4 @@ def _run(args: argparse.Namespace) -> int:
     return FAILED if told.verdict.startswith("no route") else 0
 
 
-COMMAND = Command("explain", "show what happens to a call, rule by rule, and its program", _configure, _run, _EPILOG)
+COMMAND = Command("explain", _configure, _run, _EPILOG)

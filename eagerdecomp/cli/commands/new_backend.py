@@ -55,4 +55,4 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-COMMAND = Command("new-backend", "write a project for a backend of your own: kernels, tests, CI", _configure, _run, _EPILOG)
+COMMAND = Command("new-backend", _configure, _run, _EPILOG)

@@ -37,4 +37,4 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-COMMAND = Command("opset", "list the ops of a set, one a line", _configure, _run, _EPILOG)
+COMMAND = Command("opset", _configure, _run, _EPILOG)

@@ -166,4 +166,4 @@ def _older(name: str) -> Plan:
         raise PlanError(f"--compare {name}: {error}") from None
 
 
-COMMAND = Command("plan", "what each op comes to on a set, and which kernels to write next", _configure, _run, _EPILOG)
+COMMAND = Command("plan", _configure, _run, _EPILOG)

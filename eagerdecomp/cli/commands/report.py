@@ -69,6 +69,4 @@ def _beside(name: str) -> str:
     return f"{name}.html" if ending == ".html" else f"{stem}.html"
 
 
-COMMAND = Command(
-    "report", "a recorded run as a page: ops and what they became, time, cache, misses, gaps", _configure, _run, _EPILOG
-)
+COMMAND = Command("report", _configure, _run, _EPILOG)

@@ -170,7 +170,8 @@ def _run(args: argparse.Namespace) -> int:
                 notes.append(f"timeline: {args.perfetto}; open it in https://ui.perfetto.dev")
         more = {"plain_seconds": plain, "outputs": outputs, "notes": notes, "ops_option": shlex.quote(args.ops)}
         facts = run_facts(mode.backend.ops, mode.stats(), seen, seconds=outcome.seconds, **more)
-        if not args.quiet and args.json != "-":
+        ran = not isinstance(outcome.raised, SyntaxError) or facts.total.calls
+        if ran and not args.quiet and args.json != "-":
             print_last(summary_table(facts))
         about = {"script": script.name, "exit_code": outcome.exit_code}
         write(json.dumps({**about, **summary_json(facts)}, indent=2) + "\n")
@@ -217,4 +218,4 @@ def _baseline(script: Script) -> tuple[float | None, str, list[str]]:
     return None, output, [f"the plain run ended with exit code {ended.returncode}, so its time says nothing"]
 
 
-COMMAND = Command("run", "run any script with every op brought to an op set", _configure, _run, _EPILOG, own_words(_RUN_VALUES))
+COMMAND = Command("run", _configure, _run, _EPILOG, own_words(_RUN_VALUES))

@@ -125,4 +125,4 @@ def _traceable(spec: str, factory: Any, *, forward: bool) -> tuple[Callable[...,
     return step, given, named
 
 
-COMMAND = Command("trace", "print what a model sends to the backend, forward and backward, as a graph", _configure, _run, _EPILOG)
+COMMAND = Command("trace", _configure, _run, _EPILOG)

@@ -1,0 +1,64 @@
+"""What the command line says before anything is imported: the commands, the version, help, and what to do of a wrong command.
+
+The console script loads this file by its path, since an import of the package imports torch, which takes seconds. So it imports
+nothing of the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Sequence
+
+__all__ = ["EXIT_CODES", "SUMMARIES", "answered", "top_parser"]
+
+#: A line of help for each command, in the order of the help.
+SUMMARIES = {
+    "demo": "train a small transformer under the mode and in plain eager, side by side",
+    "run": "run any script with every op brought to an op set",
+    "report": "a recorded run as a page: ops and what they became, time, cache, misses, gaps",
+    "explain": "show what happens to a call, rule by rule, and its program",
+    "plan": "what each op comes to on a set, and which kernels to write next",
+    "trace": "print what a model sends to the backend, forward and backward, as a graph",
+    "blame": "find the first op of a script that goes wrong on a backend, and why",
+    "compare": "run a script on two backends, and report what differs",
+    "conformance": "find the wrong kernels of a backend, and what to write next",
+    "opset": "list the ops of a set, one a line",
+    "new-backend": "write a project for a backend of your own: kernels, tests, CI",
+}
+
+EXIT_CODES = """exit codes: 0 success; 2 the command line, an op file or the script's name is wrong;
+130 interrupted (Ctrl-C)"""
+
+
+def top_parser(version: str, kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The parser of the words before a command, without commands."""
+    parser = kind(
+        prog="eagerdecomp", description="Run eager PyTorch on a small set of operators.", epilog=EXIT_CODES, allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"eagerdecomp {version}")
+    return parser
+
+
+def answered(words: Sequence[str], version: str) -> int | None:
+    """Print help, the version, or what is wrong with the command's name; return the exit code, or None where there is a command."""
+    if words and words[0] in SUMMARIES:
+        return None
+    if words and not words[0].startswith("-") and words[0].isprintable():
+        close = difflib.get_close_matches(words[0], SUMMARIES, n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        print(f"eagerdecomp: there is no command {words[0]!r}.{hint} Commands: {', '.join(SUMMARIES)}.", file=sys.stderr)
+        return 2
+    parser = top_parser(version)
+    commands = parser.add_subparsers(metavar="COMMAND")
+    for name, summary in SUMMARIES.items():
+        commands.add_parser(name, help=summary)
+    if not words:
+        parser.print_help()
+        return 0
+    try:
+        parser.parse_args(words)
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else 2
+    return None
