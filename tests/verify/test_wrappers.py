@@ -520,8 +520,8 @@ def test_a_spec_that_makes_no_sense_is_refused(spec: dict[str, Any]) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("verify", ["cuda", True, 3])
 def test_what_is_no_spec_is_refused(verify: Any) -> None:
-    with pytest.raises(ValueError, match="^verify="):
+    with pytest.raises(ValueError, match="verify="):
         ed.EagerDecompMode(CORE, verify=verify)
-    with pytest.raises(ValueError, match="^verify="):
+    with pytest.raises(ValueError, match="verify="):
         ed.install(CORE, "cpu", verify=verify)
     ed.install(CORE, "cpu").remove()
