@@ -50,7 +50,7 @@ FAULTS = (
     Fault("decomps/shape/views.py", "self.size(-3) % factor**2:", "self.size(-3) % factor:"),
     Fault("decomps/training/ctc.py", "length > most:", "length >= most:"),
     Fault("decomps/linalg/lu.py", "if unpack_pivots:", "if not unpack_pivots:"),
-    Fault("decomps/matmul/blocked_attention.py", "if first > row and so_far", "if first >= row and so_far"),
+    Fault("decomps/matmul/blocked_attention.py", "if first > row and so_far", "if first < row and so_far"),
     Fault("decomps/shape/embedding.py", "if self.dim() != 2:", "if self.dim() == 2:"),
     Fault("decomps/image/grid_sample.py", "if taps == 1:", "if taps == 2:"),
     Fault("insight/compare_mode.py", "if one.dtype is other.dtype and one.shape ==", "if one.shape =="),

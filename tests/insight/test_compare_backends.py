@@ -18,6 +18,7 @@ from torch.nn import functional as F
 import eagerdecomp as ed
 from eagerdecomp.cli.main import main
 from eagerdecomp.host import progress
+from eagerdecomp.insight.compare_mode import _drift
 from eagerdecomp.insight.comparison import BINS, Histogram, counted
 
 
@@ -53,6 +54,12 @@ def test_two_backends_that_are_right_diverge_nowhere() -> None:
 
 
 @pytest.mark.full
+def test_outputs_of_two_dtypes_are_not_measured_against_each_other() -> None:
+    ones = torch.ones(2)
+    assert list(_drift([ones], [ones.double()])) == []
+    assert len(list(_drift([ones], [ones]))) == 1
+
+
 def test_the_first_op_that_diverges_is_told_with_which_of_the_two_is_wrong() -> None:
     for sides in ((CORE, WRONG), (WRONG, "native")):
         found = ed.compare(step, *sides)  # type: ignore[arg-type]

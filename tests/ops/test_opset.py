@@ -63,6 +63,11 @@ def test_equal_sets_are_equal_whatever_the_order_given_and_iterate_alike(order: 
     assert len(other) == len(SOME)
 
 
+def test_a_label_is_a_text() -> None:
+    with pytest.raises(ed.OpSetError, match="label"):
+        ed.OpSet(["aten.sin.default"], label=3)  # type: ignore[arg-type]
+
+
 def test_a_label_is_for_people_only() -> None:
     assert ed.OpSet(["aten.sin.default"], label="mine") == ed.OpSet(["aten.sin.default"])
     assert ed.OpSet(["aten.sin.default"]) != {aten.sin.default}
