@@ -4,6 +4,7 @@ And the rules of the default tier: each test is short, and none starts a process
 from __future__ import annotations
 
 import gc
+import platform
 import sys
 import time
 from collections.abc import Generator, Iterator
@@ -18,6 +19,7 @@ from hypothesis.internal.conjecture.providers import HypothesisProvider
 import eagerdecomp as ed
 
 torch.set_num_threads(1)
+platform.platform()  # torch.testing asks for it when it is imported, and Python starts a process the first time
 
 
 #: What a test of the default tier may take, in seconds of CPU time, which other work on the machine changes little.

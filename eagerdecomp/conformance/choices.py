@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-__all__ = ["Coverage", "Draw", "simplest"]
+import torch
+
+__all__ = ["INPUT_SEEDS", "Coverage", "Draw", "simplest"]
 
 T = TypeVar("T")
 
@@ -18,6 +20,9 @@ _PAIRED = 4
 _STEERED = 0.75
 
 _SEEDS = 2**16
+
+#: Seeds from here on are of inputs, those below of kernels. Generators of the CPU heed 32 bits of a seed.
+INPUT_SEEDS = 2**31
 
 
 class Coverage:
@@ -101,6 +106,13 @@ class Draw:
         """The seed of some values."""
         self.seeds.append(len(self.choices))
         return self.any(_SEEDS)
+
+    def generator(self) -> torch.Generator:
+        """A seeded generator for the values of inputs.
+
+        Its seed is never one that a kernel is run after: a right kernel would draw the very numbers that its inputs are made of.
+        """
+        return torch.Generator().manual_seed(INPUT_SEEDS + self.seed())
 
     def with_other_values(self, step: int) -> list[int]:
         """The choices so far, each seed another."""

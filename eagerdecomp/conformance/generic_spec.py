@@ -63,7 +63,7 @@ def spec_of_any(op: OpOverload) -> Spec | None:
                     return values
                 kind = torch.complex128 if dtype is torch.float64 else torch.complex64
             fills = _FILLS if pointwise or not given.is_complex else ("normal",)
-            values = filled(draw.pick(f"{name}.values", fills), math.prod(sizes), kind, torch.Generator().manual_seed(draw.seed()))
+            values = filled(draw.pick(f"{name}.values", fills), math.prod(sizes), kind, draw.generator())
             return laid_out(values, sizes, draw.pick(f"{name}.layout", LAYOUTS))
 
         args, kwargs = parse_call(text, make)

@@ -395,5 +395,5 @@ def tensor(
     """A tensor of a dtype and sizes, its values of one of the kinds of `FILLS`, laid out as one of `LAYOUTS`."""
     kind = draw.pick(f"{name}.values", fills)
     layout = draw.pick(f"{name}.layout", layouts)
-    draws = torch.Generator().manual_seed(draw.seed())
+    draws = draw.generator()
     return laid_out(filled(kind, math.prod(sizes), dtype, draws), sizes, layout)

@@ -27,7 +27,6 @@ __all__ = [
     "dim_of",
     "dims_of",
     "factory_options",
-    "generator",
     "indices",
     "left_out",
     "not_asked_for",
@@ -113,11 +112,6 @@ def left_out(draw: Draw, args: Sequence[Any], defaults: Sequence[Any]) -> list[A
     return found
 
 
-def generator(draw: Draw) -> torch.Generator:
-    """Draws of values, seeded."""
-    return torch.Generator().manual_seed(draw.seed())
-
-
 def as_index(draw: Draw, name: str, values: Tensor, layouts: Sequence[str] = LAYOUTS) -> Tensor:
     """Whole numbers as an index tensor of either type, laid out somehow."""
     dtype = draw.pick(f"{name}.dtype", (torch.int64, torch.int32))
@@ -130,7 +124,7 @@ def indices(
 ) -> Tensor:
     """Indices into a dimension of that size, counted from the end too where that is allowed."""
     kind = draw.pick(f"{name}.kind", ("random", "ascending", "same", "ends", "last"))
-    draws = generator(draw)
+    draws = draw.generator()
     count = math.prod(sizes)
     found = torch.randint(max(size, 1), (count,), generator=draws)
     if kind == "ascending":
@@ -266,7 +260,7 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 def _alike(draw: Draw, values: Tensor) -> Tensor:
     """The same values, but for some that are next to them, and zeros of the other sign."""
     made = values.clone()
-    fate = torch.randint(6, values.shape, generator=torch.Generator().manual_seed(draw.seed()))
+    fate = torch.randint(6, values.shape, generator=draw.generator())
     if values.is_floating_point():
         bits = made.view(_BITS[made.element_size()])
         # Infinity has no neighbour: the largest number, multiplied before it is added, overflows where kernels round products.

@@ -150,6 +150,12 @@ def test_call_at_key_runs_the_composite_kernel_whose_calls_come_back_to_the_mode
     assert call_at_key(aten.zeros.default, "CompositeExplicitAutograd")([2]).tolist() == [0, 0]
 
 
+def test_is_available_asks_the_module_of_the_device_and_takes_one_without_a_module_for_there() -> None:
+    assert dispatcher.is_available("cpu")
+    assert dispatcher.is_available("cuda") == torch.cuda.is_available()
+    assert dispatcher.is_available("privateuseone")
+
+
 def test_full_table_holds_decompositions_by_overload() -> None:
     assert full_table()[aten.silu.default](torch.zeros(1)).item() == 0, "torch._decomp.decomposition_table changed its shape"
     assert len(full_table()) > 700

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagerdecomp.conformance.choices import Coverage, Draw, simplest
+from eagerdecomp.conformance.choices import INPUT_SEEDS, Coverage, Draw, simplest
 
 OPTIONS = {"dtype": "abcd", "layout": "uvwxyz", "kind": range(9)}
 
@@ -17,6 +17,12 @@ OPTIONS = {"dtype": "abcd", "layout": "uvwxyz", "kind": range(9)}
 def drawn(draw: Draw) -> tuple[object, ...]:
     found = [draw.pick(name, options) for name, options in OPTIONS.items()]
     return (*found, draw.any(1000), draw.flag("deep") and draw.pick("more", "mn"), draw.seed())
+
+
+@given(st.integers(0, 2**32))
+def test_inputs_and_kernels_share_no_stream(seed: int) -> None:
+    draw = Draw(coverage=Coverage(seed))
+    assert draw.generator().initial_seed() >= INPUT_SEEDS > draw.seed() + 1  # properties run kernels after a seed and the next
 
 
 @pytest.mark.full

@@ -97,6 +97,7 @@ def test_a_run_of_some_ops_keeps_the_entries_of_the_others() -> None:
     assert parse_manifest(text) == {"aten.erf.default": "not written yet", "aten.sin.default": "neither"}
 
 
+@pytest.mark.full
 @given(st.frozensets(st.sampled_from(sorted(map(str, ed.core_aten())))), st.dictionaries(st.text(), st.text()), st.text())
 def test_what_is_written_declares_exactly_what_is_absent(names: frozenset[str], before: dict[str, str], backend: str) -> None:
     given_reasons = {**before, **dict.fromkeys(names, backend)}

@@ -81,12 +81,21 @@ def dropout_by_division(x, p, train):
     return torch.where(mask, wide / (1 - p), 0).to(x.dtype), mask
 
 
+def dropout_by_uniform_numbers(x, p, train):
+    """Draws first what inputs are made of: after a seed of theirs it would draw their very numbers."""
+    if train is False or not 0 < p < 1:
+        return aten.native_dropout(x, p, train)
+    mask = torch.empty(x.shape).uniform_() >= p
+    return torch.where(mask, x * (1 / (1 - p)), 0).to(x.dtype), mask
+
+
 RIGHT: list[tuple[str, Callable[..., Any]]] = [
     ("aten.rand.default", uniform_of_words),
     ("aten.randn.default", normal_by_inverse),
     ("aten.randn.default", normal_by_pairs),
     ("aten.randperm.default", permutation_by_keys),
     ("aten.native_dropout.default", dropout_by_division),
+    ("aten.native_dropout.default", dropout_by_uniform_numbers),
 ]
 
 

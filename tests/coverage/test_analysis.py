@@ -237,6 +237,7 @@ def test_nothing_else_reaches_the_backend_for_any_operator_where_the_plan_says_c
     assert prove(SETS[name](), 0, 1)[0] > 40
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("op", "args"),
     [

@@ -286,10 +286,11 @@ def test_modes_with_other_hooks_share_no_programs() -> None:
 
 def test_threads_that_arrive_together_ask_the_hook_once() -> None:
     def slow(graph: torch.fx.GraphModule) -> Any:
-        release.wait(10)
+        asked.set()
+        release.wait(60)
         return graph
 
-    release, hook, x, answers = threading.Event(), Hook(slow), torch.randn(3), []
+    asked, release, hook, x, answers = threading.Event(), threading.Event(), Hook(slow), torch.randn(3), []
     mode = ed.EagerDecompMode(backend(hook), cache=ed.ProgramCache())
 
     def work() -> None:
@@ -301,14 +302,15 @@ def test_threads_that_arrive_together_ask_the_hook_once() -> None:
             torch.nn.functional.gelu(x)
     first = threading.Thread(target=work)
     first.start()
+    assert asked.wait(60)
     others = [threading.Thread(target=work) for _ in range(3)]
     for one in others:
         one.start()
     for one in others:
-        one.join(10)  # they run the program meanwhile
+        one.join(60)  # they run the program meanwhile
     assert len(answers) == 3 * BEFORE
     release.set()
-    first.join(10)
+    first.join(60)
     assert len(hook.graphs) == 1
     for one in answers:
         assert_same(one, answers[0])

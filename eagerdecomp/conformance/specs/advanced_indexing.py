@@ -16,7 +16,6 @@ from eagerdecomp.conformance.spec_arguments import (
     as_index,
     broadcasting,
     dim_of,
-    generator,
     indices,
     left_out,
     out_of_range,
@@ -53,7 +52,7 @@ def _mask(draw: Draw, sizes: Sequence[int], count: int) -> Tensor:
     """A mask that is true so often."""
     total = math.prod(sizes)
     found = torch.zeros(total, dtype=torch.bool)
-    found[torch.randperm(total, generator=generator(draw))[:count]] = True
+    found[torch.randperm(total, generator=draw.generator())[:count]] = True
     dtype = draw.pick("mask.dtype", (torch.bool, torch.uint8))
     return laid_out(found.to(dtype), list(sizes), draw.pick("mask.layout", FAITHFUL))
 
@@ -99,7 +98,7 @@ def _by_several(draw: Draw, sizes: Sequence[int], *, once: bool) -> list[Tensor 
 
 def _apart(draw: Draw, wide: Sequence[int], base: Sequence[int]) -> list[Tensor]:
     """Indices into dimensions of these sizes that name no element twice together: one by one, or each by each."""
-    draws = generator(draw)
+    draws = draw.generator()
     if len(wide) > 1 and 0 not in base and draw.flag("each by each"):
         found = []
         for place, size in enumerate(wide):

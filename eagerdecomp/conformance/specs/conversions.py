@@ -34,7 +34,7 @@ def _source(draw: Draw, name: str, dtype: torch.dtype, to: torch.dtype, sizes: l
     inexact = dtype.is_floating_point or dtype.is_complex
     whole = not (to.is_floating_point or to.is_complex or to is torch.bool)
     if not (inexact and whole) and not dtype.is_complex and draw.pick("sweep", (False, True, True)):
-        values = sweep(dtype, torch.Generator().manual_seed(draw.seed()))
+        values = sweep(dtype, draw.generator())
         return values if values.numel() < 2**16 else values[draw.any(16) :: 16]
     if inexact and whole:
         return tensor(draw, f"{name} small", dtype, sizes, _SMALL_POSITIVE if to is torch.uint8 else _SMALL)

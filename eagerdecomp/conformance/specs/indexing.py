@@ -12,7 +12,7 @@ from torch import Tensor
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, COMPLEX, FAITHFUL, FLOATS, HALVES, INTEGERS, LAYOUTS, SIZES, shape, tensor
 from eagerdecomp.conformance.spec import EITHER_ZERO, EXACT, Call, Near, Spec
-from eagerdecomp.conformance.spec_arguments import as_index, dim_of, generator, indices, left_out, out_of_range, roundings
+from eagerdecomp.conformance.spec_arguments import as_index, dim_of, indices, left_out, out_of_range, roundings
 
 __all__ = ["SPECS"]
 
@@ -33,7 +33,7 @@ def _without_repetition(draw: Draw, name: str, sizes: Sequence[int], dim: int, s
     if not whole:
         return as_index(draw, name, torch.zeros([], dtype=torch.int64))
     whole[dim] = size
-    found = torch.rand(whole, generator=generator(draw)).argsort(dim).narrow(dim, 0, sizes[dim])
+    found = torch.rand(whole, generator=draw.generator()).argsort(dim).narrow(dim, 0, sizes[dim])
     return as_index(draw, name, found, FAITHFUL)
 
 
@@ -95,7 +95,7 @@ def _embedding(draw: Draw) -> Call:
 
 def _embedding_refused(draw: Draw) -> Call:
     kind = draw.pick("refused", ("out of range", "dtype", "rank"))
-    weight = torch.randn([4] if kind == "rank" else [4, 3], generator=generator(draw))
+    weight = torch.randn([4] if kind == "rank" else [4, 3], generator=draw.generator())
     index = torch.tensor([0, 3, 1])
     if kind == "out of range":
         index[draw.any(3)] = out_of_range(draw, 4)
@@ -131,7 +131,7 @@ def _embedding_backward_refused(draw: Draw) -> Call:
     index = torch.tensor([0, 1, 1])
     if kind == "dtype":
         index = index.to(draw.pick("index.dtype", (torch.float32, torch.int16)))
-    return Call([torch.randn(3 if kind == "dtype" else 4, 2, generator=generator(draw)), index, 3, -1, False])
+    return Call([torch.randn(3 if kind == "dtype" else 4, 2, generator=draw.generator()), index, 3, -1, False])
 
 
 # -- gather and scatter ------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def _softmax(draw: Draw) -> Call:
         place = draw.pick("place", (size // 2, size - 1, 1))
         scores.narrow(dim, *((0, place) if masked == "before" else (place, size - place))).fill_(-math.inf)
     elif masked == "some":  # and some whole rows
-        draws = torch.Generator().manual_seed(draw.seed())
+        draws = draw.generator()
         scores[torch.rand(sizes, generator=draws) < 0.6] = -math.inf
     return Call([scores, dim, False])
 

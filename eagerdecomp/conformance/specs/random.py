@@ -254,7 +254,7 @@ def _drops_by_chance(sizes: Sequence[Sequence[int]]) -> Callable[[Kernel, Spec, 
         train, seed = draw.pick("train", (True, None)), draw.seed()
         empty = torch.full(size, zeros == "all")
         if zeros == "some":
-            empty = torch.rand(size, generator=torch.Generator().manual_seed(seed)) < 0.5
+            empty = torch.rand(size, generator=draw.generator()) < 0.5
         call = Call([(~empty).to(dtype), portion, train])
         with distribution_tests.seeded(seed, kernel.device):
             masks = [answer[1] for answer in _answers(kernel, call, 2)]

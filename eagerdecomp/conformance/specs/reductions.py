@@ -315,7 +315,7 @@ def _var(draw: Draw) -> Call:
     correction = draw.pick("correction", _CORRECTIONS)
     if (correction or 0) >= _reduced(self, dims) > 1 and correction is not None:
         # By zero: infinity, or none where all values are alike, which depends on how the mean is rounded.
-        self = self.clone().normal_(generator=torch.Generator().manual_seed(draw.seed()))
+        self = self.clone().normal_(generator=draw.generator())
     args = left_out(draw, [self, dims], [None])
     return Call(args, {**_keyword(draw, "correction", correction), **_keyword(draw, "keepdim", draw.flag("keepdim"), False)})
 

@@ -31,7 +31,7 @@ def _self(
     dtype = draw.pick("dtype", dtypes)
     inexact = dtype.is_floating_point or dtype.is_complex
     if (exact or inexact) and draw.pick("sweep", (False, False, True)):
-        draws = torch.Generator().manual_seed(draw.seed())
+        draws = draw.generator()
         values = sweep(dtype, draws)
         if dtype.is_complex and reach is not None:
             real, imag = torch.rand(2, 60, generator=draws, dtype=torch.float64)
