@@ -4,8 +4,9 @@
     python tools/faults.py --only 7,12      # by their numbers
     python tools/faults.py --tier full      # also run the full tier on what the default tier does not find
 
-A fault is found when a test fails. The tests of the package that holds it run first, then the whole default tier. The exit code
-is 1 where the default tier misses more than 6 of the 60, or the full tier any.
+A fault is found when a test of behaviour fails: the one that compares the rules' code with recorded data would fail for any change,
+and is left out. The tests of the package that holds it run first, then the whole default tier. The exit code is 1 where the
+default tier misses more than 6 of the 60, or the full tier any.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+
+
+#: Fails for any changed rule, right or wrong.
+CODE_HASHES = "tests/planner/test_rule_calls.py::test_no_rule_has_changed_since_it_was_recorded"
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ def copy_of_library(folder: Path) -> Path:
 
 def failing_test(copy: Path, tests: str, tier: str) -> str | None:
     """The first test that fails, or None where all pass. That one takes long is no failure where a folder is named."""
-    command = [sys.executable, "-m", "pytest", "-n", "2", "-x", "-p", "no:cacheprovider", tests]
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-x", "-p", "no:cacheprovider", "--deselect", CODE_HASHES, tests]
     command += ["-m", "full"] if tier == "full" else []
     environment = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"}
     run = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
