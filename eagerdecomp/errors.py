@@ -181,6 +181,46 @@ class InstallError(EagerDecompError, ValueError):
     """
 
 
+class KernelError(EagerDecompError):
+    """A kernel of the backend returned what its op never returns: None, another number of results, another shape or dtype.
+
+    Cause: a fault of the kernel. Cure: fix it; `eagerdecomp conformance` tries it with many more calls. The first call of each op
+    that a program makes is checked, and each one that is recorded; others are not, and cost nothing.
+
+    Attributes:
+        op: the op, as a string such as ``"aten.mm.default"``.
+        kernel: the kernel's module, name and line.
+        fault: what it returned, and what the op returns.
+        call: how it was called: dtypes, shapes and scalars.
+
+    Examples:
+        >>> import torch
+        >>> import eagerdecomp as ed
+        >>> def mul(x, y):
+        ...     x.numpy() * y.numpy()  # and no return
+        >>> with ed.EagerDecompMode(ed.Backend("mine", ed.core_aten(), kernels={"aten.mul.Tensor": mul})):
+        ...     torch.ones(2) * torch.ones(2)
+        Traceback (most recent call last):
+            ...
+        eagerdecomp.errors.KernelError: aten.mul.Tensor: its kernel ... returned None where its op returns a tensor
+        ...
+    """
+
+    def __init__(self, op: str, kernel: str, fault: str, call: str) -> None:
+        self.op = op
+        self.kernel = kernel
+        self.fault = fault
+        self.call = call
+        super().__init__(
+            f"{op}: its kernel {kernel} returned {fault}\n"
+            f"  called as: {call}\n"
+            f"  what to do: fix the kernel; `eagerdecomp conformance MODULE:BACKEND --ops {op}` tries it with many calls"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (KernelError, (self.op, self.kernel, self.fault, self.call))
+
+
 class HookError(EagerDecompError):
     """A backend's `compile` hook failed on a program, or what it made does not answer what the program does.
 

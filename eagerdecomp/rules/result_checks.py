@@ -1,25 +1,26 @@
-"""Answers: what a user's rule gave and did, held to what its operator gives and does: how many results, of which kind, shape, dtype
-and device, in whose memory, and what was written."""
+"""What a user's rule or kernel returned and did, held to what its op returns and does: how many results, of which kind, shape,
+dtype and device, in whose memory, and what was written."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from eagerdecomp._torch.modes import no_current_modes, without_torch_function
+from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import FakeTensorMode, fake_tensor_log_off, same_storage
 from eagerdecomp.eager.observe import Caught, leaves_of, mapped
-from eagerdecomp.errors import RuleError
+from eagerdecomp.errors import KernelError, RuleError
 from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.schema import arguments_of, facts_of
-from eagerdecomp.rules.rule import Rule
+from eagerdecomp.rules.rule import Rule, place_of
 
-__all__ = ["expected_of", "held"]
+__all__ = ["checked_kernel", "expected_of", "held"]
 
 # torch notes in flags of the whole process whether a mode is entered; threads that take turns leave them right.
 _one_at_a_time = free_in_child(threading.RLock())
@@ -29,11 +30,10 @@ _one_at_a_time = free_in_child(threading.RLock())
 Expected = Sequence[tuple[tuple[torch.Size, torch.dtype, torch.device], bool] | None]
 
 
-def expected_of(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expected | None:
-    """What the operator of a rule makes of a call, by its kernels for fake tensors; None where they do not know."""
-    if facts_of(rule.op).mutated:  # what is written has its shape and dtype
+def expected_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expected | None:
+    """What an op makes of a call, by its kernels for fake tensors; None where they do not know."""
+    if facts_of(op).mutated:  # what is written has its shape and dtype
         return None
-    answer: Any = None
     fakes = FakeTensorMode()
 
     def fake(value: Any) -> Any:
@@ -42,11 +42,26 @@ def expected_of(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any]) -> E
     with Caught() as caught, no_current_modes(), without_torch_function(), fake_tensor_log_off():
         given, named = mapped(list(args), fake), {name: mapped(value, fake) for name, value in kwargs.items()}
         with _one_at_a_time, fakes:
-            answer = rule.op(*given, **named)
-    if caught.error is not None:
-        return None
-    inputs = [*given, *named.values()]
-    return [(_facts(one), _is_among(one, inputs)) if isinstance(one, Tensor) else None for one in leaves_of(answer)]
+            result = op(*given, **named)
+    return None if caught.error is not None else _expected(result, [*given, *named.values()])
+
+
+def _on_cpu(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expected | None:
+    """What eager's kernel for the CPU makes of a call; None where it does not take it."""
+
+    def home(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.detach().cpu()
+        return torch.device("cpu") if isinstance(value, torch.device) else value
+
+    with Caught() as caught, no_current_modes(), without_torch_function(), torch.random.fork_rng(devices=[]):
+        given, named = mapped(list(args), home), {name: mapped(value, home) for name, value in kwargs.items()}
+        result = builtin(op)(*given, **named)
+    return None if caught.error is not None else _expected(result, [*given, *named.values()])
+
+
+def _expected(result: Any, inputs: Sequence[Any]) -> Expected:
+    return [(_facts(one), _is_among(one, inputs)) if isinstance(one, Tensor) else None for one in leaves_of(result)]
 
 
 def held(
@@ -54,62 +69,106 @@ def held(
     expected: Expected | None,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    answer: Any,
+    result: Any,
     written: Sequence[Tensor] = (),
 ) -> Any:
-    """The answer of a rule, where its operator could have given it; rules of the library are not asked.
+    """The result of a rule, where its op could have returned it; rules of the library are not asked.
 
     Args:
         written: tensors whose memory the rule wrote.
 
     Raises:
-        RuleError: with the rule, the operator, and what is wrong.
+        RuleError: with the rule, the op, and what is wrong.
     """
-    if rule.source != "user" or answer is NotImplemented:
-        return answer
-    fault = _fault(rule, expected, args, kwargs, answer)
-    fault = f"answered {fault}" if fault else _written(rule, args, kwargs, written)
+    if rule.source != "user" or result is NotImplemented:
+        return result
+    fault = _kind_fault(rule.op, args, result) or _looks_fault(expected, result) or _memory_fault(expected, args, kwargs, result)
+    fault = f"returned {fault}" if fault else _written(rule, args, kwargs, written)
     if fault:
         raise RuleError(
             f"the {rule} for {rule.op} {fault}\n"
             f"  called as: {describe_call(rule.op, args, kwargs)}\n"
-            "  what to do: mend it, or let it answer NotImplemented for calls that it does not take"
+            "  what to do: fix it, or let it return NotImplemented for calls that it does not take"
         )
-    return answer
+    return result
 
 
-def _fault(rule: Rule, expected: Expected | None, args: Sequence[Any], kwargs: Mapping[str, Any], answer: Any) -> str:
-    returns = rule.op._schema.returns
+def checked_kernel(op: OpOverload, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A backend's kernel, held to what its op returns: how many results, of which kind, shape and dtype. torch's own kernel comes
+    back as it is.
+
+    Raises:
+        KernelError: when it is called and returns what eager does not.
+    """
+    if kernel is op or kernel is builtin(op):
+        return kernel
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        tensors = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
+        plain = all(type(one) in _PLAIN and _is_plain(one) for one in tensors)
+        expected = expected_of(op, args, kwargs) if plain else None
+        result = kernel(*args, **kwargs)
+        fault = _kind_fault(op, args, result)
+        if not fault and _looks_fault(expected, result, device=False):
+            # Kernels for fake tensors are wrong about some calls: eager's own has the last word.
+            fault = _looks_fault(_on_cpu(op, args, kwargs), result, device=False)
+        if fault:
+            raise KernelError(str(op), place_of(kernel), fault, describe_call(op, args, kwargs))
+        return result
+
+    return run
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def _kind_fault(op: OpOverload, args: Sequence[Any], result: Any) -> str:
+    """What is wrong with the number or the kinds of results; "" for nothing."""
+    returns = op._schema.returns
     if not returns:
         return ""
-    answers = [answer] if len(returns) == 1 else answer
-    if not isinstance(answers, (tuple, list)) or len(answers) != len(returns):
-        count = f"{len(answer)} values" if isinstance(answer, (tuple, list)) else _kind(answer)
-        return f"{count} where its operator answers {len(returns)}"
-    for number, (returned, one) in enumerate(zip(returns, answers, strict=True)):
+    results = [result] if len(returns) == 1 else result
+    if not isinstance(results, (tuple, list)) or len(results) != len(returns):
+        count = f"{len(result)} values" if isinstance(result, (tuple, list)) else _kind(result)
+        return f"{count} where its op returns {len(returns)}"
+    for number, (returned, one) in enumerate(zip(returns, results, strict=True)):
         place = f" as result {number}" if len(returns) > 1 else ""
         wanted = str(returned.type)
-        if wanted == "Tensor" and one is not None and not isinstance(one, Tensor):
-            return f"{_kind(one)}{place} where its operator answers a tensor"
+        absent = one is None and len(returns) > 1  # a gradient that is not asked for
+        if wanted == "Tensor" and not absent and not isinstance(one, Tensor):
+            return f"{_kind(one)}{place} where its op returns a tensor"
         if wanted == "List[Tensor]" and not (isinstance(one, (tuple, list)) and all(isinstance(each, Tensor) for each in one)):
-            return f"{_kind(one)}{place} where its operator answers a list of tensors"
-    facts = facts_of(rule.op)
-    if facts.is_inplace and len(returns) == 1 and args and isinstance(args[0], Tensor) and answer is not args[0]:
-        return "another tensor than the one that its operator writes and answers"
-    results = list(leaves_of(answer))
+            return f"{_kind(one)}{place} where its op returns a list of tensors"
+    if facts_of(op).is_inplace and len(returns) == 1 and args and isinstance(args[0], Tensor) and result is not args[0]:
+        return "another tensor than the one that its op writes and returns"
+    return ""
+
+
+def _looks_fault(expected: Expected | None, result: Any, *, device: bool = True) -> str:
+    """What is wrong with the shapes, dtypes and devices of results; "" for nothing, or where nothing is known."""
+    results = list(leaves_of(result))
     if expected is None or not all(map(_is_plain, results)):
         return ""
     if len(results) != len(expected):
-        return f"{len(results)} tensors where its operator answers {len(expected)}"
+        return f"{len(results)} tensors where its op returns {len(expected)}"
     for number, (one, want) in enumerate(zip(results, expected, strict=True)):
         if not isinstance(one, Tensor) or want is None:
             continue
-        place, (facts_wanted, shared) = f" as result {number}" if len(results) > 1 else "", want
-        if _facts(one) != facts_wanted:
-            return f"{_looks(_facts(one), facts_wanted)}{place} where its operator answers {_looks(facts_wanted, _facts(one))}"
-        if one.numel() and shared != _is_among(one, [*args, *kwargs.values()]):
-            kinds = ["memory of its own", "an argument or a view of one"]
-            return f"{kinds[not shared]}{place} where its operator answers {kinds[shared]}"
+        place, looks, wanted = f" as result {number}" if len(results) > 1 else "", _facts(one), want[0]
+        if looks[: 2 + device] != wanted[: 2 + device]:
+            return f"{_looks(looks, wanted, device)}{place} where its op returns {_looks(wanted, looks, device)}"
+    return ""
+
+
+def _memory_fault(expected: Expected | None, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> str:
+    """Which result lies in memory of an argument, or does not, unlike its op's; "" for none, or where nothing is known."""
+    results = list(leaves_of(result))
+    if expected is None or not all(map(_is_plain, results)):
+        return ""
+    for number, (one, want) in enumerate(zip(results, expected, strict=True)):
+        if isinstance(one, Tensor) and want is not None and one.numel() and want[1] != _is_among(one, [*args, *kwargs.values()]):
+            kinds, place = ["memory of its own", "an argument or a view of one"], f" as result {number}" if len(results) > 1 else ""
+            return f"{kinds[not want[1]]}{place} where its op returns {kinds[want[1]]}"
     return ""
 
 
@@ -124,7 +183,7 @@ def _written(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any], written
     may = [given[facts.arguments[place].name] for place in facts.mutated]
     for name, value in given.items():
         if any(_is_among(one, [value]) and not _is_among(one, may) for one in written):
-            return f"wrote to its argument {name}, which its operator leaves as it is"
+            return f"wrote to its argument {name}, which its op leaves as it is"
     return ""
 
 
@@ -140,6 +199,6 @@ def _facts(one: Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
     return one.shape, one.dtype, one.device
 
 
-def _looks(one: tuple[Sequence[int], torch.dtype, torch.device], other: tuple[Any, Any, torch.device]) -> str:
+def _looks(one: tuple[Sequence[int], torch.dtype, torch.device], other: tuple[Any, Any, torch.device], with_device: bool) -> str:
     shape, dtype, device = one
-    return f"{dtype} {list(map(int, shape))}" + (f" on {device}" if device != other[2] else "")
+    return f"{dtype} {list(map(int, shape))}" + (f" on {device}" if with_device and device != other[2] else "")

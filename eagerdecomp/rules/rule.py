@@ -107,9 +107,9 @@ class Rule:
         answer = self._dispatched(fused)(*args, **kwargs)
         if answer is None and self.source == "user" and self.op._schema.returns:
             raise RuleError(
-                f"the {self} for {self.op} answered None\n"
+                f"the {self} for {self.op} returned None\n"
                 f"  called as: {describe_call(self.op, args, kwargs)}\n"
-                "  what to do: give it its `return`, or let it answer NotImplemented for calls that it does not take"
+                "  what to do: give it its `return`, or let it return NotImplemented for calls that it does not take"
             )
         return answer
 

@@ -15,11 +15,13 @@ from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.eager.random_numbers import same_numbers
 from eagerdecomp.host.data_loading import in_data_loading
 from eagerdecomp.host.fork_safe import free_in_child
+from eagerdecomp.ops.backend import Kernel
 from eagerdecomp.ops.plumbing import READ
 from eagerdecomp.ops.schema import arguments_of, facts_of
 from eagerdecomp.planner.planner import Planner
 from eagerdecomp.program.compile_hook import meet
 from eagerdecomp.rules.compute import told
+from eagerdecomp.rules.result_checks import checked_kernel
 from eagerdecomp.rules.rule import Call, NoRoute, Rule
 from eagerdecomp.rules.writeback import bump_versions
 from eagerdecomp.runtime.cache import ProgramCache
@@ -32,6 +34,9 @@ __all__ = ["Runtime", "Watch"]
 
 #: Takes an op and its handler; returns what runs in the handler's place.
 Watch: TypeAlias = Callable[[OpOverload, Handler], Handler]
+
+#: Takes an op of the set and its kernel; returns what runs the op.
+KernelOf: TypeAlias = Callable[[OpOverload, Kernel], Handler]
 
 _SCALAR_TENSOR: OpOverload = op_called("aten.scalar_tensor.default")
 
@@ -95,11 +100,21 @@ class Runtime:
                 entry = Entry(op)
                 decision = self.planner.decide(op)
                 entry.direct = decision.kernel is not None or decision.plumbing
-                entry.run = self._handler(op, entry)
-                for wrap in self._wrappers(entry, of_user=entries is self.entries):
-                    entry.run = wrap(entry.run)
+                make = functools.partial(self._wrapped_handler, entry, of_user=entries is self.entries)
+                torchs_own = entry.direct and decision.kernel in (None, builtin(op)) and decision.when is None
+                checks = bool(self.planner.backend.kernels) and not torchs_own
+                entry.run = _checked_once(entry, make) if checks else make(kernel)
+                if entries is self.entries and self._watch is not None:
+                    entry.run = self._watch(op, entry.run)
                 entries[builtin(op)] = entry
             return entry
+
+    def _wrapped_handler(self, entry: Entry, kernel_of: KernelOf, *, of_user: bool) -> Handler:
+        with self._lock:
+            run = self._handler(entry.op, entry, kernel_of)
+            for wrap in self._wrappers(entry, of_user=of_user):
+                run = wrap(run)
+            return run
 
     def _wrappers(self, entry: Entry, *, of_user: bool) -> Iterator[Callable[[Handler], Handler]]:
         """What stands around an op's handler, innermost first. A plain backend needs none for most ops: each returns the handler
@@ -120,8 +135,6 @@ class Runtime:
             yield lambda run: _natively_in_data_loading(entry, run)
         if device is not None and (self.guarded or not of_user):
             yield lambda run: _on_device(device, run, builtin(op))
-        if of_user and (watch := self._watch) is not None:
-            yield lambda run: watch(op, run)
 
     def _scalar_tensor(self, value: Any, *, dtype: torch.dtype) -> Any:
         return self.nested(_SCALAR_TENSOR).run(value, dtype=dtype)
@@ -137,29 +150,33 @@ class Runtime:
 
     # -- op -> handler ---------------------------------------------------------------------------------------------
 
-    def _handler(self, op: OpOverload, entry: Entry) -> Handler:
+    def _handler(self, op: OpOverload, entry: Entry, kernel_of: KernelOf) -> Handler:
         depth = len(self._linking.ops)
         try:
-            return self._link(op, entry)
+            return self._link(op, entry, kernel_of)
         except NoRoute as failure:
             entry.routeless = True
             return unroutable(failure)
         finally:
             del self._linking.ops[depth:]
 
-    def _link(self, op: OpOverload, entry: Entry) -> Handler:
-        """What runs an op, its counts kept in `entry`. Raises NoRoute when no rule can be linked or recorded."""
+    def _link(self, op: OpOverload, entry: Entry, kernel_of: KernelOf) -> Handler:
+        """What runs an op, by kernels that `kernel_of` hands out; its counts are kept in `entry`.
+
+        Raises:
+            NoRoute: when no rule can be linked or recorded.
+        """
         decision = self.planner.decide(op)
         if decision.plumbing:
             return self.callbacks.passing(op)
         if decision.kernel is not None and decision.when is None:
-            return kernel(op, decision.kernel)
+            return kernel_of(op, decision.kernel)
         if op in self._linking.ops:
             raise NoRoute(op)
         depth = len(self._linking.ops)
         try:
             self._linking.ops.append(op)
-            decomposed = self._decomposed(op, decision.rules, entry)
+            decomposed = self._decomposed(op, decision.rules, entry, kernel_of)
         except NoRoute as failure:
             if decision.kernel is None:
                 raise
@@ -171,7 +188,7 @@ class Runtime:
         if decision.kernel is None:
             return decomposed
         assert decision.when is not None
-        return guarded_kernel(entry, decision.kernel, decision.when, decomposed)
+        return guarded_kernel(entry, kernel_of(op, decision.kernel), decision.when, decomposed)
 
     def _counting_random(self, entry: Entry, run: Handler) -> Handler:
         """Wrap what decomposes a random op: count the calls whose numbers are not known to be eager's."""
@@ -192,21 +209,21 @@ class Runtime:
 
         return handler
 
-    def _linked(self, entry: Entry, next_rules: Handler, own: OpOverload, op: OpOverload) -> Handler:
+    def _linked(self, entry: Entry, next_rules: Handler, own: OpOverload, kernel_of: KernelOf, op: OpOverload) -> Handler:
         """What a linked rule of `own` calls for an op."""
         if op is own:
             return next_rules
         with self._lock:  # a rule may ask for a kernel while it runs, in any thread
-            run = self._link(op, entry)
+            run = self._link(op, entry, kernel_of)
         return told(run, entry.count_bypass) if op is READ else run
 
-    def _decomposed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry) -> Handler:
+    def _decomposed(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, kernel_of: KernelOf) -> Handler:
         attempts: list[tuple[Rule, str, NoRoute | None]] = []
         for number, rule in enumerate(rules):
             if not rule.linked:
                 return self._recorded(op, rules[number:], entry)
-            next_rules = self._next_rules(op, rules[number + 1 :], entry)
-            call = functools.partial(self._linked, entry, next_rules, op)
+            next_rules = self._next_rules(op, rules[number + 1 :], entry, kernel_of)
+            call = functools.partial(self._linked, entry, next_rules, op, kernel_of)
             used: set[OpOverload] = set()
             try:
                 bound = rule.bind(_noting(used, call))
@@ -221,7 +238,7 @@ class Runtime:
             return linked_rule(op, rule, bound, self._cold.run_with_bits(op, rule, entry), next_rules, on_error)
         raise NoRoute(op, tuple(attempts))
 
-    def _next_rules(self, op: OpOverload, rules: Sequence[Rule], entry: Entry) -> Handler:
+    def _next_rules(self, op: OpOverload, rules: Sequence[Rule], entry: Entry, kernel_of: KernelOf) -> Handler:
         """The rules after a linked one, linked when a call is first handed to them."""
         made: Handler | None = None
 
@@ -232,7 +249,7 @@ class Runtime:
                     depth = len(self._linking.ops)
                     try:
                         self._linking.ops.append(op)
-                        made = self._decomposed(op, rules, entry)
+                        made = self._decomposed(op, rules, entry, kernel_of)
                     finally:
                         del self._linking.ops[depth:]
             return made(*args, **kwargs)
@@ -272,6 +289,29 @@ class Runtime:
             return self._cold.run_unrecorded(op, rules, entry, args, kwargs, "a tensor that it writes shares memory with another")
 
         return handler
+
+
+def _checked_once(entry: Entry, make: Callable[[KernelOf], Handler]) -> Handler:
+    """The handler of an op whose first call holds what the backend's own kernels return to what their ops return. What runs the
+    later calls is made after it, of the kernels themselves."""
+    checked: Handler | None = make(checked_kernel)
+    later: Handler | None = None
+
+    def first(*args: Any, **kwargs: Any) -> Any:
+        nonlocal checked, later
+        run = checked
+        if run is None:
+            assert later is not None
+            return later(*args, **kwargs)
+        result = run(*args, **kwargs)
+        if later is None:
+            later = make(kernel)
+            checked = None
+            if entry.run is first:
+                entry.run = later
+        return result
+
+    return first
 
 
 def _noting(bound: set[OpOverload], linked: Call) -> Call:

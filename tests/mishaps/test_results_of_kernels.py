@@ -1,0 +1,105 @@
+"""A kernel that returns what its op never returns is named at its first call; later calls are not checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+from torch import Tensor
+
+import eagerdecomp as ed
+
+aten = torch.ops.aten
+X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 0.0, -1.0]])
+
+
+def nothing(*args: Any, **kwargs: Any) -> None:
+    """A kernel that forgets to return."""
+
+
+FAULTS: dict[str, tuple[str, Callable[..., Any], Callable[[], Any], str]] = {
+    "nothing": ("aten.mul.Tensor", nothing, lambda: X * X, "returned None where its op returns a tensor"),
+    "nothing in place": ("aten.mul_.Tensor", nothing, lambda: X.clone().mul_(X), "returned None where its op returns a tensor"),
+    "a list": ("aten.exp.default", lambda x: x.tolist(), lambda: X.exp(), "returned a list where its op returns a tensor"),
+    "a dimension lost": (
+        "aten.sum.dim_IntList",
+        lambda x, dim, keepdim=False, *, dtype=None: x.sum(dim),
+        lambda: X.sum([1], keepdim=True),
+        r"returned torch.float32 \[2\] where its op returns torch.float32 \[2, 1\]",
+    ),
+    "another dtype": (
+        "aten.gt.Scalar",
+        lambda x, other: (x > other).float(),
+        lambda: X > 0,
+        r"returned torch.float32 \[2, 3\] where its op returns torch.bool \[2, 3\]",
+    ),
+    "one of two": (
+        "aten.max.dim",
+        lambda x, dim, keepdim=False: x.amax(dim),
+        lambda: X.max(1),
+        "returned a Tensor where its op returns 2",
+    ),
+    "in a linked rule": (
+        "aten.sigmoid.default",
+        lambda x: x.sigmoid()[0],
+        lambda: torch.nn.functional.silu(X),
+        r"returned torch.float32 \[3\] where its op returns torch.float32 \[2, 3\]",
+    ),
+    "in a recorded rule": ("aten.exp.default", lambda x: x.exp().double(), lambda: torch.logsumexp(X, 1), "returned torch.float64"),
+}
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_the_kernel_is_named(what: str) -> None:
+    op, kernel, call, words = FAULTS[what]
+    backend = ed.Backend("mine", ed.core_aten() | [op], kernels={op: kernel})
+    with ed.EagerDecompMode(backend), pytest.raises(ed.KernelError, match=words) as caught:
+        call()
+    assert caught.value.op == op
+    assert re.search(rf"test_results_of_kernels\.\S*:{kernel.__code__.co_firstlineno}$", caught.value.kernel)
+    assert f"--ops {op}" in str(caught.value)
+
+
+def test_kernels_that_are_right_are_called_once_for_each_call_and_later_ones_unchecked() -> None:
+    calls: list[Tensor] = []
+
+    def sigmoid(x: Tensor) -> Tensor:
+        calls.append(x)
+        return aten.sigmoid.default(x) if len(calls) < 3 else nothing()  # type: ignore[return-value]
+
+    expected = aten.silu.default(X), aten.sigmoid.default(X)
+    with ed.EagerDecompMode(ed.Backend("mine", ed.core_aten(), kernels={"aten.sigmoid.default": sigmoid})):
+        found = torch.nn.functional.silu(X), X.sigmoid()
+        assert len(calls) == 2
+        assert X.sigmoid() is None
+    assert_same(found[0], expected[0])
+    assert_same(found[1], expected[1])
+
+
+def test_a_warm_call_passes_no_check() -> None:
+    """What runs the second call is the kernel, with nothing around it."""
+
+    def exp(x: Tensor) -> Tensor:
+        return aten.exp.default(x)
+
+    warm = ed.EagerDecompMode(ed.Backend("mine", ed.core_aten(), kernels={"aten.exp.default": exp}))
+    with warm:
+        X.exp()
+        (entry,) = [one for one in warm._engine.runtime.entries.values() if one.op is aten.exp.default]
+        assert entry.run is exp
+        X.exp()
+
+
+def test_eager_has_the_last_word_over_kernels_for_fake_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*args: Any) -> list[Any]:
+        return [((torch.Size([7]), torch.float64, torch.device("cpu")), False)]
+
+    monkeypatch.setattr("eagerdecomp.rules.result_checks.expected_of", wrong)
+    expected = torch.exp(X)
+    with ed.EagerDecompMode(ed.Backend("mine", ed.core_aten(), kernels={"aten.exp.default": lambda x: torch.exp(x)})):
+        found = X.exp()
+    assert_same(found, expected)
