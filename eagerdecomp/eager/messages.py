@@ -64,6 +64,7 @@ _CPP_NAMES = {
     torch.uint32: "unsigned int",
     torch.uint64: "long unsigned int",
     torch.bool: "bool",
+    torch.complex32: "c10::complex<c10::Half>",
 }
 
 

@@ -37,13 +37,19 @@ def expected_of(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     fakes = FakeTensorMode()
 
     def fake(value: Any) -> Any:
-        return fakes.from_tensor(value.detach(), static_shapes=True) if isinstance(value, Tensor) else value
+        if not isinstance(value, Tensor):
+            return value
+        if not _is_plain(value) or type(value) not in _PLAIN:
+            return fakes.from_tensor(value.detach(), static_shapes=True)
+        with fakes:  # which keeps nothing of the tensor alive
+            return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
 
-    with Caught() as caught, no_current_modes(), without_torch_function(), fake_tensor_log_off():
-        given, named = mapped(list(args), fake), {name: mapped(value, fake) for name, value in kwargs.items()}
-        with _one_at_a_time, fakes:
-            result = op(*given, **named)
-    return None if caught.error is not None else _expected(result, [*given, *named.values()])
+    def run(*given: Any, **named: Any) -> Any:
+        with fakes:
+            return op(*given, **named)
+
+    with fake_tensor_log_off(), _one_at_a_time:
+        return _made(run, fake, args, kwargs)
 
 
 def _on_cpu(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Expected | None:
@@ -54,14 +60,20 @@ def _on_cpu(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> E
             return value.detach().cpu()
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
-    with Caught() as caught, no_current_modes(), without_torch_function(), torch.random.fork_rng(devices=[]):
-        given, named = mapped(list(args), home), {name: mapped(value, home) for name, value in kwargs.items()}
-        result = builtin(op)(*given, **named)
-    return None if caught.error is not None else _expected(result, [*given, *named.values()])
+    with torch.random.fork_rng(devices=[]):
+        return _made(builtin(op), home, args, kwargs)
 
 
-def _expected(result: Any, inputs: Sequence[Any]) -> Expected:
-    return [(_facts(one), _is_among(one, inputs)) if isinstance(one, Tensor) else None for one in leaves_of(result)]
+def _made(
+    run: Callable[..., Any], convert: Callable[[Any], Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Expected | None:
+    """What a function makes of a call with its tensors converted; None where it raises."""
+    with Caught() as caught, no_current_modes(), without_torch_function():
+        given, named = mapped(list(args), convert), {name: mapped(value, convert) for name, value in kwargs.items()}
+        result, inputs = run(*given, **named), [*given, *named.values()]
+        return [(_facts(one), _is_among(one, inputs)) if isinstance(one, Tensor) else None for one in leaves_of(result)]
+    caught.error = None  # its frames keep tensors alive, this one among them
+    return None
 
 
 def held(
@@ -188,7 +200,7 @@ def _written(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any], written
 
 
 def _is_plain(value: Any) -> bool:
-    return not isinstance(value, Tensor) or (value.layout is torch.strided and not value.is_quantized)
+    return not isinstance(value, Tensor) or (value.layout is torch.strided and not value.is_quantized and not value.is_nested)
 
 
 def _kind(value: Any) -> str:

@@ -43,6 +43,19 @@ print("torch._dynamo" in sys.modules)
     assert done.stdout.split() == ["False"], done.stderr
 
 
+@pytest.mark.full
+def test_first_calls_import_neither_dynamo_nor_sympy() -> None:
+    script = """
+import sys, torch, eagerdecomp as ed
+x = torch.rand(3, 4)
+with ed.EagerDecompMode(ed.core_aten()):
+    torch.quantile(x, 0.5), torch.cumprod(x, 0), torch.nanquantile(x, 0.5, dim=1), torch.prod(x), torch.lerp(x, x, x)
+print(*({"torch._dynamo", "sympy"} & {*sys.modules}), sep=",")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [], done.stderr
+
+
 @pytest.mark.parametrize("name", ["aten.mode.values", "aten.add_.Tensor", "aten.relu_.default", "aten.stack.out"])
 def test_what_has_a_functional_twin_gets_no_rule_that_writes_by_itself(name: str) -> None:
     op = op_of(name)

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
-from eagerdecomp.eager.layouts import as_operands, laid_out
+from eagerdecomp.eager.checks.table import refusing
+from eagerdecomp.eager.layouts import LAYOUTS, as_operands, laid_out
 from eagerdecomp.eager.messages import cpp_name, not_implemented
 from eagerdecomp.eager.out_quirks import out_quirks
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED, number_like, promoted
@@ -504,13 +505,15 @@ def _pow_of_bools(self: Tensor, exponent: Any) -> Any:
     return aten.clone.default(self) if exponent else aten.full_like.default(self, True)
 
 
-@rule("aten.lerp.Tensor", recorded=True)
-def _lerp_of_integers(self: Tensor, end: Tensor, weight: Tensor) -> Any:
-    """By a weight without dimensions, which promotes them; the shipped entry subtracts bools."""
-    if self.dtype.is_floating_point or self.dtype.is_complex:
-        return NotImplemented
+def _lerp_by_tensor(self: Tensor, end: Tensor, weight: Tensor) -> Any:
+    """Towards `end` from the nearer side, as eager computes it. The shipped entry imports sympy and subtracts bools."""
     dtype = promoted((self, end, weight))
-    return aten.lerp.Tensor(*(aten._to_copy.default(x, dtype=dtype) for x in (self, end, weight)))
+    wide = torch.float32 if dtype in HALF else dtype
+    self, end, weight = (x if x.dtype is wide else aten._to_copy.default(x, dtype=wide) for x in (self, end, weight))
+    near = aten.lt.Scalar(aten.abs.default(weight), 0.5)
+    weight = aten.where.self(near, weight, aten.sub.Scalar(weight, 1))
+    result = aten.add.Tensor(aten.where.self(near, self, end), aten.mul.Tensor(weight, aten.sub.Tensor(end, self)))
+    return result if wide is dtype else aten._to_copy.default(result, dtype=dtype)
 
 
 rule("aten.addcmul.default")(_add_product("addcmul", op_called("aten.mul.Tensor")))
@@ -519,6 +522,7 @@ rule("aten.xlogy.Tensor", compute="operands", operands=(0, 1), promotes=True)(_t
 rule("aten.special_xlog1py.default", compute="operands", operands=(0, 1), promotes=True)(
     _times_log(op_called("aten.log1p.default"))
 )
+rule("aten.lerp.Tensor", recorded=True)(refusing("aten.lerp.Tensor", laid_out(_lerp_by_tensor, LAYOUTS["aten.lerp.Tensor"])))
 rule("aten.nextafter.default", recorded=True)(_laid_out_by_both(_nextafter))
 rule("aten.fmax.default", recorded=True)(_skipping_nan("fmax", op_called("aten.lt.Tensor"), op_called("aten.maximum.default")))
 rule("aten.fmin.default", recorded=True)(_skipping_nan("fmin", op_called("aten.gt.Tensor"), op_called("aten.minimum.default")))

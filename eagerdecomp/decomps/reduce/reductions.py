@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
+from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED
 from eagerdecomp.host.warn import warn_caller
@@ -173,6 +174,17 @@ def _running(name: str, combine: OpOverload) -> Callable[[Tensor, int], Any]:
     return run
 
 
+def _cumprod(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    """By doubling. The shipped entry multiplies each number by all before it, in memory of the square of the length."""
+    dim = _dim_of(self, dim)
+    if dtype is None:
+        dtype = self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.int64
+    wide = torch.float32 if dtype in HALF else dtype  # as eager's kernel accumulates
+    held = aten._to_copy.default(aten._to_copy.default(self, dtype=dtype), dtype=wide, memory_format=torch.contiguous_format)
+    found = _scan(held, dim, aten.mul.Tensor) if self.dim() and self.numel() else held
+    return aten._to_copy.default(found, dtype=dtype) if wide is not dtype else found
+
+
 # -- deviations -----------------------------------------------------------------------------------------------------------
 
 
@@ -249,5 +261,6 @@ rule("aten.max.default")(_extreme("max", op_called("aten.amax.default")))
 rule("aten.min.default")(_extreme("min", op_called("aten.amin.default")))
 rule("aten.median.default", recorded=True)(_flattened(_median))
 rule("aten.nanmedian.default", recorded=True)(_flattened(_nanmedian))
+rule("aten.cumprod.default", recorded=True)(refusing("aten.cumprod.default", _cumprod))
 rule("aten.cummax.default", recorded=True)(_running("cummax", op_called("aten.maximum.default")))
 rule("aten.cummin.default", recorded=True)(_running("cummin", op_called("aten.minimum.default")))

@@ -267,7 +267,9 @@ _NOT_CUMULATED = _BOOL | WIDE_UNSIGNED
 
 def _cumulated(name: str) -> Check:
     def check(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> None:
-        if (dtype in _NOT_CUMULATED or (dtype or self.dtype) is torch.complex32) and self.numel() and self.dim():
+        if not -self.dim() <= dim < self.dim():
+            return  # refused for that first
+        if (dtype in _NOT_CUMULATED or (dtype or self.dtype) is torch.complex32) and self.numel():
             raise not_implemented(f"{name}_out_cpu", dtype or self.dtype)
 
     return check

@@ -170,3 +170,10 @@ def test_parts_of_complex_deviations_and_means_stay_apart(run: Callable[..., Any
     check(run, x[:0], dim=1)
     check(run, x[3, 1])
     check(lambda x: torch.autograd.grad([y.abs().sum() for y in run(x.requires_grad_(), dim=1)], x), x[3:])
+
+
+def test_a_running_product_of_many_numbers_takes_memory_of_their_length() -> None:
+    x = 1 + torch.randn(50_000, generator=torch.Generator().manual_seed(0)) / 1000
+    expected = torch.cumprod(x.double(), 0)
+    found = on_core(lambda: torch.cumprod(x, 0))
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=0)
