@@ -103,6 +103,12 @@ ON_FEW = ("addbmm", "addmm", "celu", "clamp", "clamp_max", "elu", "hardtanh", "s
 ON_PRIMS = ("add", "add.Scalar", "addmm", "cdist", "hardtanh", "pow", "scatter")
 
 
+@pytest.mark.parametrize("name", ["softplus", "threshold", "softplus_backward"])
+def test_numbers_that_a_half_type_cannot_hold_are_refused_as_in_eager(name: str) -> None:
+    for number in (1e300, 1.5):
+        check(CALLS[name], _ones(torch.float16, 3, 3), number)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.complex64])
 @pytest.mark.parametrize("name", CALLS)

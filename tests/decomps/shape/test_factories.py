@@ -179,6 +179,12 @@ def test_pixels(move: Callable[..., Any], factor: int) -> None:
         check(move, x, factor)
 
 
+def test_pixels_that_do_not_divide_are_refused_in_eagers_words() -> None:
+    check_words(lambda: F.pixel_shuffle(torch.randn(2, 6, 4, 6), 2))
+    check_words(lambda: F.pixel_unshuffle(torch.randn(2, 4, 6), 4))
+    check_words(lambda: F.pixel_unshuffle(torch.randn(2, 8, 6), 4))
+
+
 @pytest.mark.parametrize("dtype", [None, torch.float32, torch.float64])
 def test_safe_softmax(dtype: torch.dtype | None) -> None:
     x = torch.randn(2, 3, 4)
