@@ -3,6 +3,7 @@ dtype and device, in whose memory, and what was written."""
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -115,6 +116,7 @@ def checked_kernel(op: OpOverload, kernel: Callable[..., Any]) -> Callable[..., 
     if kernel is op or kernel is builtin(op):
         return kernel
 
+    @functools.wraps(kernel)
     def run(*args: Any, **kwargs: Any) -> Any:
         tensors = [one for one in leaves_of([*args, *kwargs.values()]) if isinstance(one, Tensor)]
         plain = all(type(one) in _PLAIN and _is_plain(one) for one in tensors)

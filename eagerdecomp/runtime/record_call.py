@@ -17,7 +17,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import FakeTensor, desugars_first, lazy_bit_guards, lazy_bits_seen_by_kernels, same_storage
 from eagerdecomp.eager.observe import Caught, leaves_of
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of, writes_several
-from eagerdecomp.planner.planner import Planner
+from eagerdecomp.planner.planner import Decision, Planner
 from eagerdecomp.program.key import exact_guards, guard_values, has_lazy_bits, key_or_none, program_arguments
 from eagerdecomp.rules.failed_routes import (
     eager_accepts,
@@ -27,7 +27,7 @@ from eagerdecomp.rules.failed_routes import (
     may_be_failed_route,
     reason_of_failure,
 )
-from eagerdecomp.rules.result_checks import held
+from eagerdecomp.rules.result_checks import checked_kernel, held
 from eagerdecomp.rules.rule import NoRoute, Rule, first_applicable
 from eagerdecomp.runtime.cache import OpPrograms
 from eagerdecomp.runtime.compiler import install_program
@@ -105,7 +105,7 @@ class ColdPath:
     def _recorder(self, op: OpOverload, values: Sequence[Any]) -> Recorder:
         hook = self._planner.backend.compile is not None
         return Recorder(
-            self._planner.decide,
+            self._decide_checked if self._planner.backend.kernels else self._planner.decide,
             op,
             program_arguments(op, values),
             chain=self._running.chain,
@@ -113,6 +113,10 @@ class ColdPath:
             call=None if hook else values,  # a hook compiles for one shape
             fused=hook,
         )
+
+    def _decide_checked(self, op: OpOverload) -> Decision:
+        decision = self._planner.decide(op)
+        return decision if decision.kernel is None else decision._replace(kernel=checked_kernel(op, decision.kernel))
 
     def _recorded_run(self, recorder: Recorder, rules: Sequence[Rule], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         conjugate, negative, zero = lazy_bit_guards()

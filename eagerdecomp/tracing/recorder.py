@@ -21,7 +21,7 @@ from eagerdecomp.program.ir import KernelCall, Program, Slot, slots_in
 from eagerdecomp.program.key import Guard
 from eagerdecomp.program.symbolic_sizes import TrackedInt, plain
 from eagerdecomp.rules.failed_routes import judge_kernel_error, make_final, reason_of_failure
-from eagerdecomp.rules.result_checks import checked_kernel, expected_of, held
+from eagerdecomp.rules.result_checks import expected_of, held
 from eagerdecomp.rules.rule import NoRoute, Rule, first_applicable
 from eagerdecomp.tracing.guards import Reads, Values
 from eagerdecomp.tracing.recursion import Chain
@@ -141,7 +141,7 @@ class Recorder(DispatchMode):
         if self._by_predicate is not None and (decision.when is not None or self._is_whole(decision)):
             return self._note(func, self._by_predicate(func), sized_args, sized_kwargs)
         if decision.kernel is not None and (decision.when is None or self._holds(decision.when, args, kwargs)):
-            return self._note(func, checked_kernel(func, decision.kernel), sized_args, sized_kwargs)
+            return self._note(func, decision.kernel, sized_args, sized_kwargs)
         if decision.plumbing:
             if self._reads is not None:
                 if facts_of(func).reads_dtypes:
