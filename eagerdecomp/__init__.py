@@ -1,6 +1,7 @@
 """eagerdecomp: run eager PyTorch on a small set of operators."""
 
 import eagerdecomp._torch.import_first  # noqa: F401 - first: torch's import may import this package
+from eagerdecomp._torch.releases import TESTED, newer_than_tested, torch_release
 from eagerdecomp._version import __version__ as __version__
 from eagerdecomp.backends.inductor_hook import inductor_hook
 from eagerdecomp.backends.recorder import BackendRecorder
@@ -30,6 +31,7 @@ from eagerdecomp.frontends.dynamo import DynamoBackend, dynamo_backend
 from eagerdecomp.frontends.fx.capture import trace
 from eagerdecomp.frontends.installation import Installation, install
 from eagerdecomp.frontends.mode import EagerDecompMode
+from eagerdecomp.host.warn import warn_caller
 from eagerdecomp.insight.blame_mode import blame
 from eagerdecomp.insight.compare_mode import compare
 from eagerdecomp.insight.comparison import Comparison
@@ -93,3 +95,9 @@ __all__ = [
     "tiny",
     "trace",
 ]
+
+if newer_than_tested():
+    warn_caller(
+        f"eagerdecomp {__version__} is tested with torch {TESTED} and older, not with {torch_release()}; what it lacks there, "
+        "`eagerdecomp plan` lists"
+    )

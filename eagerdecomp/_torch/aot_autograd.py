@@ -15,12 +15,16 @@ from torch import Tensor
 
 from eagerdecomp._torch.dispatcher import forget_dispatch
 from eagerdecomp._torch.ops import OpOverload, op_called, op_named
+from eagerdecomp._torch.private import private
 
 __all__ = ["TRACED", "traced_as_in_eager"]
 
 _Body = TypeVar("_Body")
 
-_KEYS = torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd
+_KEYS = (
+    private("torch._C.DispatchKey.Autograd", "AOTAutograd"),
+    private("torch._C.DispatchKey.CompositeImplicitAutograd", "AOTAutograd"),
+)
 
 
 def _by_scales(op: OpOverload) -> Callable[..., Tensor]:

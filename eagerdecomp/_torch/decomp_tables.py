@@ -11,13 +11,12 @@ from inspect import isfunction
 from types import CellType, FunctionType
 from typing import Any
 
-import torch
-from torch._compile import _disable_dynamo
-from torch._ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.private import is_missing, private
 
 __all__ = ["core_entry", "core_table", "full_table", "meta_is_decomposition", "reference", "without_disabling"]
 
-_DispatchKey = torch._C.DispatchKey
+_DispatchKey = private("torch._C.DispatchKey", "torch's decompositions")
 
 
 @functools.cache
@@ -35,8 +34,9 @@ def meta_is_decomposition(op: OpOverload) -> bool:
     return op not in global_decomposition_table["meta"] and op in full_table() and _DispatchKey.Meta in op.py_kernels
 
 
+_disable_dynamo = private("torch._compile._disable_dynamo", "torch's references")
 #: The code of every wrapper that `torch._disable_dynamo` makes.
-_DISABLING = _disable_dynamo(lambda: None).__code__
+_DISABLING = None if is_missing(_disable_dynamo) else _disable_dynamo(lambda: None).__code__
 
 
 @functools.cache

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.autograd import forward_ad
+
+from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.private import private
 
 __all__ = [
     "autocast_is_on",
@@ -34,22 +36,19 @@ __all__ = [
 ]
 
 #: Calls of ops made while it is held go past autograd, to modes and kernels.
-below_autograd = torch._C._AutoDispatchBelowAutograd
+below_autograd = private("torch._C._AutoDispatchBelowAutograd", "calls below autograd")
 
 #: Whether autocast, for any device, would cast what is called here; below the key at which it has cast an op it would not.
-autocast_is_on: Callable[[], bool] = torch._C._is_any_autocast_enabled
+autocast_is_on: Callable[[], bool] = private("torch._C._is_any_autocast_enabled", "autocast")
 
 
 #: Turns autocast off, for all devices, while it is held: ``with without_autocast():``.
-without_autocast = torch._C._DisableAutocast
-
-#: Keeps views that are made while it is held from counting as views for autograd.
-_ABOVE_KERNELS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+without_autocast = private("torch._C._DisableAutocast", "autocast")
 
 
 def views_unknown_to_autograd() -> Any:
     """While it is held, views that are made are plain results for autograd: ``with views_unknown_to_autograd():``."""
-    return torch._C._ExcludeDispatchKeyGuard(_ABOVE_KERNELS)
+    return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView))
 
 
 def device_key(device_type: str) -> str | None:

@@ -13,12 +13,17 @@ import torch
 
 from eagerdecomp._torch.dispatcher import forget_dispatch
 from eagerdecomp._torch.ops import OpOverload, call_at_key
+from eagerdecomp._torch.private import is_missing, private
 from eagerdecomp._torch.pytree import tree_flatten
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode
 
 __all__ = ["compiled_by", "fake_mode_of", "is_unbacked", "left_whole", "no_new_guards", "skipped_by_dynamo", "traced_functional"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_set_strategy = private("torch._C._dynamo.eval_frame.set_code_exec_strategy", "`torch.compile`")
+_Strategy = private("torch._C._dynamo.eval_frame._FrameExecStrategy", "`torch.compile`")
+_SKIP = private("torch._C._dynamo.eval_frame._FrameAction.SKIP", "`torch.compile`")
 
 
 def compiled_by(
@@ -103,11 +108,12 @@ def _put_back(op: OpOverload, before: Any) -> None:
 
 
 def skipped_by_dynamo(function: Function) -> Function:
-    """The function itself, which Dynamo from now on never compiles, nor what it calls. It is not imported for that."""
-    import torch._C._dynamo.eval_frame as frames
+    """The function itself, which Dynamo from now on never compiles, nor what it calls. It is not imported for that.
 
-    skip = frames._FrameAction.SKIP
-    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+    Where this torch lacks the names, Dynamo may compile it: that takes longer and changes no result.
+    """
+    if not any(map(is_missing, (_set_strategy, _Strategy, _SKIP))):
+        _set_strategy(function.__code__, _Strategy(_SKIP, _SKIP))
     return function
 
 

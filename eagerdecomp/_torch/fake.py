@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
-from torch.utils import _foreach_utils
 
 from eagerdecomp._torch.modes import no_current_modes, without_torch_function
 from eagerdecomp._torch.tensors import FakeTensor, FakeTensorMode, fake_tensor_log_off, lazy_bits_visible
@@ -35,6 +34,8 @@ def handling_fakes(fakes: FakeTensorMode) -> Iterator[None]:
 @contextmanager
 def fake_tensors_take_foreach() -> Iterator[None]:
     """Let torch choose foreach ops for fake tensors as for others: it asks for the type, and takes plain tensors alone."""
+    from torch.utils import _foreach_utils
+
     types: list[Any] = _foreach_utils._foreach_supported_types
     types.append(FakeTensor)
     try:

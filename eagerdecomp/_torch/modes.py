@@ -9,14 +9,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
-from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
-from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
+
+from eagerdecomp._torch.dynamo import skipped_by_dynamo
+from eagerdecomp._torch.private import private
 
 if TYPE_CHECKING:
+    from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
     from typing_extensions import Self
+else:
+    TorchDispatchMode = private("torch.utils._python_dispatch.TorchDispatchMode", "dispatch modes")
 
 __all__ = [
     "DispatchMode",
@@ -36,25 +37,25 @@ __all__ = [
 
 #: Removes every `__torch_function__` mode and subclass hook while it is held: ambient modes such as
 #: `torch.set_default_device` act on the user's calls, never on the calls a rule makes.
-without_torch_function = torch._C.DisableTorchFunction
+without_torch_function = private("torch._C.DisableTorchFunction", "dispatch modes")
 
 #: Lets `__torch_function__` modes act again while it is held within `without_torch_function`.
-with_torch_function = torch._C._EnableTorchFunction
+with_torch_function = private("torch._C._EnableTorchFunction", "`torch.compile`")
 
 #: Takes every dispatch mode off the stack while it is held, so that modes entered under it are the only ones.
-no_current_modes = _disable_current_modes
+no_current_modes = private("torch.utils._python_dispatch._disable_current_modes", "dispatch modes")
 
 #: While it is held, kernels written in Python go before those in C++: they keep a symbolic size open, where those take its number.
-python_kernels = enable_python_dispatcher
+python_kernels = private("torch._dispatch.python.enable_python_dispatcher", "symbolic sizes")
 
 #: The dispatch modes entered in this thread, the outermost first, without the one whose handler runs.
-mode_stack: Callable[[], list[Any]] = _get_current_dispatch_mode_stack
+mode_stack: Callable[[], list[Any]] = private("torch.utils._python_dispatch._get_current_dispatch_mode_stack", "dispatch modes")
 
 #: Enters a dispatch mode without the process-global flags that `TorchDispatchMode.__enter__` leaves wrong between threads.
-push_mode: Callable[[Any], None] = torch._C._push_on_torch_dispatch_stack
+push_mode: Callable[[Any], None] = private("torch._C._push_on_torch_dispatch_stack", "dispatch modes")
 
 #: Leaves the mode that was entered last. No function of Python's, on whose way in an interrupt could come.
-pop_mode: Callable[[], Any] = functools.partial(torch._C._pop_torch_dispatch_stack, None)
+pop_mode: Callable[[], Any] = functools.partial(private("torch._C._pop_torch_dispatch_stack", "dispatch modes"), None)
 
 
 def modes_entered() -> tuple[int, int]:
@@ -76,7 +77,7 @@ def fake_mode_entered() -> bool:
 
 
 #: Restores, in a mode's handler, what of the dispatcher was on when the op was called.
-_AsCalled = torch._C._RestorePythonTLSSnapshot  # type: ignore[attr-defined]
+_AsCalled = private("torch._C._RestorePythonTLSSnapshot", "gradients of rules")
 
 
 @contextmanager
@@ -99,14 +100,6 @@ def above_autograd() -> Iterator[None]:
                 torch.set_anomaly_enabled(*checked)
 
 
-def _skip_dynamo(function: Callable[..., Any]) -> None:
-    """Tell Dynamo never to compile this function nor what it calls: otherwise it compiles our handler in every compiled region."""
-    import torch._C._dynamo.eval_frame as frames
-
-    skip = frames._FrameAction.SKIP
-    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
-
-
 class DispatchMode(TorchDispatchMode):
     """A `TorchDispatchMode` with a short way in: no wrapper around the handler, no process-global flags at enter and exit.
 
@@ -118,7 +111,8 @@ class DispatchMode(TorchDispatchMode):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()  # type: ignore[no-untyped-call]
-        _skip_dynamo(cls.__torch_dispatch__)
+        if "__torch_dispatch__" in vars(cls):
+            skipped_by_dynamo(cls.__torch_dispatch__)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -170,4 +164,4 @@ def _leave_below(mode: Any, left: Any) -> None:
 
 
 for _frame in (DispatchMode.__enter__, DispatchMode.__exit__):
-    _skip_dynamo(_frame)
+    skipped_by_dynamo(_frame)

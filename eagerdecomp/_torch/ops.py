@@ -5,13 +5,21 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import HigherOrderOperator as HigherOrderOperator
-from torch._ops import OpOverload as OpOverload
-from torch._ops import OpOverloadPacket as OpOverloadPacket
-from torch._ops import _OpNamespace as OpNamespace
+
+from eagerdecomp._torch.private import private
+from eagerdecomp._torch.releases import torch_release as torch_release
+
+if TYPE_CHECKING:
+    from torch._ops import HigherOrderOperator as HigherOrderOperator
+    from torch._ops import OpOverload as OpOverload
+    from torch._ops import OpOverloadPacket as OpOverloadPacket
+    from torch._ops import _OpNamespace as OpNamespace
+else:
+    HigherOrderOperator = private("torch._ops.HigherOrderOperator", "higher-order ops")
+    OpNamespace, OpOverloadPacket, OpOverload = map(type, (torch.ops.aten, torch.ops.aten.add, torch.ops.aten.add.Tensor))
 
 __all__ = [
     "AbsentOp",
@@ -40,16 +48,11 @@ __all__ = [
 ]
 
 
-def torch_release() -> str:
-    """The release that footprints hold for: ``"2.13"`` of ``"2.13.0+cpu"``."""
-    return ".".join(torch.__version__.split(".")[:2])
-
-
 #: Where torch keeps its functions and methods that are written in C++, by a short name.
 FUNCTION_PLACES: Mapping[str, Any] = {
-    "Tensor": torch._C.TensorBase,
-    "torch": torch._C._VariableFunctions,
-    **{place: getattr(torch._C, f"_{place}") for place in ("nn", "linalg", "fft", "special")},
+    "Tensor": torch.Tensor.__base__,
+    "torch": private("torch._C._VariableFunctions", "fast calls"),
+    **{place: private(f"torch._C._{place}", "fast calls") for place in ("nn", "linalg", "fft", "special")},
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from eagerdecomp._torch.private import private
 from eagerdecomp._torch.tensors import FakeTensorMode
 
 __all__ = ["Sizes", "needs_data"]
@@ -23,7 +24,7 @@ _SIZE_FUNCTIONS: tuple[tuple[str, Callable[..., Any], int], ...] = (
     ("ceil_to_int", math.ceil, 1),
     ("trunc_to_int", math.trunc, 1),
     ("round_to_int", round, 1),
-    ("sqrt", torch._sym_sqrt, 1),  # type: ignore[attr-defined]
+    ("sqrt", private("torch._sym_sqrt", "symbolic sizes"), 1),
 )
 
 

@@ -6,14 +6,19 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C import _SetExcludeDispatchKeyGuard as _ExcludeKey
-from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
-from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
 
 from eagerdecomp._torch.ops import OpOverload, has_kernel
+from eagerdecomp._torch.private import private
+
+if TYPE_CHECKING:
+    from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+    from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+else:
+    FakeTensor = private("torch._subclasses.fake_tensor.FakeTensor", "fake tensors")
+    FakeTensorMode = private("torch._subclasses.fake_tensor.FakeTensorMode", "fake tensors")
 
 __all__ = [
     "FakeTensor",
@@ -35,22 +40,25 @@ __all__ = [
 
 
 #: What `__torch_dispatch__` is on tensors that do not take operators apart themselves.
-PLAIN_TORCH_DISPATCH = torch._C._disabled_torch_dispatch_impl
+PLAIN_TORCH_DISPATCH = torch.Tensor.__torch_dispatch__
 
 
 #: What `__torch_function__` is on a tensor subclass that leaves torch's functions alone: torch counts it as one without any.
-NO_TORCH_FUNCTION = torch._C._disabled_torch_function_impl
+NO_TORCH_FUNCTION = torch.nn.Parameter.__torch_function__
 
 
 #: A reference that keeps a tensor's address from being used again, and not the tensor alive: ``.expired()`` says that it is gone.
-WeakTensor = torch._C._WeakTensorRef  # type: ignore[attr-defined]
-
-
-_LAZY_KEYS = (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative, torch._C.DispatchKey.ZeroTensor)
+WeakTensor = private("torch._C._WeakTensorRef", "graphs of FX")
 
 
 #: The dispatch key of each lazy bit, and the tensor's method that tells whether it is set.
 _LAZY_BITS = {"Conjugate": "is_conj", "Negative": "is_neg", "ZeroTensor": "_is_zerotensor"}
+_LAZY_KEYS = (
+    private("torch._C.DispatchKey.Conjugate", "lazy bits"),
+    private("torch._C.DispatchKey.Negative", "lazy bits"),
+    private("torch._C.DispatchKey.ZeroTensor", "lazy bits"),
+)
+_ExcludeKey = private("torch._C._SetExcludeDispatchKeyGuard", "lazy bits")
 
 
 def lazy_bits_seen_by_kernels(op: OpOverload) -> tuple[str, ...]:

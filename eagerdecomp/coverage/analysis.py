@@ -22,7 +22,7 @@ from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of
 from eagerdecomp.planner.planner import Planner, planner_of
 from eagerdecomp.planner.rule_calls import load_calls
-from eagerdecomp.rules.rule import Rule, index_rules
+from eagerdecomp.rules.rule import Rule, dropped_rules, index_rules
 
 __all__ = ["aten_ops", "carrying_set", "plan"]
 
@@ -128,7 +128,14 @@ def plan(
         to_close,
         for_gradients,
         called.stopped,
-        (*called.notes, *_of_data(recorded), *_of_making(planned), *unknown.values(), *_of_samples(planned)),
+        (
+            *called.notes,
+            *_of_data(recorded),
+            *_of_making(planned),
+            *unknown.values(),
+            *_of_samples(planned),
+            *(_of_dropped() if model is None and ops is None else ()),
+        ),
         time.perf_counter() - started,
     )
 
@@ -169,6 +176,11 @@ def _of_samples(planned: Iterable[OpPlan]) -> tuple[str, ...]:
     samples = [one for one in planned if not one.exact]
     summed = any(not route.counted and not route.missing for one in samples for route in one.routes)
     return (*(_SAMPLES,) * bool(samples), *(_KERNELS,) * summed)
+
+
+def _of_dropped() -> tuple[str, ...]:
+    names = ", ".join(dropped_rules())
+    return (f"torch {torch_release()} lacks ops that the library has rules for, of other releases: {names}",) if names else ()
 
 
 def aten_ops() -> list[OpOverload]:

@@ -31,7 +31,7 @@ class RaggedRows(Tensor):
     padded: Tensor
     valid: Tensor
 
-    __torch_function__ = NO_TORCH_FUNCTION  # type: ignore[assignment]
+    __torch_function__ = NO_TORCH_FUNCTION
 
     @staticmethod
     def __new__(cls, padded: Tensor, valid: Tensor) -> RaggedRows:

@@ -269,10 +269,8 @@ def _roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
 _NO_TRIANGLES = RARE - {torch.complex32}
 
 
-def _triangle(op: OpOverload, comparison: OpOverload) -> Callable[..., Any]:
+def _triangle(kernel: str, op: OpOverload, comparison: OpOverload) -> Callable[..., Any]:
     """What lies on one side of a diagonal, and zeros: columns against the column that the diagonal has in their row."""
-
-    kernel = op._schema.name.removeprefix("aten::")
 
     def triangle(self: Tensor, diagonal: int = 0) -> Any:
         shape = self.shape
@@ -434,8 +432,8 @@ def _diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     return aten.where.self(aten.eq.Tensor(aten.unsqueeze.default(places, 1), places), aten.unsqueeze.default(self, -1), _ZERO(self))
 
 
-rule("aten.tril.default")(_triangle(op_called("aten.tril.default"), op_called("aten.le.Tensor")))
-rule("aten.triu.default")(_triangle(op_called("aten.triu.default"), op_called("aten.ge.Tensor")))
+rule("aten.tril.default")(_triangle("tril", op_called("aten.tril.default"), op_called("aten.le.Tensor")))
+rule("aten.triu.default")(_triangle("triu", op_called("aten.triu.default"), op_called("aten.ge.Tensor")))
 for name, view in _COPIES.items():
     rule(f"aten.{name}")(_copied(op_called(f"aten.{view}")))
 

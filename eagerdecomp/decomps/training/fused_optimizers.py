@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.ops import packet_overloads
 from eagerdecomp.eager.messages import not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF, wide_type
 from eagerdecomp.rules.link import Linkable, link_on_call, ops_on_call
@@ -298,7 +297,7 @@ def _adam_factors_unread(steps: Tensor, rate: Rate, beta1: float, beta2: float, 
 # -- SGD --------------------------------------------------------------------------------------------------------------------
 
 
-@rule(*packet_overloads("aten::_fused_sgd_"))
+@rule("aten._fused_sgd_.default", "aten._fused_sgd_.tensor_lr")
 def _sgd(
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
@@ -341,7 +340,7 @@ def _sgd(
 # -- Adagrad ----------------------------------------------------------------------------------------------------------------
 
 
-@rule(*packet_overloads("aten::_fused_adagrad_"))
+@rule("aten._fused_adagrad_.default", "aten._fused_adagrad_.tensor_lr")
 def _adagrad(
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
@@ -432,5 +431,5 @@ def _update_scale(
     return scale
 
 
-rule(*packet_overloads("aten::_fused_adam_"))(_adam(decoupled=False))
-rule(*packet_overloads("aten::_fused_adamw_"))(_adam(decoupled=True))
+rule("aten._fused_adam_.default", "aten._fused_adam_.tensor_lr")(_adam(decoupled=False))
+rule("aten._fused_adamw_.default", "aten._fused_adamw_.tensor_lr")(_adam(decoupled=True))

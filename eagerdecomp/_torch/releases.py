@@ -1,0 +1,21 @@
+"""The releases of torch: which one runs, and which are tested."""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = ["TESTED", "newer_than_tested", "torch_release"]
+
+#: The newest release that the whole test suite runs with.
+TESTED = "2.13"
+
+
+def torch_release() -> str:
+    """The release that footprints hold for: ``"2.13"`` of ``"2.13.0+cpu"``."""
+    return ".".join(torch.__version__.split(".")[:2])
+
+
+def newer_than_tested() -> bool:
+    """Whether the torch that runs is newer than the tests know."""
+    running, tested = (tuple(map(int, release.split("."))) for release in (torch_release(), TESTED))
+    return running > tested
