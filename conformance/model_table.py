@@ -113,7 +113,7 @@ Each model below is made small, with random weights, and run twice from the same
 `with EagerDecompMode({ops})` with a recorder outside that sees what reaches the backend. To make this table anew:
 
 ```sh
-pip install -q -e ".[models]" && python conformance/model_table.py --markdown docs/models.md
+pip install -q -c requirements/tested.txt -e ".[models]" && python conformance/model_table.py --markdown docs/models.md
 ```
 
 - **make**: the model made inside the mode: shapes, dtypes, strides.
@@ -136,7 +136,7 @@ The models of [models.md](models.md), each made small, with random weights, and 
 CPU, and on {device}, where `ed.install` has registered what it lacks, without a mode. To make this table anew:
 
 ```sh
-pip install -q -e ".[models]"
+pip install -q -c requirements/tested.txt -e ".[models]"
 python conformance/model_table.py --installed {device} --markdown docs/models_installed.md
 ```
 

@@ -62,7 +62,7 @@ def test_a_rotating_part_of_the_plain_models_is_right_or_refused(entry: Entry) -
 @pytest.mark.parametrize("entry", part_of([one for one in ALL if one.name in COMPILED], PARTS), ids=lambda entry: entry.name)
 def test_a_rotating_part_of_some_models_is_right_compiled(entry: Entry) -> None:
     if missing := missing_extras(entry):
-        pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[models]'")
+        pytest.skip(f"needs {', '.join(missing)}: pip install -c requirements/tested.txt -e .[models]")
     results = judge_entry_compiled(replace(entry, columns=("eval", "train")), CORE)
     assert {(one.status, one.graphs > 0, one.detail) for one in results} == {("pass", True, "")}
 
@@ -71,7 +71,7 @@ def test_a_rotating_part_of_some_models_is_right_compiled(entry: Entry) -> None:
 @pytest.mark.parametrize("entry", ALL, ids=lambda entry: f"{entry.family}/{entry.name}")
 def test_every_model_is_right_or_refused_compiled(entry: Entry) -> None:
     if missing := missing_extras(entry):
-        pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[models]'")
+        pytest.skip(f"needs {', '.join(missing)}: pip install -c requirements/tested.txt -e .[models]")
     assert not faults(judge_entry_compiled(entry, CORE))
 
 
@@ -79,7 +79,7 @@ def test_every_model_is_right_or_refused_compiled(entry: Entry) -> None:
 @pytest.mark.parametrize("entry", ALL, ids=lambda entry: f"{entry.family}/{entry.name}")
 def test_every_model_is_right_or_refused(entry: Entry) -> None:
     if missing := missing_extras(entry):
-        pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[models]'")
+        pytest.skip(f"needs {', '.join(missing)}: pip install -c requirements/tested.txt -e .[models]")
     assert not faults(judge_entry(entry, CORE))
 
 

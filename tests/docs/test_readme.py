@@ -29,7 +29,7 @@ def test_the_first_command_and_the_one_that_tests_are_a_line_each_and_leave_the_
     assert SETUP.count("\n") == TESTS.count("\n") == 1
     for line in (SETUP, TESTS):
         assert line.startswith(
-            "python3 -m venv .venv && . .venv/bin/activate && pip install -q -e "
+            "python3 -m venv .venv && . .venv/bin/activate && pip install -q -c requirements/tested.txt -e "
         )  # without -e, build/ keeps removed modules
     assert SETUP.endswith("eagerdecomp demo\n")
     assert TESTS.endswith("python -m pytest -n auto\n")
