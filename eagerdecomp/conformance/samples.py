@@ -26,6 +26,7 @@ __all__ = [
     "LAYOUTS",
     "NUMBERS",
     "SIZES",
+    "TAILS",
     "WIDE_FLOATS",
     "every_half",
     "filled",
@@ -58,6 +59,9 @@ ALL = (*NUMBERS, torch.bool, *COMPLEX)
 #: Sizes of a dimension at which tiles, vectors and tails of kernels begin and end.
 SIZES = (2, 3, 1, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 257, 1023, 1024, 1025, 1031, 2049, 4099)
 _SMALL = (2, 3, 1, 4, 5)
+
+#: Sizes a little beyond so many vectors, of each width that machines have: what is left over is computed by other code.
+TAILS = (17, 33, 65, 129, 257)
 
 #: How a tensor may lie in memory. Those that do not fit a shape stand for the first that does.
 LAYOUTS = ("contiguous", "guarded", "transposed", "strided", "channels_last", "permuted", "expanded", "gapped", "column")
@@ -171,6 +175,13 @@ def _units(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
     return (torch.exp2(powers) * signs).to(dtype)
 
 
+def _last(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
+    values = torch.zeros(count, dtype=dtype)
+    few = 1 + int(torch.randint(min(count, 8), (), generator=draws)) if count else 0
+    values[count - few :] = torch.tensor([1.0, -1.0, 0.5, -2.0], dtype=dtype)[torch.randint(4, (few,), generator=draws)]
+    return values
+
+
 def _limits(count: int, dtype: torch.dtype, draws: torch.Generator) -> Tensor:
     known = [1.0, -1.0, 1.0, -1.0, 0.0, -0.0, math.inf, -math.inf, math.nan]
     most = int(torch.randint(2, len(known) + 1, (), generator=draws))
@@ -212,6 +223,7 @@ FILLS: Mapping[str, Callable[[int, torch.dtype, torch.Generator], Tensor]] = {
     "about_one": _randn(0.02, 1.0),
     "units": _units,  # products of these are exact
     "rare": _rare,  # zeros, and few others
+    "last": _last,  # zeros, and a few others behind all of them
     "signed_zeros": _zeros,  # zeros of both signs, and what is above or below them
     "limits": _limits,  # zeros, infinities, NaN and signs: sums and products of these are exact
     "small": _small,
@@ -234,6 +246,8 @@ def filled(kind: str, count: int, dtype: torch.dtype, draws: torch.Generator) ->
     if dtype is torch.bool:
         if kind == "rare":
             return torch.rand(count, generator=draws) < 2.0 / max(count, 2)
+        if kind == "last":
+            return _last(count, torch.float32, draws).bool()
         return (
             torch.randint(2, (count,), generator=draws).bool()
             if kind not in ("ones", "zeros")
@@ -262,6 +276,8 @@ def _integers(kind: str, count: int, dtype: torch.dtype, draws: torch.Generator)
         values = torch.zeros(count, dtype=torch.int64)
         values[few] = torch.tensor([1, -1, 256, -(2**31), 2**32])[torch.randint(5, few.shape, generator=draws)]
         return torch.where((values & (2**info.bits - 1 if info.bits < 64 else -1)) == 0, values.sign(), values).to(dtype)
+    if kind == "last":
+        return _last(count, torch.float32, draws).mul(2).to(dtype)
     if kind in ("units", "about_one"):
         return (torch.randint(2, (count,), generator=draws) * 2 - 1).to(dtype)
     low, high = {

@@ -57,10 +57,24 @@ def _mask(draw: Draw, sizes: Sequence[int], count: int) -> Tensor:
     return laid_out(found.to(dtype), list(sizes), draw.pick("mask.layout", FAITHFUL))
 
 
-def _entries(draw: Draw, sizes: Sequence[int]) -> list[tuple[str, Sequence[int]]]:
+#: Dimensions that are indexed with others between them: the result begins with those of the index, wherever they stand.
+_APART = ((0, 2), (1, 3), (0, 3), (0, 2, 3), (0, 1, 3), (0, 2, 4), (1, 2, 4), (0, 3, 5))
+
+
+def _indexed(draw: Draw) -> tuple[list[int], Sequence[int] | None]:
+    """Sizes of what is indexed, and by which dimensions; None for any."""
+    if not draw.pick("apart", (False, True, False)):
+        return _sizes(draw, 1), None
+    dims = draw.pick("dims apart", _APART)
+    rank = dims[-1] + 1 + draw.pick("behind", (1, 0) if dims[-1] < 5 else (0,))
+    sizes = [[3, 2, 4, 5, 2, 3][(dim + draw.any(2)) % 6] for dim in range(rank)]
+    return [draw.pick("square", (2, 3))] * rank if draw.flag("apart alike") else sizes, dims
+
+
+def _entries(draw: Draw, sizes: Sequence[int], dims: Sequence[int] | None) -> list[tuple[str, Sequence[int]]]:
     """What stands in a list of indices, each with the sizes of the dimensions that it is for: of a mask one or two."""
     rank = len(sizes)
-    chosen = [dim for dim in range(rank) if draw.flag(f"index {dim} of {rank}")] or [draw.any(rank)]
+    chosen = list(dims or [dim for dim in range(rank) if draw.flag(f"index {dim} of {rank}")]) or [draw.any(rank)]
     mask = draw.pick("mask", ("none", "one", "none", "two"))
     masked = chosen[draw.any(len(chosen))] if mask != "none" else -1
     found: list[tuple[str, Sequence[int]]] = []
@@ -73,9 +87,9 @@ def _entries(draw: Draw, sizes: Sequence[int]) -> list[tuple[str, Sequence[int]]
     return found[: last + draw.any(len(found) - last + 1)]
 
 
-def _by_several(draw: Draw, sizes: Sequence[int], *, once: bool) -> list[Tensor | None]:
-    """Indices and masks for some dimensions of a tensor; with `once` no element is named twice."""
-    entries = _entries(draw, sizes)
+def _by_several(draw: Draw, sizes: Sequence[int], dims: Sequence[int] | None, *, once: bool) -> list[Tensor | None]:
+    """Indices and masks for these dimensions of a tensor, or for any; with `once` no element is named twice."""
+    entries = _entries(draw, sizes, dims)
     wide = [part[0] for kind, part in entries if kind == "index"]
     mask = next((part for kind, part in entries if kind == "mask"), None)
     if mask is not None:
@@ -122,8 +136,9 @@ def _apart(draw: Draw, wide: Sequence[int], base: Sequence[int]) -> list[Tensor]
 
 
 def _index(draw: Draw) -> Call:
-    self = tensor(draw, "self", draw.pick("dtype", _ALL), _sizes(draw, 1), _MOVED)
-    return Call([self, _by_several(draw, self.shape, once=False)])
+    sizes, dims = _indexed(draw)
+    self = tensor(draw, "self", draw.pick("dtype", _ALL), sizes, _MOVED)
+    return Call([self, _by_several(draw, self.shape, dims, once=False)])
 
 
 def _refused_index(draw: Draw) -> tuple[Tensor, list[Tensor | None]]:
@@ -150,8 +165,9 @@ def _index_put(draw: Draw) -> Call:
     dtype = draw.pick("dtype", _ALL)
     mode = draw.pick("mode", ("once", "added", "same value"))
     kind = draw.pick("values", {"once": _MOVED, "added": _ADDED, "same value": ("ones",)}[mode])
-    self = tensor(draw, "self", dtype, _sizes(draw, 1), (kind if mode == "added" else "lattice",))
-    named = _by_several(draw, self.shape, once=mode == "once")
+    sizes, dims = _indexed(draw)
+    self = tensor(draw, "self", dtype, sizes, (kind if mode == "added" else "lattice",))
+    named = _by_several(draw, self.shape, dims, once=mode == "once")
     whole = _aten.index.Tensor(self, named).shape
     values = tensor(draw, "source", dtype, broadcasting(draw, "values.sizes", whole), (kind,))
     if values.numel() == 1:  # eager refuses other masks where it fills with one number

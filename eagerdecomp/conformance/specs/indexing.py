@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import ALL, COMPLEX, FAITHFUL, FLOATS, HALVES, INTEGERS, LAYOUTS, SIZES, shape, tensor
+from eagerdecomp.conformance.samples import ALL, COMPLEX, FAITHFUL, FLOATS, HALVES, INTEGERS, LAYOUTS, SIZES, TAILS, shape, tensor
 from eagerdecomp.conformance.spec import EITHER_ZERO, EXACT, Call, Near, Spec
 from eagerdecomp.conformance.spec_arguments import as_index, dim_of, indices, left_out, out_of_range, roundings
 
@@ -111,7 +111,7 @@ def _embedding_backward(draw: Draw) -> Call:
     kind = draw.pick("values", tuple(one for one in _ADDED if one != "nonfinite") if dtype.is_complex else _ADDED)
     many = draw.pick("many", (*[False] * 11, True))
     at = [4099] if many else shape(draw, "indices", most=3, elements=600)
-    width = draw.pick("width", (3, 1, 2, 8, 17, 64, 0)) if not many else 3
+    width = draw.pick("width", (3, 1, 2, 8, *TAILS, 64, 0)) if not many else 3
     weights = draw.pick("weights", (5, 1, 2, 40, 300))
     scale = scale and not (dtype.is_complex or not dtype.is_floating_point)
     grad = tensor(draw, "grad", dtype, [*at, width], (kind,))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import FLOATS, HALVES, NUMBERS, WIDE_FLOATS, tensor
+from eagerdecomp.conformance.samples import FLOATS, HALVES, NUMBERS, TAILS, WIDE_FLOATS, tensor
 from eagerdecomp.conformance.spec import Call, Near, Spec, Strides
 from eagerdecomp.conformance.spec_arguments import OUTPUT_MASKS, alike, as_suggested, not_asked_for, several, wrong, wrong_but
 
@@ -168,18 +168,19 @@ def _extents(draw: Draw, rank: int, transposed: bool, half: bool) -> tuple[list[
     more = [min(one, max(stride[dim], dilation[dim]) - 1) for dim, one in enumerate(more)]
     given = []
     spans = [apart * (size - 1) + 1 for apart, size in zip(dilation, kernel, strict=True)]
+    tails = TAILS[:4] if stride[-1] == 1 and math.prod(kernel) < 7 else ()  # of the last dimension
     for dim, span in enumerate(spans):
         least = dilation[dim] if half and padding[dim] else 1
         if transposed:
-            size = draw.pick(f"size.{dim}", (3, 1, 2, 4, 6))
+            size = draw.pick(f"size.{dim}", (3, 1, 2, 4, 6, *(tails if dim == 1 else ())))
             while (size - 1) * stride[dim] - 2 * padding[dim] + span + more[dim] < least:
                 size += 1
         else:
-            windows = draw.pick(f"size.{dim}", (3, 1, 2, 4, 7))
+            windows = draw.pick(f"size.{dim}", (3, 1, 2, 4, 7, *(tails if dim == 1 else ())))
             rest = draw.any(stride[dim])  # behind the last window
             size = max(least, (windows - 1) * stride[dim] + span - 2 * padding[dim] + rest)
         given.append(size)
-    given = alike(draw, given)
+    given = alike(draw, given) if max(given) < 20 else given
     found = [
         (size - 1) * stride[dim] - 2 * padding[dim] + span + more[dim]
         if transposed
@@ -198,12 +199,15 @@ def _convolution(draw: Draw, dtypes: Sequence[torch.dtype]) -> tuple[Tensor, Ten
     flat = long or (dtype is torch.bfloat16 and not transposed)
     rank = draw.pick("rank", (2, 1) if flat else (2, 1, 3))
     groups = draw.pick("groups", (1,) if long else (1, 2, 3, 8))
-    per_group = draw.pick("many channels", (129, 1025)) if long else draw.pick("channels", _CHANNELS)
-    found = draw.pick("found channels", (3, 1, 2) if long else _CHANNELS)
+    per_group = draw.pick("many channels", (65, 129, 1025)) if long else draw.pick("channels", _CHANNELS)
+    found = draw.pick("found channels", (3, 1, 2) if long else (*_CHANNELS, *TAILS[1:4]))
     batch = draw.pick("batch", (1,) if long else (2, 1, 3, 0))
     (kernel, stride, padding, dilation, more), sizes, results = _extents(draw, rank, transposed, dtype in HALVES)
     if rank == 3:  # small elsewhere
         per_group, batch, found = min(per_group, 4), min(batch, 2), min(found, 3)
+    elif not long and (max(sizes) > 20 or found > 17):
+        per_group, groups, batch = min(per_group, 3), 1, min(batch, 2)
+        found = min(found, 3) if max(sizes) > 20 else found
     if not dtype.is_floating_point:
         dilation = [1] * rank if draw.any(4) else dilation
     kind = draw.pick("values", _CONV_FILLS)
@@ -312,7 +316,7 @@ def _cdist(draw: Draw) -> Call:
     dtype = draw.pick("dtype", WIDE_FLOATS)
     norm, mode = draw.pick("p", (2.0, *_NORMS[1:4], 2.0, *_NORMS[4:])), draw.pick("compute_mode", (None, 2, 1, 0))
     columns = draw.pick("columns", (3, 1, 2, 4, 7, 8, 9, 16, 17, 65, 1025, 0))
-    rows = [draw.pick(f"rows of {which}", (3, 1, 2, 5, 26, 31, 0)) for which in ("x1", "x2")]
+    rows = [draw.pick(f"rows of {which}", (3, 1, 2, 5, 26, 31, *TAILS[1:4], 0)) for which in ("x1", "x2")]
     if columns > 64:
         rows = [min(one, 5) for one in rows]
     kind = draw.pick("values", ("lattice", "normal", "halves", "offset", "nonfinite", "coincident", "near"))

@@ -30,7 +30,7 @@ _HUGE = ([100_003], [3, 40_009], [40_009, 3], [2, 20_011, 3])
 
 # Values whose sums are exact in whatever order they are made.
 _WHOLE = frozenset({"lattice", "positive_lattice", "ties", "ones", "zeros", "halves", "quarters"})
-_COMPARED = ("normal", "lattice", "nonfinite", "ties", "special", "wide", "ones", "extremes", "limits", "signed_zeros")
+_COMPARED = ("normal", "lattice", "nonfinite", "ties", "special", "wide", "ones", "extremes", "limits", "signed_zeros", "last")
 _WHOLE_SUMMED = ("lattice", "extremes", "ones", "wide", "digits")
 _SUMMED = ("lattice", "normal", "positive_lattice", "nonfinite", "offset", "quarters", "thousands", "small", "limits", "uniform")
 
@@ -134,7 +134,7 @@ def _with_place_refused(draw: Draw) -> Call:
 
 # -- any ---------------------------------------------------------------------------------------------------------------------
 
-_TRUTHS = ("rare", "zeros", "lattice", "nonfinite", "special", "extremes", "ones", "small")
+_TRUTHS = ("rare", "last", "zeros", "lattice", "nonfinite", "special", "extremes", "ones", "small")
 
 
 def _truths(draw: Draw) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.samples import FLOATS, INTEGERS, LAYOUTS, WIDE_FLOATS, tensor
+from eagerdecomp.conformance.samples import FLOATS, INTEGERS, LAYOUTS, TAILS, WIDE_FLOATS, tensor
 from eagerdecomp.conformance.spec import EITHER_ZERO, Call, Near, Spec, Strides
 from eagerdecomp.conformance.spec_arguments import alike, as_suggested, several, wrong, wrong_but
 
@@ -20,7 +20,7 @@ __all__ = ["SPECS"]
 
 _aten = torch.ops.aten
 
-_CHANNELS = (2, 1, 3, 4, 8, 17, 33)
+_CHANNELS = (2, 1, 3, 4, 8, *TAILS[:4])
 _EXACT = ("lattice", "positive_lattice", "ones")
 _SUMS = ("lattice", "normal", "tens", "nonfinite", "positive_lattice", "small")
 
@@ -61,11 +61,12 @@ class _Windows:
         spans = [apart * (size - 1) + 1 for apart, size in zip(self.dilation, self.kernel, strict=True)]
         self.inside, self.found = [], []
         for dim, span in enumerate(spans):
-            more = draw.pick(f"more.{dim}", (3, 0, 1, 2, 5, 8, 17) if rank < 3 else (2, 0, 1, 3))
+            wide = rank < 3 and all(one < 20 for one in self.inside)  # one dimension of them is
+            more = draw.pick(f"more.{dim}", (3, 0, 1, 2, 5, 8, 17, *(TAILS[1:] if wide else ())) if rank < 3 else (2, 0, 1, 3))
             # Every window holds an element: of one that holds none, eager's kernels answer places outside the input.
             size = max(self.dilation[dim], span - 2 * self.padding[dim]) + more
             self.inside.append(max(size, self.kernel[dim]) if rank == 3 else size)  # which avg_pool3d asks for, padding or not
-        self.inside = alike(draw, self.inside)
+        self.inside = alike(draw, self.inside) if max(self.inside) < 40 else self.inside
         for dim, (size, span) in enumerate(zip(self.inside, spans, strict=True)):
             places = size + 2 * self.padding[dim] - span
             count = (-(-places // self.stride[dim]) if self.ceil else places // self.stride[dim]) + 1
@@ -195,13 +196,16 @@ def _refused_pool(rank: int, *, dilated: bool) -> Callable[[Draw], Call]:
 
 
 _FOUND = (3, 1, 2, 4, 5, 7, 8)
+_LINE = (*_FOUND, *TAILS)
 
 
 def _adaptive(rank: int) -> Callable[[Draw], Call]:
     def call(draw: Draw) -> Call:
         dtype = draw.pick("dtype", FLOATS)
         inside = several(draw, "inside", rank, (5, 4, 1, 2, 3, 6, 7, 8, *((17, 65) if rank < 3 else ())))
-        found = several(draw, "output_size", rank, _FOUND if rank < 3 else _FOUND[:4])
+        found = several(draw, "output_size", rank, _FOUND[:4] if rank == 3 else _FOUND)
+        if rank < 3:
+            found = [*found[:-1], draw.pick("output_size.last", _LINE)]
         return Call([tensor(draw, "self", dtype, [*_leading(draw, rank, inside), *inside], _SUMS), found])
 
     return call
@@ -213,7 +217,8 @@ def _near_adaptive(call: Call) -> Near:
 
 def _adaptive_backward(draw: Draw) -> Call:
     dtype = draw.pick("dtype", FLOATS)
-    inside, found = several(draw, "inside", 2, (5, 4, 1, 2, 3, 6, 7, 17)), several(draw, "found", 2, _FOUND)
+    inside, found = several(draw, "inside", 2, (5, 4, 1, 2, 3, 6, 7, 17, 65)), several(draw, "found", 2, _FOUND)
+    found = [found[0], draw.pick("found.last", _LINE)]
     leading = _leading(draw, 2, inside)
     grad = tensor(draw, "grad_output", dtype, [*leading, *found], _SUMS)
     return Call([grad, tensor(draw, "self", dtype, [*leading, *inside], ("normal",))])
@@ -239,7 +244,7 @@ def _col2im(draw: Draw) -> Call:
     dtype = draw.pick("dtype", (*FLOATS, torch.complex64))
     kernel, dilation = several(draw, "kernel_size", 2, (2, 1, 3)), several(draw, "dilation", 2, (1, 2))
     padding, stride = several(draw, "padding", 2, (0, 1, 2)), several(draw, "stride", 2, (1, 2, 3))
-    counts = [draw.pick(f"windows.{dim}", (3, 1, 2, 5)) for dim in range(2)]
+    counts = [draw.pick(f"windows.{dim}", (3, 1, 2, 5, *TAILS[:3])) for dim in range(2)]
     sizes = []
     for dim in range(2):
         least = (counts[dim] - 1) * stride[dim] + dilation[dim] * (kernel[dim] - 1) + 1 - 2 * padding[dim]
@@ -247,7 +252,7 @@ def _col2im(draw: Draw) -> Call:
         while least < 1:
             counts[dim], least = counts[dim] + 1, least + stride[dim]
         sizes.append(least + more)
-    channels = draw.pick("channels", (2, 1, 3, 17))
+    channels = draw.pick("channels", (2, 1, 3, 17) if max(counts) < 10 else (2, 1))
     leading = [] if draw.flag("no batch") else [draw.pick("batch", (2, 1, 3))]
     fills = ("lattice", "normal", "tens", "positive_lattice")
     given = tensor(draw, "self", dtype, [*leading, channels * math.prod(kernel), math.prod(counts)], fills)
@@ -278,7 +283,7 @@ def _grid_sampler(draw: Draw) -> Call:
     corners = draw.flag("align_corners")
     batch, channels = draw.pick("batch", (2, 1, 3)), draw.pick("channels", (2, 1, 3, 5))
     inside = [draw.pick(name, (3, 2, 4, 1, 5, 8, 17)) for name in ("height", "width")]
-    found = draw.pick("found", ([2, 3], [1, 1], [4, 5], [3, 17], [16, 9]))
+    found = draw.pick("found", ([2, 3], [1, 1], [4, 5], [3, 17], [16, 9], *([2, size] for size in TAILS[1:])))
     # In quarters every place is exact, so that no rounding decides which cell is nearest.
     fills = ("quarters", "halves") if interpolation == 1 else ("quarters", "halves", "signed_uniform", "normal", "uniform")
     given = tensor(draw, "input", dtype, [batch, channels, *inside], ("lattice", "normal", "ties", "uniform"))
@@ -305,12 +310,16 @@ _SCALES = (2.0, 1.0, 0.5, 1.5, 3.0, 0.75, 2.5, 1.25, 0.6)
 
 def _scaled(draw: Draw) -> tuple[list[int], list[int] | None, list[float] | None]:
     """Sizes of an image, and of the result or by how much."""
-    inside = [draw.pick(name, (4, 3, 2, 1, 5, 7, 8, 16, 17)) for name in ("height", "width")]
+    inside = [draw.pick("height", (4, 3, 2, 1, 5, 7, 8, 16, 17)), draw.pick("width", (4, 3, 2, 1, 5, 7, 8, 16, *TAILS[:4]))]
     if draw.flag("by factors"):
         factors = [draw.pick(name, _SCALES) for name in ("by height", "by width")]
         factors = [factor if size * factor >= 1 else 2.0 for size, factor in zip(inside, factors, strict=True)]
         return inside, None, factors
-    return inside, [draw.pick(name, (3, 4, 1, 2, 5, 6, 8, 10, 16, 31)) for name in ("to height", "to width")], None
+    found = [
+        draw.pick("to height", (3, 4, 1, 2, 5, 6, 8, 10, 16, 31)),
+        draw.pick("to width", (3, 4, 1, 2, 5, 6, 8, 10, 16, *TAILS)),
+    ]
+    return inside, found, None
 
 
 @functools.cache
