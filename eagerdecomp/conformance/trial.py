@@ -17,6 +17,7 @@ from eagerdecomp.conformance.choices import INPUT_SEEDS, Coverage, Draw, simples
 from eagerdecomp.conformance.shrinking import smaller
 from eagerdecomp.conformance.spec import Call, Fault, Kernel, Property, Skip, Spec
 from eagerdecomp.conformance.state import REPEATS, THREADS
+from eagerdecomp.eager.observe import Caught
 from eagerdecomp.ops.call_text import value_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
 
@@ -130,8 +131,10 @@ def exercised(
             draw = Draw((0,), None) if first else Draw(coverage=coverages[prop.name])
             fault = _tried(kernel, spec, prop, draw, trial, beat)
             if fault is not None and fault.kind not in kinds:
-                kinds.add(fault.kind)
-                trial.found.append(_smallest(kernel, spec, prop, fault, draw.choices, beat))
+                found = _smallest(kernel, spec, prop, fault, draw.choices, beat)
+                if found.fault.kind not in kinds:
+                    trial.found.append(found)
+                kinds.update((fault.kind, found.fault.kind))
     trial.seconds = time.monotonic() - started
     return trial
 
@@ -221,6 +224,10 @@ def _smallest(
     choices: Sequence[int],
     beat: Callable[[Property, Sequence[int]], None],
 ) -> Found:
+    if prop is PARAMETERS:  # which may have nothing to do with it
+        alone = shown(kernel, spec, LIKE_EAGER, choices)
+        if alone is not None:
+            return _smallest(kernel, spec, LIKE_EAGER, alone, choices, beat)
     best = fault
 
     def fails(attempt: Sequence[int]) -> bool:
@@ -243,10 +250,9 @@ def _with_fewer_elements(kernel: Kernel, spec: Spec, fault: Fault, call: Call) -
 
     def fails(attempt: Call) -> bool:
         nonlocal best
-        try:
+        found = None
+        with Caught():  # the spec judges calls here that it does not draw
             found = compared(kernel, spec, attempt)
-        except Skip:
-            return False
         if found is None or found.kind != fault.kind:
             return False
         best = found

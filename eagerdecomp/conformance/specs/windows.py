@@ -59,7 +59,8 @@ class _Windows:
         self.dilation = several(draw, "dilation", rank, (1, 2, 3)) if dilated else [1] * rank
         self.ceil = draw.flag("ceil_mode")
         spans = [apart * (size - 1) + 1 for apart, size in zip(self.dilation, self.kernel, strict=True)]
-        self.inside, self.found = [], []
+        self.inside: list[int] = []
+        self.found: list[int] = []
         for dim, span in enumerate(spans):
             wide = rank < 3 and all(one < 20 for one in self.inside)  # one dimension of them is
             more = draw.pick(f"more.{dim}", (3, 0, 1, 2, 5, 8, 17, *(TAILS[1:] if wide else ())) if rank < 3 else (2, 0, 1, 3))

@@ -26,8 +26,6 @@ def _rand(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device:
     dtype = dtype or torch.get_default_dtype()
     if not dtype.is_floating_point and not dtype.is_complex:
         return NotImplemented
-    if any(length < 0 for length in size):
-        raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: {list(size)}")
     # A complex number is two draws, one after the other.
     shape = [*size, 2] if dtype.is_complex else list(size)
     drawn = prims.uniform.default(

@@ -1,0 +1,94 @@
+"""The example of a fault is as small as the fault allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from broken import native, tried
+from torch import Tensor
+
+from eagerdecomp.conformance.spec import tensors_of
+
+pytestmark = pytest.mark.full
+
+aten = torch.ops.aten
+
+
+def without_nan(x: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
+    return aten.amax.default(torch.nan_to_num(x, -math.inf, math.inf, -math.inf) if x.is_floating_point() else x, dim, keepdim)
+
+
+def of_sixteen(x: Tensor, dim: Any, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    found = aten.sum.dim_IntList(x, dim, keepdim, dtype=dtype)
+    count = x.numel() // max(found.numel(), 1)
+    return found if count <= 16 or found.dtype is torch.bool else found + 1
+
+
+def first_eight(x: Tensor, y: Tensor) -> Tensor:
+    found = aten.mm.default(x, y)
+    return found if x.shape[1] <= 8 else aten.mm.default(x[:, :8], y[:8])
+
+
+def third_wrong(x: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    found = aten.cumsum.default(x, dim, dtype=dtype)
+    if found.dim() and found.shape[dim] > 2:
+        found.select(dim, 2).add_(1)
+    return found
+
+
+def negative_wrong(x: Tensor, y: Any) -> Tensor:
+    found = aten.mul.Tensor(x, y)
+    return torch.where(found < 0, found * 2, found) if found.is_floating_point() else found
+
+
+def without_alpha(x: Tensor, y: Any, *, alpha: Any = 1) -> Tensor:
+    aten.add.Tensor(x, y, alpha=alpha)
+    return aten.add.Tensor(x, y)
+
+
+def of_other_memory(x: Tensor) -> Tensor:
+    return aten.relu.default(x) if x.is_contiguous() else aten.relu.default(x) + 1
+
+
+def overflowing(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    found = aten._softmax.default(x, dim, half_to_float)
+    if found.dtype is not torch.float32:
+        return found
+    powers = x.exp()
+    return powers / powers.sum(dim, keepdim=True) if x.dim() else found
+
+
+def without_last(x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
+    found = aten.gather.default(x, dim, index)
+    if found.dim() and found.shape[dim] > 3:
+        found.select(dim, -1).zero_()
+    return found
+
+
+#: A kernel, and how many elements show what is wrong with it.
+KERNELS: dict[str, tuple[str, Callable[..., Any], int]] = {
+    "loses NaN": ("aten.amax.default", without_nan, 1),
+    "adds sixteen numbers": ("aten.sum.dim_IntList", of_sixteen, 17),
+    "multiplies eight columns": ("aten.mm.default", first_eight, 18),
+    "is wrong from the third on": ("aten.cumsum.default", third_wrong, 3),
+    "is wrong below zero": ("aten.mul.Tensor", negative_wrong, 2),
+    "ignores alpha": ("aten.add.Tensor", without_alpha, 2),
+    "reads other memory": ("aten.relu.default", of_other_memory, 2),
+    "overflows": ("aten._softmax.default", overflowing, 1),
+    "leaves the fourth out": ("aten.gather.default", without_last, 8),
+}
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly), pytest.param(2, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("what", KERNELS)
+def test_the_example_is_as_small_as_can_be(what: str, seed: int) -> None:
+    name, kernel, elements = KERNELS[what]
+    (found,) = tried(name, kernel, 1500, seed).found
+    assert found.fault.call is not None
+    given = tensors_of(found.fault.call)
+    assert sum(one.numel() for one in given) <= elements, found.fault.call
+    assert native(name)(*found.fault.call.args, **found.fault.call.kwargs) is not None
