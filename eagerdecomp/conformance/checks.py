@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.dispatcher import below_autograd
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.accuracy import Truth, values_off
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.memory import Given, given, home, is_dense_alike
-from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec, tensors_of
+from eagerdecomp.conformance.memory import Given, given, home
+from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec
 from eagerdecomp.eager.compare import alias_text, error_text, input_names, written_inputs
 from eagerdecomp.eager.observe import Observed, observe, significant_strides
+from eagerdecomp.eager.owed_strides import owes_strides
 from eagerdecomp.eager.tolerance import same_number
 from eagerdecomp.ops.call_text import tensor_text
 from eagerdecomp.ops.schema import arguments_of, facts_of
@@ -106,7 +108,7 @@ def differing(kernel: Kernel, spec: Spec, call: Call, want: Observed, theirs: Gi
         what = f"result {number}" if several else "the result"
         if number in spec.any_shapes and isinstance(got, Tensor) and got.dtype == expected.dtype:
             continue
-        found = _metadata(spec, call, device, what, expected, got, fault, bool(want.shares[number]) or want.same[number] >= 0)
+        found = _metadata(kernel.op, call, device, what, expected, got, fault, bool(want.shares[number]) or want.same[number] >= 0)
         found = found or _aliasing(kernel, call, what, number, want, have, fault)
         if found is not None:
             return found
@@ -117,7 +119,7 @@ def differing(kernel: Kernel, spec: Spec, call: Call, want: Observed, theirs: Gi
 
 
 def _metadata(
-    spec: Spec, call: Call, device: str, what: str, want: Any, have: Any, fault: Callable[..., Fault], shared: bool
+    op: OpOverload, call: Call, device: str, what: str, want: Any, have: Any, fault: Callable[..., Fault], shared: bool
 ) -> Fault | None:
     if isinstance(want, Tensor) != isinstance(have, Tensor):
         return fault("dtype", f"{what} is no tensor, or one where eager answers none", _one(want), _one(have))
@@ -140,8 +142,7 @@ def _metadata(
         return fault("aliasing", f"{what} has another negative bit", want.is_neg(), have.is_neg())
     if want.layout is not torch.strided or not want.numel():
         return None
-    asked = spec.strides if isinstance(spec.strides, str) else spec.strides(call)
-    strict = shared or asked == "eager" or (asked == "dense" and is_dense_alike(tensors_of(call)))
+    strict = shared or owes_strides(op, call.args, call.kwargs)
     if strict and significant_strides(want) != significant_strides(have):
         return fault("strides", f"{what} has other strides, for shape {list(want.shape)}", list(want.stride()), list(have.stride()))
     if not strict and torch._debug_has_internal_overlap(have) == 1:

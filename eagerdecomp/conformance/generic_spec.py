@@ -69,4 +69,4 @@ def spec_of_any(op: OpOverload) -> Spec | None:
         args, kwargs = parse_call(text, make)
         return Call(args, kwargs)
 
-    return Spec(call, Near(16, of="inputs", zeros=False), strides="dense" if pointwise else "free", any_values=random)
+    return Spec(call, Near(16, of="inputs", zeros=False), any_values=random)

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.tensors import same_storage
-from eagerdecomp.eager.observe import bare, copying, leaves_of, mapped, significant_strides, whole_memory, with_lazy_bits
-from eagerdecomp.eager.strides import is_dense
+from eagerdecomp.eager.observe import bare, copying, leaves_of, mapped, whole_memory, with_lazy_bits
 from eagerdecomp.eager.tolerance import bits_of, same_bits
 
-__all__ = ["Given", "fill", "given", "home", "is_dense_alike", "put_back"]
+__all__ = ["Given", "fill", "given", "home", "put_back"]
 
 
 @dataclass(frozen=True)
@@ -121,18 +120,3 @@ def _placed(tensor: Tensor, memories: dict[tuple[int, torch.dtype], Tensor], dev
     else:
         made = memory.as_strided(given.shape, given.stride(), given.storage_offset())
     return with_lazy_bits(made, tensor)
-
-
-def is_dense_alike(tensors: Sequence[Tensor]) -> bool:
-    """Whether tensors fill their memory without gaps and all lie alike: have the same shape and strides, or are all contiguous."""
-    if all(one.is_contiguous() for one in tensors):
-        return True
-    kinds = set()
-    largest = max((one.dim() for one in tensors), default=0)
-    for one in tensors:
-        if one.dim() == 0:
-            continue
-        if not is_dense(one) or one.dim() != largest:
-            return False
-        kinds.add((tuple(one.shape), significant_strides(one)))
-    return len(kinds) <= 1

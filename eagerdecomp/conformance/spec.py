@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -12,9 +12,7 @@ from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.eager.observe import leaves_of
 
-__all__ = ["EITHER_ZERO", "EXACT", "Call", "Fault", "Kernel", "Near", "Property", "Skip", "Spec", "Strides", "tensors_of"]
-
-Strides: TypeAlias = Literal["eager", "dense", "free"]
+__all__ = ["EITHER_ZERO", "EXACT", "Call", "Fault", "Kernel", "Near", "Property", "Skip", "Spec", "tensors_of"]
 
 
 @dataclass(frozen=True)
@@ -136,9 +134,6 @@ class Spec:
     Attributes:
         call: draws a call.
         near: how near values must be; a function of the call where that depends on it.
-        strides: ``eager`` they must be eager's; ``dense`` only where all tensors given are dense and lie alike; ``free`` any that
-            do not overlap; a function of the call where that depends on it. Views, and what is written in place, are always held
-            to eager.
         refused: draws calls that eager refuses; a kernel that answers is wrong. What eager takes all the same says nothing.
         any_values: results (by number) whose values nothing fixes; True for all: random numbers, memory as it is.
         any_shapes: results (by number) whose shape is nobody's promise either: what backward finds again where it is not given.
@@ -151,7 +146,6 @@ class Spec:
 
     call: Callable[[Draw], Call]
     near: Near | Callable[[Call], Near] = Near()
-    strides: Strides | Callable[[Call], Strides] = "free"
     refused: Callable[[Draw], Call] | None = None
     any_values: tuple[int, ...] | bool = ()
     any_shapes: tuple[int, ...] = ()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, HALVES, LAYOUTS, laid_out, shape, tensor
-from eagerdecomp.conformance.spec import Call, Strides
+from eagerdecomp.conformance.spec import Call
 
 __all__ = [
     "COARSE",
@@ -22,7 +22,6 @@ __all__ = [
     "alike",
     "among",
     "as_index",
-    "as_suggested",
     "broadcasting",
     "dim_of",
     "dims_of",
@@ -86,20 +85,6 @@ def alike(draw: Draw, sizes: Sequence[int]) -> list[int]:
     """Sizes; in some calls all of them the largest, so that what is meant for one dimension fits the others too."""
     unlike = len(set(sizes)) > 1
     return [max(sizes)] * len(sizes) if unlike and draw.pick("sizes alike", (False, False, True)) else list(sizes)
-
-
-def as_suggested(*tensors: Tensor) -> Strides:
-    """Eager's strides where all the tensors lie as channels_last or all are contiguous, and none is both; else any.
-
-    That is what torch promises of windows, convolutions and norms: results lie as their inputs' memory format says.
-    """
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    kinds = set()
-    for one in tensors:
-        one = one.unsqueeze(2) if one.dim() == 3 else one  # eager's windows of one dimension are ones of two
-        last = one.dim() in formats and one.is_contiguous(memory_format=formats[one.dim()])
-        kinds.add((one.is_contiguous(), last))
-    return "eager" if kinds in ({(True, False)}, {(False, True)}) else "free"
 
 
 def left_out(draw: Draw, args: Sequence[Any], defaults: Sequence[Any]) -> list[Any]:

@@ -124,6 +124,7 @@ def difference(
     native: Callable[..., Any],
     *,
     values: bool = True,
+    strides: bool = True,
     loose: float = 1.0,
 ) -> Difference | None:
     """The first way in which what a call left behind is not what eager does; None where it is.
@@ -132,6 +133,7 @@ def difference(
         args, kwargs: the call's arguments as they were before, which `native`, eager's kernel, is called on again in float64.
         want, have: what eager left behind, and what is judged.
         values: False for a call that drew random numbers: of values then only NaN counts where eager has none.
+        strides: False where results in memory of their own may have any strides.
         loose: how many times what is taken for rounding a value may be off.
     """
     if want.error is not None or have.error is not None:
@@ -151,7 +153,8 @@ def difference(
         what = "the result" if len(want.leaves) == 1 else f"result {number}"
         compare = "looks" if is_arbitrary(op, number) or _is_tie(op, args, kwargs, number, want, have) else held
         exact = functools.partial(truth, "leaves", number)
-        found = leaf_difference(what, expected, got, compare, truth=exact, tolerance=tolerance, loose=loose)
+        strict = strides or want.same[number] >= 0 or bool(want.shares[number])
+        found = leaf_difference(what, expected, got, compare, strides=strict, truth=exact, tolerance=tolerance, loose=loose)
         if found is not None:
             return found
         found = alias_difference(what, number, want, have, names)

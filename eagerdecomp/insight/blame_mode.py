@@ -27,7 +27,17 @@ from eagerdecomp.planner.planner import planner_of
 from eagerdecomp.rules.rule import Rule
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.verify.findings import Blame, BlameReport, Culprit
-from eagerdecomp.verify.replay import Call, Draws, Finding, answered_by, compared, culprit_of, replayed, why_not_compared
+from eagerdecomp.verify.replay import (
+    Call,
+    Draws,
+    Finding,
+    answered_by,
+    compared,
+    culprit_of,
+    free_strides,
+    replayed,
+    why_not_compared,
+)
 from eagerdecomp.verify.reproducer import Named, named_backend, reproducer
 
 __all__ = ["BlameMode", "blame"]
@@ -187,7 +197,13 @@ class BlameMode(CompositeMode):
         with no_current_modes():
             call, draws = Call(op, args, kwargs), Draws(op, args, kwargs)
         self._compared += 1
-        made = compared(call, args, kwargs, lambda: self._mode.__torch_dispatch__(op, types, args, kwargs))
+        made = compared(
+            call,
+            args,
+            kwargs,
+            lambda: self._mode.__torch_dispatch__(op, types, args, kwargs),
+            lambda: free_strides(self._planner, call),
+        )
         self._drew += made.drew
         if made.difference is not None:
             with no_current_modes():

@@ -13,6 +13,7 @@ from eagerdecomp._torch.ops import OpOverload, builtin
 from eagerdecomp._torch.tensors import lazy_bits_visible
 from eagerdecomp.eager.compare import Difference, difference
 from eagerdecomp.eager.observe import Caught, Observed, copied, is_plain, leaves_of, observe, observed
+from eagerdecomp.eager.owed_strides import owes_strides
 from eagerdecomp.errors import UnsupportedOpError
 from eagerdecomp.ops.call_text import describe_call
 from eagerdecomp.ops.schema import arguments_of, call_of, facts_of
@@ -32,6 +33,7 @@ __all__ = [
     "compared",
     "culprit_of",
     "eager",
+    "free_strides",
     "replayed",
     "why_not_compared",
 ]
@@ -99,16 +101,28 @@ class Compared(NamedTuple):
         error: what it raised instead.
         difference: how what it left behind is not eager's.
         drew: whether it drew random numbers, so that its values were not compared.
+        other_strides: whether its strides are not eager's, which they need not be.
     """
 
     answer: Any
     error: Exception | None
     difference: Difference | None
     drew: bool
+    other_strides: bool = False
 
 
-def compared(call: Call, args: Sequence[Any], kwargs: Mapping[str, Any], run: Callable[[], Any]) -> Compared:
-    """Make a call, `run`, of these arguments, and once more natively on copies of them; both from the same generator states."""
+def compared(
+    call: Call,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    run: Callable[[], Any],
+    free_strides: Callable[[], bool] = lambda: False,
+) -> Compared:
+    """Make a call, `run`, of these arguments, and once more natively on copies of them; both from the same generator states.
+
+    Args:
+        free_strides: asked where strides are not eager's: whether they may be others.
+    """
     op = call.op
     with no_current_modes():
         draws = Draws(op, args, kwargs)
@@ -124,7 +138,23 @@ def compared(call: Call, args: Sequence[Any], kwargs: Mapping[str, Any], run: Ca
         drew = drew or draws.moved()
         have = observed(answer, args, kwargs, caught.error)
         found = difference(op, *call.kept(), want, have, eager(op), values=not drew)
-    return Compared(answer, caught.error, found, drew)
+        other_strides = found is not None and found.kind == "strides" and free_strides()
+        if other_strides:
+            found = difference(op, *call.kept(), want, have, eager(op), values=not drew, strides=False)
+    return Compared(answer, caught.error, found, drew, other_strides)
+
+
+def free_strides(planner: Planner, call: Call) -> bool:
+    """Whether a call's results may have other strides than eager's: those of a kernel of the backend's that owes none, or of such a
+    one among those that the call comes to."""
+    args, kwargs = call.kept()
+    kernel = answered_by(planner, call.op, args, kwargs)
+    if kernel is not None:
+        return kernel is not builtin(call.op) and not owes_strides(call.op, args, kwargs)
+    draws = Draws(call.op, args, kwargs)
+    checking = _replay(planner, call)
+    draws.restore()
+    return checking.other_strides and not checking.found
 
 
 def eager(op: OpOverload) -> Callable[..., Any]:
@@ -181,8 +211,15 @@ def replayed(planner: Planner, call: Call) -> Finding | None:
     args, kwargs = call.arguments()
     kernel = answered_by(planner, call.op, args, kwargs)
     if kernel is not None:
-        found = compared(call, args, kwargs, lambda: kernel(*args, **kwargs)).difference
+        found = compared(call, args, kwargs, lambda: kernel(*args, **kwargs), lambda: free_strides(planner, call)).difference
         return Finding(call, None, place_of(kernel), found, ()) if found is not None else None
+    checking = _replay(planner, call)
+    return checking.found[0] if checking.found else None
+
+
+def _replay(planner: Planner, call: Call) -> _Checking:
+    """A call made again by its rules, which says what it found."""
+    args, kwargs = call.arguments()
     every = arguments_of(call.op, args, kwargs)
     recorder = _Checking(planner, call.op, program_arguments(call.op, every))
     with (
@@ -191,7 +228,7 @@ def replayed(planner: Planner, call: Call) -> Finding | None:
         Caught(),
     ):  # what is raised is a finding, or no fault of a kernel's or rule's
         recorder.run(planner.decide(call.op).rules, args, kwargs)
-    return recorder.found[0] if recorder.found else None
+    return recorder
 
 
 def culprit_of(
@@ -225,6 +262,7 @@ class _Checking(Recorder):
         super().__init__(planner.decide, op, arguments)
         self._planner = planner
         self.found: list[Finding] = []
+        self.other_strides = False  # of a kernel, which may have them
         self._open: list[str] = []
         self._rule: Rule | None = None
 
@@ -277,7 +315,9 @@ class _Checking(Recorder):
             return run()
         with no_current_modes():
             call = Call(op, args, kwargs)
-        made = compared(call, args, kwargs, run)
+        kernel = answered_by(self._planner, op, args, kwargs) is not None
+        made = compared(call, args, kwargs, run, lambda: not owes_strides(op, *call.kept()) if kernel else self.other_strides)
+        self.other_strides = self.other_strides or made.other_strides
         if made.difference is not None:
             rule, name = who()
             self.found.append(Finding(call, rule, name, made.difference, tuple(self._open)))

@@ -465,7 +465,7 @@ def _on(kernels: dict[str, Any]) -> ed.EagerDecompMode:
 
 WRONG: dict[str, tuple[str, dict[str, Any], Sequence[str]]] = {
     "values": ("values", {"aten.mul.Tensor": lambda x, y: aten.mul.Tensor(x, y) * 1.001}, ("t2 = aten.silu.default(t1)",)),
-    "dtype": ("dtype", {"aten.exp.default": lambda x: aten.exp(x).double()}, ("t2 = aten.exp.default(t1)",)),
+    "another dtype": ("raises", {"aten.exp.default": lambda x: aten.exp(x).double()}, ("t2 = aten.exp.default(t1)",)),
     "strides": ("strides", {"aten.exp.default": lambda x: aten.exp(x).t().contiguous().t()}, ("t2 = aten.exp.default(t1)",)),
     "aliasing": ("aliasing", {"aten.relu.default": lambda x: x}, ("t2 = aten.relu.default(t1)", "t3 = t2.add_(1)")),
     "leak": ("leak", {"aten.exp.default": lambda x: aten.exp_(aten.clone(x))}, ("t2 = aten.exp.default(t1)",)),

@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 def kind(op: Any, run: Callable[..., Any], *args: Any, spec: Spec | None = None, **kwargs: Any) -> str | None:
     call = Call(args, kwargs)
-    found = compared(Kernel(op, run, op), spec or Spec(lambda draw: call, EXACT, strides="dense"), call)
+    found = compared(Kernel(op, run, op), spec or Spec(lambda draw: call, EXACT), call)
     return None if found is None else found.kind
 
 

@@ -27,7 +27,7 @@ def call(draw: Draw) -> Call:
     return Call([tensor(draw, "self", dtype, shape(draw), ("normal", "lattice", "special"))])
 
 
-SPEC = Spec(call, Near(4), strides="dense")
+SPEC = Spec(call, Near(4))
 
 
 def trial(run: Callable[..., Any], op: Any = aten.exp.default, spec: Spec = SPEC, seed: int = 0) -> Trial:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import ALL, FAITHFUL, FLOATS, HALVES, SIZES, laid_out, shape, tensor
-from eagerdecomp.conformance.spec import EITHER_ZERO, EXACT, Call, Near, Spec, Strides
+from eagerdecomp.conformance.spec import EITHER_ZERO, EXACT, Call, Near, Spec
 from eagerdecomp.conformance.spec_arguments import (
     as_index,
     broadcasting,
@@ -21,7 +21,6 @@ from eagerdecomp.conformance.spec_arguments import (
     out_of_range,
     roundings,
 )
-from eagerdecomp.eager.strides import is_dense
 
 __all__ = ["SPECS"]
 
@@ -247,11 +246,6 @@ def _source(draw: Draw, dtype: torch.dtype, sizes: Sequence[int]) -> Tensor:
     return tensor(draw, "src", draw.pick(f"src of {dtype}", _source_dtypes(dtype)), sizes, _MOVED)
 
 
-def _like_self(call: Call) -> Strides:
-    """Self's, which what is made of views counts on, where self fills its memory."""
-    return "eager" if is_dense(call.args[0]) else "free"
-
-
 def _select_scatter(draw: Draw) -> Call:
     dtype = draw.pick("dtype", _ALL)
     self = tensor(draw, "self", dtype, [max(one, 1) if not place else one for place, one in enumerate(_sizes(draw, 1))], _MOVED)
@@ -385,8 +379,8 @@ SPECS: dict[str, Spec] = {
     "aten.index_put.default": Spec(_index_put, _near_put, refused=_index_put_refused),
     "aten.masked_scatter.default": Spec(_masked_scatter, EXACT, refused=_masked_scatter_refused),
     "aten.nonzero.default": Spec(_nonzero, EXACT),
-    "aten.select_scatter.default": Spec(_select_scatter, EXACT, _like_self, refused=_select_scatter_refused),
-    "aten.slice_scatter.default": Spec(_slice_scatter, EXACT, _like_self, refused=_slice_scatter_refused),
+    "aten.select_scatter.default": Spec(_select_scatter, EXACT, refused=_select_scatter_refused),
+    "aten.slice_scatter.default": Spec(_slice_scatter, EXACT, refused=_slice_scatter_refused),
     "aten._embedding_bag.default": Spec(
         _bag, _near_bag, refused=_bag_refused, any_values=(1, 2, 3), any_shapes=(1, 2, 3), judged=_bag_wrong
     ),

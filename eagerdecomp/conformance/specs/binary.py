@@ -366,7 +366,7 @@ _COMPARED = ("fraction", "edge", "int", "plain", "bool", "limit")
 
 
 def _spec(call: _Drawn, near: Near | Callable[[Call], Near] = EXACT, refused: _Drawn | None = _shapes) -> Spec:
-    return Spec(call, near, strides="dense", refused=refused)
+    return Spec(call, near, refused=refused)
 
 
 def _tensors(names: Sequence[str], suffix: str, *args: Any, **more: Any) -> dict[str, Spec]:

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
-from eagerdecomp.conformance.memory import is_dense_alike
 from eagerdecomp.conformance.samples import ALL, FAITHFUL, FLOATS, INTEGERS, LAYOUTS, shape, sweep, tensor
-from eagerdecomp.conformance.spec import EXACT, Call, Spec, Strides, tensors_of
+from eagerdecomp.conformance.spec import EXACT, Call, Spec
 from eagerdecomp.conformance.spec_arguments import broadcasting
 from eagerdecomp.eager.strides import is_dense
 
@@ -50,12 +49,6 @@ def _format(draw: Draw, rank: int) -> torch.memory_format:
 
 
 _RANKED = {torch.channels_last: 4, torch.channels_last_3d: 5}
-
-
-def _strides(call: Call) -> Strides:
-    """A format that is asked for is kept, and the layout of a tensor that fills its memory."""
-    asked = call.kwargs.get("memory_format") not in (None, torch.preserve_format)
-    return "eager" if asked or is_dense_alike(tensors_of(call)[:1]) else "free"
 
 
 def _gaps(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | None:
@@ -165,11 +158,11 @@ def _refused_fill(draw: Draw) -> Call:
 
 
 SPECS: dict[str, Spec] = {
-    "aten._to_copy.default": Spec(_to_copy, EXACT, strides=_strides, judged=_gaps, refused=_refused_format),
-    "aten.clone.default": Spec(_clone, EXACT, strides=_strides, judged=_gaps, refused=_refused_format),
+    "aten._to_copy.default": Spec(_to_copy, EXACT, judged=_gaps, refused=_refused_format),
+    "aten.clone.default": Spec(_clone, EXACT, judged=_gaps, refused=_refused_format),
     "aten.copy.default": Spec(
-        lambda draw: _copied(draw, False), EXACT, strides=_strides, judged=_gaps, refused=lambda draw: _refused_copy(draw, False)
+        lambda draw: _copied(draw, False), EXACT, judged=_gaps, refused=lambda draw: _refused_copy(draw, False)
     ),
     "aten.copy_.default": Spec(lambda draw: _copied(draw, True), EXACT, refused=lambda draw: _refused_copy(draw, True)),
-    "aten.fill.Scalar": Spec(_fill, EXACT, strides=_strides, judged=_gaps, refused=_refused_fill),
+    "aten.fill.Scalar": Spec(_fill, EXACT, judged=_gaps, refused=_refused_fill),
 }

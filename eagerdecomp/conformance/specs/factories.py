@@ -123,7 +123,7 @@ def _writable(call: Call, want: Sequence[Any], have: Sequence[Any]) -> str | Non
 
 _STEPPED = Near(4.0, of="largest", zeros=False)
 
-_EMPTY = Spec(_empty, EXACT, strides="eager", any_values=True, judged=_writable)
+_EMPTY = Spec(_empty, EXACT, any_values=True, judged=_writable)
 
 
 def _as(dtype: torch.dtype) -> dict[str, Any]:
@@ -175,10 +175,10 @@ _WRONG_EMPTIES: Sequence[Sequence[Any]] = (
 _WRONG_STRIDES: Sequence[Sequence[Any]] = (([2, 3], [-1, 1]), ([2, 3], [1]), ([2], [1, 1]), ([-2], [1]), ([], [1]))
 
 SPECS: dict[str, Spec] = {
-    "aten.arange.start_step": Spec(_arange, _STEPPED, strides="eager", refused=wrong(lambda: _WRONG_RANGES)),
-    "aten.full.default": Spec(_full, EXACT, strides="eager", refused=wrong(lambda: _WRONG_FULLS)),
-    "aten.full_like.default": Spec(_full_like, EXACT, strides="eager", refused=wrong(_wrong_full_like)),
-    "aten.scalar_tensor.default": Spec(_scalar_tensor, EXACT, strides="eager", refused=wrong(lambda: ([1j], *_TOO_LARGE))),
+    "aten.arange.start_step": Spec(_arange, _STEPPED, refused=wrong(lambda: _WRONG_RANGES)),
+    "aten.full.default": Spec(_full, EXACT, refused=wrong(lambda: _WRONG_FULLS)),
+    "aten.full_like.default": Spec(_full_like, EXACT, refused=wrong(_wrong_full_like)),
+    "aten.scalar_tensor.default": Spec(_scalar_tensor, EXACT, refused=wrong(lambda: ([1j], *_TOO_LARGE))),
     "aten.empty.memory_format": _EMPTY.but(refused=wrong(lambda: _WRONG_EMPTIES)),
     "aten.empty_strided.default": _EMPTY.but(call=_empty_strided, refused=wrong(lambda: _WRONG_STRIDES)),
 }

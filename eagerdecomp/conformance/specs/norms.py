@@ -17,8 +17,8 @@ from torch import Tensor
 from eagerdecomp.conformance.checks import compared
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import FAITHFUL, FLOATS, HALVES, LAYOUTS, TAILS, shape, tensor
-from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec, Strides
-from eagerdecomp.conformance.spec_arguments import OUTPUT_MASKS, as_suggested, dim_of, not_asked_for, wrong
+from eagerdecomp.conformance.spec import Call, Fault, Kernel, Near, Property, Skip, Spec
+from eagerdecomp.conformance.spec_arguments import OUTPUT_MASKS, dim_of, not_asked_for, wrong
 from eagerdecomp.eager.observe import Caught
 
 __all__ = ["SPECS"]
@@ -63,10 +63,6 @@ def _along(call: Call) -> int:
     return int(scores.shape[dim]) if scores.dim() else 1
 
 
-def _first(call: Call) -> Strides:
-    return as_suggested(call.args[0])
-
-
 def _half_to_float(kernel: Kernel, spec: Spec, draw: Draw) -> Fault | None:
     """Half types brought to float32 on the way: eager's CPU kernel refuses that, others' may not."""
     call = spec.call(draw)
@@ -102,8 +98,7 @@ def _of_softmax(near: Callable[[Call], Near]) -> Spec:
     return Spec(
         _softmax,
         near,
-        "free",
-        _refused_softmax,
+        refused=_refused_softmax,
         properties=(Property("half to float", _half_to_float, 0.1),),
         varies={"half_to_float": "eager's CPU kernel refuses it; a property asks for it"},
     )
@@ -321,18 +316,15 @@ def _wrong_layer_norms() -> Sequence[Sequence[Any]]:
 SPECS: dict[str, Spec] = {
     "aten._softmax.default": _of_softmax(_near_softmax(0.0)),
     "aten._log_softmax.default": _of_softmax(_near_softmax(1.0)),
-    "aten._native_batch_norm_legit.default": Spec(lambda draw: _batch_norm(draw, "written"), _near_batch_norm, _first),
+    "aten._native_batch_norm_legit.default": Spec(lambda draw: _batch_norm(draw, "written"), _near_batch_norm),
     "aten._native_batch_norm_legit.no_stats": Spec(
         lambda draw: _batch_norm(draw, "none"),
         _near_batch_norm,
-        _first,
         varies={"training": "without it eager reads statistics that are not there, and crashes"},
     ),
-    "aten._native_batch_norm_legit_no_training.default": Spec(lambda draw: _batch_norm(draw, "fixed"), _near_batch_norm, _first),
-    "aten.native_group_norm.default": Spec(_group_norm_forward, _near_group_norm, _first, wrong(_wrong_group_norms)),
-    "aten.native_group_norm_backward.default": Spec(
-        _group_norm_backward, _near_gradient, lambda call: as_suggested(*call.args[:2]), optional=not_asked_for, steady=False
-    ),
-    "aten.native_layer_norm.default": Spec(_layer_norm_forward, _near_layer_norm, "free", wrong(_wrong_layer_norms)),
-    "aten.native_layer_norm_backward.default": Spec(_layer_norm_backward, _near_gradient, "free", optional=not_asked_for),
+    "aten._native_batch_norm_legit_no_training.default": Spec(lambda draw: _batch_norm(draw, "fixed"), _near_batch_norm),
+    "aten.native_group_norm.default": Spec(_group_norm_forward, _near_group_norm, refused=wrong(_wrong_group_norms)),
+    "aten.native_group_norm_backward.default": Spec(_group_norm_backward, _near_gradient, optional=not_asked_for, steady=False),
+    "aten.native_layer_norm.default": Spec(_layer_norm_forward, _near_layer_norm, refused=wrong(_wrong_layer_norms)),
+    "aten.native_layer_norm_backward.default": Spec(_layer_norm_backward, _near_gradient, optional=not_asked_for),
 }

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import FLOATS, HALVES, NUMBERS, TAILS, WIDE_FLOATS, tensor
-from eagerdecomp.conformance.spec import Call, Near, Spec, Strides
-from eagerdecomp.conformance.spec_arguments import OUTPUT_MASKS, alike, as_suggested, not_asked_for, several, wrong, wrong_but
+from eagerdecomp.conformance.spec import Call, Near, Spec
+from eagerdecomp.conformance.spec_arguments import OUTPUT_MASKS, alike, not_asked_for, several, wrong, wrong_but
 
 __all__ = ["SPECS"]
 
@@ -291,10 +291,6 @@ def _wrong_convolutions() -> Sequence[Sequence[Any]]:
     )
 
 
-def _conv_strides(*places: int) -> Callable[[Call], Strides]:
-    return lambda call: as_suggested(*(call.args[place] for place in places))
-
-
 # -- distances ---------------------------------------------------------------------------------------------------------------
 
 _NORMS = (2.0, 1.0, 0.0, math.inf, 0.5, 3.0, 1.5, 7.0)
@@ -367,8 +363,8 @@ SPECS: dict[str, Spec] = {
     "aten.mm.default": Spec(_mm, _summed(0), refused=_refused_product([], False)),
     "aten.bmm.default": Spec(_bmm, _summed(0), refused=_refused_product([2], False)),
     "aten.addmm.default": Spec(_addmm, _summed(1), refused=_refused_product([], True)),
-    "aten.convolution.default": Spec(_conv, _summed(1), _conv_strides(0, 1), wrong(_wrong_convolutions)),
-    "aten.convolution_backward.default": Spec(_conv_backward, _summed(0, 1), _conv_strides(0, 1, 2), optional=not_asked_for),
+    "aten.convolution.default": Spec(_conv, _summed(1), refused=wrong(_wrong_convolutions)),
+    "aten.convolution_backward.default": Spec(_conv_backward, _summed(0, 1), optional=not_asked_for),
     "aten._cdist_forward.default": Spec(_cdist, _near_distance, refused=wrong(_wrong_cdists)),
     "aten._pdist_forward.default": Spec(
         _pdist, _near_distance, refused=wrong(lambda: [[torch.ones(3), 2.0], [torch.ones(3, 4).t(), 2.0]])

@@ -299,7 +299,7 @@ def _a_dropout(draw: Draw) -> Call:
     return Call([torch.ones(draw.pick("size", ([128], [16, 16], [4096])), dtype=draw.pick("dtype", FLOATS)), 0.5, True])
 
 
-_RANDOM = Spec(_numbers, EXACT, strides="eager", refused=wrong(lambda: [[[-1]], [[2, -3]]]), any_values=True, steady=False)
+_RANDOM = Spec(_numbers, EXACT, refused=wrong(lambda: [[[-1]], [[2, -3]]]), any_values=True, steady=False)
 
 SPECS: dict[str, Spec] = {
     "aten.rand.default": _RANDOM.but(judged=_unlike(distribution_tests.UNIFORM), properties=_of(distribution_tests.UNIFORM)),
@@ -318,7 +318,6 @@ SPECS: dict[str, Spec] = {
     "aten.native_dropout.default": _RANDOM.but(
         call=_dropout,
         refused=_dropout_refused,
-        strides="free",
         judged=_kept,
         properties=(
             Property("law", _drops_by_chance(_MANY), 0.05),

@@ -81,7 +81,7 @@ def _near(ulps: float) -> Callable[[Call], Near]:
 
 def _function(**changes: Any) -> Spec:
     """A function that kernels compute by any formula that is as accurate."""
-    return Spec(_unary(**changes), _near(4), strides="dense")
+    return Spec(_unary(**changes), _near(4))
 
 
 #: Kernels compute it by tanh too, which leaves as much of small values as adding one does.
@@ -93,7 +93,7 @@ def _sigmoid_near(call: Call) -> Near:
 
 
 def _exactly(near: Near = EXACT, **changes: Any) -> Spec:
-    return Spec(_unary(exact=True, **changes), near, strides="dense")
+    return Spec(_unary(exact=True, **changes), near)
 
 
 def _refused_bits(draw: Draw) -> Call:
@@ -127,17 +127,12 @@ _ACTIVATIONS: Mapping[str, Spec] = {
     "aten.hardtanh.default": _exactly(
         EITHER_ZERO, dtypes=_REAL, min_val=(-1.5, 0, -2, 0.25, -0.1, 1, -7.3), max_val=(1.5, 2, 3, 6, 2.7, 1.0, 1e3)
     ),
-    "aten.leaky_relu.default": Spec(
-        _unary(dtypes=FLOATS, negative_slope=(0.3, 2.0, 0, 1, -0.5, 0.0, 2, 0.001)), Near(2), strides="dense"
-    ),
+    "aten.leaky_relu.default": Spec(_unary(dtypes=FLOATS, negative_slope=(0.3, 2.0, 0, 1, -0.5, 0.0, 2, 0.001)), Near(2)),
     # Where the function nears zero for negative numbers all kernels round what they subtract from one.
-    "aten.gelu.default": Spec(
-        _unary(dtypes=FLOATS, approximate=("tanh", "none")), Near(4, "terms"), strides="dense", refused=_refused_mode
-    ),
+    "aten.gelu.default": Spec(_unary(dtypes=FLOATS, approximate=("tanh", "none")), Near(4, "terms"), refused=_refused_mode),
     "aten.elu.default": Spec(
         _unary(dtypes=FLOATS, alpha=(0.5, 2, -1.5, 0, 1.0), scale=(3.0, 1.0507, 2, -1), input_scale=(2.0, 0.3, -1, 1)),
         Near(4, "inputs", zeros=False),
-        strides="dense",
     ),
 }
 

@@ -284,7 +284,7 @@ _WRITES = Property("writes through", _both_ways, 0.3)
 
 
 def _spec(call: Callable[[Draw], Call], refused: Callable[[Draw], Call] | None = None, **more: Any) -> Spec:
-    return Spec(call, EXACT, strides="eager", refused=refused, properties=(_WRITES,), **more)
+    return Spec(call, EXACT, refused=refused, properties=(_WRITES,), **more)
 
 
 def _wrong_views() -> Sequence[Sequence[Any]]:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from eagerdecomp.conformance.choices import Draw
 from eagerdecomp.conformance.samples import FLOATS, INTEGERS, LAYOUTS, TAILS, WIDE_FLOATS, tensor
-from eagerdecomp.conformance.spec import EITHER_ZERO, Call, Near, Spec, Strides
-from eagerdecomp.conformance.spec_arguments import alike, as_suggested, several, wrong, wrong_but
+from eagerdecomp.conformance.spec import EITHER_ZERO, Call, Near, Spec
+from eagerdecomp.conformance.spec_arguments import alike, several, wrong, wrong_but
 
 __all__ = ["SPECS"]
 
@@ -23,14 +23,6 @@ _aten = torch.ops.aten
 _CHANNELS = (2, 1, 3, 4, 8, *TAILS[:4])
 _EXACT = ("lattice", "positive_lattice", "ones")
 _SUMS = ("lattice", "normal", "tens", "nonfinite", "positive_lattice", "small")
-
-
-def _first(call: Call) -> Strides:
-    return as_suggested(call.args[0])
-
-
-def _second(call: Call) -> Strides:
-    return as_suggested(*call.args[:2])
 
 
 def _leading(draw: Draw, rank: int, inside: Sequence[int]) -> list[int]:
@@ -391,23 +383,23 @@ def _refused_scaling(corners: bool) -> Callable[[Draw], Call]:
 
 
 SPECS: dict[str, Spec] = {
-    "aten.avg_pool1d.default": Spec(_avg_pool(1), _near_average(1), "free", _refused_pool(1, dilated=False)),
-    "aten.avg_pool2d.default": Spec(_avg_pool(2), _near_average(1), _first, _refused_pool(2, dilated=False)),
-    "aten.avg_pool3d.default": Spec(_avg_pool(3), _near_average(1), "free", _refused_pool(3, dilated=False)),
-    "aten.avg_pool2d_backward.default": Spec(_avg_pool2d_backward, _near_average(2), _second),
+    "aten.avg_pool1d.default": Spec(_avg_pool(1), _near_average(1), refused=_refused_pool(1, dilated=False)),
+    "aten.avg_pool2d.default": Spec(_avg_pool(2), _near_average(1), refused=_refused_pool(2, dilated=False)),
+    "aten.avg_pool3d.default": Spec(_avg_pool(3), _near_average(1), refused=_refused_pool(3, dilated=False)),
+    "aten.avg_pool2d_backward.default": Spec(_avg_pool2d_backward, _near_average(2)),
     "aten.max_pool2d_with_indices.default": Spec(
-        _max_pool(2), EITHER_ZERO, _first, _refused_pool(2, dilated=True), any_values=(1,), judged=_right_places(2)
+        _max_pool(2), EITHER_ZERO, refused=_refused_pool(2, dilated=True), any_values=(1,), judged=_right_places(2)
     ),
     "aten.max_pool3d_with_indices.default": Spec(
-        _max_pool(3), EITHER_ZERO, _first, _refused_pool(3, dilated=True), any_values=(1,), judged=_right_places(3)
+        _max_pool(3), EITHER_ZERO, refused=_refused_pool(3, dilated=True), any_values=(1,), judged=_right_places(3)
     ),
-    "aten.max_pool2d_with_indices_backward.default": Spec(_max_pool2d_backward, Near(8.0, "terms", zeros=False), _second),
-    "aten.adaptive_avg_pool1d.default": Spec(_adaptive(1), _near_adaptive, "free", _refused_adaptive(1)),
-    "aten._adaptive_avg_pool2d.default": Spec(_adaptive(2), _near_adaptive, _first, _refused_adaptive(2)),
-    "aten._adaptive_avg_pool3d.default": Spec(_adaptive(3), _near_adaptive, "free", _refused_adaptive(3)),
-    "aten._adaptive_avg_pool2d_backward.default": Spec(_adaptive_backward, Near(12.0, "terms", zeros=False), _second),
-    "aten.col2im.default": Spec(_col2im, Near(8.0, "terms", zeros=False), "free", wrong(_wrong_col2ims)),
-    "aten.grid_sampler_2d.default": Spec(_grid_sampler, Near(32.0, "inputs", zeros=False, least=1.0), "free", wrong(_wrong_grids)),
-    "aten.upsample_nearest2d.vec": Spec(_nearest, Near(0.0, tiny=True), _first, _refused_scaling(False)),
-    "aten.upsample_bilinear2d.vec": Spec(_bilinear, _near_bilinear, _first, _refused_scaling(True)),
+    "aten.max_pool2d_with_indices_backward.default": Spec(_max_pool2d_backward, Near(8.0, "terms", zeros=False)),
+    "aten.adaptive_avg_pool1d.default": Spec(_adaptive(1), _near_adaptive, refused=_refused_adaptive(1)),
+    "aten._adaptive_avg_pool2d.default": Spec(_adaptive(2), _near_adaptive, refused=_refused_adaptive(2)),
+    "aten._adaptive_avg_pool3d.default": Spec(_adaptive(3), _near_adaptive, refused=_refused_adaptive(3)),
+    "aten._adaptive_avg_pool2d_backward.default": Spec(_adaptive_backward, Near(12.0, "terms", zeros=False)),
+    "aten.col2im.default": Spec(_col2im, Near(8.0, "terms", zeros=False), refused=wrong(_wrong_col2ims)),
+    "aten.grid_sampler_2d.default": Spec(_grid_sampler, Near(32.0, "inputs", zeros=False, least=1.0), refused=wrong(_wrong_grids)),
+    "aten.upsample_nearest2d.vec": Spec(_nearest, Near(0.0, tiny=True), refused=_refused_scaling(False)),
+    "aten.upsample_bilinear2d.vec": Spec(_bilinear, _near_bilinear, refused=_refused_scaling(True)),
 }

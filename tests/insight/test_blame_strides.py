@@ -1,0 +1,92 @@
+"""`blame`, `verify=` and the conformance suite judge the strides of kernels by one rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import eagerdecomp as ed
+from eagerdecomp.conformance import check_call
+
+aten = torch.ops.aten
+X = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
+IMAGE = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+
+
+def turned(op: Any) -> Callable[..., Any]:
+    """A kernel whose result lies in memory with its dimensions in the reverse order."""
+
+    def turn(one: Tensor) -> Tensor:
+        order = list(range(one.dim()))[::-1]
+        return one.permute(order).contiguous().permute(order)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        found = op(*args, **kwargs)
+        return turn(found) if isinstance(found, Tensor) else (turn(found[0]), *found[1:])
+
+    return kernel
+
+
+#: Ops, calls of them, and whether their results must have eager's strides.
+CALLS: dict[str, tuple[tuple[Any, ...], bool]] = {
+    "aten.mm.default": ((X, X), False),
+    "aten.sum.dim_IntList": ((IMAGE, [0]), False),
+    "aten._softmax.default": ((X, 1, False), False),
+    "aten.cumsum.default": ((X, 0), False),
+    "aten.gather.default": ((X, 0, torch.zeros(3, 3, dtype=torch.int64)), False),
+    "aten.exp.default": ((X,), True),
+    "aten.mul.Tensor": ((X, X), True),
+    "aten.clone.default": ((X,), True),
+    "aten.convolution.default": ((IMAGE, IMAGE, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1), True),
+    "aten.avg_pool2d.default": ((IMAGE, [2, 2]), True),
+    "aten.full_like.default": ((X, 1.0), True),
+}
+
+
+def backend(*names: str) -> ed.Backend:
+    ops = {str(op): op for op in ed.core_aten()}
+    return ed.Backend("mine", ed.core_aten(), kernels={name: turned(ops[name]) for name in names})
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_all_three_agree(name: str) -> None:
+    args, owed = CALLS[name]
+    mine = backend(name)
+    packet, overload = name.removeprefix("aten.").split(".")
+    op = getattr(getattr(aten, packet), overload)
+    by_suite = check_call(mine, name, list(args), {})
+    by_blame = ed.blame(lambda: op(*args), mine, reproducers=False)
+    with ed.EagerDecompMode(mine, verify=ed.Verify(on_difference="record")) as mode:
+        op(*args)
+    assert (by_suite is not None, bool(by_blame), bool(mode.verified.found)) == (owed,) * 3
+    if owed:
+        assert by_blame.found[0].difference.kind == "strides"
+        assert by_blame.found[0].culprit.kind == "kernel"
+
+
+def test_what_is_made_of_a_column_major_product_is_not_blamed() -> None:
+    mine = backend("aten.mm.default", "aten.addmm.default")
+    layer = torch.nn.Linear(3, 3)
+
+    def step() -> None:
+        torch.nn.functional.silu(layer(X)).sum().backward()
+
+    assert not ed.blame(step, mine, reproducers=False)
+    with ed.EagerDecompMode(mine, verify=ed.Verify(on_difference="record")) as mode:
+        step()
+        torch.nn.functional.bilinear(X, X, torch.ones(2, 3, 3))
+        torch.chain_matmul(X, X, X)
+    assert not mode.verified.found
+
+
+def test_a_rule_that_is_wrong_about_strides_is_blamed() -> None:
+    def wrong(x: Tensor) -> Tensor:
+        return (x * torch.sigmoid(x)).t().contiguous().t()
+
+    rule = ed.Rule(aten.silu.default, wrong, "user", "here")
+    found = ed.blame(lambda: torch.nn.functional.silu(X), backend("aten.mm.default"), rules=[rule], reproducers=False)
+    assert found.found[0].difference.kind == "strides"
