@@ -12,6 +12,7 @@ from eagerdecomp.conformance.results import Consequence, Report, State, Verdict
 from eagerdecomp.errors import ConformanceError
 
 
+@pytest.mark.full
 @given(reports())
 def test_a_report_is_kept_as_json(report: Report) -> None:
     assert Report.from_json(report.to_json()) == report
