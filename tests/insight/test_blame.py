@@ -73,8 +73,8 @@ def a_copy(x: Tensor, size: Any) -> Tensor:
     return x.reshape([*size]).clone()
 
 
-def lying_otherwise(x: Tensor, y: Tensor) -> Tensor:
-    return (y.t() @ x.t()).t()
+def lying_otherwise(x: Tensor) -> Tensor:
+    return torch.exp(x).t().contiguous().t()
 
 
 def off_by_one(x: Tensor, dim: Any, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
@@ -129,6 +129,10 @@ def exponents() -> None:
     torch.exp(torch.ones(3)).sum()
 
 
+def exponents_of_a_matrix() -> None:
+    torch.exp(torch.arange(12.0).view(3, 4))
+
+
 KERNELS: dict[str, tuple[str, Any, Callable[[], Any], str]] = {
     "wrong for negative results": ("aten.mul.Tensor", wrong_below_zero, classifier, "values"),
     "of another dtype": ("aten.sigmoid.default", of_another_type, classifier, "dtype"),
@@ -142,7 +146,7 @@ KERNELS: dict[str, tuple[str, Any, Callable[[], Any], str]] = {
     "drops NaN": ("aten.relu.default", without_nan, relu_of_nan, "values"),
     "does not write": ("aten.copy_.default", not_written, classifier, "values"),
     "a copy where a view is due": ("aten.view.default", a_copy, classifier, "aliasing"),
-    "other strides": ("aten.mm.default", lying_otherwise, classifier, "strides"),
+    "other strides": ("aten.exp.default", lying_otherwise, exponents_of_a_matrix, "strides"),
     "another dimension": ("aten.mean.dim", off_by_one, row_means, "shape"),
     "adds up in float16": ("aten.mm.default", halves, half_matrices, "values"),
     "writes to what it reads": ("aten.exp.default", scribbling, exponents, "values"),
