@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
@@ -142,6 +143,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         ed.plan(core, ops=["aten.silu.default"])
         torch.optim.SGD([x])  # imports Dynamo
         ed.explain("aten.silu.default", x)
+        st.text().validate()  # in a fresh checkout, hypothesis makes its table of characters first, for a second
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eagerdecomp.ops.call_text import SHORT_DTYPES, CallTextError, call_text, describe_call, parse_call, tensor_text, value_text
@@ -150,6 +150,7 @@ def facts(value: Any) -> Any:
     return [*map(facts, value)] if isinstance(value, list) else (type(value), value)
 
 
+@settings(max_examples=40)
 @given(st.lists(_VALUES, max_size=4), _NAMED)
 def test_the_reader_reads_back_what_the_writer_writes(args: Any, kwargs: Any) -> None:
     with_strides = functools.partial(tensor_text, strides=True)
