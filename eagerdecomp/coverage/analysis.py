@@ -20,8 +20,9 @@ from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, infra, resolve_ops
 from eagerdecomp.ops.plumbing import is_plumbing_name
 from eagerdecomp.ops.schema import facts_of
+from eagerdecomp.ops.shipped_data import nearest_release
 from eagerdecomp.planner.planner import Planner, planner_of
-from eagerdecomp.planner.rule_calls import load_calls
+from eagerdecomp.planner.rule_calls import FILE, load_calls
 from eagerdecomp.rules.rule import Rule, dropped_rules, index_rules
 
 __all__ = ["aten_ops", "carrying_set", "plan"]
@@ -130,7 +131,7 @@ def plan(
         called.stopped,
         (
             *called.notes,
-            *_of_data(recorded),
+            *_of_data(),
             *_of_making(planned),
             *unknown.values(),
             *_of_samples(planned),
@@ -167,9 +168,12 @@ def _of_making(planned: Iterable[OpPlan]) -> tuple[str, ...]:
     return (f"making the model calls ops that do not close and that no step calls ({some}): make it before the mode is entered",)
 
 
-def _of_data(recorded: Collection[str]) -> tuple[str, ...]:
-    told = f"there are no recorded calls for torch {torch_release()}: what ops come to is known of a model's own calls alone"
-    return () if recorded else (told,)
+def _of_data() -> tuple[str, ...]:
+    release = nearest_release(FILE)
+    if release == torch_release():
+        return ()
+    told = f"no calls were recorded with torch {torch_release()}: what ops come to goes by those of {release}"
+    return (f"{told}; `python tools/record_rules.py` in a checkout records its own",)
 
 
 def _of_samples(planned: Iterable[OpPlan]) -> tuple[str, ...]:

@@ -1,20 +1,43 @@
-"""Data that was measured on one torch release and is shipped in ``data/torch-<release>``."""
+"""Data that was measured on releases of torch and is shipped in ``data/torch-<release>``."""
 
 from __future__ import annotations
 
+import functools
 import gzip
 from importlib import resources
 
 from eagerdecomp._torch.ops import torch_release
 
-__all__ = ["shipped_data"]
+__all__ = ["nearest_release", "shipped_data"]
 
 
-def shipped_data(name: str) -> str | None:
-    """Return the text of a data file for the torch release that runs, decompressed where its name ends in ``.gz``; None where none
-    was measured on it."""
-    file = resources.files("eagerdecomp").joinpath("data", f"torch-{torch_release()}", name)
+def shipped_data(name: str, release: str | None = None) -> str | None:
+    """Return the text of a data file, decompressed where its name ends in ``.gz``.
+
+    Args:
+        name: the file's name.
+        release: the torch release it was measured on; the one that runs unless given.
+
+    Returns:
+        The text; None where none was measured on that release.
+    """
+    file = resources.files("eagerdecomp").joinpath("data", f"torch-{release or torch_release()}", name)
     if not file.is_file():
         return None
     content = file.read_bytes()
     return (gzip.decompress(content) if name.endswith(".gz") else content).decode()
+
+
+@functools.cache
+def nearest_release(name: str) -> str:
+    """Return the release whose data of that name comes nearest the torch that runs: its own, else the newest before it, else the
+    oldest."""
+    folder = resources.files("eagerdecomp").joinpath("data")
+    releases = [place.name.removeprefix("torch-") for place in folder.iterdir() if place.joinpath(name).is_file()]
+    releases.sort(key=_numbers)
+    before = [release for release in releases if _numbers(release) <= _numbers(torch_release())]
+    return before[-1] if before else releases[0]
+
+
+def _numbers(release: str) -> list[int]:
+    return [int(part) for part in release.split(".")]

@@ -17,10 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from eagerdecomp._torch.ops import op_named, torch_release
+from eagerdecomp._torch.ops import op_named
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.host.warn import warn_caller
-from eagerdecomp.ops.shipped_data import shipped_data
+from eagerdecomp.ops.shipped_data import nearest_release, shipped_data
 from eagerdecomp.rules.code_hash import code_hash
 from eagerdecomp.rules.rule import Rule
 
@@ -110,14 +109,9 @@ class _Footprints(Mapping[str, Mapping[str, tuple[Footprint, ...]]]):
 
 @functools.cache
 def load_calls() -> _ByLine:
-    """Return what was recorded of each op, by name; nothing, with a warning, where nothing was recorded on the torch that runs."""
-    text = shipped_data(FILE)
-    if text is None:
-        warn_caller(
-            f"eagerdecomp has no recorded calls of its rules for torch {torch_release()}: routes are chosen by trust instead of by "
-            "cost, and `eagerdecomp plan` reports ops as unknown; `python tools/record_rules.py` in a checkout records them"
-        )
-        return _ByLine(())
+    """Return what was recorded of each op, by name, on the release that comes nearest the torch that runs (`nearest_release`)."""
+    text = shipped_data(FILE, nearest_release(FILE))
+    assert text is not None  # nearest_release names a release that has the file
     return _ByLine(text.splitlines()[1:-1])
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import random
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import eagerdecomp as ed
-from eagerdecomp._torch.ops import op_named, torch_release
+from eagerdecomp._torch.ops import op_named
 from eagerdecomp.coverage.record_rule import calls_of
 from eagerdecomp.decomps import our_rules
-from eagerdecomp.ops.shipped_data import shipped_data
+from eagerdecomp.ops.shipped_data import nearest_release, shipped_data
 from eagerdecomp.planner import rule_calls
 from eagerdecomp.planner.planner import shipped_costs
 from eagerdecomp.planner.rule_calls import FILE, load_calls, load_footprints
@@ -27,10 +27,10 @@ SILU = "aten.silu.default"
 
 @pytest.fixture
 def read_anew() -> Iterator[None]:
-    for cached in (load_calls, shipped_costs):
+    for cached in (load_calls, nearest_release, shipped_costs):
         cached.cache_clear()
     yield
-    for cached in (load_calls, shipped_costs):
+    for cached in (load_calls, nearest_release, shipped_costs):
         cached.cache_clear()
 
 
@@ -114,24 +114,31 @@ def test_a_rule_that_is_gone_is_gone_from_what_was_recorded(monkeypatch: pytest.
 
 
 def test_the_file_is_read_an_op_at_a_time() -> None:
-    data: dict[str, Any] = json.loads(shipped_data(FILE) or "")
-    assert data["torch"] == torch_release()
+    data: dict[str, Any] = json.loads(shipped_data(FILE, nearest_release(FILE)) or "")
+    assert data["torch"] == nearest_release(FILE)
     assert list(load_calls()) == list(data["ops"])
     seen = load_calls()[SILU]
     assert [call.example for call in seen.calls] == [example for example, _, _ in data["ops"][SILU]["calls"]]
     assert load_calls().get("aten.nosuch.default") is None
 
 
-def test_no_recorded_calls_for_this_torch_are_warned_of_once_and_shown_in_a_plan(
-    monkeypatch: pytest.MonkeyPatch, read_anew: None
+@pytest.mark.parametrize(("release", "nearest"), [("1.0", "oldest"), ("99.0", "newest")])
+def test_a_release_without_recorded_calls_goes_by_those_of_the_nearest(
+    release: str, nearest: str, monkeypatch: pytest.MonkeyPatch, read_anew: None
 ) -> None:
-    monkeypatch.setattr("eagerdecomp.ops.shipped_data.torch_release", lambda: "1.0")
-    with pytest.warns(UserWarning, match="no recorded calls of its rules for torch"):
-        assert load_calls() == {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        made = ed.plan(ed.core_aten(), ops=[SILU])
-    assert any("no recorded calls" in note for note in made.notes)
+    monkeypatch.setattr("eagerdecomp.ops.shipped_data.torch_release", lambda: release)
+    monkeypatch.setattr("eagerdecomp.coverage.analysis.torch_release", lambda: release)
+    data = Path(rule_calls.__file__).parents[1] / "data"
+    releases = [place.parent.name.removeprefix("torch-") for place in data.glob(f"torch-*/{FILE}")]
+    releases.sort(key=lambda name: [*map(int, name.split("."))])
+    expected = releases[0 if nearest == "oldest" else -1]
+    assert nearest_release(FILE) == expected
+    assert load_calls()[SILU].calls
+    made = ed.plan(ed.core_aten(), ops=[SILU])
+    assert made[SILU].status == "closed"
+    assert any(
+        f"no calls were recorded with torch {release}: what ops come to goes by those of {expected}" in n for n in made.notes
+    )
 
 
 def test_a_gradient_is_what_autograd_calls_and_none_where_it_has_none() -> None:
