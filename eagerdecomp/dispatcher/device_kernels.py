@@ -71,7 +71,7 @@ class DeviceKernels:
     def register(self, op: OpOverload, kernel: Callable[..., Any]) -> None:
         """Make a function the op's kernel."""
         with overriding_in_silence():
-            self._library(op.namespace).impl(op, kernel, self._key)  # type: ignore[no-untyped-call]
+            self._library(op.namespace).impl(op, kernel, self._key, allow_override=True)  # type: ignore[no-untyped-call]
         self._ops.append(op)
         forget_dispatch(op)
 

@@ -326,6 +326,16 @@ def test_an_op_registered_later_goes_by_rules_or_raises() -> None:
                 torch.ops.installing_late.late(torch.ones(2))
 
 
+def test_a_kernel_that_python_registered_is_overridden_and_acts_again() -> None:
+    with torch.library._scoped_library("installing_over", "FRAGMENT") as library:
+        library.define("twice(Tensor given) -> Tensor")
+        library.impl("twice", lambda given: given * 2, "CPU")
+        rule = ed.register_decomposition("installing_over.twice")(lambda given: given + given + 1)
+        with ed.install(CORE, "cpu", rules=[rule]):
+            assert torch.equal(torch.ops.installing_over.twice(torch.ones(2)), torch.full((2,), 3.0))
+        assert torch.equal(torch.ops.installing_over.twice(torch.ones(2)), torch.full((2,), 2.0))
+
+
 @pytest.mark.full
 def test_a_mode_sees_whole_ops_and_both_agree(x: Tensor) -> None:
     want = gelu(x)

@@ -184,7 +184,7 @@ def two(x: Any) -> Any:
 
 
 _text('ed.register_decomposition("aten.hypot")(lambda x, y: x)')
-_text("for _ in range(2): rule(aten.hypot.default)(silu)")
+_text("for _ in range(2): rule(aten.hypot.default)(core)")
 _text("link(lambda x: aten.mul(x, x), lambda op: op)")
 _text("link(KERNEL, lambda op: op)")
 _text("link(lambda x: getattr(aten, 'exp').default(x), lambda op: op)")
@@ -379,7 +379,7 @@ _command(
 _command("explain aten.sigmiod")
 _command("explain aten.silu --call f32[2")
 _command("explain aten.silu --call 3")
-_command("explain aten.mm --call f32[2,3],f32[2,3]")
+_command("explain aten.dot --call f32[2],f32[3]")
 _command("plan --require no-worse")
 _command("plan --model m:f --match add")
 _command("plan --allowlist out.py --match add")
