@@ -226,7 +226,13 @@ def with_a_schema(x: Tensor) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("fn", "named"), [(a_packet, "aten.mul"), (by_a_cached_function, "silu"), (by_name, "looks ops up in aten")]
+    ("fn", "named"),
+    [
+        (a_packet, "aten.mul"),
+        (by_a_cached_function, "silu"),
+        (by_name, "looks ops up in aten"),
+        (with_a_schema, r"reads '_schema' of aten\.exp\.default"),
+    ],
 )
 def test_what_cannot_be_linked_is_an_error_that_names_it(fn: Callable[..., Any], named: str) -> None:
     with pytest.raises(ed.RuleError, match=named):
