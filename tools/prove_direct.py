@@ -360,6 +360,7 @@ def main() -> int:
         for op in ops:
             kept.pop(str(op), None)
         found = kept | found
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(by_line("functions", {op: found[op] for op in sorted(found)}), encoding="utf-8")
     return 0
 

@@ -2,10 +2,11 @@
 
     python tools/record_rules.py [--match REGEX] [--changed] [--check]
 
-Each op that eager dispatches for a sample of torch's operator database, forward and backward, is a call to run the op's rules on;
-what those call comes next, until every rule that is reached has been seen in a few kinds of call. The first calls of an op are made
-in other dtypes too, and each op is differentiated by autograd while the ops of its backward are noted. Then every rule of ours is
-run once more on each example as it can be read back from its text, so that anyone can run it again. No mode of ours is on.
+Each op that eager dispatches for a sample of torch's operator database, forward and backward, is a call to run the op's rules on,
+and so is each call of `uncommon_calls`, of ops that the database lacks; what those call comes next, until every rule that is
+reached has been seen in a few kinds of call. The first calls of an op are made in other dtypes too, and each op is differentiated
+by autograd while the ops of its backward are noted. Then every rule of ours is run once more on each example as it can be read back
+from its text, so that anyone can run it again. No mode of ours is on.
 
 ``--match`` runs only the operators whose name matches, and keeps what the file holds of other ops. ``--changed`` records anew the
 rules whose code has changed, on the examples in the file: run it after a change of a rule. ``--check`` writes nothing and exits
@@ -32,6 +33,7 @@ import torch
 from dispatched import Call, Listener, copied, heard
 from torch.testing._internal import common_methods_invocations as infos
 from torch.utils._pytree import tree_map
+from uncommon_calls import uncommon_calls
 
 import eagerdecomp
 from eagerdecomp._torch.modes import without_torch_function
@@ -373,6 +375,9 @@ def recorded(match: str) -> Recording:
     for calls, weighed in itertools.chain(zip(heard(match), itertools.repeat(True)), zip(others, itertools.repeat(False))):
         found.eager.update(str(op) for op, _, _ in calls)
         found.add(calls, weighed=weighed)
+    for call in uncommon_calls(match):
+        if str(call[0]) not in found.kinds:  # what the database calls after all keeps its own
+            found.add([call], weighed=False)
     return found
 
 

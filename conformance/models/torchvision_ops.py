@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -30,9 +31,13 @@ def prepare_torchvision() -> None:
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
         return
+    libraries = sorted(Path(spec.origin).parent.glob("_C*.so"))
     try:
-        torch.ops.load_library(spec.origin.replace("__init__.py", "_C.so"))
+        for library in libraries:
+            torch.ops.load_library(str(library))
     except OSError:
+        libraries = []
+    if not libraries:
         for name, schema in _SCHEMAS.items():
             torch.library.define(name, schema)
         torch.library.impl(NMS, "CPU")(_nms)

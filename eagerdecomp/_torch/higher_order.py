@@ -6,6 +6,7 @@ As in `_torch`, each name has a test in ``tests/_torch``.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ def run_higher_order(mode: Any, op: HigherOrderOperator, args: Sequence[Any], kw
     if (
         dense is not None
         and not any(type(other) in op.python_key_table for other in mode_stack())
-        and not _subclasses(op, args, kwargs)
+        and not _subclasses(args, kwargs)
     ):
         with mode:
             return dense(*args, **kwargs)
@@ -58,8 +59,12 @@ def _entering(mode: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     return entered
 
 
-def _subclasses(op: HigherOrderOperator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    return bool(op._get_overloaded_args(tuple(args), dict(kwargs)))
+def _subclasses(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    given = [*args, *kwargs.values()]
+    lists = [one for one in given if isinstance(one, (list, tuple))]
+    return any(
+        isinstance(one, torch.Tensor) and torch._C._dispatch_keys(one).has("Python") for one in itertools.chain(given, *lists)
+    )
 
 
 def _body(op: HigherOrderOperator) -> Callable[..., Any] | None:

@@ -12,6 +12,7 @@ from eagerdecomp.coverage.example_runs import kernels_of_runs
 from eagerdecomp.coverage.model_ops import ModelCalls, model_calls
 from eagerdecomp.coverage.next_kernels import SmallSet, choose_kernels, fewest_kernels, smallest_set
 from eagerdecomp.coverage.op_plan import OpPlan
+from eagerdecomp.coverage.outside import outside
 from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.coverage.user_rules import with_rules
@@ -252,13 +253,17 @@ def _planned(routes: Routes, op: str, called: ModelCalls, untried: Collection[st
         found = tuple(route for route in own if route is not None)
         closing = [not route.missing for route in found]
         status = "closed" if all(closing) else "partly" if any(closing) else "missing"
-        return OpPlan(op, status, found, rules, gradient, lacking, calls, True, making)
+        reason = outside(op) if status == "missing" else ""
+        return OpPlan(op, "outside" if reason else status, found, rules, gradient, lacking, calls, True, making, reason)
     if op in routes.closed:
         status = "closed"
     elif op in routes.in_part:
         status = "partly"
     else:
         status = "unknown" if (rules and not routes.kinds(op)) or op in untried else "missing"
+        reason = outside(op)
+        if reason:
+            return OpPlan(op, "outside", (), rules, gradient, lacking, calls, making=making, reason=reason)
     return OpPlan(op, status, routes.routes(op), rules, gradient, lacking, calls, making=making)
 
 

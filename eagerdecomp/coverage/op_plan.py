@@ -17,6 +17,7 @@ STATUSES: Mapping[str, str] = {
     "partly": "decomposes for some of the calls seen",
     "missing": "no route",
     "unknown": "has rules, but none of its calls was seen",
+    "outside": "more than dense tensors go in or come out",
 }
 
 
@@ -33,6 +34,7 @@ class OpPlan:
         gradient_missing: the ops of the backward that keep it from closing.
         calls: how often a step of the model calls it, at most; 0 in a plan of ops, and where only the making of the model calls it.
         making: how often it is called while the model is made.
+        reason: why it is outside, one of `coverage.outside.REASONS`; "" for other statuses.
         exact: the routes are those of the model's own calls, not of samples.
     """
 
@@ -45,6 +47,7 @@ class OpPlan:
     calls: int = 0
     exact: bool = False
     making: int = 0
+    reason: str = ""
 
     @property
     def required(self) -> bool:

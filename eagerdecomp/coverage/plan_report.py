@@ -116,7 +116,7 @@ class Plan:
         """
         if require not in REQUIREMENTS:
             raise ValueError(f"require must be one of {', '.join(REQUIREMENTS)}, not {require!r}")
-        bad = ("partly", "missing", "unknown") if require == "known" else ("partly", "missing")
+        bad = ("partly", "missing", "outside", *(("unknown",) if require == "known" else ()))
         gradients = ("partly", "missing") if require == "gradients" else ()
         return tuple(one for one in self.ops if one.required and (one.status in bad or one.gradient in gradients))
 
@@ -157,6 +157,8 @@ class Plan:
         lines = [f"plan of {self.subject} on {self.op_set}, torch {self.torch}"]
         width = max(map(len, STATUSES))
         lines += [f"  {status.ljust(width)}  {count:5}  {STATUSES[status]}" for status, count in self.counts.items()]
+        reasons = Counter(one.reason for one in self.of("outside"))
+        lines += [f"  {' ' * width}  {count:5}  {reason}" for reason, count in reasons.most_common()]
         gradients = Counter(one.gradient for one in self.ops)
         told = [f"{gradients[kind]} {kind}" for kind in ("closed", "partly", "missing", "none", "unknown") if gradients[kind]]
         lines.append(f"  {'gradients'.ljust(width)}         {', '.join(told)}")
@@ -253,6 +255,8 @@ def _fault(one: OpPlan) -> str:
     """What keeps an op from what is required of it."""
     if one.status == "unknown":
         return "unknown: no call of it was ever seen"
+    if one.status == "outside":
+        return f"outside: {one.reason}"
     if one.status not in ("partly", "missing"):
         return f"gradient {one.gradient}: {'ends at' if one.gradient == 'missing' else 'not all of'} {_some(one.gradient_missing)}"
     if one.missing and one.missing != (one.op,):
@@ -292,6 +296,8 @@ def _span(one: OpPlan) -> str:
 def _by(one: OpPlan) -> str:
     if one.status == "partly":
         return one.depends
+    if one.status == "outside":
+        return one.reason
     if one.status == "missing":
         return f"ends at {', '.join(one.missing[:_NAMES])}" if one.missing and one.missing != (one.op,) else ""
     first: dict[str, str] = {}

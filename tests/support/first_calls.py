@@ -24,9 +24,12 @@ _SOURCES = {"core": ("own", "schema"), "prims": ("small", "prims")}
 
 #: Ops of which a call read from its text is none that eager makes.
 INCONSISTENT = {
+    "aten._convert_indices_from_csr_to_coo.default": "rows that all begin at 0 hold nothing, and eager's memory stays as it was",
     "aten._ctc_loss.default": "targets of zeros are blanks, whose gradient is not defined",
     "aten._log_softmax_backward_data.default": "eager's kernel on the CPU passes over `input_dtype`, which CUDA's goes by",
+    "aten._make_dep_token.default": "memory that holds anything",
     "aten._softmax_backward_data.default": "the same",
+    "aten.glu_backward_jvp.default": "the gradient is what forward's backward computed of the others",
     "aten.log_sigmoid_backward.default": "the buffer is what forward computed of the input",
     "aten.mkldnn_rnn_layer_backward.default": "the workspace is what forward computed of the input",
 }

@@ -32,6 +32,7 @@ from eagerdecomp.eager.layouts import in_format_of
 from eagerdecomp.eager.messages import dimension_error, not_implemented, scalar_type_name
 from eagerdecomp.eager.promotion import HALF
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.writeback import write_out
 
 aten = torch.ops.aten
 
@@ -522,3 +523,8 @@ rule("aten._adaptive_avg_pool3d_backward.default", recorded=True)(
 )
 rule("aten.max_unpool2d.default", recorded=True)(_max_unpool(2))
 rule("aten.max_unpool3d.default", recorded=True)(_max_unpool(3))
+
+
+@rule("aten.adaptive_avg_pool3d_backward.grad_input", recorded=True)
+def _adaptive_avg_pool3d_backward_into(grad_output: Tensor, self: Tensor, *, grad_input: Tensor) -> Any:
+    return write_out(grad_input, aten._adaptive_avg_pool3d_backward.default(grad_output, self), (grad_output, self))

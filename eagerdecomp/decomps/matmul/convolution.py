@@ -6,6 +6,7 @@ y's, and the gradient of w a convolution in which batch and channels change plac
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor
 from eagerdecomp._torch.tensors import suggested_memory_format
 from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.writeback import write_out
 
 # What oneDNN's convolutions take on this processor: the half types need instructions that not every one has.
 _TYPES_OF_ONEDNN = {torch.float32}
@@ -411,6 +413,21 @@ def _slow_backward(
     return tuple(gradient if asked else None for gradient, asked in zip(gradients, output_mask, strict=True))
 
 
+@rule("aten._slow_conv2d_backward.grad_input", recorded=True)
+def _slow_backward_into(
+    grad_output: Tensor,
+    self: Tensor,
+    weight: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    **targets: Tensor,
+) -> Any:
+    found = aten._slow_conv2d_backward.output_mask(grad_output, self, weight, kernel_size, stride, padding, [True] * 3)
+    given = (grad_output, self, weight)
+    return tuple(write_out(target, one, given) for target, one in zip(targets.values(), found, strict=True))
+
+
 @rule("aten._conv_depthwise2d.default", "aten.conv_depthwise3d.default")
 def _depthwise(
     self: Tensor,
@@ -430,6 +447,14 @@ def _over_time(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Any:
     """``[T, B, I]`` and ``[K, I, O]`` -> ``[T', B, O]``."""
     if self.dim() != 3 or weight.dim() != 3 or bias.dim() != 1:
         return NotImplemented
+    if self.dtype.is_complex:  # of which there is no convolution: a product for each step of the kernel, as eager's
+        padded = aten.constant_pad_nd.default(self, [0, 0, 0, 0, pad, pad])
+        steps = padded.size(0) - weight.size(0) + 1
+        terms = (
+            aten.matmul.default(aten.slice.Tensor(padded, 0, at, at + steps), aten.select.int(weight, 0, at))
+            for at in range(weight.size(0))
+        )
+        return functools.reduce(aten.add.Tensor, terms, bias)
     images, kernel = aten.permute.default(self, [1, 2, 0]), aten.permute.default(weight, [2, 1, 0])
     result = aten.convolution.default(images, kernel, bias, [1], [pad], [1], False, [0], 1)
     return aten.clone.default(aten.permute.default(result, [2, 0, 1]), memory_format=torch.contiguous_format)

@@ -58,6 +58,14 @@ def _lstm_cell_backward(
     return grad_gates, in_type(aten.mul.Tensor(grad_cell, f), cx.dtype), grad_bias
 
 
+@rule("aten._thnn_fused_lstm_cell_backward.default", recorded=True)
+def _lstm_cell_gradients(*args: Any) -> Any:
+    """-> the gradients of both kinds of gates, of the cell before, of both biases: torch's composition, which asserts that no
+    gradient of it is asked for."""
+    grad_gates, grad_cell, grad_bias = _lstm_cell_backward(*args)
+    return grad_gates, grad_gates, grad_cell, grad_bias, grad_bias
+
+
 @rule("aten._thnn_fused_gru_cell.default", recorded=True)
 def _gru_cell(
     input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, input_bias: Tensor | None = None, hidden_bias: Tensor | None = None

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -95,6 +96,22 @@ def _scaled_mm_v2(
     found = _product(self, mat2, scale_a[0], scale_b[0], bias, alone)
     # torch makes the result of no `out_dtype` in the type of the left matrix, and rounds to it.
     return aten._to_copy.default(found, dtype=dtype)  # type: ignore[no-any-return]
+
+
+@rule("aten._scaled_addmm.default", recorded=True)
+def _scaled_addmm(
+    self: Tensor, mat1: Tensor, mat2: Tensor, *scaling: Any, beta: float = 1, alpha: float = 1, use_fast_accum: bool = False
+) -> Any:
+    """``beta * self + alpha * (mat1 @ mat2)``, the product in float32; the result is of the type of `self`."""
+    scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, *contraction = scaling
+    dims = contraction[0] if contraction else ()
+    product = _scaled_mm_v2(
+        mat1, mat2, scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, None, torch.float32, dims, use_fast_accum
+    )
+    product = product if alpha == 1 else aten.mul.Scalar(product, alpha)
+    if beta != 0:
+        product = aten.add.Tensor(product, aten._to_copy.default(self, dtype=torch.float32), alpha=beta)
+    return aten._to_copy.default(product, dtype=self.dtype)
 
 
 def _product(left: Tensor, right: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None, alone: bool) -> Tensor:

@@ -450,4 +450,6 @@ def _glu_backward_of_floats(grad_output: Tensor, self: Tensor, dim: int) -> Any:
     return aten.cat.default([first, aten.sub.Tensor(through, aten.mul.Tensor(through, gate))], dim)
 
 
-rule("aten.glu_backward_jvp.default", recorded=True)(_formula(_glu_backward_jvp))
+@rule("aten.glu_backward_jvp.default", recorded=True)
+def _glu_backward_jvp_of_any(grad_x: Tensor, *others: Any) -> Any:
+    return (_formula(_glu_backward_jvp) if grad_x.dtype.is_floating_point else _glu_backward_jvp)(grad_x, *others)

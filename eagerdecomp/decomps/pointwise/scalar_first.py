@@ -1,4 +1,4 @@
-"""Ops of a number and a tensor, in that order: what Python makes of ``2 % x`` and ``2 & x``."""
+"""Ops of a number and a tensor, mostly in that order: what Python makes of ``2 % x`` and ``2 & x``, and shifts by a number."""
 
 from __future__ import annotations
 
@@ -32,3 +32,31 @@ def _remainder(self: Any, other: Tensor) -> Any:
 rule("aten.bitwise_and.Scalar_Tensor")(_swapped(op_called("aten.bitwise_and.Scalar")))
 rule("aten.bitwise_or.Scalar_Tensor")(_swapped(op_called("aten.bitwise_or.Scalar")))
 rule("aten.bitwise_xor.Scalar_Tensor")(_swapped(op_called("aten.bitwise_xor.Scalar")))
+
+
+def _number(value: Any, beside: Tensor) -> Any:
+    """A number as a tensor of the type that both promote to; of integers, its lowest bits."""
+    dtype = torch.result_type(beside, value)
+    if not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool):
+        low, span = torch.iinfo(dtype).min, 1 << torch.iinfo(dtype).bits
+        value = (int(value) - low) % span + low
+    return aten.full.default([], value, dtype=dtype, device=beside.device)
+
+
+def _of_number(op: OpOverload) -> Callable[..., Any]:
+    def run(self: Any, other: Tensor) -> Any:
+        return op(_number(self, other), other)
+
+    return run
+
+
+def _by_number(op: OpOverload) -> Callable[..., Any]:
+    def run(self: Tensor, other: Any) -> Any:
+        return op(self, _number(other, self))
+
+    return run
+
+
+for _name in ("aten.bitwise_left_shift", "aten.bitwise_right_shift"):
+    rule(f"{_name}.Scalar_Tensor", recorded=True)(_of_number(op_called(f"{_name}.Tensor")))
+    rule(f"{_name}.Tensor_Scalar", recorded=True)(_by_number(op_called(f"{_name}.Tensor")))

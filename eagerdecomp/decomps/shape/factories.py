@@ -223,3 +223,9 @@ _after(op_called("aten.new_ones.default"), op_called("aten.full.default"), 1)
 _after(op_called("aten.new_full.default"), op_called("aten.full.default"))
 _after(op_called("aten.new_empty.default"), op_called("aten.empty.memory_format"))
 _after(op_called("aten.new_empty_strided.default"), op_called("aten.empty_strided.default"))
+
+
+@rule("aten._shape_as_tensor.default", effects=True)
+def _shape_as_tensor(self: Tensor) -> Any:
+    """Host memory, whatever the device."""
+    return torch.tensor(list(self.shape), dtype=torch.int64)

@@ -403,3 +403,16 @@ def _index_fill(op: OpOverload) -> None:
 
 _index_fill(op_called("aten.index_fill.int_Scalar"))
 _index_fill(op_called("aten.index_fill.int_Tensor"))
+
+
+@rule("aten._rowwise_prune.default", recorded=True)
+def _rowwise_prune(weight: Tensor, mask: Tensor, compressed_indices_dtype: torch.dtype) -> Any:
+    """The rows that the mask keeps, and for each row its place among them, or -1."""
+    if mask.numel() != weight.size(0):
+        raise RuntimeError("Number of elements in 'mask' should be equivalent to the number of rows in 'weights'.")
+    if mask.dtype is not torch.bool:
+        raise RuntimeError(f"expected scalar type Bool but found {scalar_type_name(mask.dtype)}")
+    places = aten.sub.Scalar(aten.cumsum.default(aten._to_copy.default(mask, dtype=torch.int64), 0), 1)
+    gone = aten.full.default([], -1, dtype=torch.int64, device=mask.device)
+    places = aten._to_copy.default(aten.where.self(mask, places, gone), dtype=compressed_indices_dtype)
+    return aten.index.Tensor(weight, [mask]), places

@@ -291,5 +291,25 @@ def _column(size: int, device: torch.device) -> Any:
     return aten.view.default(aten.arange.start_step(0, size, 1, device=device), [size, 1, 1])
 
 
+@rule("aten._cudnn_ctc_loss.default", "aten.miopen_ctc_loss.default", recorded=True)
+def _with_gradient(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    blank: int,
+    deterministic: bool,
+    zero_infinity: bool,
+) -> Any:
+    """The loss of each sequence, and its gradient, which these libraries give at once."""
+    loss, log_alpha = aten._ctc_loss.default(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)
+    one = aten.full_like.default(loss, 1)
+    grad = aten._ctc_loss_backward.default(
+        one, log_probs, targets, input_lengths, target_lengths, loss, log_alpha, blank, zero_infinity
+    )
+    return loss, grad
+
+
+rule("aten._cudnn_ctc_loss.Tensor", "aten.miopen_ctc_loss.Tensor")(_by_tensors(op_called("aten._cudnn_ctc_loss.default"), 2))
 rule("aten._ctc_loss.Tensor")(_by_tensors(op_called("aten._ctc_loss.default"), 2))
 rule("aten._ctc_loss_backward.Tensor")(_by_tensors(op_called("aten._ctc_loss_backward.default"), 3))

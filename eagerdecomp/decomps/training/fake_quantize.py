@@ -182,6 +182,9 @@ def _nearest_zero(zero_point: Tensor, quant_min: int, quant_max: int) -> Tensor:
 def _learnable_gradient(
     grad: Tensor, self: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int, grad_factor: float = 1.0
 ) -> Any:
+    given = self, scale, zero_point
+    if self.dtype is torch.bfloat16:
+        grad, self, scale, zero_point = (in_type(tensor, torch.float32) for tensor in (grad, self, scale, zero_point))
     step, zero = aten.select.int(scale, 0, 0), aten.select.int(zero_point, 0, 0)
     _check_floats(grad, self, scale, zero_point)
     if self.numel() != grad.numel():
@@ -191,7 +194,7 @@ def _learnable_gradient(
             "`quant_min` should be less than or         equal to `quant_max`, and the quantization range should include 0."
         )
     if not self.numel():
-        return self, scale, zero_point
+        return given
     zero = aten.trunc.default(aten.clamp.default(aten.add.Scalar(zero, 0.5), quant_min, quant_max))
     of_x, of_step, of_zero = _gradients(grad, self, step, zero, quant_min, quant_max, grad_factor)
     return of_x, *(aten.view.default(aten.sum.default(each), [1]) for each in (of_step, of_zero))
@@ -229,7 +232,7 @@ def _learnable_gradient_per_channel(
 
 
 def _check_floats(*tensors: Tensor) -> None:
-    for name, tensor in zip(("dY", "X", "scale", "zero_point"), tensors, strict=True):
+    for name, tensor in zip(("dY_", "X_", "scale_", "zero_point_"), tensors, strict=True):
         if tensor.dtype is not torch.float32:
             raise RuntimeError(
                 f"Expected {name}.scalar_type() == ScalarType::Float to be true, but got false.  "
@@ -311,7 +314,7 @@ def _averaged(observing: Tensor, reduce: Callable[..., Tensor], x: Tensor, runni
         extreme = aten.view.default(extreme, running.shape)
     move = aten.mul.Scalar(aten.sub.Tensor(extreme, running), rounded(share, torch.float32))
     moved = aten.where.self(aten.isinf.default(running), extreme, aten.add.Tensor(running, move))
-    return aten.where.self(observing, moved, running)  # type: ignore[no-any-return]
+    return in_type(aten.where.self(observing, moved, running), running.dtype)
 
 
 def _levels_for(least: Tensor, most: Tensor, quant_min: int, quant_max: int, symmetric: bool) -> tuple[Tensor, Tensor]:
@@ -353,8 +356,8 @@ def _check_observed(
     if per_row and self.dim() < 2:
         raise IndexError("Dimension out of range (expected to be in range of [-1, 0], but got 1)")
     for given in (self, running_min, running_max):
-        # Only the observer asks this: one that is off lets half types pass. Whether it is on is read for them alone.
-        if given.dtype is not torch.float32 and (given is not self or aten._local_scalar_dense.default(observer_on)):
+        # Only the observer asks this: one that is off lets other types pass. Whether it is on is read for them alone.
+        if given.dtype is not torch.float32 and aten._local_scalar_dense.default(observer_on):
             raise RuntimeError(f"expected scalar type Float but found {scalar_type_name(given.dtype)}")
     if not scale.dim():
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
@@ -380,6 +383,9 @@ def _functional(
 ) -> Any:
     """The state's successors are results; a state without elements, of an observer that has seen nothing, becomes one per row."""
     _check_observed(self, observer_on, running_min, running_max, scale, ch_axis, per_row_fake_quant)
+    if not self.dtype.is_floating_point and not aten._local_scalar_dense.default(fake_quant_on):  # with both switches off
+        passed = aten.full.default(list(self.shape), True, dtype=torch.bool, device=self.device)
+        return aten.clone.default(self), passed, *map(aten.clone.default, (running_min, running_max, scale, zero_point))
     if per_row_fake_quant and not running_min.numel():
         rows = [self.size(ch_axis)]
         running_min, running_max = (

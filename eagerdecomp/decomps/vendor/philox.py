@@ -1,0 +1,204 @@
+"""Random numbers from keys that the caller holds: torch's stateless generators, whose kernels only CUDA has.
+
+A key is two uint64: a seed, and an offset into its stream. Numbers are those of the CPU's kernels of torch 2.15, bit for bit;
+earlier releases have kernels for CUDA alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.decomps.math.philox import philox_words
+from eagerdecomp.eager.messages import scalar_type_name
+from eagerdecomp.eager.promotion import in_type, wide_type
+from eagerdecomp.rules.rule import rule
+
+aten = torch.ops.aten
+
+
+def _parts(key: Tensor) -> tuple[Any, Any]:
+    """The seed and the offset of each key, as int64."""
+    if key.dtype is not torch.uint64 or key.dim() < 1 or key.size(-1) != 2:
+        raise RuntimeError(f"a key is uint64 of shape (*batch, 2), not {key.dtype} of shape {list(key.shape)}")
+    both = aten._to_copy.default(key, dtype=torch.int64)
+    return aten.select.int(both, -1, 0), aten.select.int(both, -1, 1)
+
+
+def _keys(seed: Tensor, counter: Tensor) -> Any:
+    """The key at each place: the four words there, the lower one of each pair first."""
+    low0, high0, low1, high1 = (aten.select.int(philox_words(counter, seed, 4), -1, at) for at in range(4))
+    halves = [_joined(high, low) for high, low in ((high0, low0), (high1, low1))]
+    return aten._to_copy.default(aten.stack.default(halves, -1), dtype=torch.uint64)
+
+
+def _joined(high: Tensor, low: Tensor) -> Any:
+    """Two words as one of 64 bits."""
+    return aten.add.Tensor(low, aten.mul.Tensor(high, _number(1 << 32, high)))
+
+
+def _number(value: int, like: Tensor) -> Any:
+    return aten.full.default([], value, dtype=torch.int64, device=like.device)
+
+
+@rule("aten._philox_key_split.default", recorded=True)
+def _split(key: Tensor, num_splits: int) -> Any:
+    """``[*batch, 2]`` -> ``[num_splits, *batch, 2]``: the keys at the places from the offset on."""
+    if num_splits <= 0:
+        raise RuntimeError(f"_philox_key_split: num_splits must be positive, got {num_splits}")
+    seed, offset = _parts(key)
+    numbers = aten.view.default(aten.arange.start_step(0, num_splits, 1, device=key.device), [-1] + [1] * seed.dim())
+    counter = aten.add.Tensor(offset, numbers)
+    return _keys(aten.expand.default(seed, list(counter.shape)), counter)
+
+
+@rule("aten._philox_key_fold_in.default", recorded=True)
+def _fold_in(key: Tensor, data: int) -> Any:
+    """The key at the place `data` from the offset on."""
+    seed, offset = _parts(key)
+    return _keys(seed, aten.add.Tensor(offset, _number(data, key)))
+
+
+@rule("aten._philox_key_fold_in.Tensor", recorded=True)
+def _fold_in_tensor(key: Tensor, data: Tensor) -> Any:
+    if data.dtype is not torch.uint64:
+        raise RuntimeError(f"_philox_key_fold_in: data must have dtype uint64, got {scalar_type_name(data.dtype)}")
+    if data.numel() != 1:
+        raise RuntimeError(f"_philox_key_fold_in: data must be a single value, got {data.numel()} elements")
+    seed, offset = _parts(key)
+    place = aten._to_copy.default(aten.view.default(data, []), dtype=torch.int64)
+    return _keys(seed, aten.add.Tensor(offset, place))
+
+
+# -- numbers ------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Streams:
+    """The streams that fill a tensor, those of the keys: the elements behind the last dimension along which keys differ follow each
+    other in a stream; along the others a stream is repeated."""
+
+    seeds: Tensor
+    offsets: Tensor
+    outer: Sequence[int]
+    shape: Sequence[int]
+
+    @property
+    def count(self) -> int:
+        """How many elements each stream fills."""
+        return math.prod(self.shape[len(self.outer) :])
+
+    def words(self, count: int, each: int) -> Any:
+        """Words for `count` elements of each stream, ``[*outer, count, each]``."""
+        return aten.reshape.default(philox_words(self.offsets, self.seeds, count * each), [*self.outer, count, each])
+
+    def placed(self, values: Tensor) -> Any:
+        """``[*outer, count]`` in the tensor's shape."""
+        return aten.expand.default(aten.reshape.default(values, [*self.outer, *self.shape[len(self.outer) :]]), list(self.shape))
+
+
+def _streams(self: Tensor, key: Tensor) -> _Streams:
+    seed, offset = _parts(key)
+    shape = list(self.shape)
+    if key.dim() > 1 and key.dim() != self.dim() + 1:
+        raise RuntimeError(
+            f"batched key must have ndim == output ndim + 1, got key shape {list(key.shape)} with output shape {shape}"
+        )
+    last = max((dim for dim in range(seed.dim()) if seed.size(dim) != 1), default=-1)
+    outer = [seed.size(dim) for dim in range(last + 1)]
+    seeds, offsets = (aten.reshape.default(one, outer) for one in (seed, offset))
+    return _Streams(seeds, offsets, outer, shape)
+
+
+def _words(self: Tensor, key: Tensor, each: int = 1) -> Any:
+    """Words for the elements, ``[each, *self.shape]``."""
+    streams = _streams(self, key)
+    words = streams.words(streams.count, each)
+    return [streams.placed(_word(words, at)) for at in range(each)]
+
+
+def _word(words: Tensor, at: int) -> Any:
+    return aten.select.int(words, -1, at)
+
+
+#: Random bits of a number of each type: those of its significand.
+_BITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+
+
+@rule("aten._philox_uniform_.default", recorded=True)
+def _uniform(self: Tensor, key: Tensor, low: float = 0.0, high: float = 1.0) -> Any:
+    """Of [0, 1), by the lower bits of a word; a float64 by those of two, the upper one first."""
+    dtype = wide_type(self.dtype)
+    if self.dtype is torch.float64:
+        high_word, low_word = _words(self, key, 2)
+        upper = in_type(aten.bitwise_and.Scalar(high_word, (1 << 21) - 1), dtype)
+        share = aten.add.Tensor(aten.mul.Scalar(upper, 2.0**-21), aten.mul.Scalar(in_type(low_word, dtype), 2.0**-53))
+    else:
+        count = _BITS[self.dtype]
+        bits = aten.bitwise_and.Scalar(_words(self, key)[0], (1 << count) - 1)
+        share = aten.mul.Scalar(in_type(bits, dtype), 2.0**-count)
+    return aten.copy_.default(self, aten.add.Scalar(aten.mul.Scalar(share, high - low), low))
+
+
+@rule("aten._philox_normal_.default", recorded=True)
+def _normal(self: Tensor, key: Tensor, mean: float = 0.0, std: float = 1.0) -> Any:
+    """By Box and Muller 1958, "A note on the generation of random normal deviates": two numbers of two words each, or of four."""
+    dtype, streams = wide_type(self.dtype), _streams(self, key)
+    words = streams.words(streams.count + streams.count % 2, 2 if self.dtype is torch.float64 else 1)
+    given = aten.reshape.default(words, [*words.shape[:-2], -1, 2, words.size(-1)])
+    first, second = (_open_share(aten.select.int(given, -2, at), dtype) for at in (0, 1))
+    radius = aten.sqrt.default(aten.mul.Scalar(aten.log.default(first), -2))
+    angle = aten.mul.Scalar(second, 2 * math.pi)
+    pairs = [aten.mul.Tensor(radius, of(angle)) for of in (aten.cos.default, aten.sin.default)]
+    drawn = aten.reshape.default(aten.stack.default(pairs, -1), [*words.shape[:-1]])
+    drawn = streams.placed(aten.slice.Tensor(drawn, -1, 0, streams.count))
+    return aten.copy_.default(self, aten.add.Scalar(aten.mul.Scalar(drawn, std), mean))
+
+
+def _open_share(words: Tensor, dtype: torch.dtype) -> Any:
+    """All bits of a word or two as a part of 1: of (0, 1)."""
+    share = aten.mul.Scalar(in_type(_word(words, 0), dtype), 2.0**-32)
+    if dtype is torch.float64:
+        return aten.add.Scalar(aten.add.Tensor(share, aten.mul.Scalar(in_type(_word(words, 1), dtype), 2.0**-64)), 2.0**-65)
+    return aten.add.Scalar(share, 2.0**-33)
+
+
+@rule("aten._philox_randint_.default", recorded=True)
+def _randint(self: Tensor, key: Tensor, low: int | None = None, high: int | None = None) -> Any:
+    """Integers of ``[low, high)``, a word modulo their count; of all that the dtype holds where neither is given. An int64 is of
+    two words."""
+    wide = self.dtype in (torch.int64, torch.uint64)
+    words = _words(self, key, 2 if wide else 1)
+    bits = _joined(*words) if wide else words[0]
+    if low is None and high is None:
+        return aten.copy_.default(self, bits)
+    start = 0 if low is None else low
+    end = torch.iinfo(self.dtype).max + 1 if high is None else high
+    span = end - start
+    drawn = aten.remainder.Tensor(bits, _number(span, bits))
+    if wide:  # what is negative stands for 2^64 more, which must not be added beyond the dtype
+        more = (1 << 64) % span
+        beyond = aten.ge.Scalar(drawn, span - more)
+        raised = aten.where.self(beyond, aten.sub.Scalar(drawn, span - more), aten.add.Scalar(drawn, more))
+        drawn = aten.where.self(aten.lt.Scalar(bits, 0), raised, drawn)
+    return aten.copy_.default(self, aten.add.Scalar(drawn, start))
+
+
+@rule("aten._philox_uniform.default", recorded=True)
+def _uniform_like(self: Tensor, key: Tensor, low: float = 0.0, high: float = 1.0) -> Any:
+    return _uniform(aten.clone.default(self), key, low, high)
+
+
+@rule("aten._philox_normal.default", recorded=True)
+def _normal_like(self: Tensor, key: Tensor, mean: float = 0.0, std: float = 1.0) -> Any:
+    return _normal(aten.clone.default(self), key, mean, std)
+
+
+@rule("aten._philox_randint.default", recorded=True)
+def _randint_like(self: Tensor, key: Tensor, low: int | None = None, high: int | None = None) -> Any:
+    return _randint(aten.clone.default(self), key, low, high)

@@ -1,0 +1,248 @@
+"""Ops of one library or device that are another op of ATen in other words, or a line of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.eager.promotion import HALF, in_type
+from eagerdecomp.rules.rule import rule
+
+aten = torch.ops.aten
+
+# -- grids --------------------------------------------------------------------------------------------------------------------
+
+_BILINEAR, _ZEROS = 0, 0
+
+
+@rule("aten.cudnn_affine_grid_generator.default", recorded=True)
+def _affine_grid(theta: Tensor, N: int, C: int, H: int, W: int) -> Any:
+    return aten.affine_grid_generator.default(theta, [N, C, H, W], True)
+
+
+@rule("aten.cudnn_affine_grid_generator_backward.default", recorded=True)
+def _affine_grid_backward(grad: Tensor, N: int, C: int, H: int, W: int) -> Any:
+    return aten.affine_grid_generator_backward.default(grad, [N, C, H, W], True)
+
+
+@rule("aten.cudnn_grid_sampler.default", recorded=True)
+def _grid_sampler(self: Tensor, grid: Tensor) -> Any:
+    return aten.grid_sampler_2d.default(self, grid, _BILINEAR, _ZEROS, True)
+
+
+@rule("aten.cudnn_grid_sampler_backward.default", recorded=True)
+def _grid_sampler_backward(self: Tensor, grid: Tensor, grad_output: Tensor) -> Any:
+    return aten.grid_sampler_2d_backward.default(grad_output, self, grid, _BILINEAR, _ZEROS, True, [True, True])
+
+
+# -- normalization ------------------------------------------------------------------------------------------------------------
+
+
+@rule("aten.miopen_batch_norm.default", recorded=True)
+def _batch_norm(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    exponential_average_factor: float,
+    epsilon: float,
+) -> Any:
+    return aten.native_batch_norm.default(
+        input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon
+    )
+
+
+# -- products -----------------------------------------------------------------------------------------------------------------
+
+
+def _wide_product(op: Any, self: Tensor, mat2: Tensor, out_dtype: torch.dtype) -> Any:
+    """A product of half types kept in float32, or in their own type, as CUDA has it."""
+    for one in (self, mat2):
+        if one.dtype is not out_dtype and not (one.dtype in HALF and out_dtype is torch.float32):
+            raise RuntimeError("out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs")
+    return op(in_type(self, out_dtype), in_type(mat2, out_dtype))
+
+
+@rule("aten.mm.dtype", recorded=True)
+def _mm(self: Tensor, mat2: Tensor, out_dtype: torch.dtype) -> Any:
+    return _wide_product(aten.mm.default, self, mat2, out_dtype)
+
+
+@rule("aten.bmm.dtype", recorded=True)
+def _bmm(self: Tensor, mat2: Tensor, out_dtype: torch.dtype) -> Any:
+    return _wide_product(aten.bmm.default, self, mat2, out_dtype)
+
+
+@rule("aten.addmm.dtype", recorded=True)
+def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, out_dtype: torch.dtype, *, beta: float = 1, alpha: float = 1) -> Any:
+    return _added(self, _wide_product(aten.mm.default, mat1, mat2, out_dtype), beta, alpha)
+
+
+@rule("aten.baddbmm.dtype", recorded=True)
+def _baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, out_dtype: torch.dtype, *, beta: float = 1, alpha: float = 1) -> Any:
+    """torch's own entry passes the dtype on in the place of a factor."""
+    return _added(self, _wide_product(aten.bmm.default, batch1, batch2, out_dtype), beta, alpha)
+
+
+def _added(self: Tensor, product: Tensor, beta: float, alpha: float) -> Any:
+    """``beta * self + alpha * product``, of which a beta of 0 reads nothing."""
+    product = product if alpha == 1 else aten.mul.Scalar(product, alpha)
+    if beta == 0:
+        return product
+    return aten.add.Tensor(product, in_type(self, product.dtype), alpha=beta)
+
+
+@rule("aten.linear_backward.default", recorded=True)
+def _linear_backward(self: Tensor, grad_output: Tensor, weight: Tensor, output_mask: Sequence[bool]) -> Any:
+    """``y = x w^T + b``: the gradients of x, w and b."""
+    rows = aten.reshape.default(self, [-1, weight.size(1)])
+    grads = aten.reshape.default(grad_output, [-1, weight.size(0)])
+    of_input = of_weight = of_bias = None
+    if output_mask[0]:
+        of_input = aten.view.default(aten.mm.default(grads, weight), list(self.shape))
+    if output_mask[1]:
+        of_weight = aten.mm.default(aten.permute.default(grads, [1, 0]), rows)
+    if output_mask[2]:
+        of_bias = aten.sum.dim_IntList(grads, [0])
+    return of_input, of_weight, of_bias
+
+
+@rule("aten.matmul_backward.default", recorded=True)
+def _matmul_backward(grad: Tensor, self: Tensor, other: Tensor, mask: Sequence[bool]) -> Any:
+    """``y = a b``: ``grad b^T`` and ``a^T grad``, a vector standing for a matrix of one row or column, and what was broadcast
+    summed."""
+    left = aten.unsqueeze.default(self, 0) if self.dim() == 1 else self
+    right = aten.unsqueeze.default(other, 1) if other.dim() == 1 else other
+    if other.dim() == 1:
+        grad = aten.unsqueeze.default(grad, -1)
+    if self.dim() == 1:
+        grad = aten.unsqueeze.default(grad, -2)
+    of_left = of_right = None
+    if mask[0]:
+        of_left = _summed_to(aten.matmul.default(grad, aten.transpose.int(right, -2, -1)), left.shape)
+        of_left = aten.view.default(of_left, list(self.shape))
+    if mask[1]:
+        of_right = _summed_to(aten.matmul.default(aten.transpose.int(left, -2, -1), grad), right.shape)
+        of_right = aten.view.default(of_right, list(other.shape))
+    return of_left, of_right
+
+
+def _summed_to(grad: Tensor, shape: Sequence[int]) -> Any:
+    """What was broadcast, summed."""
+    extra = grad.dim() - len(shape)
+    dims = [*range(extra), *(extra + dim for dim, size in enumerate(shape) if size == 1 and grad.size(extra + dim) != 1)]
+    return aten.view.default(aten.sum.dim_IntList(grad, dims), list(shape)) if dims else grad
+
+
+# -- the rest -----------------------------------------------------------------------------------------------------------------
+
+
+@rule("aten.max_pool2d_backward.default", recorded=True)
+def _max_pool_backward(
+    grad_output: Tensor,
+    self: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> Any:
+    """By the places of the maxima, found again."""
+    _, indices = aten.max_pool2d_with_indices.default(self, kernel_size, stride, padding, dilation, ceil_mode)
+    return aten.max_pool2d_with_indices_backward.default(
+        grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices
+    )
+
+
+@rule("aten._masked_scale.default", recorded=True)
+def _masked_scale(self: Tensor, mask: Tensor, scale: float) -> Any:
+    return aten.mul.Scalar(aten.mul.Tensor(self, in_type(mask, self.dtype)), scale)
+
+
+@rule("aten._cummax_helper.default", recorded=True)
+def _cummax(self: Tensor, values: Tensor, indices: Tensor, dim: int) -> None:
+    _written(aten.cummax.default(self, dim), values, indices)
+
+
+@rule("aten._cummin_helper.default", recorded=True)
+def _cummin(self: Tensor, values: Tensor, indices: Tensor, dim: int) -> None:
+    _written(aten.cummin.default(self, dim), values, indices)
+
+
+def _written(found: Sequence[Tensor], *targets: Tensor) -> None:
+    for target, one in zip(targets, found, strict=True):
+        aten.copy_.default(target, one)
+
+
+@rule("aten._resize_output_.default", recorded=True)
+def _resize_output(self: Tensor, size: Sequence[int], device: torch.device) -> Any:
+    if self.device != torch.device(device):
+        raise RuntimeError(f"out Tensor doesn't have the correct device set: expected {device}, got {self.device}")
+    return aten.resize_.default(self, size)
+
+
+@rule("aten._resize_output.default", recorded=True)
+def _resized_output(self: Tensor, size: Sequence[int], device: torch.device) -> Any:
+    return _resize_output(aten.clone.default(self), size, device)
+
+
+@rule("aten._use_cudnn_ctc_loss.default", "aten._use_cudnn_ctc_loss.Tensor")
+@rule("aten._use_miopen_ctc_loss.default", "aten._use_miopen_ctc_loss.Tensor")
+def _use_no_library(*args: Any, **kwargs: Any) -> bool:
+    """There is none."""
+    return False
+
+
+# -- products of groups -------------------------------------------------------------------------------------------------------
+
+#: `at::blas::ScalingType.RowWise`.
+_OF_ROWS = 1
+
+
+@rule("aten._scaled_grouped_mm.default", recorded=True)
+def _scaled_grouped_mm(
+    self: Tensor,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Any:
+    """8-bit floats by the scale of each row of the left and each column of the right matrix, then `_grouped_mm`. Groups along the
+    dimension that is summed over, whose scales differ by group, are left."""
+    if self.dim() == mat2.dim() == 2 or scale_result is not None:
+        return NotImplemented
+    left = aten.mul.Tensor(aten._to_copy.default(self, dtype=torch.float32), aten.unsqueeze.default(scale_a, -1))
+    right = aten.mul.Tensor(aten._to_copy.default(mat2, dtype=torch.float32), aten.unsqueeze.default(scale_b, -2))
+    found = aten._grouped_mm.default(left, right, offs, bias)
+    return in_type(found, torch.bfloat16 if out_dtype is None else out_dtype)
+
+
+@rule("aten._scaled_grouped_mm_v2.default", recorded=True)
+def _scaled_grouped_mm_v2(
+    self: Tensor,
+    mat2: Tensor,
+    scale_a: Sequence[Tensor],
+    recipe_a: Sequence[int],
+    swizzle_a: Sequence[int],
+    scale_b: Sequence[Tensor],
+    recipe_b: Sequence[int],
+    swizzle_b: Sequence[int],
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    contraction_dim: Sequence[int] = (),
+    use_fast_accum: bool = False,
+) -> Any:
+    """Scales of rows and columns; those of blocks are laid out by the device, and are left."""
+    if list(recipe_a) != [_OF_ROWS] or list(recipe_b) != [_OF_ROWS]:
+        return NotImplemented
+    return _scaled_grouped_mm(self, mat2, scale_a[0], scale_b[0], offs, bias, None, out_dtype)

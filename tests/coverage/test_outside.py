@@ -1,0 +1,119 @@
+"""Every overload of ATen closes on Core ATen or is outside with a reason, and the calls that say so compute what eager computes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from first_calls import call
+from on_core import CORE
+from torch.utils._pytree import tree_map
+
+import eagerdecomp as ed
+from eagerdecomp._torch.ops import op_named
+from eagerdecomp._torch.releases import BASELINE, torch_release
+from eagerdecomp.coverage.outside import REASONS, outside
+from eagerdecomp.eager.compare import difference
+from eagerdecomp.eager.observe import copied
+from eagerdecomp.ops.schema import tensors_in
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.full
+
+#: Those of which not every call that eager takes closes, with why.
+PARTLY = {
+    "aten._compute_linear_combination.default": "eager reads the memory of coefficients of another type than the input's real one",
+    "aten._compute_linear_combination.out": "the same",
+    "aten.addbmm_.default": "eager resizes a tensor of one element that is written in place, which no other in-place op does",
+    "aten.avg_pool3d_backward.default": "the gradient of integers, which needs a convolution of integers",
+    "aten.avg_pool3d_backward.grad_input": "the same",
+}
+
+#: Those that draw from another stream than eager's, or choose: tests of their distributions stand with their rules.
+OWN_NUMBERS = {
+    "aten._sample_dirichlet.default",
+    "aten._standard_gamma.default",
+    "aten.poisson.default",
+    "aten.binomial.default",
+    "aten._fused_sdp_choice.default",
+    "aten._make_dep_token.default",
+}
+
+
+#: One argument is computed of the others, in float32.
+OF_EACH_OTHER = {"aten.glu_backward_jvp.default"}
+
+MODE = ed.EagerDecompMode(CORE)
+
+
+@pytest.fixture(scope="module")
+def plan() -> ed.Plan:
+    return ed.plan(CORE)
+
+
+@pytest.mark.skipif(torch_release() != BASELINE, reason="other releases have other ops")
+def test_each_overload_is_in_one_class(plan: ed.Plan) -> None:
+    assert plan.counts.keys() == {"supported", "passes", "closed", "partly", "outside"}
+    assert {one.op for one in plan.of("partly")} == PARTLY.keys()
+    assert plan.counts["outside"] == 377
+    assert Counter(one.reason for one in plan.of("outside")).keys() == REASONS.keys()
+
+
+def test_nothing_that_closes_or_is_of_the_set_has_a_reason_shown(plan: ed.Plan) -> None:
+    assert all(bool(one.reason) is (one.status == "outside") for one in plan.ops)
+    assert outside("aten.add.Tensor") == outside("torchvision.nms.default") == ""
+
+
+def test_a_plan_counts_the_reasons(plan: ed.Plan) -> None:
+    text = str(plan)
+    for reason, count in Counter(one.reason for one in plan.of("outside")).items():
+        assert f"{count:5}  {reason}\n" in text
+
+
+def test_what_is_outside_does_not_close_a_model() -> None:
+    found = ed.plan(CORE, ops=["aten._to_sparse.default"])
+    assert found.failing("closed")
+    assert "outside: sparse tensors in coordinates" in found.refusal("closed")
+
+
+def uncommon() -> Iterator[tuple[str, Any]]:
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        calls = importlib.import_module("uncommon_calls").uncommon_calls()
+        torch.manual_seed(0)
+        for number, (op, args, kwargs) in enumerate(calls):
+            yield f"{op}-{number}", (str(op), args, kwargs)
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
+
+
+def retyped(value: Any, dtype: torch.dtype) -> Any:
+    """A copy, floats of 32 bits as others."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.to(dtype) if value.dtype is torch.float32 else value.clone()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("made", [pytest.param(made, id=name) for name, made in uncommon()])
+def test_calls_that_no_operator_of_the_database_makes_are_eagers(made: Any, dtype: torch.dtype) -> None:
+    """Where eager has a kernel on the CPU, and takes the dtype; elsewhere that they run, on kernels of the set alone."""
+    name, args, kwargs = made
+    op = op_named(name)
+    if dtype is not torch.float32 and not any(one.dtype is torch.float32 for one in tensors_in([args, kwargs])):
+        pytest.skip("has no floats")
+    given, named = tree_map(lambda one: retyped(one, dtype), (args, kwargs))
+    with torch.no_grad():
+        want = call(op, *copied(op, given, named), None)
+        found = call(op, *copied(op, given, named), MODE)
+    if want.error is None and name not in OWN_NUMBERS and not (name in OF_EACH_OTHER and dtype is not torch.float32):
+        assert difference(op, given, named, want, found, op) is None
+    elif want.error is None or (dtype is torch.float32 and isinstance(want.error, NotImplementedError)):
+        assert found.error is None

@@ -1,0 +1,115 @@
+"""Record how the tests fare with the torch of this environment, and write docs/versions.md of all that is recorded.
+
+    python tools/versions.py --record    # the default tier, and the scoreboard with gradients: about ten minutes on two cores
+    python tools/versions.py             # writes the page
+
+`nox -s versions` makes an environment for each torch and records it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eagerdecomp.ops.shipped_data import nearest_release
+from eagerdecomp.planner.rule_calls import FILE
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "docs" / "versions"
+PAGE = ROOT / "docs" / "versions.md"
+
+HEAD = """# Versions of torch
+
+How the default tier of the tests and the scoreboard (every operator of torch's own test database on Core ATen, three calls of
+each sample, with gradients) fare with each release. An operator counts that has a sample which eager takes. A known difference is a
+test that has to fail with that release: its reason stands below, its name in `tests/releases`, and a run is red where it passes.
+
+`nox -s versions` makes the environments and records each release by `python tools/versions.py --record`; `python
+tools/versions.py` writes this page of what was recorded.
+
+| torch | Python | default tier | known differences | operators that pass | recorded calls |
+|---|---|---|---|---|---|
+"""
+
+
+def default_tier() -> dict[str, Any]:
+    """What the default tier comes to: how many tests pass, and the names of those that fail."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-n", "auto", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        subprocess.run(command, cwd=ROOT, check=False)
+        cases = list(ElementTree.parse(report).getroot().iter("testcase"))
+    bad = [one for one in cases if one.find("failure") is not None or one.find("error") is not None]
+    marks = [mark for one in cases if (mark := one.find("skipped")) is not None]
+    known = Counter(str(mark.get("message")) for mark in marks if mark.get("type") == "pytest.xfail")
+    names = sorted(f"{one.get('classname')}::{one.get('name')}" for one in bad)
+    return {"passed": len(cases) - len(bad) - len(marks), "known": dict(known.most_common()), "failed": names}
+
+
+def scoreboard() -> dict[str, Any]:
+    """How many operators of the database pass, and how the others end."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = Path(folder) / "rows.json"
+        command = [sys.executable, "conformance/scoreboard.py", "--ops", "core", "--grad", "--json", str(rows)]
+        subprocess.run(command, cwd=ROOT, check=False)
+        found = json.loads(rows.read_text(encoding="utf-8"))
+    counted = [row for row in found if row["status"] != "none"]
+    others = {
+        row["name"]: f"{row['status']}: {row['detail'] or ', '.join(row['missing'])}" for row in counted if row["status"] != "pass"
+    }
+    return {"passed": len(counted) - len(others), "of": len(counted), "others": others}
+
+
+def record() -> Path:
+    """Run both, and keep what they come to beside the page."""
+    release = ".".join(torch.__version__.split(".")[:2])
+    found = {"torch": torch.__version__, "python": platform.python_version(), "default": default_tier(), "scoreboard": scoreboard()}
+    found["data"] = "its own" if nearest_release(FILE) == release else f"those of {nearest_release(FILE)}"
+    RECORDS.mkdir(exist_ok=True)
+    place = RECORDS / f"torch-{release}.json"
+    place.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return place
+
+
+def page(records: Sequence[Mapping[str, Any]]) -> str:
+    """The page: a table of the releases, and for each what differs."""
+    text = HEAD
+    for one in records:
+        tier, board = one["default"], one["scoreboard"]
+        passed = f"{tier['passed']} pass" + (f", {len(tier['failed'])} fail" if tier["failed"] else "")
+        known = sum(tier["known"].values())
+        text += f"| {one['torch']} | {one['python']} | {passed} | {known} | {board['passed']} of {board['of']} | {one['data']} |\n"
+    for one in records:
+        text += f"\n## torch {one['torch']}\n\n"
+        text += "".join(f"- {count} tests: {reason}\n" for reason, count in one["default"]["known"].items())
+        text += "".join(f"- `{name}` fails\n" for name in one["default"]["failed"])
+        text += "".join(f"- operator `{name}`: {why}\n" for name, why in one["scoreboard"]["others"].items())
+    return text
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", action="store_true", help="run the tests and the scoreboard with this torch first")
+    if parser.parse_args(argv).record:
+        print(f"kept {record().relative_to(ROOT)}")
+    places = sorted(
+        RECORDS.glob("torch-*.json"), key=lambda place: [int(part) for part in place.stem.removeprefix("torch-").split(".")]
+    )
+    PAGE.write_text(page([json.loads(place.read_text(encoding="utf-8")) for place in places]), encoding="utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
