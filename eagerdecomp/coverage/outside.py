@@ -28,7 +28,7 @@ REASONS: dict[str, tuple[str, ...]] = {
     "nested tensors of C++": (r"\w*nested\w*|to_padded_tensor",),
     "tensors of MKL-DNN": (r"_?mkldnn_\w+|to_mkldnn(_backward)?",),
     "a handle, or state that only one device or library reads": (
-        r"_cudnn_(rnn|rnn_backward|rnn_flatten_weight|init_dropout_state)|miopen_rnn(_backward)?|_lstm_mps|lstm_mps_backward",
+        r"_cudnn_init_dropout_state|_lstm_mps|lstm_mps_backward",
         r"_triton_multi_head_attention|_cufft_\w+|record_stream|_?pin_memory|_copy_from(_and_resize)?|_propagate_xla_data",
     ),
     "state of autograd or functorch": (

@@ -62,8 +62,9 @@ def plan() -> ed.Plan:
 def test_each_overload_is_in_one_class(plan: ed.Plan) -> None:
     assert plan.counts.keys() == {"supported", "passes", "closed", "partly", "outside"}
     assert {one.op for one in plan.of("partly")} == PARTLY.keys()
-    assert plan.counts["outside"] == 377
-    assert Counter(one.reason for one in plan.of("outside")).keys() == REASONS.keys()
+    assert plan.counts["outside"] == 367
+    named = {"names of dimensions, which torch 2.13 dropped"}
+    assert Counter(one.reason for one in plan.of("outside")).keys() == REASONS.keys() - named
 
 
 def test_nothing_that_closes_or_is_of_the_set_has_a_reason_shown(plan: ed.Plan) -> None:

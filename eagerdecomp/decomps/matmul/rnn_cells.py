@@ -16,11 +16,13 @@ from torch import Tensor
 from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.rules.rule import rule
 
+__all__ = ["gru_cell", "gru_cell_backward", "lstm_cell", "lstm_cell_backward"]
+
 aten = torch.ops.aten
 
 
 @rule("aten._thnn_fused_lstm_cell.default", recorded=True)
-def _lstm_cell(
+def lstm_cell(
     input_gates: Tensor, hidden_gates: Tensor, cx: Tensor, input_bias: Tensor | None = None, hidden_bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """-> the next state, the next cell, the workspace."""
@@ -33,7 +35,7 @@ def _lstm_cell(
 
 
 @rule("aten._thnn_fused_lstm_cell_backward_impl.default", recorded=True)
-def _lstm_cell_backward(
+def lstm_cell_backward(
     grad_hy: Tensor | None, grad_cy: Tensor | None, cx: Tensor, cy: Tensor, workspace: Tensor, has_bias: bool
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """-> the gradients of the gates, of the cell before, of either bias."""
@@ -62,12 +64,12 @@ def _lstm_cell_backward(
 def _lstm_cell_gradients(*args: Any) -> Any:
     """-> the gradients of both kinds of gates, of the cell before, of both biases: torch's composition, which asserts that no
     gradient of it is asked for."""
-    grad_gates, grad_cell, grad_bias = _lstm_cell_backward(*args)
+    grad_gates, grad_cell, grad_bias = lstm_cell_backward(*args)
     return grad_gates, grad_gates, grad_cell, grad_bias, grad_bias
 
 
 @rule("aten._thnn_fused_gru_cell.default", recorded=True)
-def _gru_cell(
+def gru_cell(
     input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, input_bias: Tensor | None = None, hidden_bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """-> the next state, the workspace."""
@@ -82,7 +84,7 @@ def _gru_cell(
 
 
 @rule("aten._thnn_fused_gru_cell_backward.default", recorded=True)
-def _gru_cell_backward(
+def gru_cell_backward(
     grad_hy: Tensor, workspace: Tensor, has_bias: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """-> the gradients of both kinds of gates, of the state before, of both biases."""

@@ -272,13 +272,13 @@ def _flash_quantized(
     *,
     scale: float | None = None,
 ) -> Any:
-    operands = [_descaled(x, by) for x, by in ((query, q_descale), (key, k_descale), (value, v_descale))]
+    operands = _descaled(query, q_descale), _descaled(key, k_descale), _descaled(value, v_descale)
     return _flash(*operands, dropout_p, is_causal, return_debug_mask, scale=scale)
 
 
 @rule("aten._scaled_dot_product_flash_attention_backward.default", recorded=True)
 def _flash_backward(
-    grad_out: Tensor,
+    grad_out: Tensor | None,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -396,7 +396,7 @@ def _flash_forward(
         return NotImplemented
     seed, offset = _seeds(dropout_p, query)
     seen = _packed(query, key, cum_seq_q, cum_seq_k, is_causal, window_size_left, window_size_right, seqused_k)
-    operands = [_unpacked(x) for x in (query, key, value)]
+    operands = _unpacked(query), _unpacked(key), _unpacked(value)
     bias = _slopes(alibi_slopes, seen, operands[0].size(2), operands[1].size(2), query.device)
     out, logsumexp = _forward(_Problem(*operands, scaling_of(operands[0], scale), seen, bias, dropout_p, seed, offset))
     if cum_seq_q is not None:
@@ -426,10 +426,11 @@ def _flash_forward_quantized(
     """Scales are of batch and head, so that sequences end to end, which have no batch, are left."""
     if cum_seq_q is not None and query.dtype is torch.float8_e4m3fn:
         return NotImplemented
-    operands = [
-        aten.transpose.int(_descaled(aten.transpose.int(x, 1, 2), by), 1, 2)
-        for x, by in ((query, q_descale), (key, k_descale), (value, v_descale))
-    ]
+    operands = (
+        aten.transpose.int(_descaled(aten.transpose.int(query, 1, 2), q_descale), 1, 2),
+        aten.transpose.int(_descaled(aten.transpose.int(key, 1, 2), k_descale), 1, 2),
+        aten.transpose.int(_descaled(aten.transpose.int(value, 1, 2), v_descale), 1, 2),
+    )
     return _flash_forward(*operands, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, **options)
 
 
@@ -443,7 +444,7 @@ def _flash_forward_into(out: Tensor, query: Tensor, *rest: Any, **options: Any) 
 
 @rule("aten._flash_attention_backward.default", recorded=True)
 def _flash_packed_backward(
-    grad_out: Tensor,
+    grad_out: Tensor | None,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -466,7 +467,7 @@ def _flash_packed_backward(
         return None, None, None
     seed, offset = _flash_seeds(dropout_p, rng_state)
     seen = _packed(query, key, cum_seq_q, cum_seq_k, is_causal, window_size_left, window_size_right, None)
-    operands = [_unpacked(x) for x in (query, key, value)]
+    operands = _unpacked(query), _unpacked(key), _unpacked(value)
     problem = _Problem(*operands, scaling_of(operands[0], scale), seen, None, dropout_p, seed, offset)
     kept = aten.unsqueeze.default(logsumexp, 0) if logsumexp.dim() == 2 else logsumexp
     grads = _backward(problem, _unpacked(grad_out), _unpacked(out), kept)
@@ -595,7 +596,7 @@ def _efficient_forward(
         return NotImplemented
     seed, offset = _seeds(dropout_p, query)
     seen = _efficient_seen(custom_mask_type, query, key, cu_seqlens_q, cu_seqlens_k, seqlen_k, window_size)
-    operands = [_unpacked(x) for x in (query, key, value)]
+    operands = _unpacked(query), _unpacked(key), _unpacked(value)
     out, logsumexp = _forward(_Problem(*operands, scaling_of(operands[0], scale), seen, bias, dropout_p, seed, offset))
     most_q, most_k = query.size(1), key.size(1) if max_seqlen_k is None else max_seqlen_k
     if cu_seqlens_q is not None and max_seqlen_q is not None:
@@ -628,7 +629,7 @@ def _together(logsumexp: Tensor, cu_seqlens: Tensor, total: int) -> Any:
 
 @rule("aten._efficient_attention_backward.default", recorded=True)
 def _efficient_packed_backward(
-    grad_out_: Tensor,
+    grad_out_: Tensor | None,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -655,7 +656,7 @@ def _efficient_packed_backward(
     if shared_storage_dqdkdv:
         return NotImplemented
     seen = _efficient_seen(custom_mask_type, query, key, cu_seqlens_q, cu_seqlens_k, None, window_size)
-    operands = [_unpacked(x) for x in (query, key, value)]
+    operands = _unpacked(query), _unpacked(key), _unpacked(value)
     kept = (
         aten.slice.Tensor(logsumexp, 2, 0, query.size(1))
         if cu_seqlens_q is None
@@ -769,7 +770,7 @@ def _cudnn_forward_into(
     if seqused_k is not None:
         lengths = aten.index.Tensor(in_type(seqused_k, torch.int64), [column_of])
     seen = _Seen(is_causal, False, None, None, rows, columns, None, lengths, row_of, column_of)
-    operands = [_unpacked(x) for x in (query, key, value)]
+    operands = _unpacked(query), _unpacked(key), _unpacked(value)
     found, logsumexp = _forward(_Problem(*operands, scaling_of(operands[0], scale), seen))
     aten.copy_.default(out, _repacked(found, out))
     return aten.view.default(logsumexp, list(logsumexp.shape[1:]))
@@ -816,7 +817,7 @@ def _overrideable(
 ) -> Any:
     """Of ``[B, H, L, D]`` or ``[H, L, D]``."""
     seed, offset = _seeds(dropout_p, query)
-    operands = [_of_batch(x) for x in (query, key, value)]
+    operands = _of_batch(query), _of_batch(key), _of_batch(value)
     scaling = scaling_of(operands[0], scale)
     out, logsumexp = _forward(_Problem(*operands, scaling, _Seen(is_causal), attn_bias, dropout_p, seed, offset))
     if query.dim() == 3:
@@ -847,7 +848,7 @@ def _overrideable_backward(
 ) -> Any:
     if grad_out is None:
         return None, None, None, None
-    operands = [_of_batch(x) for x in (query, key, value)]
+    operands = _of_batch(query), _of_batch(key), _of_batch(value)
     scaling = scaling_of(operands[0], scale)
     problem = _Problem(*operands, scaling, _Seen(is_causal), attn_bias, dropout_p, philox_seed, philox_offset)
     *grads, scores = _backward(problem, _of_batch(grad_out), _of_batch(out), logsumexp)
