@@ -1,6 +1,7 @@
 """Record how the tests fare with the torch of this environment, and write docs/versions.md of all that is recorded.
 
     python tools/versions.py --record    # the default tier, and the scoreboard with gradients: about ten minutes on two cores
+    python tools/versions.py --again     # only the tests that failed when it was recorded, after a fix
     python tools/versions.py             # writes the page
 
 `nox -s versions` makes an environment for each torch and records it.
@@ -43,18 +44,35 @@ tools/versions.py` writes this page of what was recorded.
 """
 
 
-def default_tier() -> dict[str, Any]:
-    """What the default tier comes to: how many tests pass, and the names of those that fail."""
+def default_tier(tests: Sequence[str] = ()) -> dict[str, Any]:
+    """What tests come to, the default tier unless some are named: how many pass, the reasons of those that are known to fail, and
+    the names of the others that do."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-n", "auto", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        command = [sys.executable, "-m", "pytest", "-n", "auto", "-p", "no:cacheprovider", f"--junitxml={report}", *tests]
         subprocess.run(command, cwd=ROOT, check=False)
         cases = list(ElementTree.parse(report).getroot().iter("testcase"))
     bad = [one for one in cases if one.find("failure") is not None or one.find("error") is not None]
     marks = [mark for one in cases if (mark := one.find("skipped")) is not None]
     known = Counter(str(mark.get("message")) for mark in marks if mark.get("type") == "pytest.xfail")
-    names = sorted(f"{one.get('classname')}::{one.get('name')}" for one in bad)
+    names = sorted(_node(str(one.get("classname")), str(one.get("name"))) for one in bad)
     return {"passed": len(cases) - len(bad) - len(marks), "known": dict(known.most_common()), "failed": names}
+
+
+def _node(classname: str, name: str) -> str:
+    """A test as pytest takes it: ``tests.docs.test_pages`` and a name, or that of a class behind its module."""
+    parts = classname.split(".")
+    length = next(n for n in range(len(parts), 0, -1) if ROOT.joinpath(*parts[:n]).with_suffix(".py").exists())
+    return "::".join(["/".join(parts[:length]) + ".py", *parts[length:], name])
+
+
+def again(found: dict[str, Any]) -> dict[str, Any]:
+    """A record with what its failed tests come to now."""
+    before = found["default"]
+    now = default_tier(before["failed"]) if before["failed"] else {"passed": 0, "known": {}, "failed": []}
+    known = Counter(before["known"]) + Counter(now["known"])
+    tier = {"passed": before["passed"] + now["passed"], "known": dict(known.most_common()), "failed": now["failed"]}
+    return {**found, "default": tier}
 
 
 def scoreboard() -> dict[str, Any]:
@@ -71,13 +89,16 @@ def scoreboard() -> dict[str, Any]:
     return {"passed": len(counted) - len(others), "of": len(counted), "others": others}
 
 
-def record() -> Path:
-    """Run both, and keep what they come to beside the page."""
+def record(only_failed: bool) -> Path:
+    """Run both, or the tests that failed alone, and keep what they come to beside the page."""
     release = ".".join(torch.__version__.split(".")[:2])
+    place = RECORDS / f"torch-{release}.json"
+    if only_failed:
+        place.write_text(json.dumps(again(json.loads(place.read_text(encoding="utf-8"))), indent=1) + "\n", encoding="utf-8")
+        return place
     found = {"torch": torch.__version__, "python": platform.python_version(), "default": default_tier(), "scoreboard": scoreboard()}
     found["data"] = "its own" if nearest_release(FILE) == release else f"those of {nearest_release(FILE)}"
     RECORDS.mkdir(exist_ok=True)
-    place = RECORDS / f"torch-{release}.json"
     place.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return place
 
@@ -101,8 +122,10 @@ def page(records: Sequence[Mapping[str, Any]]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true", help="run the tests and the scoreboard with this torch first")
-    if parser.parse_args(argv).record:
-        print(f"kept {record().relative_to(ROOT)}")
+    parser.add_argument("--again", action="store_true", help="run the tests that failed when this torch was recorded")
+    options = parser.parse_args(argv)
+    if options.record or options.again:
+        print(f"kept {record(options.again).relative_to(ROOT)}")
     places = sorted(
         RECORDS.glob("torch-*.json"), key=lambda place: [int(part) for part in place.stem.removeprefix("torch-").split(".")]
     )

@@ -105,15 +105,16 @@ def plan(
         found = [_counted(one, backend.ops, user.values()) for one in found]
     planned = tuple(found)
     required = [one.op for one in planned if one.required]
-    open_ops = {one.op for one in planned if one.status in ("partly", "missing")}
+    open_ops = {one.op for one in planned if one.status in ("partly", "missing", "outside")}
     wanted = open_ops.intersection(required)
+    dense = {op for op in wanted if not outside(op)}  # no kernel of an op outside is worth writing for other ops' sake
     # Where a model's own calls have no route, what was seen of other calls says nothing of theirs.
     closed = routes.closed - open_ops
     in_gradients = {needed for op in required for needed in routes.open_in_gradient(op)}
     clauses = routes.clauses(routes.graph([*names, *in_gradients]))
     may, rank = (_any_op, _prims_first) if any(op.namespace == "prims" for op in backend.ops) else (_no_prim, _rank)
     tell(0.75, "the next kernels")
-    choice = choose_kernels(clauses, closed, wanted, kernels, rank, may)
+    choice = choose_kernels(clauses, closed, dense, kernels, rank, may)
     tell(0.85, "all kernels that are lacking")
     to_close = fewest_kernels(clauses, closed, wanted, rank, may, [kernel.op for kernel in choice.kernels])
     to_close = _with_rest(to_close, called, wanted, lambda more: planner_of(as_backend(backend.ops | more), user.values()), may)

@@ -279,6 +279,7 @@ def _op_of(row: Mapping[str, Any]) -> OpPlan:
         row.get("calls", 0),
         row.get("exact", False),
         row.get("making", 0),
+        row.get("reason", ""),
     )
 
 

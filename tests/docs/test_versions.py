@@ -31,7 +31,7 @@ def test_what_fails_is_named(tool: Any) -> None:
             {
                 "torch": "9.9.0",
                 "python": "3.11.7",
-                "default": {"passed": 3, "known": {"eager rounds otherwise": 2}, "failed": ["tests.a::test_b"]},
+                "default": {"passed": 3, "known": {"eager rounds otherwise": 2}, "failed": ["tests/a.py::test_b"]},
                 "scoreboard": board,
                 "data": "those of 9.8",
             }
@@ -39,7 +39,7 @@ def test_what_fails_is_named(tool: Any) -> None:
     )
     assert "| 9.9.0 | 3.11.7 | 3 pass, 1 fail | 2 | 1 of 2 | those of 9.8 |" in made
     assert "- operator `cos`: error: TypeError: no" in made
-    assert "- `tests.a::test_b` fails" in made
+    assert "- `tests/a.py::test_b` fails" in made
     assert "- 2 tests: eager rounds otherwise" in made
 
 
@@ -50,3 +50,15 @@ def test_known_differences_name_tests_that_there_are(tool: Any) -> None:
                 path, _, name = line.partition("::")
                 test = name.rpartition("::")[2].partition("[")[0]
                 assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), line
+
+
+def test_what_failed_is_run_again_and_counted_once(tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        tool, "default_tier", lambda tests: asked.append(tests) or {"passed": 1, "known": {"x": 1}, "failed": ["c"]}
+    )
+    before = {"torch": "9.9.0", "default": {"passed": 3, "known": {"x": 2}, "failed": ["a", "b", "c"]}}
+    assert tool.again(before) == {"torch": "9.9.0", "default": {"passed": 4, "known": {"x": 3}, "failed": ["c"]}}
+    assert asked == [["a", "b", "c"]]
+    name = tool._node("tests.decomps.test_private_dense_ops.TestRange", "test_refuses[1]")
+    assert name == "tests/decomps/test_private_dense_ops.py::TestRange::test_refuses[1]"
