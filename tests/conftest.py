@@ -53,8 +53,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         reason = known.get(item.nodeid)
         if reason is not None:  # what kills the process cannot be run to see that it still does
-            known = pytest.mark.xfail(reason=reason, run="crashes" not in reason, strict=not reason.startswith("sometimes"))
-            item.add_marker(known)
+            fails = pytest.mark.xfail(reason=reason, run="crashes" not in reason, strict=not reason.startswith("sometimes"))
+            item.add_marker(fails)
     if config.option.markexpr == "full":
         config.hook.pytest_deselected(items=[item for item in items if tier(item) == "nightly"])
         items[:] = [item for item in items if tier(item) != "nightly"]

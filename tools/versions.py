@@ -62,7 +62,8 @@ def default_tier(tests: Sequence[str] = ()) -> dict[str, Any]:
 def _node(classname: str, name: str) -> str:
     """A test as pytest takes it: ``tests.docs.test_pages`` and a name, or that of a class behind its module."""
     parts = classname.split(".")
-    length = next(n for n in range(len(parts), 0, -1) if ROOT.joinpath(*parts[:n]).with_suffix(".py").exists())
+    lengths = (n for n in range(len(parts), 0, -1) if ROOT.joinpath(*parts[:n]).with_suffix(".py").exists())
+    length = next(lengths, len(parts))
     return "::".join(["/".join(parts[:length]) + ".py", *parts[length:], name])
 
 
