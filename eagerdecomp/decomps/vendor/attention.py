@@ -739,9 +739,11 @@ def _cudnn_forward(
     return_debug_mask: bool = False,
     *,
     scale: float | None = None,
+    seqused_k: Tensor | None = None,  # since torch 2.15, as is the next
+    block_table: Tensor | None = None,
 ) -> Any:
     """Of batches; of sequences end to end see `_flash_attention_forward`."""
-    if cum_seq_q is not None or cum_seq_k is not None:
+    if any(one is not None for one in (cum_seq_q, cum_seq_k, seqused_k, block_table)):
         return NotImplemented
     return _cudnn(query, key, value, attn_bias, compute_log_sumexp, dropout_p, is_causal, return_debug_mask, scale=scale)
 
