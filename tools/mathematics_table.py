@@ -226,7 +226,11 @@ ELSEWHERE: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "with steps and rates in tensors of the CPU",
         "eager's own kernel reads them; what is on a device is computed there instead",
     ),
-    (("_fused_moving_avg_obs_fq_helper",), "of half types", "eager refuses them where the observer is on alone"),
+    (
+        ("_fused_moving_avg_obs_fq_helper", "_fused_moving_avg_obs_fq_helper_functional"),
+        "of other types than float32",
+        "eager refuses them where the observer is on alone",
+    ),
     (
         ("_nested_tensor_from_mask", "_nested_tensor_from_mask_left_aligned"),
         "where the mask is checked",

@@ -162,9 +162,21 @@ def test_no_other_kernels_open_more(lacks: tuple[str, ...]) -> None:
 
 
 @pytest.mark.full
-def test_ten_kernels_for_core_aten_are_known_to_be_the_best(core: Plan) -> None:
-    assert len(core.next_kernels) == 10
-    assert sum(len(kernel.opens) for kernel in core.next_kernels) == core.bound
+def test_ten_kernels_open_no_more_than_their_bound() -> None:
+    made = ed.plan(
+        CORE
+        - [
+            f"aten.{name}"
+            for name in ("mul", "div", "bmm", "exp", "gather", "cat", "sum", "where", "cumsum", "amax", "clone", "tanh")
+        ]
+    )
+    assert len(made.next_kernels) == 10
+    assert 1000 < sum(len(kernel.opens) for kernel in made.next_kernels) <= made.bound
+
+
+@pytest.mark.full
+def test_core_aten_needs_kernels_for_the_ops_alone_that_close_in_part(core: Plan) -> None:
+    assert {op for kernel in core.next_kernels for op in kernel.opens} == {one.op for one in core.of("partly")}
 
 
 # -- that it is so ---------------------------------------------------------------------------------------------------
