@@ -112,7 +112,7 @@ def templates() -> Mapping[OpOverload, Sequence[tuple[list[Any], dict[str, Any]]
         # Calls that no operator of the database makes have a test of their own; of some of their ops the CPU has no kernel.
         if op is None or (not seen.eager and (name in uncommon or not has_computed_kernel(op, "CPU"))):
             continue
-        calls = [call for call in map(_read, examples_of(op)) if call is not None]
+        calls = [_without_outs(op, *call) for call in map(_read, examples_of(op)) if call is not None]
         if calls:
             found[op] = calls
     for name, text in _COMPOSITES.items():
@@ -124,6 +124,14 @@ def templates() -> Mapping[OpOverload, Sequence[tuple[list[Any], dict[str, Any]]
         for other in _variants(op):
             found.setdefault(other, calls)
     return {op: calls for op, calls in found.items() if not any(re.fullmatch(one, str(op)) for one in EXCLUDED)}
+
+
+def _without_outs(op: OpOverload, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """A call without the tensors that it was recorded to write to, where programs can make them after what its twin returns."""
+    if not facts_of(op).is_out or functional_twin(op) is None:
+        return args, kwargs
+    outs = {argument.name for argument in facts_of(op).arguments if argument.mutated and argument.kwarg_only}
+    return args, {name: value for name, value in kwargs.items() if name not in outs}
 
 
 def _read(text: str) -> tuple[list[Any], dict[str, Any]] | None:

@@ -336,7 +336,7 @@ def test_programs_give_row_major_outs_to_ops_that_leave_others_as_they_were(name
     op = getattr(aten, name).out
     monkeypatch.setattr("conformance.fuzz_drawing._ops", lambda: [op])
     modes, seen = fuzz._Modes(), Seen()
-    lines = [line for number in range(9) for line in fuzz.drawn(2, number, modes, seen, lambda value: None)[0].lines]
+    lines = [line for number in range(9) for line in fuzz.drawn(1, number, modes, seen, lambda value: None)[0].lines]
     outs = [found[1] for line in lines if (found := re.search(r"aten\.\w+\.out\(.*out=(t\d+)\)", line))]
     assert outs
     assert re.fullmatch(ROW_MAJOR_OUT, str(op))
