@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(Path(__file__).parent)]
 
@@ -151,6 +152,7 @@ def test_the_work_to_record_and_compile_a_program_grows_as_the_program_does(hook
 
 
 def test_the_work_of_a_call_does_not_grow_with_the_shapes_that_came_before() -> None:
+    FakeTensorMode.cache_clear()  # torch caches the results per process, so shapes of earlier tests would cost less
     cache = ed.ProgramCache(limit_per_op=10_000)
     with ed.EagerDecompMode(CORE, rules=[by_shape], cache=cache):
         work = [work_of(lambda size=size: OPAQUE(torch.ones(size))) for size in range(1, 300)]  # type: ignore[misc]

@@ -5,6 +5,7 @@ Python cannot return from a call that began with an error pending. The guard tak
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 from typing import Any
 
@@ -17,6 +18,15 @@ __all__ = ["Guard", "patch"]
 _raise_pending = ctypes.PYFUNCTYPE(None)(("PyErr_Occurred", ctypes.pythonapi))
 
 _taken: list[BaseException] = []
+
+
+def _wait_for_autograd_threads() -> None:
+    """Run a backward pass on the device: its autograd thread has then dropped what the failed pass left behind.
+
+    The thread needs the interpreter for that. A thread that asks for it while Python shuts down ends the process with SIGABRT.
+    """
+    leaf = torch.empty(1, device=torch._C._get_privateuse1_backend_name(), requires_grad=True)
+    torch.autograd.backward(leaf.view(1), leaf.detach())
 
 
 class Guard(torch._C._acc.DeviceGuard):
@@ -37,8 +47,10 @@ def patch() -> None:
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
             return run_backward(*args, **kwargs)
-        except SystemError:
-            if not _taken:
+        except BaseException as error:
+            atexit.unregister(_wait_for_autograd_threads)
+            atexit.register(_wait_for_autograd_threads)
+            if not (_taken and isinstance(error, SystemError)):
                 raise
             raise _taken.pop() from None
         finally:
