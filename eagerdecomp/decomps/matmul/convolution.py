@@ -19,14 +19,18 @@ from eagerdecomp.eager.promotion import in_type, widened
 from eagerdecomp.rules.rule import rule
 from eagerdecomp.rules.writeback import write_out
 
-# What oneDNN's convolutions take on this processor: the half types need instructions that not every one has.
-_TYPES_OF_ONEDNN = {torch.float32}
-if torch.ops.mkldnn._is_mkldnn_bf16_supported():
-    _TYPES_OF_ONEDNN.add(torch.bfloat16)
-if torch.ops.mkldnn._is_mkldnn_fp16_supported():
-    _TYPES_OF_ONEDNN.add(torch.float16)
-
 aten = torch.ops.aten
+
+
+# A function, not a constant: the hash of a rule's code must be the same on every processor.
+@functools.cache
+def _onednn_takes(dtype: torch.dtype) -> bool:
+    """Whether oneDNN's convolutions take `dtype` on this processor: float16 and bfloat16 need instructions that not all have."""
+    if dtype is torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    if dtype is torch.float16:
+        return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+    return dtype is torch.float32
 
 
 @rule("aten.convolution_backward.default", recorded=True)
@@ -144,7 +148,7 @@ def _format(input: Tensor, weight: Tensor) -> torch.memory_format:
     """What a convolution's results lie in: channels last where either argument does. In three dimensions only oneDNN's kernel
     knows that."""
     known = [torch.channels_last]
-    if input.dtype in _TYPES_OF_ONEDNN:
+    if _onednn_takes(input.dtype):
         known.append(torch.channels_last_3d)
     for x in (input, weight):
         form = suggested_memory_format(x)
