@@ -1,8 +1,8 @@
 """torchvision beside a torch that its compiled part was not built for.
 
 The wheels of a package index are built with CUDA and do not load next to a CPU build of torch; then `import torchvision` fails, and
-with it timm and transformers. The two ops that the import asks for are declared here, and `nms` gets a kernel in plain torch: it is
-an op of torchvision's own, which a backend brings itself, whoever wrote it. A device made in Python gets that one always.
+with it timm and transformers. The two ops that the import asks for are declared here, and `nms` gets a kernel in plain torch, for
+eager to be compared with: the library decomposes it itself. A device made in Python gets that one always.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 __all__ = ["NMS", "prepare_torchvision"]
 
-#: What detection models need of a backend beside Core ATen.
+#: The op that every detection model calls.
 NMS = "torchvision::nms"
 
 _SCHEMAS = {

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from conformance.models.entry import Entry, Subject, loss_of, silence
-from conformance.models.torchvision_ops import NMS
 
 __all__ = ["ENTRIES"]
 
@@ -188,7 +187,7 @@ def _detection(name: str, **options: Any) -> Entry:
         model = torchvision.models.get_model(name, weights=None, weights_backbone=None, num_classes=CLASSES, **options)
         return Subject(silence(model), (_images(64, 2), _targets()), _detections, _detect)
 
-    return Entry(f"{name} (torchvision)", make, ("torchvision",), custom_ops=(NMS,))
+    return Entry(f"{name} (torchvision)", make, ("torchvision",))
 
 
 def _flow(model: nn.Module, batch: Any) -> Any:

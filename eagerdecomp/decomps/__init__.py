@@ -13,22 +13,41 @@ from eagerdecomp.decomps.derived import foreach, fsdp_copies, inplace_and_out
 from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.determinism import warns
 from eagerdecomp.eager.scalars import HELD, holding
-from eagerdecomp.rules.rule import Rule, index_rules, rules_of
+from eagerdecomp.rules.rule import Rule, index_rules, library_rules, rules_of
 
-__all__ = ["FAMILIES", "our_rules"]
+__all__ = ["FAMILIES", "LIBRARIES", "our_rules"]
+
+_LIBRARIES = f"{__name__}.libraries"
+
+
+def _import_modules(folder: str) -> list[str]:
+    """Import the modules of a folder; return their names."""
+    package = importlib.import_module(folder)
+    modules = sorted(info.name for info in pkgutil.iter_modules(package.__path__, f"{folder}."))
+    for module in modules:
+        importlib.import_module(module)
+    return modules
 
 
 def _rules_by_folder() -> Iterator[tuple[str, tuple[Rule, ...]]]:
     for folder in pkgutil.iter_modules(__path__, f"{__name__}."):
-        package = importlib.import_module(folder.name)
-        modules = sorted(info.name for info in pkgutil.iter_modules(package.__path__, f"{folder.name}."))
-        for module in modules:
-            importlib.import_module(module)
-        yield folder.name.rpartition(".")[2], tuple(rule for module in modules for rule in rules_of(module))
+        if folder.name != _LIBRARIES:
+            modules = _import_modules(folder.name)
+            yield folder.name.rpartition(".")[2], tuple(rule for module in modules for rule in rules_of(module))
 
 
 #: Folder -> the rules of its modules.
 FAMILIES: Mapping[str, tuple[Rule, ...]] = {folder: rules for folder, rules in _rules_by_folder() if rules}
+
+
+#: Libraries beside torch, by the namespace of their ops, that there are rules for (`decomps/libraries`).
+LIBRARIES: frozenset[str] = frozenset(info.name for info in pkgutil.iter_modules([f"{__path__[0]}/libraries"]))
+
+
+@functools.cache
+def _import_library(namespace: str) -> None:
+    """Import the rules for a library. It is asked for when an op of the library is met."""
+    _import_modules(f"{_LIBRARIES}.{namespace}")
 
 
 @functools.cache
@@ -51,7 +70,10 @@ def _refusing(rule: Rule) -> Rule:
 def our_rules(op: OpOverload) -> Iterator[Rule]:
     """The library's rules for an op: those written by hand, one that the schema gives (foreach, in-place and ``out=`` ops), and
     those of the last resort: one for sets that hold prims, whose source is ``prims``, and one for sets that lack Core ops, whose
-    source is ``small``."""
+    source is ``small``. Those for ops of other libraries are imported when such an op is first met."""
+    if op.namespace in LIBRARIES:
+        _import_library(op.namespace)
+        yield from library_rules(op)
     yield from _by_op("own").get(op, ())
     yield from foreach.rules_for(op)
     yield from inplace_and_out.rules_for(op)

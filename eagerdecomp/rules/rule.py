@@ -25,6 +25,8 @@ __all__ = [
     "dropped_rules",
     "first_applicable",
     "index_rules",
+    "library_rule",
+    "library_rules",
     "make_rule",
     "place_of",
     "register_decomposition",
@@ -263,6 +265,9 @@ _rules: dict[str, list[Rule]] = {}
 #: Ops that rules were written for and that this torch lacks.
 _dropped: list[str] = []
 
+#: The name of an op of a library beside torch -> the function of its rule, with its options.
+_of_libraries: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {}
+
 
 def make_rule(
     op: OpOverload,
@@ -334,6 +339,38 @@ def _add(module: str, made: Rule) -> None:
 def rules_of(module: str) -> tuple[Rule, ...]:
     """The rules that a module defines, in order, by the module's name."""
     return tuple(_rules.get(module, ()))
+
+
+def library_rule(*names: str, **options: Any) -> Callable[[_F], _F]:
+    """The same for ops of a library beside torch, by name: the library may register them later, or never (`library_rules`).
+
+        @library_rule("torchvision.nms.default")
+        def nms(dets, scores, iou_threshold): ...
+
+    Args:
+        names: the ops.
+        options: of `make_rule`.
+
+    Raises:
+        RuleError: for a second rule of an op.
+    """
+
+    def decorate(fn: _F) -> _F:
+        for name in names:
+            if name in _of_libraries:
+                first = place_of(_of_libraries[name][0])
+                raise RuleError(f"two rules for {name}: {first} and {place_of(fn)}; leave one of them out")
+            _of_libraries[name] = (fn, options)
+        return fn
+
+    return decorate
+
+
+@functools.cache
+def library_rules(op: OpOverload) -> tuple[Rule, ...]:
+    """The library's rules for an op of another library, of those whose modules are imported."""
+    found = _of_libraries.get(str(op))
+    return () if found is None else (make_rule(op, found[0], **found[1]),)
 
 
 def dropped_rules() -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from eagerdecomp.conformance.results import Report
 from eagerdecomp.ops.call_text import parse_call
 from eagerdecomp.program.ir import KernelCall, Program, Slot, check
 from eagerdecomp.rules.link import link
-from eagerdecomp.rules.rule import rule
+from eagerdecomp.rules.rule import library_rule, rule
 
 __all__ = ["Heard", "provoke", "told"]
 
@@ -87,7 +87,10 @@ def _command(line: str, **files: str) -> None:
 #: What provocations call by these names.
 _LIBRARY = {
     one.__name__: one
-    for one in (KernelCall, Program, Report, Slot, check, link, parse_call, parse_manifest, read_manifest, rule, run_conformance)
+    for one in (
+        *(KernelCall, Program, Report, Slot, check, library_rule, link, parse_call, parse_manifest, read_manifest, rule),
+        run_conformance,
+    )
 }
 
 
@@ -185,6 +188,7 @@ def two(x: Any) -> Any:
 
 _text('ed.register_decomposition("aten.hypot")(lambda x, y: x)')
 _text("for _ in range(2): rule(aten.hypot.default)(core)")
+_text("for _ in range(2): library_rule('mine.cube.default')(core)")
 _text("link(lambda x: aten.mul(x, x), lambda op: op)")
 _text("link(KERNEL, lambda op: op)")
 _text("link(lambda x: getattr(aten, 'exp').default(x), lambda op: op)")

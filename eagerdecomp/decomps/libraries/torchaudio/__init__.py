@@ -1,0 +1,1 @@
+"""torchaudio's ops: recursive filters and forced alignment."""

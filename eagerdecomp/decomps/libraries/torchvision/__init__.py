@@ -1,0 +1,1 @@
+"""torchvision's detection ops: non-maximum suppression, pooling of regions, deformable convolution."""

@@ -1,0 +1,31 @@
+"""Argument checks that torchvision's kernels share, in their words."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from eagerdecomp.eager.messages import scalar_type_name
+
+__all__ = ["check", "check_dtype", "check_rois"]
+
+_FLOATING = (torch.float32, torch.float64, torch.float16)
+
+
+def check(condition: bool, message: str) -> None:
+    """Raise the error of a kernel's check."""
+    if not condition:
+        raise RuntimeError(message)
+
+
+def check_dtype(kernel: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...] = _FLOATING) -> None:
+    """Refuse what the CPU's kernel refuses: integers, bfloat16, and for `nms` float16. Other devices take all floats."""
+    taken = tensor.dtype in dtypes or (tensor.device.type != "cpu" and tensor.dtype.is_floating_point)
+    check(taken, f"\"{kernel}\" not implemented for '{scalar_type_name(tensor.dtype)}'")
+
+
+def check_rois(kernel: str, input: Tensor, rois: Tensor, named: str = "input") -> None:
+    """The checks of kernels that pool `input`, or its gradient, by boxes."""
+    check(rois.shape[1] == 5, "rois must have shape as Tensor[K, 5]")
+    check(input.dtype == rois.dtype, f"{named} should have the same type as rois")
+    check_dtype(kernel, input)

@@ -1,0 +1,163 @@
+"""Weighted sums of rows of a table, and their transpose, in blocks of bounded memory.
+
+Pooling of regions and deformable convolution read a few elements per output, at positions shared by all channels. With channels
+last, an image is a table ``[M, C]``, and an output row is a weighted sum of T of its rows. Index M, one past the table, is a
+position outside the image: it reads zeros, and what is added to it is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "as_channels",
+    "as_rows",
+    "assemble",
+    "blocks",
+    "contiguous",
+    "gather_rows",
+    "groups",
+    "joined",
+    "padded",
+    "part",
+    "scatter_rows",
+    "take",
+]
+
+aten = torch.ops.aten
+
+# Elements gathered at once: of float32, 16 MiB.
+_ELEMENTS = 1 << 22
+
+_SIZES_END = 1 << 31
+
+
+def contiguous(x: Tensor, order: Sequence[int], shape: Sequence[int]) -> Tensor:
+    """A permutation of `x`, made contiguous, in another shape."""
+    moved = aten.clone.default(aten.permute.default(x, order), memory_format=torch.contiguous_format)
+    return aten.view.default(moved, shape)  # type: ignore[no-any-return]
+
+
+def padded(rows: Tensor, value: float = 0.0) -> Tensor:
+    """The table with its row M, of which every element is `value`."""
+    extra = aten.full.default([1, rows.shape[1]], value, dtype=rows.dtype, device=rows.device)
+    return aten.cat.default([rows, extra])  # type: ignore[no-any-return]
+
+
+def blocks(index: Tensor, channels: int) -> Iterator[tuple[int, int]]:
+    """Ranges of the rows of an index ``[R, T]``, each of which gathers about `_ELEMENTS` elements."""
+    rows, taps = index.shape
+    step = max(1, _ELEMENTS // max(1, taps * channels))
+    for first in range(0, rows, step):
+        yield first, min(first + step, rows)
+
+
+def part(x: Tensor, first: int, last: int) -> Tensor:
+    """Rows from `first` to `last`."""
+    return x if (first, last) == (0, x.shape[0]) else aten.slice.Tensor(x, 0, first, last)
+
+
+def take(rows: Tensor, index: Tensor) -> Tensor:
+    """The rows at an index ``[R, T]``: ``[R, T, C]``."""
+    taken = aten.index_select.default(rows, 0, aten.view.default(index, [-1]))
+    return aten.view.default(taken, [*index.shape, rows.shape[1]])  # type: ignore[no-any-return]
+
+
+def joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else aten.cat.default(parts)
+
+
+def gather_rows(rows: Tensor, index: Tensor, weight: Tensor) -> Tensor:
+    """``out[r] = sum_t weight[r, t] * rows[index[r, t]]``, ``[R, C]``."""
+    parts = []
+    for first, last in blocks(index, rows.shape[1]):
+        weights = aten.unsqueeze.default(part(weight, first, last), 1)
+        parts.append(aten.squeeze.dim(aten.bmm.default(weights, take(rows, part(index, first, last))), 1))
+    return joined(parts) if parts else aten.slice.Tensor(rows, 0, 0, 0)
+
+
+def scatter_rows(pieces: Iterable[tuple[Tensor, Tensor, Tensor]], size: int, like: Tensor) -> Tensor:
+    """The transpose: ``out[index[r, t]] += weight[r, t] * grad[r]``, ``[M, C]``, summed over pieces (index, weight, gradient).
+
+    Rows are summed as the gradient of an embedding. Each such sum fills a table, so that it takes as many rows as the table has.
+    """
+    channels = like.shape[-1]
+    limit = max(_ELEMENTS, (size + 1) * channels)
+    total: Tensor | None = None
+    indices: list[Tensor] = []
+    values: list[Tensor] = []
+    waiting = 0
+    for index, weight, grad in pieces:
+        rows, taps = index.shape
+        step = max(1, limit // max(1, taps * channels))
+        for first in range(0, rows, step):
+            last = min(first + step, rows)
+            spread = aten.mul.Tensor(
+                aten.unsqueeze.default(part(weight, first, last), 2), aten.unsqueeze.default(part(grad, first, last), 1)
+            )
+            indices.append(aten.view.default(part(index, first, last), [-1]))
+            values.append(aten.view.default(spread, [-1, channels]))
+            waiting += (last - first) * taps * channels
+            if waiting >= limit:
+                total = _summed(total, indices, values, size)
+                indices, values, waiting = [], [], 0
+    if indices:
+        total = _summed(total, indices, values, size)
+    if total is None:
+        return aten.full.default([size, channels], 0, dtype=like.dtype, device=like.device)  # type: ignore[no-any-return]
+    return aten.slice.Tensor(total, 0, 0, size)  # type: ignore[no-any-return]
+
+
+def _summed(total: Tensor | None, indices: list[Tensor], values: list[Tensor], size: int) -> Tensor:
+    found = aten.embedding_dense_backward.default(joined(values), joined(indices), size + 1, -1, False)
+    return found if total is None else aten.add.Tensor(total, found)  # type: ignore[no-any-return]
+
+
+def groups(height: Tensor, width: Tensor) -> Iterator[tuple[int, int, Tensor]]:
+    """Boxes of equal size: each pair of sizes above zero, with the positions of its boxes. Reads a number per group."""
+    some = aten.logical_and.default(aten.gt.Scalar(height, 0), aten.gt.Scalar(width, 0))
+    code = aten.add.Tensor(aten.mul.Scalar(height, _SIZES_END), width)
+    code = aten.where.self(some, code, aten.full.default([], 0, dtype=code.dtype, device=code.device))
+    while code.shape[0]:
+        largest = int(aten._local_scalar_dense.default(aten.amax.default(code)))
+        if not largest:
+            return
+        own = aten.eq.Scalar(code, largest)
+        yield largest // _SIZES_END, largest % _SIZES_END, aten.view.default(aten.nonzero.default(own), [-1])
+        code = aten.where.self(own, aten.full.default([], 0, dtype=code.dtype, device=code.device), code)
+
+
+def assemble(parts: list[tuple[Tensor, Tensor]], count: int, missing: Tensor) -> Tensor:
+    """Put the results of groups, each with the positions of its boxes, in order; boxes of no group get `missing` [1, ...]."""
+    where = [position for position, _ in parts]
+    rows = joined([missing, *(result for _, result in parts)])
+    source = aten.full.default([count], 0, dtype=torch.int64, device=missing.device)
+    if where:
+        number = aten.arange.start_step(1, rows.shape[0], 1, dtype=torch.int64, device=missing.device)
+        source = aten.index_put.default(source, [joined(where)], number)
+    return aten.index_select.default(rows, 0, source)  # type: ignore[no-any-return]
+
+
+def as_rows(input: Tensor, bins: tuple[int, int] = (1, 1)) -> Tensor:
+    """An image ``[N, C, H, W]`` as a table; position-sensitive pooling keeps a part of the channels for each of its bins."""
+    n, c, h, w = input.shape
+    if bins == (1, 1):
+        return contiguous(input, [0, 2, 3, 1], [n * h * w, c])
+    split = aten.view.default(_contiguous(input), [n, c // (bins[0] * bins[1]), *bins, h, w])
+    return contiguous(split, [0, 2, 3, 4, 5, 1], [n * bins[0] * bins[1] * h * w, c // (bins[0] * bins[1])])
+
+
+def as_channels(rows: Tensor, shape: Sequence[int], bins: tuple[int, int] = (1, 1)) -> Tensor:
+    """The inverse: an image of this shape."""
+    n, c, h, w = shape
+    if bins == (1, 1):
+        return contiguous(aten.view.default(rows, [n, h, w, c]), [0, 3, 1, 2], shape)
+    split = aten.view.default(rows, [n, *bins, h, w, c // (bins[0] * bins[1])])
+    return contiguous(split, [0, 5, 1, 2, 3, 4], shape)
+
+
+def _contiguous(x: Tensor) -> Tensor:
+    return x if x.is_contiguous() else aten.clone.default(x, memory_format=torch.contiguous_format)
