@@ -22,6 +22,7 @@ from benchmarks import (
     models,
     ops,
     plans,
+    scans,
     threads,
     verify,
     writeback,
@@ -46,6 +47,7 @@ SECTIONS: dict[str, Callable[[Settings, Callable[[str], None]], Section]] = {
     "install": installs.measure,
     "verify": verify.measure,
     "compared": compared.measure,
+    "scans": scans.measure,
 }
 
 FULL = Settings(quick=False, rounds=11, seconds=0.003)

@@ -36,6 +36,7 @@ ROWS = {
     "verify": {"model", "kind", "times", "ratios"},
     "plan": {"set", "seconds", "supported", "closed"},
     "compared": set(),
+    "scans": {"scan", "kind", "times", "ratios", "native", "ours"},
 }
 
 

@@ -1,4 +1,4 @@
-"""Distances between rows and their gradients, products of three tensors, and running log-sum-exps.
+"""Distances between rows and their gradients, products of three tensors, and complex `logaddexp`.
 
 A gradient of a distance is, per pair of rows, a factor of the pair (the incoming gradient over a power of the distance) times a
 direction in each coordinate. The factors are small; the directions are summed against them by one batched product.
@@ -16,8 +16,8 @@ from torch import Tensor
 
 from eagerdecomp.eager.checks.shapes import broadcast_shapes
 from eagerdecomp.eager.layouts import LAYOUTS, laid_out
-from eagerdecomp.eager.messages import dimension_error, not_implemented, scalar_type_name
-from eagerdecomp.eager.promotion import HALF, number_like
+from eagerdecomp.eager.messages import not_implemented, scalar_type_name
+from eagerdecomp.eager.promotion import number_like
 from eagerdecomp.rules.rule import rule
 
 aten = torch.ops.aten
@@ -224,71 +224,6 @@ def _letters(dims: Sequence[int]) -> str:
     return "".join(string.ascii_letters[dim] for dim in dims)
 
 
-#: The types that a running sum is computed in. With less range the exponentials of complex64 get too small for `log1p`.
-_WIDER = {**dict.fromkeys(HALF, torch.float32), torch.complex64: torch.complex128}
-
-
-@rule("aten._logcumsumexp.default", recorded=True)
-def _logcumsumexp(self: Tensor, dim: int) -> Any:
-    """By doubling: after step k each entry holds its last 2^k. Some 12 kernel calls for each doubling of the length, where a
-    shorter form, one maximum for all, would lose the entries far below it."""
-    most = max(1, self.dim())
-    if not -most <= dim < most:
-        raise dimension_error(dim, self.dim())
-    if not (self.dtype.is_floating_point or self.dtype.is_complex) or self.dtype is torch.complex32:
-        raise not_implemented("logcumsumexp_out_cpu", self.dtype)
-    if not self.dim() or not self.numel():
-        return aten.clone.default(self, memory_format=torch.contiguous_format)
-    dim %= self.dim()
-    length = self.size(dim)
-    wide = _WIDER.get(self.dtype, self.dtype)
-    if not self.is_contiguous():  # the result is row-major
-        self = aten.clone.default(self, memory_format=torch.contiguous_format)
-    given = sums = aten.clone.default(self) if wide is self.dtype else aten._to_copy.default(self, dtype=wide)
-    if self.dtype.is_complex:  # the logarithm of nothing has no angle, and a NaN in one part is one in both
-        size, angle = _parts(given)
-        nothing = aten.logical_and.default(aten.eq.Scalar(size, -math.inf), aten.eq.Tensor(angle, angle))
-        given = aten.where.self(nothing, number_like(given, -math.inf), given)
-        given = sums = aten.where.self(aten.eq.Tensor(given, given), given, number_like(given, complex(math.nan, math.nan)))
-    zero = None if self.dtype.is_complex else aten.full.default([], 0.0, dtype=sums.dtype, device=sums.device)
-    step = 1
-    while step < length:
-        earlier = aten.slice.Tensor(sums, dim, 0, length - step)
-        later = aten.slice.Tensor(sums, dim, step, length)
-        both = aten.logaddexp.default(later, earlier) if zero is None else _added(later, earlier, zero)
-        sums = aten.cat.default([aten.slice.Tensor(sums, dim, 0, step), both], dim)
-        step *= 2
-    if zero is None:
-        sums = _turned(sums, given, dim)
-    return sums if wide is self.dtype else aten._to_copy.default(sums, dtype=self.dtype)
-
-
-def _turned(sums: Tensor, given: Tensor, dim: int) -> Tensor:
-    """The sums on the branch of the logarithm on which they are added one by one: every angle is within a quarter of a turn of the
-    one before it or, where its own summand is no smaller than all before, of that one's."""
-    length = given.size(dim)
-    # The first has itself before it.
-    earlier = aten.cat.default([aten.slice.Tensor(sums, dim, 0, 1), aten.slice.Tensor(sums, dim, 0, length - 1)], dim)
-    pair, here = (aten.view_as_real.default(x) for x in (aten.stack.default([given, earlier]), sums))
-    sizes = [aten.select.int(aten.select.int(pair, 0, place), -1, 0) for place in range(2)]
-    theirs, ours = aten.select.int(pair, -1, 1), aten.select.int(here, -1, 1)
-    turns = aten.round.default(aten.mul.Scalar(aten.sub.Tensor(theirs, ours), 0.5 / math.pi))
-    turns = aten.where.self(aten.lt.Scalar(aten.abs.default(turns), math.inf), turns, number_like(turns, 0.0))
-    anew, on = (aten.select.int(turns, 0, place) for place in range(2))
-    larger = aten.ge.Tensor(*sizes)
-    on = aten.cumsum.default(aten.where.self(larger, number_like(on, 0.0), on), dim)
-    places = aten.arange.start_step(0, length, 1, device=given.device)
-    places = aten.view.default(places, [length if at == dim else 1 for at in range(given.dim())])
-    last = aten.where.self(larger, places, number_like(places, 0))
-    step = 1
-    while step < length:  # the last place up to each that started anew
-        latest = aten.maximum.default(aten.slice.Tensor(last, dim, step, length), aten.slice.Tensor(last, dim, 0, length - step))
-        last = aten.cat.default([aten.slice.Tensor(last, dim, 0, step), latest], dim)
-        step *= 2
-    on = aten.add.Tensor(on, aten.gather.default(aten.sub.Tensor(anew, on), dim, last))
-    return aten.add.Tensor(sums, aten._to_copy.default(on, dtype=sums.dtype), alpha=2j * math.pi)  # type: ignore[no-any-return]
-
-
 def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
     pairs = aten.view_as_real.default(x)
     return aten.select.int(pairs, -1, 0), aten.select.int(pairs, -1, 1)
@@ -329,13 +264,6 @@ def _log_add_exp(self: Tensor, other: Tensor) -> Any:
     result = aten.where.self(both[0], added, aten.where.self(both[1], low, aten.where.self(is_all, high, finite)))
     whole = aten.logical_and.default(aten.eq.Tensor(self, self), aten.eq.Tensor(other, other))
     return aten.where.self(whole, result, number_like(result, complex(math.nan, math.nan)))
-
-
-def _added(left: Tensor, right: Tensor, zero: Tensor) -> Tensor:
-    """``log(exp(left) + exp(right))``; two equal infinities are 0 apart, not NaN."""
-    high = aten.maximum.default(left, right)
-    below = aten.where.self(aten.eq.Tensor(left, right), zero, aten.sub.Tensor(aten.minimum.default(left, right), high))
-    return aten.add.Tensor(high, aten.log1p.default(aten.exp.default(below)))  # type: ignore[no-any-return]
 
 
 rule("aten.logaddexp.default", recorded=True)(laid_out(_log_add_exp, LAYOUTS["aten.logaddexp.default"]))

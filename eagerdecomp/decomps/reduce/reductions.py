@@ -1,4 +1,4 @@
-"""Reductions to one value or one row: extremes, order statistics, equality, deviations, running extremes."""
+"""Reductions to one value or one row: extremes, order statistics, equality, deviations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from eagerdecomp._torch.ops import OpOverload, op_called
-from eagerdecomp.eager.checks.table import refusing
 from eagerdecomp.eager.messages import not_implemented
 from eagerdecomp.eager.promotion import HALF, WIDE_UNSIGNED
 from eagerdecomp.host.warn import warn_caller
@@ -134,57 +133,6 @@ def _flattened(order_statistic: Callable[..., Any]) -> Callable[[Tensor], Any]:
     return run
 
 
-# -- running extremes -----------------------------------------------------------------------------------------------------
-
-
-def _scan(x: Tensor, dim: int, combine: OpOverload) -> Tensor:
-    """Inclusive scan by doubling: ``log2(n)`` steps, each of one slice, one `combine`, one `cat`."""
-    step, length = 1, x.size(dim)
-    while step < length:
-        head = aten.slice.Tensor(x, dim, 0, step)
-        joined = combine(aten.slice.Tensor(x, dim, step, length), aten.slice.Tensor(x, dim, 0, length - step))
-        x = aten.cat.default([head, joined], dim)
-        step *= 2
-    return x
-
-
-def _running(name: str, combine: OpOverload) -> Callable[[Tensor, int], Any]:
-    def run(self: Tensor, dim: int) -> Any:
-        if self.dim() == 0 and dim not in (-1, 0):
-            raise IndexError(f"{name}(): Expected reduction dim -1 or 0 for scalar but got {dim}")
-        if self.dim() == 0 or self.numel():  # eager asks no dimension of an empty tensor
-            dim = _dim_of(self, dim)
-        if self.dim() == 0 or not self.numel():
-            kept = aten.clone.default(self, memory_format=torch.contiguous_format)
-            return kept, aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
-        if self.dtype.is_complex:  # which eager's kernel refuses where there is something to compare
-            raise not_implemented(f"{name}_cpu", self.dtype)
-        # `cat` of row-major pieces is row-major, as eager's results are.
-        values = _scan(aten.clone.default(self, memory_format=torch.contiguous_format), dim, combine)
-        # The index is the last place so far that holds the running extreme: itself a running maximum, of places.
-        holds = aten.eq.Tensor(self, values)
-        if self.dtype.is_floating_point:
-            holds = aten.logical_or.default(holds, aten.isnan.default(self))
-        places = aten.arange.start_step(0, self.size(dim), 1, device=self.device)
-        places = aten.view.default(places, [-1 if at == dim else 1 for at in range(self.dim())])
-        zero = aten.full.default([], 0, dtype=torch.int64, device=self.device)
-        marked = aten.clone.default(aten.where.self(holds, places, zero), memory_format=torch.contiguous_format)
-        return values, _scan(marked, dim, aten.maximum.default)
-
-    return run
-
-
-def _cumprod(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
-    """By doubling. The shipped entry multiplies each number by all before it, in memory of the square of the length."""
-    dim = _dim_of(self, dim)
-    if dtype is None:
-        dtype = self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.int64
-    wide = torch.float32 if dtype in HALF else dtype  # as eager's kernel accumulates
-    held = aten._to_copy.default(aten._to_copy.default(self, dtype=dtype), dtype=wide, memory_format=torch.contiguous_format)
-    found = _scan(held, dim, aten.mul.Tensor) if self.dim() and self.numel() else held
-    return aten._to_copy.default(found, dtype=dtype) if wide is not dtype else found
-
-
 # -- deviations -----------------------------------------------------------------------------------------------------------
 
 
@@ -261,6 +209,3 @@ rule("aten.max.default")(_extreme("max", op_called("aten.amax.default")))
 rule("aten.min.default")(_extreme("min", op_called("aten.amin.default")))
 rule("aten.median.default", recorded=True)(_flattened(_median))
 rule("aten.nanmedian.default", recorded=True)(_flattened(_nanmedian))
-rule("aten.cumprod.default", recorded=True)(refusing("aten.cumprod.default", _cumprod))
-rule("aten.cummax.default", recorded=True)(_running("cummax", op_called("aten.maximum.default")))
-rule("aten.cummin.default", recorded=True)(_running("cummin", op_called("aten.minimum.default")))

@@ -1,0 +1,92 @@
+"""Scans: running sums, products, extremes and log-sum-exps of a million numbers, forward and backward: time and memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.figures import Figure, Section, Settings
+from benchmarks.fresh import in_fresh_process
+from benchmarks.memory import peak_growth
+from benchmarks.timing import Contestant, Spread, race, ratios
+from eagerdecomp.frontends.mode import EagerDecompMode
+from eagerdecomp.ops.opset import core_aten
+
+__all__ = ["measure"]
+
+#: Scans of a row.
+SCANS: dict[str, Callable[[Tensor], Tensor]] = {
+    "cumsum": lambda x: x.cumsum(0),
+    "cumprod": lambda x: x.cumprod(0),
+    "cummax": lambda x: x.cummax(0)[0],
+    "cummin": lambda x: x.cummin(0)[0],
+    "logcumsumexp": lambda x: x.logcumsumexp(0),
+    "cumulative_trapezoid": torch.cumulative_trapezoid,
+    "vander": lambda x: torch.linalg.vander(x, N=4),
+}
+
+
+def measure(settings: Settings, tell: Callable[[str], None]) -> Section:
+    """Race each scan against native eager, forward and with its gradient; then peaks, in a process where the profiler may talk."""
+    length = 10_000 if settings.quick else 1_000_000
+    mode = EagerDecompMode(core_aten())
+    rows: list[dict[str, Any]] = []
+    for name, kind, run in _calls(length):
+        tell(f"scans: {name}, {kind}")
+        times = race({"native": Contestant(run), "ours": Contestant(run, mode)}, settings.rounds, settings.seconds)
+        rows.append({"scan": name, "kind": kind, "times": times, "ratios": ratios(times["ours"], times["native"])})
+    tell("scans: memory")
+    for row, peaks in zip(rows, in_fresh_process("benchmarks.scans", str(length)), strict=True):
+        row.update(peaks)
+    figures = [Figure.of(f"ours / native, {row['scan']}, {row['kind']}", Spread.of(row["ratios"])) for row in rows]
+    figures += [
+        Figure(f"peak / input, {row['scan']}, {row['kind']}", row["ours"], note=f"native {row['native']:.2f}") for row in rows
+    ]
+    how = (
+        f"{length} numbers of float32 near 1 on Core ATen, natively and in the mode in turn; for `vander` a matrix of 4 columns. "
+        "Peak: the most bytes alive at once during the call, results included, by those of the input, which is not among them."
+    )
+    return Section("scans", "Scans", how, figures, rows=rows)
+
+
+def _calls(length: int) -> list[tuple[str, str, Callable[[], Any]]]:
+    calls: list[tuple[str, str, Callable[[], Any]]] = []
+    x = 1 + torch.randn(length, generator=torch.Generator().manual_seed(0)) / 1000
+    for name, scan in SCANS.items():
+        given = x[: length // 4].clone() if name == "vander" else x
+        calls.append((name, "forward", partial(scan, given)))
+        calls.append((name, "with its gradient", partial(_gradient, scan, given.clone().requires_grad_())))
+    return calls
+
+
+def _gradient(scan: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    found = scan(x)
+    return torch.autograd.grad(found, x, torch.ones_like(found))[0]
+
+
+def main(words: list[str]) -> None:
+    """Print what every call holds at once, by the bytes of a row of `length` numbers, as a line of JSON."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    length = int(words[0])
+    mode = EagerDecompMode(core_aten())
+    rows = []
+    for _, _, run in _calls(length):
+        run()
+        native = peak_growth(run)
+        with mode:
+            run()
+            ours = peak_growth(run)
+        rows.append({"native": native / (4 * length), "ours": ours / (4 * length)})
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

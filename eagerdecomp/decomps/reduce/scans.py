@@ -1,0 +1,338 @@
+"""Running sums, products, extremes and log-sum-exps."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from eagerdecomp._torch.ops import op_called
+from eagerdecomp.decomps.math.scans import BLOCK, FEW, before, by_doubling, entries_of_blocks, joined, scan, totals_before
+from eagerdecomp.eager.checks.table import refusing
+from eagerdecomp.eager.messages import dimension_error, not_implemented
+from eagerdecomp.eager.promotion import HALF, in_type, number_like
+from eagerdecomp.rules.rule import rule
+
+aten = torch.ops.aten
+
+#: The dtype that eager's kernels accumulate each dtype in, where it is another.
+_ACCUMULATED = {
+    **dict.fromkeys(HALF, torch.float32),
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
+
+
+def _dim_of(self: Tensor, dim: int) -> int:
+    rank = max(self.dim(), 1)
+    if not -rank <= dim < rank:
+        raise dimension_error(dim, self.dim())
+    return dim % rank
+
+
+def _contiguous(x: Tensor) -> Tensor:
+    return x if x.is_contiguous() else aten.clone.default(x, memory_format=torch.contiguous_format)
+
+
+def _accumulated_in(self: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """A contiguous copy in the dtype of a running sum or product: int64 for integers."""
+    if dtype is None:
+        dtype = self.dtype if self.dtype.is_floating_point or self.dtype.is_complex else torch.int64
+    if dtype is self.dtype and self.dim() and self.numel():
+        return _contiguous(self)
+    return aten._to_copy.default(self, dtype=dtype, memory_format=torch.contiguous_format)  # type: ignore[no-any-return]
+
+
+# -- sums -----------------------------------------------------------------------------------------------------------------
+
+
+def _cumsum(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    """For sets without it. The entry that torch ships adds up a table of the square of the length."""
+    dim = _dim_of(self, dim)
+    x = _accumulated_in(self, dtype)
+    if not self.dim() or not self.numel():
+        return x
+    return scan(x, dim, aten.add.Tensor, _ACCUMULATED.get(x.dtype, x.dtype), 0)
+
+
+# -- products -------------------------------------------------------------------------------------------------------------
+
+
+def _cumprod(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    """Integers wrap around, so that they are multiplied in any order; of others see `_running_product`."""
+    dim = _dim_of(self, dim)
+    x = _accumulated_in(self, dtype)
+    if not self.dim() or not self.numel():
+        return x
+    if not (x.dtype.is_floating_point or x.dtype.is_complex):
+        return scan(x, dim, aten.mul.Tensor, x.dtype, 1)
+    return _running_product(x, dim)
+
+
+class _Bits(NamedTuple):
+    """A float's memory: the integers of its size, how many digits it stores, and which exponent for 1."""
+
+    integers: torch.dtype
+    digits: int
+    one: int
+
+
+_BITS = {torch.float32: _Bits(torch.int32, 23, 127), torch.float64: _Bits(torch.int64, 52, 1023)}
+
+#: How many mantissas are multiplied without leaving the range of the dtype.
+_IN_RANGE = {torch.float32: 64, torch.float64: 512, torch.complex128: 512}
+
+
+def _running_product(x: Tensor, dim: int) -> Tensor:
+    """As eager's, one number after the other: a product that has left the range stays 0 or infinite.
+
+    In any other order the product of a part may leave the range that those from the beginning keep, or come back to it. So the
+    totals of blocks are multiplied as mantissas and exponents (`_mantissas`), which leave no range. From the total before it each
+    block is multiplied as eager does. The first block that so ends beyond the range decides of those behind it.
+    """
+    wide = _ACCUMULATED.get(x.dtype, x.dtype)
+    # Of few numbers each is a block of its own: some 60 kernel calls less.
+    entries = entries_of_blocks(x, dim, BLOCK if x.size(dim) <= 16 or x.numel() >= FEW else 1)
+    state = None
+    if entries[0].size(1) > 1:
+        # Of numbers of half the size so many have a product within the range.
+        together = 4 if x.dtype in (torch.float16, torch.float32, torch.complex64) else 1
+        totals, stored = [], []
+        for at in range(0, len(entries), together):
+            product = in_type(entries[at], wide)
+            for entry in entries[at + 1 : at + together]:
+                product = aten.mul.Tensor(product, in_type(entry, wide))
+            product, exponent = _mantissa(product)
+            totals.append(product)
+            stored.append(exponent)
+        exponents = _exponent(functools.reduce(aten.add.Tensor, stored), wide, len(stored))
+        products, exponents = _mantissas(functools.reduce(aten.mul.Tensor, totals), exponents)
+        del totals, stored
+        state = _starts(before(products, 1), before(exponents, 0), entries, wide)
+    results = []
+    for entry in entries:
+        state = in_type(entry, wide) if state is None else aten.mul.Tensor(state, in_type(entry, wide))
+        results.append(in_type(state, x.dtype))
+    del entries, entry
+    return joined(results, x.shape, dim)
+
+
+def _starts(mantissas: Tensor, exponents: Tensor, entries: list[Tensor], wide: torch.dtype) -> Tensor:
+    """What the product is before each block."""
+    starts = _scaled(mantissas, exponents)
+    ends = starts
+    for entry in entries:
+        ends = aten.mul.Tensor(ends, in_type(entry, wide))
+    size = _size(ends)
+    beyond = aten.logical_not.default(aten.logical_and.default(aten.gt.Scalar(size, 0), aten.lt.Scalar(size, math.inf)))
+    blocks = ends.size(1)
+    places = aten.view.default(aten.arange.start_step(0, blocks, 1, device=ends.device), [1, blocks, 1])
+    first = aten.amin.default(aten.where.self(beyond, places, number_like(places, blocks)), [1], True)
+    # Its end is 0, infinite or NaN. The mantissas say which sign those behind it have, and where one is 0 times infinity.
+    end = aten.amax.default(aten.where.self(aten.eq.Tensor(places, first), size, number_like(size, 0.0)), [1], True)
+    return aten.where.self(aten.gt.Tensor(places, first), aten.mul.Tensor(mantissas, end), starts)  # type: ignore[no-any-return]
+
+
+def _mantissas(x: Tensor, exponents: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return the running products of ``x 2^exponents`` along the second of three dimensions as pairs of the same kind, the first of
+    each from 1 to below 2, 0, infinity or NaN."""
+    x, stored = _mantissa(x)
+    more = _exponent(stored, x.dtype)
+    exponents = aten.cumsum.default(more if exponents is None else aten.add.Tensor(exponents, more), 1)
+    if x.size(1) <= _IN_RANGE[x.dtype]:
+        x, stored = _mantissa(by_doubling(x, 1, aten.mul.Tensor))
+        return x, aten.add.Tensor(exponents, _exponent(stored, x.dtype))
+    entries = entries_of_blocks(x, 1)
+    total = entries[0]
+    for entry in entries[1:]:
+        total = aten.mul.Tensor(total, entry)
+    state, more = _mantissas(total)
+    state, more = before(state, 1), before(more, 0)
+    results = []
+    for entry in entries:
+        state = aten.mul.Tensor(state, entry)
+        results.append(state)
+    more = joined([more] * len(results), x.shape, 1)
+    x, stored = _mantissa(joined(results, x.shape, 1))
+    return x, aten.add.Tensor(aten.add.Tensor(exponents, more), _exponent(stored, x.dtype))
+
+
+def _size(x: Tensor) -> Tensor:
+    """The magnitude of a number; of a complex one that of the larger part."""
+    if not x.dtype.is_complex:
+        return aten.abs.default(x)  # type: ignore[no-any-return]
+    real, imaginary = _parts(x)
+    return aten.maximum.default(aten.abs.default(real), aten.abs.default(imaginary))  # type: ignore[no-any-return]
+
+
+def _mantissa(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `m`, from 1 to below 2, and what is stored of `e` (see `_exponent`), for ``x = m 2^e``. 0, infinity and NaN stay what
+    they are, with any e."""
+    size = _size(x) if x.dtype.is_complex else x  # whose sign is left out below
+    integers, digits, one = _BITS[size.dtype]
+    stored = aten.bitwise_and.Scalar(aten.view.dtype(size, integers), (2 * one + 1) << digits)
+    stored = aten.clamp.default(stored, 1 << digits, 2 * one << digits)
+    power = aten.view.dtype(stored, size.dtype)
+    return _by_parts(aten.div.Tensor, x, power), aten._to_copy.default(stored, dtype=torch.float64)
+
+
+def _exponent(stored: Tensor, dtype: torch.dtype, count: int = 1) -> Tensor:
+    """The exponent, of the sum of `count` stored ones."""
+    _, digits, one = _BITS[dtype.to_real() if dtype.is_complex else dtype]
+    return aten.sub.Scalar(aten.mul.Scalar(stored, 2.0**-digits), float(one * count))  # type: ignore[no-any-return]
+
+
+def _scaled(x: Tensor, exponent: Tensor) -> Tensor:
+    """``x 2^exponent``, rounded once: by two powers, since that of the exponent may be beyond the range."""
+    dtype = x.dtype.to_real() if x.dtype.is_complex else x.dtype
+    integers, digits, one = _BITS[dtype]
+    exponent = aten.clamp.default(exponent, -1.5 * one, 1.5 * one)
+    half = aten.floor.default(aten.mul.Scalar(exponent, 0.5))
+    for part in (half, aten.sub.Tensor(exponent, half)):
+        stored = aten._to_copy.default(aten.mul.Scalar(aten.add.Scalar(part, float(one)), 2.0**digits), dtype=integers)
+        x = _by_parts(aten.mul.Tensor, x, aten.view.dtype(stored, dtype))
+    return x
+
+
+def _by_parts(op: Callable[..., Any], x: Tensor, real: Tensor) -> Any:
+    """The product with real numbers, or the quotient, each part by itself."""
+    if not x.dtype.is_complex:
+        return op(x, real)
+    return aten.view_as_complex.default(op(aten.view_as_real.default(x), aten.unsqueeze.default(real, -1)))
+
+
+# -- extremes -------------------------------------------------------------------------------------------------------------
+
+
+def _running(name: str, combine: Callable[..., Any]) -> Callable[[Tensor, int], Any]:
+    def run(self: Tensor, dim: int) -> Any:
+        if self.dim() == 0 and dim not in (-1, 0):
+            raise IndexError(f"{name}(): Expected reduction dim -1 or 0 for scalar but got {dim}")
+        if self.dim() == 0 or self.numel():  # eager asks no dimension of an empty tensor
+            dim = _dim_of(self, dim)
+        if self.dim() == 0 or not self.numel():
+            kept = aten.clone.default(self, memory_format=torch.contiguous_format)
+            return kept, aten.full.default(list(self.shape), 0, dtype=torch.int64, device=self.device)
+        if self.dtype.is_complex:  # which eager's kernel refuses where there is something to compare
+            raise not_implemented(f"{name}_cpu", self.dtype)
+        return _running_extreme(_contiguous(self), dim, combine)
+
+    return run
+
+
+def _running_extreme(x: Tensor, dim: int, combine: Callable[..., Any]) -> tuple[Tensor, Tensor]:
+    """Values by a scan. The index is the last place so far that holds the running extreme: itself a running maximum, of places."""
+    length = x.size(dim)
+    if x.numel() < FEW:
+        values = by_doubling(aten.clone.default(x), dim, combine)
+        places = aten.arange.start_step(0, length, 1, device=x.device)
+        places = aten.view.default(places, [-1 if at == dim else 1 for at in range(x.dim())])
+        marks = aten.where.self(_holds(x, values), places, number_like(places, 0))
+        return values, by_doubling(_contiguous(marks), dim, aten.maximum.default)
+    entries = entries_of_blocks(x, dim)
+    state = totals_before(entries, combine, x.dtype, None)
+    size, blocks = len(entries), entries[0].size(1)
+    narrow = torch.int32 if length < 2**31 else torch.int64  # for memory
+    begin = aten.arange.start_step(0, blocks * size, size, dtype=narrow, device=x.device)
+    begin = aten.view.default(begin, [1, blocks, 1])
+    zero = number_like(begin, 0)
+    kept: list[Tensor] = []
+    indices: list[Tensor] = []
+    for at, entry in enumerate(entries):
+        state = entry if state is None else combine(state, entry)
+        kept.append(state)
+        indices.append(aten.where.self(_holds(entry, state), aten.add.Scalar(begin, at), indices[-1] if at else zero))
+    del entries, entry  # memory for what follows
+    values = joined(kept, x.shape, dim)
+    del begin, state
+    if blocks > 1:
+        start = before(scan(indices[-1], 1, aten.maximum.default, narrow, None), 0)
+        indices = [aten.maximum.default(start, indices.pop(0)) for _ in range(size)]
+        del start
+    return values, joined(indices, x.shape, dim, torch.int64)
+
+
+def _holds(x: Tensor, extreme: Tensor) -> Any:
+    """Whether a number is the extreme; NaN is one beside NaN."""
+    holds = aten.eq.Tensor(x, extreme)
+    return aten.logical_or.default(holds, aten.isnan.default(x)) if x.dtype.is_floating_point else holds
+
+
+# -- log-sum-exps ---------------------------------------------------------------------------------------------------------
+
+
+@rule("aten._logcumsumexp.default")
+def _logcumsumexp(self: Tensor, dim: int) -> Any:
+    """A scan by `logaddexp`. A shorter form, one maximum for all, would lose the entries far below it."""
+    dim = _dim_of(self, dim)
+    if not (self.dtype.is_floating_point or self.dtype.is_complex) or self.dtype is torch.complex32:
+        raise not_implemented("logcumsumexp_out_cpu", self.dtype)
+    if not self.dim() or not self.numel():
+        return aten.clone.default(self, memory_format=torch.contiguous_format)
+    x = _contiguous(self)
+    wide = _ACCUMULATED.get(x.dtype, x.dtype)
+    if not x.dtype.is_complex:
+        return scan(x, dim, _added, wide, -math.inf)
+    # The logarithm of nothing has no angle, and a NaN in one part is one in both.
+    size, angle = _parts(x)
+    nothing = aten.logical_and.default(aten.eq.Scalar(size, -math.inf), aten.eq.Tensor(angle, angle))
+    x = aten.where.self(nothing, number_like(x, -math.inf), x)
+    x = aten.where.self(aten.eq.Tensor(x, x), x, number_like(x, complex(math.nan, math.nan)))
+    return _turned(scan(x, dim, _later_first, wide, -math.inf), x, dim)
+
+
+def _later_first(earlier: Tensor, later: Tensor) -> Any:
+    """Of equal real parts, eager's kernel takes the later one's angle."""
+    return aten.logaddexp.default(later, earlier)
+
+
+def _turned(sums: Tensor, given: Tensor, dim: int) -> Tensor:
+    """The sums on the branch of the logarithm on which they are added one by one: every angle is within a quarter of a turn of the
+    one before it or, where its own summand is no smaller than all before, of that one's."""
+    length = given.size(dim)
+    size, angle = _parts(given)
+    # The first has itself before it.
+    size_before, angle_before = (
+        aten.cat.default([aten.slice.Tensor(one, dim, 0, 1), aten.slice.Tensor(one, dim, 0, length - 1)], dim)
+        for one in _parts(sums)
+    )
+    larger = aten.ge.Tensor(size, size_before)
+    del size, size_before
+    anew, on = (_turns(one, _parts(sums)[1]) for one in (angle, angle_before))
+    on = aten.cumsum.default(aten.where.self(larger, number_like(on, 0.0), on), dim)
+    places = aten.arange.start_step(0, length, 1, device=given.device)
+    places = aten.view.default(places, [length if at == dim else 1 for at in range(given.dim())])
+    last = aten.where.self(larger, places, number_like(places, 0))
+    last = scan(_contiguous(last), dim, aten.maximum.default, torch.int64, None)  # up to each, the last that started anew
+    on = aten.add.Tensor(on, aten.gather.default(aten.sub.Tensor(anew, on), dim, last))
+    return aten.add.Tensor(sums, aten._to_copy.default(on, dtype=sums.dtype), alpha=2j * math.pi)  # type: ignore[no-any-return]
+
+
+def _turns(theirs: Tensor, ours: Tensor) -> Any:
+    """How many turns an angle is from another, to the nearest."""
+    turns = aten.round.default(aten.mul.Scalar(aten.sub.Tensor(theirs, ours), 0.5 / math.pi))
+    return aten.where.self(aten.lt.Scalar(aten.abs.default(turns), math.inf), turns, number_like(turns, 0.0))
+
+
+def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
+    pairs = aten.view_as_real.default(x)
+    return aten.select.int(pairs, -1, 0), aten.select.int(pairs, -1, 1)
+
+
+def _added(left: Tensor, right: Tensor) -> Tensor:
+    """``log(exp(left) + exp(right))``; two equal infinities are 0 apart, not NaN."""
+    high = aten.maximum.default(left, right)
+    below = aten.where.self(
+        aten.eq.Tensor(left, right), number_like(left, 0.0), aten.sub.Tensor(aten.minimum.default(left, right), high)
+    )
+    return aten.add.Tensor(high, aten.log1p.default(aten.exp.default(below)))  # type: ignore[no-any-return]
+
+
+rule("aten.cumsum.default")(refusing("aten.cumsum.default", _cumsum))
+rule("aten.cumprod.default")(refusing("aten.cumprod.default", _cumprod))
+rule("aten.cummax.default")(_running("cummax", op_called("aten.maximum.default")))
+rule("aten.cummin.default")(_running("cummin", op_called("aten.minimum.default")))
