@@ -339,7 +339,13 @@ _MODERATE = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -3.0, 0.25, -0.125, 1e-3, -1e-5, ma
 def _turns(dtype: torch.dtype) -> Tensor:
     """Where functions turn, overflow, change their formula, with the numbers next to each, of both signs."""
     info = torch.finfo(dtype)
-    ends = [math.log(info.max), -math.log(info.tiny), -math.log(info.tiny * info.eps), math.log2(info.max), math.log10(info.max)]
+    ends = [
+        math.log(info.max),
+        -math.log(info.tiny),
+        -math.log(info.tiny) - math.log(info.eps),
+        math.log2(info.max),
+        math.log10(info.max),
+    ]
     ends += [math.sqrt(info.max), math.sqrt(info.tiny), info.max, info.max / 2, info.max / 4, info.tiny, info.tiny * info.eps]
     known = [0.0, math.inf, math.nan, *ends, info.eps, math.sqrt(info.eps), info.eps ** (1 / 3), info.eps**0.25, 4 / info.eps]
     known += [number * math.pi / 4 for number in (*range(1, 40), 100, 1001, 2**20, 2**22 + 1, 2**26)]

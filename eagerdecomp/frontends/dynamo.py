@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 
 from eagerdecomp._torch.aot_autograd import traced_as_in_eager
 from eagerdecomp._torch.dispatcher import below_autograd
@@ -18,7 +19,7 @@ from eagerdecomp._torch.ops import HigherOrderOperator, OpOverload, builtin
 from eagerdecomp.dispatcher.composites import CompositeMode, Kept
 from eagerdecomp.frontends.graph_lowering import AT_RUN_TIME, lower
 from eagerdecomp.frontends.mode import EagerDecompMode
-from eagerdecomp.ops.backend import Backend
+from eagerdecomp.ops.backend import Backend, CompileHook
 from eagerdecomp.ops.fast_calls import native
 from eagerdecomp.ops.opset import OpLike, OpSet
 from eagerdecomp.ops.schema import is_composite
@@ -42,6 +43,7 @@ def dynamo_backend(
     keep: Iterable[OpLike] = (),
     on_unsupported: OnUnsupported = "error",
     verify: Verify | Literal["cpu"] | None = None,
+    whole_graphs: bool = False,
 ) -> DynamoBackend:
     """A backend of `torch.compile`: ``torch.compile(model, backend=dynamo_backend(backend))``.
 
@@ -61,8 +63,8 @@ def dynamo_backend(
     what is left to run time, too. Where only the backend is the same, its `Verified.skipped` counts the graphs that ran without.
 
     Args:
-        supported_ops: as for `EagerDecompMode`. The backend's `compile` hook is asked for programs of what is done at run time
-            alone: a backend that compiles whole graphs is itself one of `torch.compile`, and needs no eager kernels for them.
+        supported_ops: as for `EagerDecompMode`. The backend's `compile` hook is asked for programs of what is done at run time,
+            and, with `whole_graphs`, for graphs.
         rules: as for `EagerDecompMode`.
         cache: as for `EagerDecompMode`.
         keep: as for `EagerDecompMode`.
@@ -78,7 +80,7 @@ def dynamo_backend(
     Raises:
         OpSetError: for an unknown op name, or an op that cannot be kept.
         RuleError: for two rules for one op.
-        ValueError: for a `verify` that is neither of the two.
+        ValueError: for a `verify` that is neither of the two, and for `whole_graphs` with `verify` or without a hook.
 
     Examples:
         >>> import torch
@@ -90,7 +92,9 @@ def dynamo_backend(
         ['aten.mul.Tensor', 'aten.ones.default', 'aten.sigmoid.default']
     """
     mode = _Compiled(supported_ops, rules=rules, cache=cache, keep=keep, on_unsupported=on_unsupported, verify=verify)
-    return DynamoBackend(mode)
+    if whole_graphs and (mode.backend.compile is None or verify is not None):
+        raise ValueError("whole_graphs=True needs a backend with a compile hook, and no verify=")
+    return DynamoBackend(mode, whole_graphs)
 
 
 class DynamoBackend:
@@ -105,8 +109,9 @@ class DynamoBackend:
         dynamo_backend(Backend('anonymous', OpSet(core_aten: 208 ops), 0 kernels))
     """
 
-    def __init__(self, mode: _Compiled) -> None:
+    def __init__(self, mode: _Compiled, whole_graphs: bool = False) -> None:
         self.backend = mode.backend
+        self._hook = mode.backend.compile if whole_graphs else None
         self.__name__ = f"eagerdecomp_{mode.backend.name}"
         self._mode = mode
         self._graphs: list[weakref.ref[GraphModule]] = []
@@ -157,7 +162,7 @@ class DynamoBackend:
         graph = lower(module, self._mode.planner)
         self._graphs = [held for held in self._graphs if held() is not None]
         self._graphs.append(weakref.ref(graph))
-        return _boxed(graph, self._mode)
+        return _boxed(graph, self._mode, self._hook)
 
 
 class _Compiled(EagerDecompMode):
@@ -243,10 +248,12 @@ class _Keeping(CompositeMode):
 # -- graphs as functions --------------------------------------------------------------------------------------------------------
 
 
-def _boxed(graph: GraphModule, mode: _Compiled) -> Callable[..., Any]:
+def _boxed(graph: GraphModule, mode: _Compiled, hook: CompileHook | None = None) -> Callable[..., Any]:
     """What runs a lowered graph, as AOTAutograd wants it: given a list of its inputs, which it empties, so that each tensor lives
     as long as something reads it."""
     body = _function(graph, mode.planner, lambda: mode)
+    if hook is not None and _is_whole(graph, mode.planner):
+        body = _compiled_by_hook(graph, mode, hook, body)
     watched: weakref.WeakKeyDictionary[EagerDecompMode, Callable[..., Any]] = weakref.WeakKeyDictionary()
 
     def body_by(by: EagerDecompMode) -> Callable[..., Any]:
@@ -264,6 +271,65 @@ def _boxed(graph: GraphModule, mode: _Compiled) -> Callable[..., Any]:
     run._boxed_call = True  # type: ignore[attr-defined]
     run.graph = graph  # type: ignore[attr-defined]
     return run
+
+
+def _is_whole(graph: GraphModule, planner: Planner) -> bool:
+    """Whether a lowered graph has calls of the set alone, on tensors, so that a compile hook can take it."""
+
+    def fits(node: Node) -> bool:
+        if node.op == "placeholder":
+            return isinstance(node.meta.get("val"), torch.Tensor)
+        if node.op == "get_attr":
+            return isinstance(getattr(graph, str(node.target)), torch.Tensor)
+        if node.op != "call_function" or node.target is operator.getitem:
+            return True
+        return isinstance(node.target, OpOverload) and AT_RUN_TIME not in node.meta and node.target in planner.backend.ops
+
+    return all(map(fits, graph.graph.nodes))
+
+
+def _compiled_by_hook(
+    graph: GraphModule, mode: _Compiled, hook: CompileHook, body: Callable[[list[Any]], Any]
+) -> Callable[[list[Any]], Any]:
+    """A graph as the function that a compile hook makes of it at the first call, or as `body` where the hook makes none.
+
+    A hook's function returns what the graph makes. Inputs, and views of them, which a graph returns as well (a weight that the
+    gradient reads), are not made: what returns them runs beside it, so that they stay what they are.
+    """
+    (output,) = graph.graph.find_nodes(op="output")
+    returned: list[Any] = list(output.args[0])
+    aliases: dict[Node, bool] = {}
+    for node in graph.graph.nodes:
+        viewed = (isinstance(node.target, OpOverload) and node.target.is_view) or node.target is operator.getitem
+        aliases[node] = node.op == "placeholder" or (
+            node.op == "call_function" and viewed and all(aliases[read] for read in node.all_input_nodes)
+        )
+    is_alias = [one is None or aliases[one] for one in returned]
+    computed = _with_outputs(graph, [one for one, alias in zip(returned, is_alias, strict=True) if not alias])
+    viewing = _function(
+        _with_outputs(graph, [one for one, alias in zip(returned, is_alias, strict=True) if alias]), mode.planner, lambda: mode
+    )
+    chosen: list[Callable[..., Any] | None] = []
+
+    def run(args: list[Any]) -> Any:
+        if not chosen:
+            made = hook(computed, args)
+            chosen.append(None if made is NotImplemented else made)
+        if chosen[0] is None:
+            return body(args)
+        made, seen = iter(chosen[0](*args)), iter(viewing(args))
+        return [next(seen) if alias else next(made) for alias in is_alias]
+
+    return skipped_by_dynamo(run)
+
+
+def _with_outputs(graph: GraphModule, outputs: Sequence[Any]) -> GraphModule:
+    """A graph with other outputs, without the calls that these do not need."""
+    copied, copies = Graph(), dict[Node, Node]()
+    copied.graph_copy(graph.graph, copies)
+    copied.output(tuple([None if one is None else copies[one] for one in outputs]))
+    copied.eliminate_dead_code()
+    return GraphModule(graph, copied)
 
 
 def _function(graph: GraphModule, planner: Planner, mode: Callable[[], Any]) -> Callable[[list[Any]], Any]:

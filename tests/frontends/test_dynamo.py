@@ -498,3 +498,36 @@ def test_another_set_around_a_compiled_function_gets_what_it_sends() -> None:
     with ed.BackendRecorder() as seen, ed.EagerDecompMode(smaller):
         assert_same(fn(rows(5)), F.silu(rows(5)))
     assert not seen.outside(smaller)
+
+
+def test_whole_graphs_go_to_the_compile_hook() -> None:
+    """Forward and backward, each as one graph; weights that the gradient reads stay the parameters, and are not copied."""
+    seen: list[torch.fx.GraphModule] = []
+
+    def hook(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        seen.append(graph)
+        return graph
+
+    backend = ed.Backend("whole", ed.core_aten(), compile=hook)
+    layer = torch.nn.Linear(3, 2)
+    compiled = torch.compile(lambda x: F.silu(layer(x)), backend=ed.dynamo_backend(backend, whole_graphs=True))
+    x = torch.randn(4, 3, requires_grad=True)
+    want = F.silu(layer(x))
+    torch.testing.assert_close(compiled(x), want)
+    got = torch.autograd.grad(compiled(x).sum(), [x, layer.weight])
+    torch.testing.assert_close(got, torch.autograd.grad(want.sum(), [x, layer.weight]))
+    assert len(seen) == 2
+    for graph in seen:
+        (output,) = graph.graph.find_nodes(op="output")
+        assert all(node.op == "call_function" for node in output.args[0])
+
+
+def test_a_graph_that_the_hook_leaves_alone_runs_by_kernels() -> None:
+    backend = ed.Backend("none", ed.core_aten(), compile=lambda graph, inputs: None)
+    compiled = torch.compile(F.silu, backend=ed.dynamo_backend(backend, whole_graphs=True))
+    torch.testing.assert_close(compiled(torch.ones(3)), F.silu(torch.ones(3)))
+
+
+def test_whole_graphs_need_a_hook_and_no_verifier() -> None:
+    with pytest.raises(ValueError, match="compile hook"):
+        ed.dynamo_backend(ed.core_aten(), whole_graphs=True)
