@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -10,12 +11,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+#: What an example depends on beside this library.
+NEEDS = {"xla": "jax"}
 WITH_TESTS = sorted(path.parent.name for path in (ROOT / "examples").glob("*/tests"))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("example", WITH_TESTS)
 def test_an_examples_tests_pass(example: str) -> None:
+    needed = NEEDS.get(example)
+    if needed is not None and importlib.util.find_spec(needed) is None:
+        pytest.skip(f"{needed} is not installed: pip install -e examples/{example}")
     command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", f"examples/{example}/tests"]
     # Not as a worker of the run that this is part of.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

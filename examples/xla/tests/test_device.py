@@ -1,0 +1,184 @@
+"""What torch does with a device: copies, views, writes, printing, files, random numbers, threads, training."""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import xla
+from torch import Tensor, nn
+from xla import calls, memory
+from xla.train import train
+
+import eagerdecomp as ed
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed() -> Iterator[ed.Installation]:
+    with ed.install(xla.backend) as handle:
+        yield handle
+
+
+def there(value: Tensor) -> Tensor:
+    """A tensor on the device, with its strides and its offset."""
+    whole = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage())
+    return torch.as_strided(whole.to("jax"), value.shape, value.stride(), value.storage_offset())
+
+
+BASE = torch.arange(48.0)
+
+#: shape, strides, offset: nested slices, transposes, expanded, single elements, interleaved windows, empty.
+LAYOUTS: list[tuple[tuple[int, ...], tuple[int, ...], int]] = [
+    ((6, 8), (8, 1), 0),
+    ((8, 6), (1, 8), 0),
+    ((3, 4), (16, 2), 1),
+    ((4, 3), (2, 16), 1),
+    ((2, 3, 4), (24, 8, 1), 3),
+    ((3, 2, 4), (8, 24, 1), 3),
+    ((5, 3), (8, 2), 9),
+    ((3, 5), (0, 1), 2),
+    ((1, 7, 1), (3, 5, 40), 4),
+    ((), (), 47),
+    ((0, 4), (4, 1), 0),
+    ((7, 4), (2, 1), 0),
+    ((2, 2, 2), (7, 3, 5), 1),
+]
+
+
+@pytest.mark.parametrize(("shape", "stride", "offset"), LAYOUTS)
+def test_a_view_reads_what_torch_reads(shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> None:
+    want = torch.as_strided(BASE, shape, stride, offset)
+    for home in (BASE, BASE.view(6, 8), BASE.view(8, 6).t().clone(memory_format=torch.preserve_format)):
+        whole = torch.as_strided(home.to("jax"), shape, stride, offset)
+        assert torch.equal(whole.cpu(), torch.as_strided(home, shape, stride, offset))
+        assert torch.equal((whole + 1).cpu(), torch.as_strided(home, shape, stride, offset) + 1)
+    assert want.shape == shape
+
+
+@pytest.mark.parametrize(("shape", "stride", "offset"), [one for one in LAYOUTS if one[0] not in [(3, 5), (7, 4), (2, 2, 2)]])
+def test_a_write_through_a_view_reaches_its_base(shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> None:
+    for home in (BASE.view(6, 8), BASE.view(8, 6).t()):
+        here, moved = home.clone(), home.to("jax")
+        for one in (here, moved):
+            part = torch.as_strided(one, shape, stride, offset)
+            part.mul_(-3).add_(100)
+        assert torch.equal(moved.cpu(), here)
+
+
+def test_views_of_another_dtype_share_memory() -> None:
+    here = torch.view_as_complex(torch.arange(12.0).view(3, 2, 2))
+    moved = here.to("jax")
+    for one in (here, moved):
+        torch.view_as_real(one)[1, :, 0] = 7
+        one.real[0].zero_()
+    assert torch.equal(moved.cpu(), here)
+    x = torch.tensor([1.0, -2.0]).to("jax")
+    assert x.view(torch.int32).tolist() == torch.tensor([1.0, -2.0]).view(torch.int32).tolist()
+    x.view(torch.uint8)[3] = 0
+    assert x.cpu().view(torch.int32).tolist()[0] == 0x00800000
+
+
+def test_conjugates_and_negatives_are_read_as_they_are() -> None:
+    here = torch.tensor([1 + 2j, 3 - 4j])
+    moved = here.to("jax").conj()
+    assert moved.is_conj()
+    assert torch.equal((moved * 2).cpu(), here.conj() * 2)
+    assert torch.equal(moved.imag.clone().cpu(), here.conj().imag)
+
+
+def test_a_copy_shares_its_array_until_one_is_written() -> None:
+    x = torch.ones(3).to("jax")
+    y = x.clone()
+    assert memory.cell_of(x).value is memory.cell_of(y).value
+    y.zero_()
+    assert (x.tolist(), y.tolist()) == ([1, 1, 1], [0, 0, 0])
+
+
+def test_resizing_and_setting() -> None:
+    here, moved = torch.arange(4.0), torch.arange(4.0).to("jax")
+    for one in (here, moved):
+        one.resize_(2, 3)
+        one[1, 1:] = 5
+    assert torch.equal(moved.cpu(), here)
+    moved.set_(torch.ones(2).to("jax"))
+    assert moved.tolist() == [1, 1]
+
+
+def test_printing_files_and_copies() -> None:
+    x = torch.arange(6.0).view(2, 3)
+    moved = x.to("jax")
+    assert repr(moved[0]) == "tensor([0., 1., 2.], device='jax:0')"
+    both = {"whole": moved, "row": moved[0], "half": moved.bfloat16()}
+    file = io.BytesIO()
+    torch.save(both, file)
+    file.seek(0)
+    for copied in (copy.deepcopy(both), torch.load(file)):
+        assert torch.equal(copied["whole"].cpu(), x)
+        assert torch.equal(copied["half"].cpu(), x.bfloat16())
+        copied["row"].zero_()
+        assert copied["whole"][0].tolist() == [0, 0, 0]
+    assert torch.equal(moved.cpu(), x)
+
+
+def test_random_numbers_repeat_under_a_seed() -> None:
+    module: Any = torch.get_device_module("jax")
+    torch.manual_seed(3)
+    first = torch.rand(5, device="jax").cpu()
+    module.manual_seed(3)
+    torch.rand(5)
+    assert torch.equal(first, torch.rand(5, device="jax").cpu())
+    with torch.random.fork_rng(device_type="jax"):
+        module.manual_seed(3)
+        assert torch.equal(first, torch.rand(5, device="jax").cpu())
+    assert not torch.equal(first, torch.rand(5, device="jax").cpu())
+    draws = [torch.empty(5, device="jax").normal_(generator=torch.Generator().manual_seed(2)).cpu() for _ in range(2)]
+    assert torch.equal(*draws)
+    dropped = nn.functional.dropout(torch.ones(1000, device="jax"), 0.25)
+    assert 150 < (dropped == 0).sum().item() < 350
+
+
+def test_an_index_out_of_range_raises_when_data_is_read() -> None:
+    table = torch.ones(3, 2).to("jax")
+    found = torch.embedding(table, torch.tensor([0, 5]).to("jax"))  # nothing waits for the device here
+    with pytest.raises(IndexError, match="out of range"):
+        found.cpu()
+    assert found.cpu().shape == (2, 2)
+    backend = xla.checked
+    with pytest.raises(IndexError):
+        backend.kernels[torch.ops.aten.embedding.default](table, torch.tensor([0, 5]).to("jax"))
+
+
+def test_tensors_of_two_devices_do_not_mix() -> None:
+    with pytest.raises(RuntimeError, match="expected all tensors to be on"):
+        torch.ones(3).to("jax") + torch.ones(3)
+    assert (torch.ones(3).to("jax") + torch.tensor(2.0)).tolist() == [3, 3, 3]
+
+
+def test_other_threads_run_on_the_device() -> None:
+    x, found = torch.randn(3, 4), list[Tensor]()
+    thread = threading.Thread(target=lambda: found.append(nn.functional.gelu(x.to("jax")).cpu()))
+    thread.start()
+    thread.join()
+    torch.testing.assert_close(found[0], nn.functional.gelu(x))
+
+
+def test_numbers_that_change_compile_nothing() -> None:
+    x = torch.ones(3).to("jax")
+    (x * 0.5).add_(x, alpha=0.1)
+    before = calls.compiled()
+    for step in itertools.islice(itertools.count(), 5):
+        (x * (0.5 + step)).add_(x, alpha=0.1 * step)
+        x.add(step)
+    assert calls.compiled() - before <= 2  # of integers beside floats, once
+
+
+def test_the_demos_transformer_trains_to_the_cpus_losses() -> None:
+    expected, _ = train("cpu", 3)
+    losses, _ = train("jax", 3)
+    assert losses == pytest.approx(expected, rel=1e-4)

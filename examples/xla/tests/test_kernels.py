@@ -1,0 +1,65 @@
+"""Kernels beside eager: torch's own samples of each, and the conformance suite on some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import xla
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_map
+from xla.kernels import FAMILIES
+
+import eagerdecomp as ed
+from eagerdecomp.conformance import run_conformance
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed() -> Iterator[ed.Installation]:
+    with ed.install(xla.backend) as handle:
+        yield handle
+
+
+def test_every_op_of_the_set_has_a_kernel() -> None:
+    lacking = [op for op in xla.backend.ops if op not in xla.backend.kernels and not op._schema.name.startswith("aten::sym_")]
+    composed = [op for op in lacking if not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeExplicitAutograd")]
+    assert [str(op) for op in composed if str(op) not in ("aten._conj.default", "aten._neg_view.default")] == []
+    assert sum(map(len, FAMILIES.values())) > 160
+
+
+#: A few samples of each family: those that found most faults while the kernels were written.
+NAMES = [
+    *("add", "div", "pow", "clamp", "where", "nn.functional.gelu", "sum", "var", "sort", "topk", "cumsum", "argmax", "cat"),
+    *("gather", "index_put", "scatter_reduce", "masked_select", "nn.functional.embedding", "addmm", "nn.functional.conv2d"),
+    *("nn.functional.conv_transpose2d", "fft.rfft", "nn.functional.max_pool2d", "nn.functional.avg_pool2d", "nn.functional.pad"),
+    *("nn.functional.layer_norm", "nn.functional.group_norm", "nn.functional.batch_norm", "nn.functional.grid_sample"),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_samples_are_what_eager_makes_of_them(name: str) -> None:
+    info = next(one for one in op_db if one.name == name)
+    for sample in list(info.sample_inputs("cpu", torch.float32))[:3]:
+        want = info.op(sample.input, *sample.args, **sample.kwargs)
+        got = info.op(there(sample.input), *there(list(sample.args)), **there(sample.kwargs))
+        torch.testing.assert_close(home(got), want, equal_nan=True)
+
+
+def there(value: Any) -> Any:
+    return tree_map(lambda one: one.detach().to("jax") if isinstance(one, torch.Tensor) else one, value)
+
+
+def home(value: Any) -> Any:
+    return tree_map(lambda one: one.detach().cpu() if isinstance(one, torch.Tensor) else one, value)
+
+
+def test_the_conformance_suite_passes() -> None:
+    """XLA flushes subnormal numbers, so eager does too here. `python -m xla.conformance` asks every kernel."""
+    torch.set_flush_denormal(True)
+    try:
+        report = run_conformance(xla.checked, ops=["aten.sigmoid", "aten.native_layer_norm"], profile="quick", isolate=False)
+    finally:
+        torch.set_flush_denormal(False)
+    assert [str(one.op) for one in report.results if one.state != "right"] == []
