@@ -17,8 +17,9 @@ from benchmarks.nets import chosen as chosen_nets
 from benchmarks.rivals import Naive, floor
 from benchmarks.timing import Contestant, block, geometric_mean, joint, quiet_collector, race, ratios
 from eagerdecomp._torch.decomp_tables import core_table
+from eagerdecomp._torch.dispatcher import overriding_in_silence
 from eagerdecomp._torch.dynamo import compiled_by
-from eagerdecomp._torch.ops import builtin
+from eagerdecomp._torch.ops import builtin, dispatcher_name
 from eagerdecomp.backends.inductor_hook import cpp_compiler
 from eagerdecomp.backends.recorder import BackendRecorder
 from eagerdecomp.dispatcher.device_kernels import DeviceKernels
@@ -127,8 +128,9 @@ def _by_hand(settings: Settings, tell: Callable[[str], None]) -> Found:
 def _registered(lines: dict[Case, Callable[..., Any]]) -> Iterator[None]:
     kernels = DeviceKernels("CPU")
     try:
-        for case, line in lines.items():
-            kernels.register(case.op, line)
+        with overriding_in_silence():
+            for case, line in lines.items():
+                kernels.register(dispatcher_name(case.op), line)
         yield
     finally:
         kernels.remove()

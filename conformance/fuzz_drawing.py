@@ -18,7 +18,7 @@ from conformance.fuzz_judging import is_leaf
 from conformance.fuzz_limits import EXCLUDED, FINITE, ROW_MAJOR, ROW_MAJOR_OUT, WRITTEN
 from conformance.fuzz_roundings import is_finite
 from eagerdecomp._torch.dispatcher import has_computed_kernel
-from eagerdecomp._torch.ops import OpOverload, op_named, packet_overloads
+from eagerdecomp._torch.ops import OpOverload, dispatcher_name, op_named, packet_overloads
 from eagerdecomp.conformance.generic_spec import examples_of
 from eagerdecomp.conformance.view_programs import JOINS, VIEWS, WRITES
 from eagerdecomp.eager.observe import leaves_of
@@ -110,7 +110,7 @@ def templates() -> Mapping[OpOverload, Sequence[tuple[list[Any], dict[str, Any]]
     for name, seen in load_calls().items():
         op = op_named(name) if name.startswith("aten.") else None
         # Calls that no operator of the database makes have a test of their own; of some of their ops the CPU has no kernel.
-        if op is None or (not seen.eager and (name in uncommon or not has_computed_kernel(op, "CPU"))):
+        if op is None or (not seen.eager and (name in uncommon or not has_computed_kernel(dispatcher_name(op), "CPU"))):
             continue
         calls = [_without_outs(op, *call) for call in map(_read, examples_of(op)) if call is not None]
         if calls:

@@ -5,28 +5,32 @@ As in `_torch`, each name has a test in ``tests/_torch``.
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
-from eagerdecomp._torch.ops import OpOverload
+from eagerdecomp._torch.ops import OpOverload, OpOverloadPacket
 from eagerdecomp._torch.private import private
 
 __all__ = [
     "autocast_is_on",
     "below_autograd",
+    "boxed_kernel",
     "close_library",
     "device_key",
     "falls_through",
     "forget_dispatch",
+    "forget_dispatch_of",
     "functional_trace_active",
     "has_computed_kernel",
     "is_available",
     "is_transforming",
+    "names_with_kernel",
     "overriding_in_silence",
     "own_device_types",
     "registered",
@@ -64,9 +68,23 @@ def is_available(device_type: str) -> bool:
     return bool(getattr(getattr(torch, device_type, None), "is_available", lambda: True)())
 
 
-def has_computed_kernel(op: OpOverload, key: str) -> bool:
-    """Whether a call that reaches a dispatch key finds a kernel there: one registered at it, or a composition for every device."""
-    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(op.name(), key))  # type: ignore[no-untyped-call]
+def has_computed_kernel(name: str, key: str) -> bool:
+    """Whether a call of an op, by its dispatcher's name, that reaches a dispatch key finds a kernel there: one registered at it, or
+    a composition for every device."""
+    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, key))
+
+
+def names_with_kernel(key: str) -> frozenset[str]:
+    """The dispatcher's names of the ops that a kernel is registered for directly at this dispatch key or alias key: what
+    `has_kernel` asks of one op, in a thousandth of the time that all of them take."""
+    return frozenset(torch._C._dispatch_get_registrations_for_dispatch_key(key))
+
+
+def boxed_kernel(name: str, key: str) -> Callable[..., Any]:
+    """What a call of an op, by its dispatcher's name, finds at a dispatch key now, whatever is registered there later. Only where
+    `has_computed_kernel` holds."""
+    found = torch._C._dispatch_get_computed_kernel_for_dispatch_key(name, getattr(torch.DispatchKey, key))
+    return functools.partial(found.call_boxed, torch._C.DispatchKeySet(getattr(torch.DispatchKey, key)))
 
 
 def falls_through(op: OpOverload, key: str) -> bool:
@@ -92,6 +110,16 @@ def close_library(library: torch.library.Library) -> None:
 def forget_dispatch(op: OpOverload) -> None:
     """Let Python's dispatcher, which is used with symbolic sizes, look an op's kernels up anew."""
     op._dispatch_cache.clear()
+
+
+def forget_dispatch_of(namespaces: Iterable[str]) -> None:
+    """`forget_dispatch` of every op of these namespaces that Python has made an overload of."""
+    for namespace in namespaces:
+        for packet in vars(getattr(torch.ops, namespace)).values():
+            if isinstance(packet, OpOverloadPacket):
+                for op in vars(packet).values():
+                    if isinstance(op, OpOverload):
+                        forget_dispatch(op)
 
 
 def takes_numbers(op: OpOverload) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from types import CodeType
 from typing import Any, TypeVar
 
 import torch
@@ -112,9 +113,16 @@ def skipped_by_dynamo(function: Function) -> Function:
 
     Where this torch lacks the names, Dynamo may compile it: that takes longer and changes no result.
     """
-    if not any(map(is_missing, (_set_strategy, _Strategy, _SKIP))):
-        _set_strategy(function.__code__, _Strategy(_SKIP, _SKIP))
+    code = function.__code__
+    if id(code) not in _skipped:
+        _skipped[id(code)] = code
+        if not any(map(is_missing, (_set_strategy, _Strategy, _SKIP))):
+            _set_strategy(code, _Strategy(_SKIP, _SKIP))
     return function
+
+
+#: The code of functions that Dynamo skips, by its identity: thousands of functions share one code, and to hash it takes long.
+_skipped: dict[int, CodeType] = {}
 
 
 def traced_functional(kind: type) -> bool:

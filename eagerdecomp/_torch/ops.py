@@ -31,6 +31,8 @@ __all__ = [
     "before_first_call",
     "builtin",
     "call_at_key",
+    "dispatcher_name",
+    "dotted",
     "has_kernel",
     "has_tag",
     "inductor_prims",
@@ -45,6 +47,7 @@ __all__ = [
     "path_of",
     "resolve_packet",
     "torch_release",
+    "visible",
 ]
 
 
@@ -78,6 +81,29 @@ def overload(qualified: str) -> OpOverload | None:
     packet = getattr(getattr(torch.ops, namespace), packet_name, None)
     found = getattr(packet, overload_name or "default", None)
     return found if isinstance(found, OpOverload) else None
+
+
+def visible(qualified: str) -> OpOverload:
+    """`overload` for a name that the dispatcher knows.
+
+    Raises:
+        AttributeError: where Python cannot see it.
+    """
+    namespace, _, rest = qualified.partition("::")
+    packet_name, _, overload_name = rest.partition(".")
+    found: OpOverload = getattr(getattr(getattr(torch.ops, namespace), packet_name), overload_name or "default")
+    return found
+
+
+def dispatcher_name(op: OpOverload) -> str:
+    """The dispatcher's name of an overload: ``"aten::add.Tensor"``, ``"aten::silu"``."""
+    return op.name()  # type: ignore[no-any-return, no-untyped-call]
+
+
+def dotted(qualified: str) -> str:
+    """The text of the overload of a dispatcher's name: ``"aten.add.Tensor"``, ``"aten.silu.default"``."""
+    name = qualified.replace("::", ".", 1)
+    return name if "." in qualified else f"{name}.default"
 
 
 def op_named(name: str) -> OpOverload | None:

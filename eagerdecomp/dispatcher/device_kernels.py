@@ -9,8 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eagerdecomp._torch.dispatcher import close_library, forget_dispatch, has_computed_kernel, overriding_in_silence, takes_numbers
-from eagerdecomp._torch.ops import OpOverload, has_kernel, is_dispatched, op_names, overload
+from eagerdecomp._torch.dispatcher import (
+    boxed_kernel,
+    close_library,
+    forget_dispatch_of,
+    has_computed_kernel,
+    names_with_kernel,
+    takes_numbers,
+)
+from eagerdecomp._torch.ops import OpOverload
 from eagerdecomp.eager.promotion import computed_in, promote_types
 from eagerdecomp.ops.schema import facts_of
 
@@ -29,6 +36,8 @@ _dtypes: dict[Any, torch.dtype] = {}
 class DeviceKernels:
     """What is registered for one device, to be taken away at once.
 
+    Ops go by the dispatcher's names, such as ``"aten::add.Tensor"``: to make the overloads of thousands of ops takes a second.
+
     Args:
         key: the device's dispatch key, such as ``"CPU"`` or ``"PrivateUse1"``.
     """
@@ -36,44 +45,33 @@ class DeviceKernels:
     def __init__(self, key: str) -> None:
         self._key = key
         self._libraries: dict[str, torch.library.Library] = {}
-        self._ops: list[OpOverload] = []
-        self._by_out = _written_by_out()  # before anything is registered
+        self._own = names_with_kernel(key)  # before anything is registered
+        self._by_out = _written_by_out()
 
-    def has_own(self, op: OpOverload) -> bool:
+    def has_own(self, name: str) -> bool:
         """Whether the device has a kernel of its own for an op; what torch composes for every device is none."""
-        return has_kernel(op, self._key)
+        return name in self._own
 
-    def runs(self, op: OpOverload) -> bool:
+    def runs(self, name: str) -> bool:
         """Whether a call of an op finds something to run on this device."""
-        return has_computed_kernel(op, self._key)
+        return name in self._own or has_computed_kernel(name, self._key)
 
-    def lacks(self, op: OpOverload) -> bool:
+    def lacks(self, name: str) -> bool:
         """Whether nothing runs an op on this device: neither a kernel of its own, nor torch's for every device. Torch's for a
         functional op that is written by its ``out=`` form is none, since that is another op of the device."""
-        return not self.has_own(op) and (op in self._by_out or not self.runs(op))
+        return not self.has_own(name) and (name in self._by_out or not self.runs(name))
 
-    def native(self, op: OpOverload) -> Callable[..., Any] | None:
+    def native(self, name: str) -> Callable[..., Any] | None:
         """What runs an op on this device so far, to be called still when it is overridden; None where nothing does.
 
-        It runs below autograd, and must be called with tensors of this device.
+        It runs below autograd, and must be called with tensors of this device, and without numbers in their places
+        (`without_numbers`).
         """
-        if self.lacks(op):
-            return None
-        call = torch.library.get_kernel(op, self._key).call_boxed
-        keys = torch._C.DispatchKeySet(getattr(torch.DispatchKey, self._key))
-        places = tensor_places(op)
+        return None if self.lacks(name) else boxed_kernel(name, self._key)
 
-        def native(*args: Any, **kwargs: Any) -> Any:
-            return call(keys, *without_numbers(places, args), **kwargs)
-
-        return native
-
-    def register(self, op: OpOverload, kernel: Callable[..., Any]) -> None:
-        """Make a function the op's kernel."""
-        with overriding_in_silence():
-            self._library(op.namespace).impl(op, kernel, self._key, allow_override=True)  # type: ignore[no-untyped-call]
-        self._ops.append(op)
-        forget_dispatch(op)
+    def register(self, name: str, kernel: Callable[..., Any]) -> None:
+        """Make a function the op's kernel. Within `overriding_in_silence`, where the device has one already."""
+        self._library(name.partition("::")[0]).impl(name, kernel, self._key)  # type: ignore[no-untyped-call]
 
     def register_fallback(self, fallback: Callable[..., Any]) -> None:
         """Run what has no kernel at all by ``fallback(op, *args, **kwargs)``."""
@@ -81,10 +79,14 @@ class DeviceKernels:
 
     def remove(self) -> None:
         """Take all of it away."""
+        namespaces = list(self._libraries)
         while self._libraries:
             close_library(self._libraries.popitem()[1])
-        while self._ops:
-            forget_dispatch(self._ops.pop())
+        forget_dispatch_of(namespaces)
+
+    def registered(self) -> None:
+        """To be called when all is registered: Python's dispatcher looks the kernels up anew."""
+        forget_dispatch_of(self._libraries)
 
     def _library(self, namespace: str) -> torch.library.Library:
         found = self._libraries.get(namespace)
@@ -94,11 +96,10 @@ class DeviceKernels:
 
 
 @functools.cache
-def _written_by_out() -> frozenset[OpOverload]:
+def _written_by_out() -> frozenset[str]:
     """Functional and in-place ops that torch runs on a device by their ``out=`` form there, unless it has a kernel for them: the
     structured ones, which the CPU has. Others of that key are compositions."""
-    ops = (op for op in map(overload, op_names()) if op is not None and is_dispatched(op))
-    return frozenset(op for op in ops if has_kernel(op, "CompositeExplicitAutogradNonFunctional") and has_kernel(op, "CPU"))
+    return names_with_kernel("CompositeExplicitAutogradNonFunctional") & names_with_kernel("CPU")
 
 
 @functools.cache

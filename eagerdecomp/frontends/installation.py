@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from eagerdecomp._torch.dispatcher import autocast_is_on, device_key, is_available, takes_numbers, without_autocast
+from eagerdecomp._torch.dispatcher import (
+    autocast_is_on,
+    device_key,
+    is_available,
+    names_with_kernel,
+    overriding_in_silence,
+    takes_numbers,
+    without_autocast,
+)
 from eagerdecomp._torch.dynamo import skipped_by_dynamo
-from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload
+from eagerdecomp._torch.ops import OpOverload, dispatcher_name, dotted, op_names, visible
 from eagerdecomp.diagnosis.explanation import Explanation
 from eagerdecomp.dispatcher.composites import keep_everywhere, kept_of
 from eagerdecomp.dispatcher.device_kernels import DeviceKernels, tensor_places, without_numbers
@@ -19,7 +27,6 @@ from eagerdecomp.host.fork_safe import free_in_child
 from eagerdecomp.ops.backend import Backend, Kernel, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, resolve_ops
 from eagerdecomp.ops.plumbing import is_plumbing_name
-from eagerdecomp.ops.schema import is_composite
 from eagerdecomp.rules.rule import NoRoute, Rule
 from eagerdecomp.runtime.cache import ProgramCache
 from eagerdecomp.runtime.engine import Engine
@@ -37,6 +44,8 @@ __all__ = ["Installation", "install"]
 #: Device type -> what is installed there; torch's dispatcher is one for the whole process.
 _installed: dict[str, Installation] = {}
 _lock = free_in_child(threading.RLock())
+
+_MAKER = str(MAKER)
 
 _GIVE_KERNEL = "register one, give it to the Backend (kernels=), or take the op out of the set"
 
@@ -140,17 +149,22 @@ class Installation:
         rules = tuple(rules)
         there = Backend(backend.name, backend.ops, dict(backend.kernels.items()), None, device_type)
         verifying = self._verifying = Verifying(there, rules, verify) if verify is not None else None
-        self._own = backend.kernels if verifying is None else verifying.kernels().kernels
+        own = backend.kernels if verifying is None else verifying.kernels().kernels
         self.backend = backend
         self.device_type = device_type
         self._kernels = DeviceKernels(key)
-        ops = [op for op in map(overload, op_names()) if op is not None and is_dispatched(op)]
+        self._supported = {dispatcher_name(op): backend.ops.predicate(op) is None for op in backend.ops}
+        #: Kernels of the backend's own, by the dispatcher's names of their ops.
+        self._own = {dispatcher_name(op): own[op] for op in backend.kernels}
+        names = op_names()
         #: Whether the device has kernels that its backend does not speak of, as the CPU has: those run whole.
-        self._has_more = any(self._kernels.has_own(op) and op not in backend.ops for op in ops if op.namespace == "aten")
+        self._has_more = any(
+            self._kernels.has_own(name) and name not in self._supported for name in names if name.startswith("aten::")
+        )
         # Where it has not, the kernels go to the dispatcher, which also knows which tensors they are for.
         kernels: dict[OpLike, Kernel] = {
-            op: own
-            for op, own in self._own.items()
+            op: kernel
+            for op, kernel in own.items()
             if self._has_more or backend.ops.predicate(op) is not None or op not in backend.kernels
         }
         here = Backend(backend.name, backend.ops, kernels, backend.compile, device_type)
@@ -160,12 +174,17 @@ class Installation:
         self._busy = _Busy()
         self._late: dict[OpOverload, Callable[..., Any]] = {}
         kept = kept_of(there, keep)
-        self._kept = frozenset(kept.ops if kept is not None else ())
+        # What torch composes of others has its gradient of theirs, which a kernel takes away, unless the op is kept.
+        self._composed = names_with_kernel("CompositeImplicitAutograd").difference(map(dispatcher_name, kept.ops if kept else ()))
         self._let_go: Callable[[], None] | None = None
         try:
-            for op in ops:
-                self._register(op)
+            with overriding_in_silence():
+                for name in names:
+                    kernel = self._needed(name)
+                    if kernel is not None:
+                        self._kernels.register(name, kernel)
             self._kernels.register_fallback(self._met_later)
+            self._kernels.registered()
             self._let_go = keep_everywhere(kept, device_type) if kept is not None else None
         except BaseException:
             self._kernels.remove()
@@ -209,44 +228,53 @@ class Installation:
 
     # -- kernels -------------------------------------------------------------------------------------------------------
 
-    def _register(self, op: OpOverload) -> None:
-        """Give an op the kernel that it needs here, if any."""
-        kernel = self._needed(op)
-        if kernel is not None:
-            self._kernels.register(op, kernel)
-
-    def _needed(self, op: OpOverload) -> Callable[..., Any] | None:
-        own, supported = self._own[op] if op in self.backend.kernels else None, op in self.backend.ops
-        always = supported and self.backend.ops.predicate(op) is None
+    def _needed(self, name: str) -> Callable[..., Any] | None:
+        """The kernel that an op needs here, if any."""
+        own, supported = self._own.get(name), name in self._supported
+        always = supported and self._supported[name]
         if always and own is None:
-            return self._absent(op) if self._kernels.lacks(op) else None
-        if own is None and (is_plumbing_name(str(op)) or not self._kernels.runs(op)):
+            return self._absent(name) if self._kernels.lacks(name) else None
+        text = dotted(name)
+        if own is None and (is_plumbing_name(text) or not self._kernels.runs(name)):
             return None
         # Without memory, and dropped by torch from sums and products, where the device has them so.
-        if own is None and op is MAKER and self._kernels.has_own(op):
+        if own is None and text == _MAKER and self._kernels.has_own(name):
             return None
-        # What torch composes of others has its gradient of theirs, which a kernel takes away, unless the op is kept.
-        if is_composite(op) and not self._kernels.has_own(op) and op not in self._kept:
+        if name in self._composed and not self._kernels.has_own(name):
             return None
         if always and not self._has_more:
             return own
         # A kernel that a predicate chooses is called by the op itself.
-        return self._beside(op, self._kernels.native(op)) if self._has_more or supported else self._kernel(op)
+        return self._kernel(name, self._kernels.native(name) if self._has_more or supported else None)
 
-    def _kernel(self, op: OpOverload) -> Callable[..., Any]:
-        """What the dispatcher runs for an op; its entry is made at the first call."""
+    def _kernel(self, name: str, native: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        """What the dispatcher runs for an op; its overload and its entry are made at the first call.
+
+        Args:
+            native: on a device that has kernels of its own, the op's: what they call in turn is theirs, and runs natively.
+        """
         entry: Entry | None = None
         # Rules of an op that Python code may call with numbers for tensors know what to do with them.
-        places = () if takes_numbers(op) else tensor_places(op)
+        places: tuple[int, ...] = ()
+        native_places: tuple[int, ...] | None = None
+        busy, engine = self._busy, self._engine
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            nonlocal entry
-            if places:
-                args = without_numbers(places, args)
-            if entry is None:
-                entry = self._engine.runtime.entry(op)
-            entry.calls += 1
+            nonlocal entry, places, native_places
+            if native is not None:
+                if busy.now:
+                    if native_places is None:
+                        native_places = tensor_places(visible(name))
+                    return native(*without_numbers(native_places, args), **kwargs)
+                busy.now = True
             try:
+                if entry is None:
+                    op = visible(name)
+                    places = () if takes_numbers(op) else tensor_places(op)
+                    entry = engine.runtime.entry(op)
+                if places:
+                    args = without_numbers(places, args)
+                entry.calls += 1
                 if autocast_is_on():  # what the op was given is cast already, and none of its parts is cast again
                     with without_autocast():
                         return entry.run(*args, **kwargs)
@@ -255,36 +283,26 @@ class Installation:
                 failure = caught.without_frames()
             except RecursionError:
                 # As `complex.default`, which torch composes of the `complex.out` that a rule makes of it.
+                text = dotted(name)
                 raise InstallError(
-                    f"{op} leads back to itself on {self.device_type!r}: an op of the set that it comes to has no kernel of the"
-                    f" device's own, and torch's calls {op}; {_GIVE_KERNEL}"
+                    f"{text} leads back to itself on {self.device_type!r}: an op of the set that it comes to has no kernel of the"
+                    f" device's own, and torch's calls {text}; {_GIVE_KERNEL}"
                 ) from None
-            return self._engine.unsupported(entry, args, kwargs, failure, op)
+            finally:
+                if native is not None:
+                    busy.now = False
+            assert entry is not None
+            return engine.unsupported(entry, args, kwargs, failure, entry.op)
 
         return skipped_by_dynamo(kernel)
 
-    def _absent(self, op: OpOverload) -> Callable[..., Any]:
+    def _absent(self, name: str) -> Callable[..., Any]:
         """What runs an op of the set that the device has no kernel for; torch's own, where it has one, would ask for another op."""
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            raise InstallError(f"{op} is in {self.backend.ops!r}, but {self.device_type!r} has no kernel for it; {_GIVE_KERNEL}")
-
-        return skipped_by_dynamo(kernel)
-
-    def _beside(self, op: OpOverload, native: Callable[..., Any] | None) -> Callable[..., Any]:
-        """`_kernel` on a device that has kernels of its own: what they call in turn is theirs, and runs natively."""
-        ours, busy = self._kernel(op), self._busy
-        if native is None:
-            return ours
-
-        def kernel(*args: Any, **kwargs: Any) -> Any:
-            if busy.now:
-                return native(*args, **kwargs)
-            busy.now = True
-            try:
-                return ours(*args, **kwargs)
-            finally:
-                busy.now = False
+            raise InstallError(
+                f"{dotted(name)} is in {self.backend.ops!r}, but {self.device_type!r} has no kernel for it; {_GIVE_KERNEL}"
+            )
 
         return skipped_by_dynamo(kernel)
 
@@ -293,7 +311,8 @@ class Installation:
         """The fallback: ops without a kernel, some of them registered since."""
         kernel = self._late.get(op)
         if kernel is None:
-            kernel = self._late[op] = self._absent(op) if op in self.backend.ops else self._kernel(op)
+            name = dispatcher_name(op)
+            kernel = self._late[op] = self._absent(name) if op in self.backend.ops else self._kernel(name)
         return kernel(*args, **kwargs)
 
 

@@ -131,9 +131,9 @@ def test_device_key_names_the_key_of_a_devices_kernels() -> None:
 
 
 def test_has_computed_kernel_counts_the_devices_own_and_those_for_every_device() -> None:
-    assert has_computed_kernel(torch.ops.aten.add.Tensor, "CPU")
-    assert has_computed_kernel(torch.ops.aten.linear.default, "PrivateUse1")
-    assert not has_computed_kernel(torch.ops.aten.add.out, "PrivateUse1")
+    assert has_computed_kernel("aten::add.Tensor", "CPU")
+    assert has_computed_kernel("aten::linear", "PrivateUse1")
+    assert not has_computed_kernel("aten::add.out", "PrivateUse1")
 
 
 def test_close_library_gives_back_what_was_overridden() -> None:

@@ -17,8 +17,9 @@ import torch
 import torch.distributed as dist
 
 import eagerdecomp as ed
-from eagerdecomp._torch.ops import OpOverload, is_dispatched, op_names, overload
-from eagerdecomp.dispatcher.device_kernels import DeviceKernels
+from eagerdecomp._torch.dispatcher import overriding_in_silence
+from eagerdecomp._torch.ops import OpOverload, dispatcher_name, op_names, visible
+from eagerdecomp.dispatcher.device_kernels import DeviceKernels, tensor_places, without_numbers
 
 CORE = ed.core_aten()
 
@@ -47,7 +48,7 @@ def guarded(watch: Outside) -> Iterator[None]:
     kernels = DeviceKernels("CPU")
 
     def watched(op: OpOverload) -> Any:
-        native = kernels.native(op)
+        native, places = kernels.native(dispatcher_name(op)), tensor_places(op)
         assert native is not None
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -55,13 +56,14 @@ def guarded(watch: Outside) -> Iterator[None]:
             if by is None or by.namespace != "aten":
                 where = "" if threading.current_thread() is threading.main_thread() else "in another thread"
                 watch.escaped.add((str(op), str(by or ""), where))
-            return native(*args, **kwargs)
+            return native(*without_numbers(places, args), **kwargs)
 
         return kernel
 
-    for op in filter(None, map(overload, op_names())):
-        if op.namespace == "aten" and is_dispatched(op) and op not in CORE and kernels.has_own(op):
-            kernels.register(op, watched(op))
+    with overriding_in_silence():
+        for name in op_names():
+            if name.startswith("aten::") and kernels.has_own(name) and (op := visible(name)) not in CORE:
+                kernels.register(name, watched(op))
     try:
         yield
     finally:
