@@ -35,6 +35,7 @@ from another_torch import private_names  # noqa: E402 - of tests
 from eagerdecomp._torch.decomp_tables import core_table  # noqa: E402
 from eagerdecomp._torch.ops import op_names, overload  # noqa: E402
 from eagerdecomp._torch.releases import TESTED, torch_release  # noqa: E402
+from eagerdecomp.decomps import families  # noqa: E402
 from eagerdecomp.rules.rule import dropped_rules  # noqa: E402
 
 #: How many lines of a section are printed, unless all are asked for.
@@ -109,6 +110,7 @@ def sections(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tupl
     added, removed = sorted(new.keys() - old.keys()), sorted(old.keys() - new.keys())
     data = ROOT / "eagerdecomp" / "data" / f"torch-{now['release']}"
     yield "private names that are missing", list(missing_names())
+    families()  # whose import finds out which are
     yield "rules whose op is gone: they are dropped", [f"{name}: {named_in(name)}" for name in dropped_rules()]
     yield "ops removed", removed
     yield "schemas changed, of ops that the library names", list(changed_schemas(old, new))

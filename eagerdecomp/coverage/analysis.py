@@ -16,7 +16,7 @@ from eagerdecomp.coverage.outside import outside
 from eagerdecomp.coverage.plan_report import Plan
 from eagerdecomp.coverage.routes import Routes
 from eagerdecomp.coverage.user_rules import with_rules
-from eagerdecomp.decomps import FAMILIES
+from eagerdecomp.decomps import families
 from eagerdecomp.ops.backend import Backend, as_backend
 from eagerdecomp.ops.opset import OpLike, OpSet, infra, resolve_ops
 from eagerdecomp.ops.plumbing import is_plumbing_name
@@ -223,7 +223,9 @@ def carrying_set(
     user = index_rules(rules)
     planner = planner_of(as_backend(held), user.values())
     fewer = (
-        () if not last_resort else tuple(rule for rule in FAMILIES["last_resort"] if rule.source == "small" and rule.op not in user)
+        ()
+        if not last_resort
+        else tuple(rule for rule in families()["last_resort"] if rule.source == "small" and rule.op not in user)
     )
     seen, _ = with_rules(load_calls(), (*user.values(), *fewer))
     routes = Routes(planner, seen)

@@ -15,7 +15,7 @@ from eagerdecomp.eager.determinism import warns
 from eagerdecomp.eager.scalars import HELD, holding
 from eagerdecomp.rules.rule import Rule, index_rules, library_rules, rules_of
 
-__all__ = ["FAMILIES", "LIBRARIES", "our_rules"]
+__all__ = ["LIBRARIES", "families", "our_rules"]
 
 _LIBRARIES = f"{__name__}.libraries"
 
@@ -29,15 +29,17 @@ def _import_modules(folder: str) -> list[str]:
     return modules
 
 
+@functools.cache
+def families() -> Mapping[str, tuple[Rule, ...]]:
+    """Folder -> the rules of its modules, which are imported when this is first called: a hundred of them."""
+    return {folder: rules for folder, rules in _rules_by_folder() if rules}
+
+
 def _rules_by_folder() -> Iterator[tuple[str, tuple[Rule, ...]]]:
     for folder in pkgutil.iter_modules(__path__, f"{__name__}."):
         if folder.name != _LIBRARIES:
             modules = _import_modules(folder.name)
             yield folder.name.rpartition(".")[2], tuple(rule for module in modules for rule in rules_of(module))
-
-
-#: Folder -> the rules of its modules.
-FAMILIES: Mapping[str, tuple[Rule, ...]] = {folder: rules for folder, rules in _rules_by_folder() if rules}
 
 
 #: Libraries beside torch, by the namespace of their ops, that there are rules for (`decomps/libraries`).
@@ -53,7 +55,7 @@ def _import_library(namespace: str) -> None:
 @functools.cache
 def _by_op(source: str) -> Mapping[OpOverload, tuple[Rule, ...]]:
     """The rules of each op: a linked one, which leaves some calls to the next, then a recorded one."""
-    rules = [_refusing(rule) for family in FAMILIES.values() for rule in family if rule.source == source]
+    rules = [_refusing(rule) for family in families().values() for rule in family if rule.source == source]
     linked = index_rules(rule for rule in rules if rule.linked)
     recorded = index_rules(rule for rule in rules if not rule.linked)
     return {op: tuple(table[op] for table in (linked, recorded) if op in table) for op in {**linked, **recorded}}

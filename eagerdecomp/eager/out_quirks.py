@@ -279,7 +279,8 @@ def out_quirks(op: OpOverload) -> OutQuirks:
     name, twin = op._schema.name.removeprefix("aten::"), functional_twin(op)
     found = OutQuirks()
     for key in (name.removesuffix("_"), name, f"{name}.{op._overloadname}"):
-        found = _with(found, _TABLE.get(key, OutQuirks()))
+        if key in _TABLE:
+            found = _with(found, _TABLE[key])
     tagged = torch.Tag.pointwise in (*op.tags, *(twin.tags if twin is not None else ()))
     pointwise = found.pointwise or (tagged and not facts_of(op).is_random)  # `rrelu_` is tagged, and draws
     first = pointwise if found.checks_overlap_first is None else found.checks_overlap_first

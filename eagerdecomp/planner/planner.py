@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
 from eagerdecomp._torch.ops import OpOverload, before_first_call, builtin, is_absent
-from eagerdecomp.decomps import our_rules
+from eagerdecomp.decomps import families, our_rules
 from eagerdecomp.eager.generators import drawing_in_turn
 from eagerdecomp.ops.backend import Backend
 from eagerdecomp.ops.opset import OpSet, Predicate
@@ -216,4 +216,5 @@ def planner_of(backend: Backend, rules: Iterable[Rule] = ()) -> Planner:
     Raises:
         RuleError: for two rules for one op.
     """
+    families()  # imported here, since the first call of an op should not have to
     return Planner(backend, index_rules(rules), our_rules, shipped_rules, shipped_costs)

@@ -80,7 +80,7 @@ def link(fn: _T, call: Call) -> _T:
 
 def mentions_ops(fn: Callable[..., Any]) -> bool:
     """Whether a function calls overloads that `link` would replace."""
-    return _concerns(fn, set())
+    return _concerns(fn, {})
 
 
 def may_decline(fn: Callable[..., Any]) -> bool:
@@ -115,7 +115,7 @@ class _Linker:
             if value not in self._kernels:
                 self._kernels[value] = self._call(value)
             return self._kernels[value]
-        if not _concerns(value, set()):
+        if not _concerns(value, {}):
             return value
         found = self._linked.get(id(value))
         if found is not None:
@@ -188,7 +188,7 @@ class _Linker:
             raise RuleError(
                 f"a rule looks ops up in {path} as it runs, where none can be linked; name them, or mark it recorded=True"
             )
-        if isinstance(value, ModuleType) and not isinstance(value, OpNamespace) and not _module_concerns(value, tree, set()):
+        if isinstance(value, ModuleType) and not isinstance(value, OpNamespace) and not _module_concerns(value, tree, {}):
             return value
         # An exact module: Python reads its attributes faster than those of other objects.
         made = ModuleType(path)
@@ -219,7 +219,7 @@ def _names(fn: FunctionType) -> _Tree:
         return known
     tree: _Tree = {}
     for chain in _chains(fn.__code__):
-        if chain[0] in fn.__globals__ and _chain_concerns(fn.__globals__[chain[0]], chain[1:], set()):
+        if chain[0] in fn.__globals__ and _chain_concerns(fn.__globals__[chain[0]], chain[1:], {}):
             node = tree
             for name in chain:
                 node = node.setdefault(name, {})
@@ -270,18 +270,34 @@ def _chains(code: CodeType) -> tuple[_Chain, ...]:
     return tuple(found)
 
 
-def _concerns(value: Any, under_way: set[int]) -> bool:
-    """Whether a value is an overload, or leads to one that linking must replace."""
-    if isinstance(value, OpOverload) or is_absent(value) or hasattr(type(value), "__link__"):
+def _concerns(value: Any, under_way: dict[int, Any]) -> bool:
+    """Whether a value is an overload, or leads to one that linking must replace.
+
+    Args:
+        under_way: what the search has come to, by identity. Where it finds nothing, none of it leads anywhere.
+    """
+    kind = value.__class__
+    if kind in _PLAIN:
+        return False
+    if isinstance(value, OpOverload) or is_absent(value) or hasattr(kind, "__link__"):
         return True
-    if isinstance(value, (type, BuiltinFunctionType, str, bytes, int, float, complex, type(None))):
-        return isinstance(value, type) and _class_concerns(value, under_way)
     if id(value) in under_way:
         return False
-    under_way.add(id(value))
-    if isinstance(value, FunctionType):
+    if isinstance(value, (FunctionType, type)):
         known = _known.get(value)
-        return _function_concerns(value, under_way) if known is None else known
+        if known is not None:
+            return known
+        first = not under_way
+        under_way[id(value)] = value
+        found = _class_concerns(value, under_way) if isinstance(value, type) else _reads_overloads(value, under_way)
+        if found:
+            _known[value] = True
+        elif first:
+            for one in under_way.values():
+                if isinstance(one, (FunctionType, type)):
+                    _known[one] = False
+        return found
+    under_way[id(value)] = value
     if isinstance(value, (tuple, list)):
         return any(_concerns(one, under_way) for one in value)
     if isinstance(value, dict):
@@ -292,19 +308,14 @@ def _concerns(value: Any, under_way: set[int]) -> bool:
     return wrapped is not None and _concerns(wrapped, under_way)
 
 
-#: Function -> whether it concerns overloads, once that is known for good.
-_known: WeakKeyDictionary[FunctionType, bool] = WeakKeyDictionary()
+#: Types whose values lead to no overload.
+_PLAIN = frozenset({BuiltinFunctionType, str, bytes, bool, int, float, complex, type(None)})
+
+#: Function or class -> whether it leads to overloads, once that is known for good.
+_known: WeakKeyDictionary[FunctionType | type, bool] = WeakKeyDictionary()
 
 
-def _function_concerns(fn: FunctionType, under_way: set[int]) -> bool:
-    first = len(under_way) == 1
-    found = _reads_overloads(fn, under_way)
-    if found or first:  # within others, a function may wait for one of those
-        _known[fn] = found
-    return found
-
-
-def _reads_overloads(fn: FunctionType, under_way: set[int]) -> bool:
+def _reads_overloads(fn: FunctionType, under_way: dict[int, Any]) -> bool:
     held = [*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()]
     held += [cell.cell_contents for cell in fn.__closure__ or () if is_filled(cell)]
     if any(_concerns(one, under_way) for one in held):
@@ -313,7 +324,7 @@ def _reads_overloads(fn: FunctionType, under_way: set[int]) -> bool:
     return any(_chain_concerns(named[chain[0]], chain[1:], under_way) for chain in _chains(fn.__code__) if chain[0] in named)
 
 
-def _chain_concerns(value: Any, names: _Chain, under_way: set[int]) -> bool:
+def _chain_concerns(value: Any, names: _Chain, under_way: dict[int, Any]) -> bool:
     if isinstance(value, (OpNamespace, OpOverloadPacket)):
         return True
     if isinstance(value, ModuleType):
@@ -323,7 +334,7 @@ def _chain_concerns(value: Any, names: _Chain, under_way: set[int]) -> bool:
     return _concerns(value, under_way)
 
 
-def _module_concerns(value: ModuleType, tree: Mapping[str, Any], under_way: set[int]) -> bool:
+def _module_concerns(value: ModuleType, tree: Mapping[str, Any], under_way: dict[int, Any]) -> bool:
     return any(_chain_concerns(value, chain, under_way) for chain in _paths(tree))
 
 
@@ -332,11 +343,10 @@ def _paths(tree: Mapping[str, Any]) -> Iterator[_Chain]:
         yield from ((name, *rest) for rest in _paths(below)) if below else ((name,),)
 
 
-def _class_concerns(value: type, under_way: set[int]) -> bool:
+def _class_concerns(value: type, under_way: dict[int, Any]) -> bool:
     """Whether methods of a class of this library call overloads."""
-    if id(value) in under_way or value.__module__.partition(".")[0] != __name__.partition(".")[0]:
+    if value.__module__.partition(".")[0] != __name__.partition(".")[0]:
         return False
-    under_way.add(id(value))
     return any(_concerns(one, under_way) for one in vars(value).values() if isinstance(one, FunctionType))
 
 

@@ -23,12 +23,15 @@ from eagerdecomp._torch.ops import (
     before_first_call,
     builtin,
     call_at_key,
+    dispatcher_name,
+    dotted,
     has_kernel,
     has_tag,
     is_dispatched,
     op_names,
     overload,
     packet_overloads,
+    visible,
 )
 
 aten = torch.ops.aten
@@ -52,6 +55,15 @@ def test_opoverload_is_the_class_of_operators_and_carries_schema_tags_and_name()
     assert (argument.name, argument.kwarg_only, argument.default_value) == ("alpha", True, 1), "a schema's arguments changed"
     assert str(aten.index.Tensor._schema.arguments[1].real_type) == "List[Optional[Tensor]]", "the text of schema types changed"
     assert aten.add_.Tensor._schema.arguments[0].alias_info.is_write, "alias_info.is_write does not mark what is written"
+
+
+def test_names_of_overloads_are_made_without_them_and_find_them() -> None:
+    for name, text in (("aten::add.Tensor", "aten.add.Tensor"), ("aten::silu", "aten.silu.default")):
+        op = visible(name)
+        assert (dispatcher_name(op), str(op), dotted(name)) == (name, text, text)
+    assert [name for name in op_names()[::40] if str(visible(name)) != dotted(name)] == []
+    with pytest.raises(AttributeError):
+        visible("aten::no_such_op")
 
 
 def test_opoverloadpacket_is_the_class_of_packets_and_knows_its_name() -> None:

@@ -12,13 +12,16 @@ from seen import Seen
 from eagerdecomp._torch.dispatcher import (
     autocast_is_on,
     below_autograd,
+    boxed_kernel,
     close_library,
     device_key,
     falls_through,
     forget_dispatch,
+    forget_dispatch_of,
     functional_trace_active,
     has_computed_kernel,
     is_transforming,
+    names_with_kernel,
     overriding_in_silence,
     own_device_types,
     registered,
@@ -26,6 +29,7 @@ from eagerdecomp._torch.dispatcher import (
     views_unknown_to_autograd,
     without_autocast,
 )
+from eagerdecomp._torch.ops import has_kernel, op_names, overload
 
 aten = torch.ops.aten
 
@@ -136,6 +140,24 @@ def test_has_computed_kernel_counts_the_devices_own_and_those_for_every_device()
     assert not has_computed_kernel("aten::add.out", "PrivateUse1")
 
 
+def test_names_with_kernel_lists_what_has_kernel_says_of_each_op() -> None:
+    for key in ("CPU", "CompositeImplicitAutograd", "CompositeExplicitAutogradNonFunctional"):
+        named = names_with_kernel(key)
+        ops = [op for op in map(overload, op_names()[::40]) if op is not None]
+        assert [op for op in ops if has_kernel(op, key) != (op.name() in named)] == []
+
+
+def test_boxed_kernel_is_what_ran_before_an_override() -> None:
+    native = boxed_kernel("aten::sinc", "CPU")
+    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    with overriding_in_silence():
+        library.impl("sinc", lambda given: given + 100, "CPU")  # type: ignore[no-untyped-call]
+    try:
+        assert (torch.sinc(torch.zeros(())), native(torch.zeros(()))) == (100, 1)
+    finally:
+        close_library(library)
+
+
 def test_close_library_gives_back_what_was_overridden() -> None:
     library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
@@ -159,6 +181,14 @@ def test_forget_dispatch_empties_what_was_looked_up() -> None:
     op._dispatch_cache[torch._C.DispatchKey.CPU] = lambda given: given
     forget_dispatch(op)
     assert not op._dispatch_cache
+
+
+def test_forget_dispatch_of_empties_it_for_all_overloads_of_a_namespace() -> None:
+    ops = (torch.ops.aten.sinc.default, torch.ops.aten.add.Tensor)
+    for op in ops:
+        op._dispatch_cache[torch._C.DispatchKey.CPU] = lambda given: given
+    forget_dispatch_of(["aten"])
+    assert not any(op._dispatch_cache for op in ops)
 
 
 def test_without_autocast_nothing_is_cast() -> None:

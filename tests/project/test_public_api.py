@@ -68,6 +68,32 @@ print(*sorted({name.partition(".")[0] for name in sys.modules} - before - set(sy
     assert python(code).split() == ["eagerdecomp"]
 
 
+def test_names_are_imported_from_where_type_checkers_see_them() -> None:
+    source = Path(eagerdecomp.__file__).read_text(encoding="utf-8")
+    checked = re.findall(r"^    from eagerdecomp\.([\w.]+) import (.*)$", source, re.MULTILINE)
+    seen = {module: names.replace(",", "") for module, names in checked}
+    assert seen == eagerdecomp._MODULES
+    with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
+        eagerdecomp.no_such_name  # noqa: B018
+    assert set(eagerdecomp.__all__) <= set(dir(eagerdecomp))
+
+
+@pytest.mark.full
+def test_import_loads_few_modules_and_a_name_the_module_that_it_is_of() -> None:
+    code = """
+import sys, eagerdecomp as ed
+def loaded(): return sorted({name.split(".")[1] for name in sys.modules if name.startswith("eagerdecomp.")})
+print(loaded())
+from eagerdecomp import core_aten
+print(core_aten is ed.core_aten, loaded())
+"""
+    few, more = python(code).splitlines()
+    assert few == "['_torch', '_version', 'errors', 'host']"
+    assert more.startswith("True")
+    assert "'ops'" in more
+    assert "runtime" not in more
+
+
 @pytest.mark.full
 def test_import_loads_neither_the_command_line_nor_dynamo_nor_hundreds_of_foreach_ops() -> None:
     code = """

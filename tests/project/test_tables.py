@@ -10,7 +10,7 @@ import pytest
 from eagerdecomp import decomps
 from eagerdecomp._torch.decomp_tables import full_table
 from eagerdecomp._torch.ops import op_names, overload
-from eagerdecomp.decomps import FAMILIES, our_rules
+from eagerdecomp.decomps import families, our_rules
 from eagerdecomp.decomps.derived import foreach
 from eagerdecomp.eager import layouts
 from eagerdecomp.eager.checks import table as refusals
@@ -23,13 +23,13 @@ from eagerdecomp.rules.shipped_faults import unused_entries
 
 
 def rules() -> Iterator[tuple[str, Rule]]:
-    yield from ((family, rule) for family, members in FAMILIES.items() for rule in members)
+    yield from ((family, rule) for family, members in families().items() for rule in members)
     named = [overload(name) for name in op_names() if name.startswith("aten::_foreach_")]
     yield from (("foreach", rule) for op in named if op is not None for rule in foreach.rules_for(op))
 
 
 def test_every_folder_but_mathematics_has_rules() -> None:
-    assert {info.name for info in pkgutil.iter_modules(decomps.__path__)} == {*FAMILIES, "libraries", "math"}
+    assert {info.name for info in pkgutil.iter_modules(decomps.__path__)} == {*families(), "libraries", "math"}
 
 
 def test_every_rule_is_for_an_operator_of_this_torch_and_is_the_librarys_own() -> None:

@@ -19,12 +19,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import eagerdecomp as ed
 from eagerdecomp._torch.ops import op_called, op_names, overload, torch_release
-from eagerdecomp.decomps import our_rules
+from eagerdecomp.decomps import families, our_rules
 from eagerdecomp.rules.compute import Constant, kept_number, kept_numbers
 from eagerdecomp.rules.link import Call, _chains, link, link_on_call
 from eagerdecomp.rules.rule import NoRoute, dropped_rules, make_rule, rule, rules_of
 
 aten = torch.ops.aten
+families()
 DROPPED = dropped_rules()
 
 

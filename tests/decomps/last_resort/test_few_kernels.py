@@ -17,11 +17,11 @@ from torch import Tensor
 
 import eagerdecomp as ed
 from eagerdecomp.coverage import analysis
-from eagerdecomp.decomps import FAMILIES
+from eagerdecomp.decomps import families
 from eagerdecomp.planner.rule_calls import load_calls
 
 aten = torch.ops.aten
-_BY_OP = {str(rule.op).removeprefix("aten."): rule for rule in FAMILIES["last_resort"] if rule.source == "small"}
+_BY_OP = {str(rule.op).removeprefix("aten."): rule for rule in families()["last_resort"] if rule.source == "small"}
 _DRAWS = torch.Generator().manual_seed(0)
 _COMPLEX = re.compile(r"\bc(32|64|128)\[")
 
